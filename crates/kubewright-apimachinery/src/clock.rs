@@ -1,0 +1,79 @@
+//! The one place where time is read (architecture, invariant 3).
+//!
+//! Everything else is handed a [`Clock`]. Waiting is tokio's business (`tokio::time::sleep`), so that a test on a
+//! paused runtime moves waiting and reading together.
+
+#![allow(clippy::disallowed_methods, reason = "this is the one module that may")]
+
+use std::{fmt::Debug, sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// A source of wall-clock and monotonic time.
+pub trait Clock: Debug + Send + Sync + 'static {
+    /// The wall clock. It may jump in either direction.
+    fn now(&self) -> Timestamp;
+
+    /// Time since an arbitrary fixed point. It never goes back, and pauses with a paused tokio runtime.
+    fn monotonic(&self) -> Duration;
+}
+
+/// A shared clock.
+pub type SharedClock = Arc<dyn Clock>;
+
+/// The machine's clock.
+#[derive(Debug)]
+pub struct SystemClock {
+    start: Instant,
+}
+
+impl SystemClock {
+    /// The machine's clock, ready to share.
+    pub fn shared() -> SharedClock {
+        Arc::new(Self { start: Instant::now() })
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+/// A clock that starts where it is told, advances with tokio's time (also when that is paused), and can be made to jump.
+#[derive(Debug)]
+pub struct VirtualClock {
+    start: Instant,
+    wall: Mutex<Timestamp>,
+}
+
+impl VirtualClock {
+    /// A clock whose wall time is `start` now. Call it inside the runtime whose time it follows.
+    pub fn starting_at(start: Timestamp) -> Arc<Self> {
+        Arc::new(Self { start: Instant::now(), wall: Mutex::new(start) })
+    }
+
+    /// Moves the wall clock, forward or back, as an operator of the machine might. Monotonic time is not touched.
+    pub fn jump(&self, by: SignedDuration) {
+        let mut wall = self.wall.lock();
+        *wall = wall.saturating_add(by).unwrap_or(*wall);
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Timestamp {
+        let elapsed = SignedDuration::try_from(self.monotonic()).unwrap_or(SignedDuration::MAX);
+        let wall = *self.wall.lock();
+        wall.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.start.elapsed()
+    }
+}

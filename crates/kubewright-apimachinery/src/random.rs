@@ -1,0 +1,53 @@
+//! The one place where randomness is drawn (architecture, invariant 3).
+
+#![allow(clippy::disallowed_methods, reason = "this is the one module that may")]
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rand::{Rng, RngExt, SeedableRng, rngs::StdRng};
+
+/// The alphabet of Kubernetes' generated names: no vowels and no look-alikes, so no words appear.
+const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// A shared, seedable source of randomness. Clones draw from the same stream.
+#[derive(Clone, Debug)]
+pub struct Random(Arc<Mutex<StdRng>>);
+
+impl Random {
+    /// Seeded by the operating system.
+    pub fn from_entropy() -> Self {
+        Self(Arc::new(Mutex::new(rand::make_rng())))
+    }
+
+    /// The same seed gives the same stream.
+    pub fn seeded(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(StdRng::seed_from_u64(seed))))
+    }
+
+    /// A uniformly drawn number.
+    pub fn u64(&self) -> u64 {
+        self.0.lock().next_u64()
+    }
+
+    /// A uniformly drawn fraction in `[0, 1)`.
+    pub fn fraction(&self) -> f64 {
+        self.0.lock().random()
+    }
+
+    /// `length` characters of the alphabet that Kubernetes uses for generated names.
+    pub fn suffix(&self, length: usize) -> String {
+        let mut rng = self.0.lock();
+        (0..length).map(|_| char::from(SUFFIX_ALPHABET[rng.random_range(0..SUFFIX_ALPHABET.len())])).collect()
+    }
+
+    /// A version 4 UUID (RFC 9562), in its usual text form.
+    pub fn uuid(&self) -> String {
+        let mut bytes = [0u8; 16];
+        self.0.lock().fill_bytes(&mut bytes);
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    }
+}

@@ -1,0 +1,256 @@
+//! The one form in which every kind's schema is held.
+//!
+//! A built-in kind's schema comes from its Rust type joined with the published list and patch markers; a custom kind's
+//! from its CRD. Validation, defaulting, pruning, apply, strategic merge, OpenAPI and `explain` all walk it through a
+//! [`Node`], which resolves references on the way.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde_json::Value;
+
+/// One schema node. The default is "anything".
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schema {
+    /// The name of a definition that stands here; everything else but `description` and `default` is then empty.
+    pub reference: Option<Arc<str>>,
+    /// A short title.
+    pub title: Option<String>,
+    /// What the field means, for people.
+    pub description: Option<String>,
+    /// The JSON type; absent means any.
+    pub kind: Option<Kind>,
+    /// `date-time`, `int32`, `byte`, …
+    pub format: Option<String>,
+    /// Fields of an object.
+    pub properties: BTreeMap<String, Schema>,
+    /// What an object may hold beside its `properties`.
+    pub additional: Additional,
+    /// What each element of an array is.
+    pub items: Option<Box<Schema>>,
+    /// Fields that must be there.
+    pub required: Vec<String>,
+    /// Whether null is a value.
+    pub nullable: bool,
+    /// What an absent field becomes.
+    pub default: Option<Value>,
+    /// An example for people.
+    pub example: Option<Value>,
+    /// Bounds and patterns.
+    pub limits: Limits,
+    /// `x-kubernetes-int-or-string`.
+    pub int_or_string: bool,
+    /// `x-kubernetes-preserve-unknown-fields`.
+    pub preserve_unknown: bool,
+    /// `x-kubernetes-embedded-resource`.
+    pub embedded_resource: bool,
+    /// `x-kubernetes-list-type`, and for maps the keys.
+    pub list: List,
+    /// `x-kubernetes-map-type: atomic`: the whole value has one owner.
+    pub atomic_map: bool,
+    /// `x-kubernetes-patch-strategy`, split at commas: `merge`, `replace`, `retainKeys`.
+    pub patch_strategy: Vec<String>,
+    /// `x-kubernetes-patch-merge-key`.
+    pub patch_merge_key: Option<String>,
+    /// `x-kubernetes-validations`.
+    pub rules: Vec<Rule>,
+    /// `allOf`, `anyOf`, `oneOf`, `not`: value checks only, as structural schemas demand.
+    pub logic: Logic,
+    /// `x-kubernetes-group-version-kind`: (group, version, kind), on the root of a kind.
+    pub group_version_kind: Vec<(String, String, String)>,
+}
+
+/// A JSON type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `object`
+    Object,
+    /// `array`
+    Array,
+    /// `string`
+    String,
+    /// `integer`
+    Integer,
+    /// `number`
+    Number,
+    /// `boolean`
+    Boolean,
+}
+
+impl Kind {
+    /// The type's name in a schema document.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Object => "object",
+            Self::Array => "array",
+            Self::String => "string",
+            Self::Integer => "integer",
+            Self::Number => "number",
+            Self::Boolean => "boolean",
+        }
+    }
+}
+
+/// `additionalProperties`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Additional {
+    /// Not said: unknown fields are pruned.
+    #[default]
+    Unspecified,
+    /// `true` or `false`.
+    Allowed(bool),
+    /// Every further value is of this schema.
+    Schema(Box<Schema>),
+}
+
+/// How a list is owned and merged (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum List {
+    /// One owner for the whole list; also what an unmarked list is.
+    #[default]
+    Atomic,
+    /// Scalars, each owned by itself.
+    Set,
+    /// Objects, told apart by these keys.
+    Map(Vec<String>),
+}
+
+/// Bounds of a value; absent means unbounded.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[allow(missing_docs, reason = "the names are JSON schema's own")]
+pub struct Limits {
+    pub minimum: Option<f64>,
+    pub maximum: Option<f64>,
+    pub exclusive_minimum: bool,
+    pub exclusive_maximum: bool,
+    pub multiple_of: Option<f64>,
+    pub min_length: Option<u64>,
+    pub max_length: Option<u64>,
+    pub min_items: Option<u64>,
+    pub max_items: Option<u64>,
+    pub unique_items: bool,
+    pub min_properties: Option<u64>,
+    pub max_properties: Option<u64>,
+    pub pattern: Option<String>,
+    pub one_of_values: Option<Vec<Value>>,
+}
+
+/// One entry of `x-kubernetes-validations`.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[allow(missing_docs, reason = "the names are the CRD's own")]
+pub struct Rule {
+    pub rule: String,
+    pub message: Option<String>,
+    pub message_expression: Option<String>,
+    pub reason: Option<String>,
+    pub field_path: Option<String>,
+    pub optional_old_self: Option<bool>,
+}
+
+/// Value checks by combination.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[allow(missing_docs, reason = "the names are JSON schema's own")]
+pub struct Logic {
+    pub all_of: Vec<Schema>,
+    pub any_of: Vec<Schema>,
+    pub one_of: Vec<Schema>,
+    pub not: Option<Box<Schema>>,
+}
+
+/// Named schemas that others refer to, such as `io.k8s.api.core.v1.PodSpec`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Definitions(pub BTreeMap<Arc<str>, Schema>);
+
+/// A place in a schema: the way every algorithm walks it. Copying is free.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    schema: &'a Schema,
+    definitions: &'a Definitions,
+}
+
+/// The schema of whatever nothing is known about: kept, validated as anything, owned as a granular map or atomic list.
+pub static ANYTHING: Schema = anything();
+
+const fn anything() -> Schema {
+    Schema {
+        reference: None,
+        title: None,
+        description: None,
+        kind: None,
+        format: None,
+        properties: BTreeMap::new(),
+        additional: Additional::Unspecified,
+        items: None,
+        required: Vec::new(),
+        nullable: false,
+        default: None,
+        example: None,
+        limits: Limits {
+            minimum: None,
+            maximum: None,
+            exclusive_minimum: false,
+            exclusive_maximum: false,
+            multiple_of: None,
+            min_length: None,
+            max_length: None,
+            min_items: None,
+            max_items: None,
+            unique_items: false,
+            min_properties: None,
+            max_properties: None,
+            pattern: None,
+            one_of_values: None,
+        },
+        int_or_string: false,
+        preserve_unknown: true,
+        embedded_resource: false,
+        list: List::Atomic,
+        atomic_map: false,
+        patch_strategy: Vec::new(),
+        patch_merge_key: None,
+        rules: Vec::new(),
+        logic: Logic { all_of: Vec::new(), any_of: Vec::new(), one_of: Vec::new(), not: None },
+        group_version_kind: Vec::new(),
+    }
+}
+
+impl<'a> Node<'a> {
+    /// The root of `schema`, references resolved in `definitions`.
+    pub fn new(schema: &'a Schema, definitions: &'a Definitions) -> Self {
+        let mut node = Self { schema, definitions };
+        // A chain of references longer than the table can only be a cycle.
+        for _ in 0..=definitions.0.len() {
+            let Some(name) = &node.schema.reference else { break };
+            node.schema = definitions.0.get(name).unwrap_or(&ANYTHING);
+        }
+        node
+    }
+
+    /// What stands here, never a reference.
+    pub fn schema(self) -> &'a Schema {
+        self.schema
+    }
+
+    /// The definitions that references resolve in.
+    pub fn definitions(self) -> &'a Definitions {
+        self.definitions
+    }
+
+    /// The schema of a field: a named property, else what `additional` says. `None` means the field is unknown here;
+    /// below `x-kubernetes-preserve-unknown-fields` an unknown field is [`ANYTHING`].
+    pub fn field(self, name: &str) -> Option<Node<'a>> {
+        if let Some(schema) = self.schema.properties.get(name) {
+            return Some(Self::new(schema, self.definitions));
+        }
+        match &self.schema.additional {
+            Additional::Schema(schema) => Some(Self::new(schema, self.definitions)),
+            Additional::Allowed(true) => Some(Self::new(&ANYTHING, self.definitions)),
+            _ if self.schema.preserve_unknown => Some(Self::new(&ANYTHING, self.definitions)),
+            _ => None,
+        }
+    }
+
+    /// The schema of a list's elements; [`ANYTHING`] when not said.
+    pub fn items(self) -> Node<'a> {
+        Self::new(self.schema.items.as_deref().unwrap_or(&ANYTHING), self.definitions)
+    }
+}

@@ -1,0 +1,212 @@
+//! Errors as Kubernetes answers them: the `Status` object of `meta/v1`.
+//!
+//! The wording follows the API server's own, since people and tools search for it
+//! (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/>).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// An error answer. `Display` gives the message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The HTTP code.
+    pub code: u16,
+    /// The machine-readable reason, such as `NotFound`.
+    pub reason: String,
+    /// What happened, to which object.
+    pub message: String,
+    /// Further facts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub details: Option<Details>,
+}
+
+/// What a [`Status`] is about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Details {
+    /// The object's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// The object's group.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub group: String,
+    /// The resource, or for `Invalid` the kind.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    /// The object's UID.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub uid: String,
+    /// One entry per thing that is wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<Cause>,
+    /// Seconds after which a retry may help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<u32>,
+}
+
+/// One thing that is wrong with an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// `FieldValueInvalid`, `FieldValueRequired`, …
+    pub reason: String,
+    /// The sentence, without the field.
+    pub message: String,
+    /// The field's path, such as `spec.replicas`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub field: String,
+}
+
+impl Cause {
+    /// A cause of any reason.
+    pub fn new(reason: &str, field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { reason: reason.into(), message: message.into(), field: field.into() }
+    }
+
+    /// `Required value`, optionally with why.
+    pub fn required(field: impl Into<String>, why: &str) -> Self {
+        let message = if why.is_empty() { "Required value".into() } else { format!("Required value: {why}") };
+        Self::new("FieldValueRequired", field, message)
+    }
+
+    /// `Invalid value: <value>: <why>`; strings are shown quoted, composites as JSON.
+    pub fn invalid(field: impl Into<String>, value: &Value, why: &str) -> Self {
+        Self::new("FieldValueInvalid", field, format!("Invalid value: {value}: {why}"))
+    }
+
+    /// `Forbidden: <why>`.
+    pub fn forbidden(field: impl Into<String>, why: &str) -> Self {
+        Self::new("FieldValueForbidden", field, format!("Forbidden: {why}"))
+    }
+
+    /// `Unsupported value: <value>: supported values: …`.
+    pub fn not_supported(field: impl Into<String>, value: &Value, supported: &[&str]) -> Self {
+        let list = supported.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ");
+        Self::new("FieldValueNotSupported", field, format!("Unsupported value: {value}: supported values: {list}"))
+    }
+
+    /// `Duplicate value: <value>`.
+    pub fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        Self::new("FieldValueDuplicate", field, format!("Duplicate value: {value}"))
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.field.is_empty() { f.write_str(&self.message) } else { write!(f, "{}: {}", self.field, self.message) }
+    }
+}
+
+/// A group and a resource, written `podsets.app.example.com`, or `pods` in the core group.
+fn qualified(resource: &str, group: &str) -> String {
+    if group.is_empty() { resource.into() } else { format!("{resource}.{group}") }
+}
+
+impl Status {
+    /// An error of any code and reason.
+    pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        Self { code, reason: reason.into(), message: message.into(), details: None }
+    }
+
+    fn about(code: u16, reason: &str, group: &str, kind: &str, name: &str, message: String) -> Self {
+        let details = Details { name: name.into(), group: group.into(), kind: kind.into(), ..Details::default() };
+        Self { details: Some(details), ..Self::new(code, reason, message) }
+    }
+
+    /// 404: the object does not exist.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        let message = format!("{} {name:?} not found", qualified(resource, group));
+        Self::about(404, "NotFound", group, resource, name, message)
+    }
+
+    /// 404: no such path.
+    pub fn no_such_resource() -> Self {
+        let details = Details {
+            causes: vec![Cause::new("UnexpectedServerResponse", "", "404 page not found")],
+            ..Details::default()
+        };
+        Self {
+            details: Some(details),
+            ..Self::new(404, "NotFound", "the server could not find the requested resource")
+        }
+    }
+
+    /// 409: an object of that name exists.
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
+        let message = format!("{} {name:?} already exists", qualified(resource, group));
+        Self::about(409, "AlreadyExists", group, resource, name, message)
+    }
+
+    /// 409: the write does not fit the object's present state.
+    pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(resource, group));
+        Self::about(409, "Conflict", group, resource, name, message)
+    }
+
+    /// 409: the write was based on an older version of the object.
+    pub fn stale(group: &str, resource: &str, name: &str) -> Self {
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(group, resource, name, why)
+    }
+
+    /// 422: the object's content is wrong, for all the reasons given.
+    pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
+        let list = match causes.as_slice() {
+            [] => String::new(),
+            [one] => format!(": {one}"),
+            many => format!(": [{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+        };
+        let message = format!("{} {name:?} is invalid{list}", qualified(kind, group));
+        let mut status = Self::about(422, "Invalid", group, kind, name, message);
+        if let Some(details) = &mut status.details {
+            details.causes = causes;
+        }
+        status
+    }
+
+    /// 400: the request makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    /// 403: the request is understood and refused.
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let message = if name.is_empty() {
+            format!("{} is forbidden: {why}", qualified(resource, group))
+        } else {
+            format!("{} {name:?} is forbidden: {why}", qualified(resource, group))
+        };
+        Self::about(403, "Forbidden", group, resource, name, message)
+    }
+
+    /// 410: the version asked for is no longer, or not, available.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(410, "Expired", message)
+    }
+
+    /// 500: a fault of the server.
+    pub fn internal(message: impl fmt::Display) -> Self {
+        Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
+    }
+
+    /// The answer's body.
+    pub fn to_json(&self) -> Value {
+        let mut body = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": self.message, "reason": self.reason, "code": self.code,
+        });
+        if let Some(details) = &self.details {
+            body["details"] = serde_json::to_value(details).unwrap_or_default();
+        }
+        body
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Status {}

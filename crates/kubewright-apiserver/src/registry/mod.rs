@@ -1,0 +1,213 @@
+//! The registry: a kind is one entry, and nothing outside its entry knows it (ARCHITECTURE.md, invariant 6).
+
+use std::{fmt::Debug, sync::Arc};
+
+use kubewright_apimachinery::{
+    schema::{Definitions, Node, Schema},
+    status::Cause,
+};
+use serde_json::Value;
+
+/// One served version of one resource.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    /// The API group; empty for the core group.
+    pub group: Arc<str>,
+    /// The served version.
+    pub version: Arc<str>,
+    /// `Pod`
+    pub kind: Arc<str>,
+    /// `PodList`
+    pub list_kind: Arc<str>,
+    /// `pods`: the name in paths.
+    pub plural: Arc<str>,
+    /// `pod`
+    pub singular: Arc<str>,
+    /// `po`
+    pub short_names: Vec<String>,
+    /// `all`
+    pub categories: Vec<String>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// What may be done, in Kubernetes' words: `get`, `list`, `watch`, `create`, …
+    pub verbs: Vec<&'static str>,
+    /// Where objects are stored, `group/plural`. Two entries with one place are two faces of the same objects.
+    pub storage: Arc<str>,
+    /// The `(group, version, kind)` in which objects are stored; [`Strategy::decode`] and [`Strategy::encode`] convert.
+    pub stored_as: (Arc<str>, Arc<str>, Arc<str>),
+    /// The kind's schema.
+    pub schema: Arc<ResourceSchema>,
+    /// The kind's own rules.
+    pub strategy: Arc<dyn Strategy>,
+    /// `/status` is served and isolated.
+    pub status: bool,
+    /// `/scale` is served, with these paths.
+    pub scale: Option<Scale>,
+    /// Columns of `kubectl get`, without `Name` and, for custom kinds, as the CRD orders them.
+    pub columns: Vec<Column>,
+    /// Fields that a field selector may name, beside `metadata.name` and `metadata.namespace`.
+    pub selectable: Vec<Selectable>,
+    /// `Some(warning)` when the version is deprecated.
+    pub deprecated: Option<String>,
+}
+
+/// A kind's schema, as the engine walks it.
+#[derive(Debug)]
+pub struct ResourceSchema {
+    /// The root of the kind.
+    pub root: Schema,
+    /// What references resolve in. Built-in kinds share one table.
+    pub definitions: Arc<Definitions>,
+    /// The root's name in OpenAPI documents, such as `io.k8s.api.core.v1.Pod`.
+    pub name: String,
+    /// Custom kinds are pruned, defaulted and validated by schema as CRDs are; built-in ones decode strictly by type.
+    pub custom: bool,
+}
+
+impl ResourceSchema {
+    /// The place to walk from.
+    pub fn node(&self) -> Node<'_> {
+        Node::new(&self.root, &self.definitions)
+    }
+}
+
+/// JSON paths of the scale subresource, as a CRD writes them: `.spec.replicas`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// The wanted number.
+    pub spec_replicas: String,
+    /// The observed number.
+    pub status_replicas: String,
+    /// A label selector in its string form, or (built-in workloads) a selector object.
+    pub selector: Option<String>,
+}
+
+/// A column of `kubectl get`.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// The heading.
+    pub name: String,
+    /// `string`, `integer`, `date`, …
+    pub kind: String,
+    /// `name` for the name column, else usually empty.
+    pub format: String,
+    /// Shown by `kubectl get --help`-like tools.
+    pub description: String,
+    /// 0 is always shown, more only with `-o wide`.
+    pub priority: i32,
+    /// Where the cell comes from.
+    pub cell: Cell,
+}
+
+/// Where a cell's value comes from.
+#[derive(Clone, Debug)]
+pub enum Cell {
+    /// A JSON path such as `.status.phase`, as a CRD's `additionalPrinterColumns` has them.
+    Path(String),
+    /// Computed from the object and the present time (for ages).
+    Computed(fn(&Value, jiff::Timestamp) -> Value),
+}
+
+/// A field that a field selector may name.
+#[derive(Clone, Debug)]
+pub struct Selectable {
+    /// The label, such as `status.phase`.
+    pub label: String,
+    /// How its value is read from a stored object; absent fields read as the empty string.
+    pub value: SelectableValue,
+}
+
+/// How a selectable field's value is read.
+#[derive(Clone, Debug)]
+pub enum SelectableValue {
+    /// A JSON path.
+    Path(String),
+    /// Computed.
+    Computed(fn(&Value) -> String),
+}
+
+/// What a kind adds to the common life of an object. The defaults suit most custom kinds.
+///
+/// The pipeline calls, on create: `decode`, schema defaulting, `default`, `prepare_create`, schema validation, `validate`;
+/// on update: the same with `prepare_update`. Metadata (uid, creation time, generation, managed fields, finalizers) is the
+/// pipeline's business. Status isolation is, too: where [`Resource::status`] is set, create and update drop or keep the
+/// status, and a status update keeps everything else but the metadata that may change.
+pub trait Strategy: Debug + Send + Sync + 'static {
+    /// Fills in what the kind's published defaults say.
+    fn default(&self, _object: &mut Value) {}
+
+    /// Sets what the server itself decides at creation.
+    fn prepare_create(&self, _object: &mut Value) {}
+
+    /// Sets or restores what an update may not change silently. `old` and `new` are in stored form.
+    fn prepare_update(&self, _old: &Value, _new: &mut Value) {}
+
+    /// Checks what a schema cannot say; `old` is there on update.
+    fn validate(&self, _old: Option<&Value>, _new: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    /// The seconds of grace that a deletion without any gets, for kinds that are deleted gracefully; `None` for the others.
+    fn grace_period(&self, _object: &Value) -> Option<i64> {
+        None
+    }
+
+    /// Whether `metadata.generation` rises when the old and new object differ so. By default it does on any change
+    /// outside metadata and status.
+    fn has_generation(&self) -> bool {
+        true
+    }
+
+    /// From the served to the stored form, where they differ.
+    fn decode(&self, _object: &mut Value) {}
+
+    /// From the stored to the served form, where they differ.
+    fn encode(&self, _object: &mut Value) {}
+
+    /// Told of every committed change, in revision order, before any watcher: `None` before is a creation, `None` after a
+    /// removal. For kinds that change what the server serves (CRDs).
+    fn committed(&self, _registry: &Registry, _before: Option<&Value>, _after: Option<&Value>) {}
+}
+
+/// The strategy of a kind without rules of its own.
+#[derive(Debug)]
+pub struct Plain;
+
+impl Strategy for Plain {}
+
+/// Every resource served at the moment.
+#[derive(Debug, Default)]
+pub struct Registry {
+    resources: arc_swap::ArcSwap<Vec<Arc<Resource>>>,
+}
+
+impl Registry {
+    /// A registry of these resources.
+    pub fn new(resources: Vec<Resource>) -> Self {
+        Self { resources: arc_swap::ArcSwap::from_pointee(resources.into_iter().map(Arc::new).collect()) }
+    }
+
+    /// A snapshot of all entries, in the order of registration.
+    pub fn all(&self) -> Arc<Vec<Arc<Resource>>> {
+        self.resources.load_full()
+    }
+
+    /// The entry for a path.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        self.resources
+            .load()
+            .iter()
+            .find(|entry| &*entry.group == group && &*entry.version == version && &*entry.plural == plural)
+            .cloned()
+    }
+
+    /// Replaces all entries of a stored resource (`group/plural`), in one step; an empty list stops serving it.
+    pub fn replace(&self, storage: &str, entries: Vec<Resource>) {
+        let entries: Vec<_> = entries.into_iter().map(Arc::new).collect();
+        self.resources.rcu(|present| {
+            let mut next: Vec<_> = present.iter().filter(|entry| &*entry.storage != storage).cloned().collect();
+            next.extend(entries.iter().cloned());
+            next
+        });
+    }
+}

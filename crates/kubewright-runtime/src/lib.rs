@@ -1,0 +1,1 @@
+//! The controller runtime: manager, caches, queue, controllers, events, probes, metrics.

@@ -1,0 +1,1 @@
+//! The operator SDK for Rust.
