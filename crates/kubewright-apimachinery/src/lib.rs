@@ -11,6 +11,7 @@
 //! Objects are [`serde_json::Value`]s throughout: an API server must keep what it doesn't know.
 
 pub mod clock;
+pub mod patch;
 pub mod random;
 pub mod schema;
 pub mod status;
