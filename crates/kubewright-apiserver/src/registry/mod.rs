@@ -1,5 +1,7 @@
 //! The registry: a kind is one entry, and nothing outside its entry knows it (ARCHITECTURE.md, invariant 6).
 
+pub mod builtin;
+
 use std::{fmt::Debug, sync::Arc};
 
 use kubewright_apimachinery::{
@@ -43,6 +45,8 @@ pub struct Resource {
     pub status: bool,
     /// `/scale` is served, with these paths.
     pub scale: Option<Scale>,
+    /// Subresources beside these two, such as `log`: discovery lists them, actions answer them.
+    pub subresources: Vec<Subresource>,
     /// Columns of `kubectl get`, without `Name` and, for custom kinds, as the CRD orders them.
     pub columns: Vec<Column>,
     /// Fields that a field selector may name, beside `metadata.name` and `metadata.namespace`.
@@ -80,6 +84,17 @@ pub struct Scale {
     pub status_replicas: String,
     /// A label selector in its string form, or (built-in workloads) a selector object.
     pub selector: Option<String>,
+}
+
+/// A subresource as discovery lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subresource {
+    /// `exec`
+    pub name: &'static str,
+    /// The `(group, version, kind)` of what is exchanged; for a connection that of the parent.
+    pub exchanges: (&'static str, &'static str, &'static str),
+    /// What may be done.
+    pub verbs: Vec<&'static str>,
 }
 
 /// A column of `kubectl get`.

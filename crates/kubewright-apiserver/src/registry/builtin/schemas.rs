@@ -1,0 +1,271 @@
+//! The schemas of the built-in kinds: the types of k8s-openapi joined with the published list and patch markers.
+//!
+//! All built-in kinds, of whatever server in this process, share one table, built when first looked at.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
+
+use k8s_openapi::{
+    api::{authentication::v1::TokenRequest, autoscaling::v1::Scale, core::v1::Binding, policy::v1::Eviction},
+    apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Status},
+    schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings},
+};
+use kubewright_apimachinery::schema::{Additional, Definitions, Kind, List, Schema};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::catalogue;
+
+/// `io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`: what `metadata` of every kind is.
+pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
+/// The shared table of every built-in type by its OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`.
+pub fn definitions() -> Arc<Definitions> {
+    static TABLE: LazyLock<Arc<Definitions>> = LazyLock::new(|| Arc::new(build()));
+    TABLE.clone()
+}
+
+/// A schema that stands for a named definition.
+pub(crate) fn reference(name: &str) -> Schema {
+    Schema { reference: Some(name.into()), ..Schema::default() }
+}
+
+fn build() -> Definitions {
+    let mut generator = SchemaSettings::openapi3().into_generator();
+    let mut kinds = Vec::new();
+    for kind in catalogue::all() {
+        (kind.collect_schema)(&mut generator);
+        kinds.push((kind.schema_name, kind.group, kind.version, kind.kind));
+    }
+    for collect in BODIES {
+        collect(&mut generator);
+    }
+    let mut table: BTreeMap<Arc<str>, Schema> = generator
+        .take_definitions(false)
+        .into_iter()
+        .map(|(name, document)| {
+            let schema = convert_type(&name, document);
+            (name.into(), schema)
+        })
+        .collect();
+    mark_lists(&mut table);
+    complete(&mut table);
+    for (name, group, version, kind) in kinds {
+        if let Some(root) = table.get_mut(&*name) {
+            root.group_version_kind.push((group.into(), version.into(), kind.into()));
+            // The crate always writes metadata; the published schema does not demand it.
+            root.required.retain(|field| field != "metadata");
+        }
+    }
+    Definitions(table)
+}
+
+/// Request bodies that are no stored kind.
+const BODIES: &[fn(&mut SchemaGenerator)] = &[
+    collect::<Binding>,
+    collect::<DeleteOptions>,
+    collect::<Eviction>,
+    collect::<ObjectMeta>,
+    collect::<Scale>,
+    collect::<Status>,
+    collect::<TokenRequest>,
+];
+
+/// Adds a type, and all that it refers to, to the generator's definitions.
+pub(super) fn collect<T: JsonSchema>(generator: &mut SchemaGenerator) {
+    generator.subschema_for::<T>();
+}
+
+/// Types whose values have a form of their own, which the crate's schema says too narrowly.
+const FREE_FORM: &[&str] = &[
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool",
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray",
+];
+const FREE_OBJECTS: &[&str] =
+    &["io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "io.k8s.apimachinery.pkg.runtime.RawExtension"];
+
+fn convert_type(name: &str, document: Value) -> Schema {
+    let mut schema = convert(document);
+    if FREE_FORM.contains(&name) {
+        return Schema { description: schema.description, preserve_unknown: true, ..Schema::default() };
+    }
+    schema.preserve_unknown = FREE_OBJECTS.contains(&name);
+    schema
+}
+
+/// Converts what k8s-openapi's types emit, which is a small part of JSON schema. It takes the document apart instead of
+/// copying it: descriptions are most of the table's bytes.
+fn convert(document: Value) -> Schema {
+    let Value::Object(mut document) = document else { return Schema::default() };
+    let description = take_string(&mut document, "description");
+    if let Some(target) = document.get("$ref").and_then(Value::as_str) {
+        let name = target.rsplit('/').next().unwrap_or(target);
+        return Schema { description, ..reference(name) };
+    }
+    let mut schema = Schema {
+        description,
+        kind: document.get("type").and_then(Value::as_str).and_then(kind),
+        format: take_string(&mut document, "format"),
+        int_or_string: document.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)),
+        ..Schema::default()
+    };
+    if let Some(Value::Object(properties)) = document.remove("properties") {
+        schema.properties = properties.into_iter().map(|(name, field)| (name, convert(field))).collect();
+    }
+    if let Some(values) = document.remove("additionalProperties") {
+        schema.additional = Additional::Schema(Box::new(convert(values)));
+    }
+    if let Some(items) = document.remove("items") {
+        schema.items = Some(Box::new(convert(items)));
+    }
+    if let Some(Value::Array(required)) = document.remove("required") {
+        schema.required = required.iter().filter_map(Value::as_str).map(String::from).collect();
+    }
+    schema
+}
+
+fn take_string(document: &mut Map<String, Value>, key: &str) -> Option<String> {
+    match document.remove(key) {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+fn kind(name: &str) -> Option<Kind> {
+    Some(match name {
+        "object" => Kind::Object,
+        "array" => Kind::Array,
+        "string" => Kind::String,
+        "integer" => Kind::Integer,
+        "number" => Kind::Number,
+        "boolean" => Kind::Boolean,
+        _ => return None,
+    })
+}
+
+/// The markers of one type or field that the crate does not carry.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Markers<'a> {
+    list_type: Option<&'a str>,
+    list_map_keys: Vec<String>,
+    map_type: Option<&'a str>,
+    patch_strategy: Option<&'a str>,
+    patch_merge_key: Option<String>,
+    #[serde(borrow)]
+    fields: BTreeMap<&'a str, Markers<'a>>,
+}
+
+#[derive(Deserialize)]
+struct MarkerFile<'a> {
+    #[serde(borrow)]
+    types: BTreeMap<&'a str, Markers<'a>>,
+}
+
+const MARKERS: &str = include_str!("../../../data/schema-extensions.json");
+
+/// Joins the published list types, keys and patch strategies.
+fn mark_lists(table: &mut BTreeMap<Arc<str>, Schema>) {
+    // The file is part of the program, and a test reads it.
+    let Ok(file) = serde_json::from_str::<MarkerFile<'_>>(MARKERS) else { return };
+    for (name, markers) in file.types {
+        let Some(schema) = table.get_mut(name) else { continue };
+        schema.atomic_map = markers.map_type == Some("atomic");
+        for (field, markers) in markers.fields {
+            if let Some(schema) = schema.properties.get_mut(field) {
+                mark(schema, markers);
+            }
+        }
+    }
+}
+
+fn mark(schema: &mut Schema, markers: Markers<'_>) {
+    schema.list = match markers.list_type {
+        Some("set") => List::Set,
+        Some("map") => List::Map(markers.list_map_keys),
+        _ => List::Atomic,
+    };
+    schema.atomic_map = markers.map_type == Some("atomic");
+    schema.patch_strategy =
+        markers.patch_strategy.map(|names| names.split(',').map(String::from).collect()).unwrap_or_default();
+    schema.patch_merge_key = markers.patch_merge_key;
+}
+
+/// Adds what the published schema says beyond types and markers: defaults of fields that are keys of a list, without
+/// which an element that leaves one out could not be told from others.
+fn complete(table: &mut BTreeMap<Arc<str>, Schema>) {
+    for name in ["io.k8s.api.core.v1.ContainerPort", "io.k8s.api.core.v1.ServicePort"] {
+        if let Some(protocol) = table.get_mut(name).and_then(|port| port.properties.get_mut("protocol")) {
+            protocol.default = Some("TCP".into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubewright_apimachinery::schema::Node;
+
+    use super::*;
+
+    fn at(path: &str) -> Schema {
+        let table = definitions();
+        let mut steps = path.split('/');
+        let root = reference(steps.next().unwrap());
+        let mut node = Node::new(&root, &table);
+        for step in steps {
+            node = if step == "*" { node.items() } else { node.field(step).unwrap_or_else(|| panic!("no {step}")) };
+        }
+        node.schema().clone()
+    }
+
+    #[test]
+    fn the_marker_file_is_read_and_all_its_lists_of_pods_are_joined() {
+        assert!(serde_json::from_str::<MarkerFile<'_>>(MARKERS).unwrap().types.len() > 100);
+        let ports = at("io.k8s.api.core.v1.Pod/spec/containers/*/ports");
+        assert_eq!(ports.list, List::Map(vec!["containerPort".into(), "protocol".into()]));
+        assert_eq!(ports.patch_merge_key.as_deref(), Some("containerPort"));
+        assert_eq!(at("io.k8s.api.core.v1.Pod/spec/volumes").patch_strategy, ["merge", "retainKeys"]);
+        assert_eq!(at("io.k8s.api.core.v1.Pod/metadata/finalizers").list, List::Set);
+        assert!(at("io.k8s.api.apps.v1.Deployment/spec/selector").atomic_map);
+    }
+
+    #[test]
+    fn types_keep_their_form() {
+        assert!(at("io.k8s.api.core.v1.Service/spec/ports/*/targetPort").int_or_string);
+        assert_eq!(at("io.k8s.api.core.v1.Secret/data").kind, Some(Kind::Object));
+        assert_eq!(at("io.k8s.api.core.v1.Pod/metadata/creationTimestamp").format.as_deref(), Some("date-time"));
+        assert_eq!(at("io.k8s.api.core.v1.ContainerPort/protocol").default, Some("TCP".into()));
+        assert!(at("io.k8s.api.core.v1.ConfigMap").required.is_empty());
+        assert_eq!(at("io.k8s.api.core.v1.Pod").group_version_kind, [("".into(), "v1".into(), "Pod".into())]);
+    }
+
+    #[test]
+    fn recursive_schemas_are_references() {
+        let path = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.CustomResourceDefinition/spec/versions/*/\
+                    schema/openAPIV3Schema/properties";
+        let Additional::Schema(values) = at(path).additional else { panic!("no values") };
+        let name = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+        assert_eq!(values.reference.as_deref(), Some(name));
+        let free = at("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps/default");
+        assert!(free.preserve_unknown && free.kind.is_none());
+    }
+
+    #[test]
+    fn no_reference_leads_nowhere() {
+        fn walk(schema: &Schema, table: &Definitions) {
+            if let Some(name) = &schema.reference {
+                assert!(table.0.contains_key(name), "{name}");
+            }
+            schema.properties.values().chain(schema.items.as_deref()).for_each(|field| walk(field, table));
+            if let Additional::Schema(values) = &schema.additional {
+                walk(values, table);
+            }
+        }
+        let table = definitions();
+        table.0.values().for_each(|schema| walk(schema, &table));
+    }
+}
