@@ -1,1 +1,6 @@
 //! The controller runtime: manager, caches, queue, controllers, events, probes, metrics.
+
+pub mod condition;
+pub mod event;
+pub mod metrics;
+pub mod owner;

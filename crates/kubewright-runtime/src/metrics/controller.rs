@@ -1,0 +1,196 @@
+//! `controller_runtime_*`: what the reconciles of a controller came to.
+
+use std::time::Duration;
+
+use kubewright_apimachinery::clock::SharedClock;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+
+use super::{counters, gauges, histograms};
+
+/// Upper bounds in seconds, as controller-runtime's.
+const RECONCILE_SECONDS: [f64; 40] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
+    1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
+];
+
+/// What a reconcile came to: the label `result`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReconcileResult {
+    /// Nothing more to do until something changes.
+    Success,
+    /// It failed, panicked or timed out, terminally or not.
+    Error,
+    /// It asked to be run again, at the queue's pace.
+    Requeue,
+    /// It asked to be run again at a given time.
+    RequeueAfter,
+}
+
+impl ReconcileResult {
+    const ALL: [Self; 4] = [Self::Success, Self::Error, Self::Requeue, Self::RequeueAfter];
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Error => "error",
+            Self::Requeue => "requeue",
+            Self::RequeueAfter => "requeue_after",
+        }
+    }
+}
+
+pub(super) struct Families {
+    total: IntCounterVec,
+    errors: IntCounterVec,
+    terminal_errors: IntCounterVec,
+    panics: IntCounterVec,
+    timeouts: IntCounterVec,
+    seconds: HistogramVec,
+    max_concurrent: IntGaugeVec,
+    active: IntGaugeVec,
+}
+
+impl Families {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let counters =
+            |name: &str, help: &str| counters(registry, &format!("controller_runtime_{name}"), help, &["controller"]);
+        let gauges =
+            |name: &str, help: &str| gauges(registry, &format!("controller_runtime_{name}"), help, &["controller"]);
+        Self {
+            total: super::counters(
+                registry,
+                "controller_runtime_reconcile_total",
+                "Reconciles of a controller, by result.",
+                &["controller", "result"],
+            ),
+            errors: counters("reconcile_errors_total", "Reconciles of a controller that failed."),
+            terminal_errors: counters(
+                "terminal_reconcile_errors_total",
+                "Reconciles of a controller that failed and are not retried.",
+            ),
+            panics: counters("reconcile_panics_total", "Reconciles of a controller that panicked."),
+            timeouts: counters("reconcile_timeouts_total", "Reconciles of a controller that ran out of time."),
+            seconds: histograms(
+                registry,
+                "controller_runtime_reconcile_time_seconds",
+                "How long a reconcile takes.",
+                &["controller"],
+                &RECONCILE_SECONDS,
+            ),
+            max_concurrent: gauges("max_concurrent_reconciles", "The most reconciles that may run at once."),
+            active: gauges("active_workers", "Reconciles that run now."),
+        }
+    }
+
+    pub(super) fn controller(&self, controller: &str, max_concurrent: usize, clock: SharedClock) -> ControllerMetrics {
+        let label = [controller];
+        let totals = ReconcileResult::ALL.map(|result| self.total.with_label_values(&[controller, result.label()]));
+        self.max_concurrent.with_label_values(&label).set(i64::try_from(max_concurrent).unwrap_or(i64::MAX));
+        ControllerMetrics {
+            clock,
+            totals,
+            errors: self.errors.with_label_values(&label),
+            terminal_errors: self.terminal_errors.with_label_values(&label),
+            panics: self.panics.with_label_values(&label),
+            timeouts: self.timeouts.with_label_values(&label),
+            seconds: self.seconds.with_label_values(&label),
+            active: self.active.with_label_values(&label),
+        }
+    }
+}
+
+/// The metrics of one controller.
+#[derive(Clone, Debug)]
+pub struct ControllerMetrics {
+    clock: SharedClock,
+    /// In the order of [`ReconcileResult::ALL`].
+    totals: [IntCounter; 4],
+    errors: IntCounter,
+    terminal_errors: IntCounter,
+    panics: IntCounter,
+    timeouts: IntCounter,
+    seconds: Histogram,
+    active: IntGauge,
+}
+
+impl ControllerMetrics {
+    /// A reconcile begins. It counts as active, and its time runs, until the guard is dropped.
+    #[must_use = "the reconcile ends when the guard is dropped"]
+    pub fn started(&self) -> ActiveWorker {
+        self.active.inc();
+        ActiveWorker { metrics: self.clone(), start: self.clock.monotonic() }
+    }
+
+    /// A reconcile has ended, once per reconcile; `Error` counts in `reconcile_errors_total` too.
+    pub fn finished(&self, result: ReconcileResult) {
+        self.totals[result as usize].inc();
+        if result == ReconcileResult::Error {
+            self.errors.inc();
+        }
+    }
+
+    /// The error was a terminal one; besides [`finished`](Self::finished).
+    pub fn terminal_error(&self) {
+        self.terminal_errors.inc();
+    }
+
+    /// The error was a panic; besides [`finished`](Self::finished).
+    pub fn panicked(&self) {
+        self.panics.inc();
+    }
+
+    /// The error was that time ran out; besides [`finished`](Self::finished).
+    pub fn timed_out(&self) {
+        self.timeouts.inc();
+    }
+}
+
+/// A reconcile that runs.
+#[derive(Debug)]
+pub struct ActiveWorker {
+    metrics: ControllerMetrics,
+    start: Duration,
+}
+
+impl Drop for ActiveWorker {
+    fn drop(&mut self) {
+        self.metrics.active.dec();
+        let took = self.metrics.clock.monotonic().saturating_sub(self.start);
+        self.metrics.seconds.observe(took.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubewright_apimachinery::clock::VirtualClock;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[tokio::test(start_paused = true)]
+    async fn counts_and_times_reconciles() {
+        let metrics = Metrics::new(VirtualClock::starting_at(jiff::Timestamp::UNIX_EPOCH));
+        let controller = metrics.controller("at", 1);
+        let worker = controller.started();
+        assert!(metrics.encode().unwrap().contains("controller_runtime_active_workers{controller=\"at\"} 1"));
+        tokio::time::advance(Duration::from_millis(1500)).await;
+        drop(worker);
+        controller.finished(ReconcileResult::Error);
+        controller.terminal_error();
+        controller.finished(ReconcileResult::RequeueAfter);
+        let text = metrics.encode().unwrap();
+        for line in [
+            "controller_runtime_active_workers{controller=\"at\"} 0",
+            "controller_runtime_reconcile_errors_total{controller=\"at\"} 1",
+            "controller_runtime_terminal_reconcile_errors_total{controller=\"at\"} 1",
+            "controller_runtime_reconcile_total{controller=\"at\",result=\"error\"} 1",
+            "controller_runtime_reconcile_total{controller=\"at\",result=\"requeue_after\"} 1",
+            "controller_runtime_reconcile_total{controller=\"at\",result=\"success\"} 0",
+            "controller_runtime_reconcile_time_seconds_sum{controller=\"at\"} 1.5",
+            "controller_runtime_reconcile_time_seconds_bucket{controller=\"at\",le=\"1.25\"} 0",
+            "controller_runtime_reconcile_time_seconds_bucket{controller=\"at\",le=\"1.5\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Metrics in Prometheus' text form, under controller-runtime's names, so that dashboards made for Go operators work.
+//!
+//! [`Metrics`] is handed around, not global: two managers in one process, or two tests, don't mix. Families that are not
+//! controller-runtime's begin with `kubewright_`.
+
+mod client;
+mod controller;
+mod queue;
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use kubewright_apimachinery::clock::SharedClock;
+use parking_lot::Mutex;
+use prometheus::{
+    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder, core::Collector,
+};
+
+pub use self::{
+    client::{ClientMetrics, ClientMetricsLayer},
+    controller::{ActiveWorker, ControllerMetrics, ReconcileResult},
+    queue::{QueueMetrics, WorkTimer},
+};
+
+/// The content type of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = prometheus::TEXT_FORMAT;
+
+/// A set of metrics families and their registry. Clones share them.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    clock: SharedClock,
+    registry: Registry,
+    controllers: controller::Families,
+    queues: queue::Families,
+    requests: IntCounterVec,
+    leader: IntGaugeVec,
+    discarded_events: IntCounterVec,
+    /// Whose gauges are brought up to date when the metrics are read.
+    live_queues: Mutex<BTreeMap<String, QueueMetrics>>,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    /// All families, empty, and the `process_*` ones; `clock` tells how long work has been going on.
+    pub fn new(clock: SharedClock) -> Self {
+        let registry = Registry::new();
+        #[cfg(target_os = "linux")]
+        add(&registry, prometheus::process_collector::ProcessCollector::for_self());
+        let inner = Inner {
+            clock,
+            controllers: controller::Families::new(&registry),
+            queues: queue::Families::new(&registry),
+            requests: counters(
+                &registry,
+                "rest_client_requests_total",
+                "Number of HTTP requests, partitioned by status code, method, and host.",
+                &["code", "host", "method"],
+            ),
+            leader: gauges(
+                &registry,
+                "leader_election_master_status",
+                "Whether this process leads (1) or stands by (0), by the name of the lease.",
+                &["name"],
+            ),
+            discarded_events: counters(
+                &registry,
+                "kubewright_events_discarded_total",
+                "Events that were not written, by why: the queue was full, the object had too many, the API refused.",
+                &["reason"],
+            ),
+            live_queues: Mutex::default(),
+            registry,
+        };
+        Self(Arc::new(inner))
+    }
+
+    /// For families of the operator's own.
+    pub fn registry(&self) -> &Registry {
+        &self.0.registry
+    }
+
+    /// The metrics of one controller, all present from now on, at zero.
+    pub fn controller(&self, controller: &str, max_concurrent: usize) -> ControllerMetrics {
+        self.0.controllers.controller(controller, max_concurrent, self.0.clock.clone())
+    }
+
+    /// The metrics of the queue of one controller, all present from now on, at zero.
+    pub fn queue(&self, controller: &str) -> QueueMetrics {
+        let mut queues = self.0.live_queues.lock();
+        let make = || self.0.queues.queue(controller, self.0.clock.clone());
+        queues.entry(controller.into()).or_insert_with(make).clone()
+    }
+
+    /// Counts the requests of a client; see [`ClientMetricsLayer`].
+    pub fn client_layer(&self, host: impl Into<String>) -> ClientMetricsLayer {
+        ClientMetricsLayer::new(self.0.requests.clone(), host.into())
+    }
+
+    /// Says whether this process holds the lease `name`.
+    pub fn set_leader(&self, name: &str, leads: bool) {
+        self.0.leader.with_label_values(&[name]).set(i64::from(leads));
+    }
+
+    /// Counts an event that was not written, and why: one word in `snake_case`.
+    pub fn event_discarded(&self, reason: &str) {
+        self.0.discarded_events.with_label_values(&[reason]).inc();
+    }
+
+    /// Everything, in Prometheus' text form.
+    ///
+    /// # Errors
+    /// When a family of the operator's own breaks the rules of the format.
+    pub fn encode(&self) -> Result<String, prometheus::Error> {
+        let queues: Vec<_> = self.0.live_queues.lock().values().cloned().collect();
+        for queue in queues {
+            queue.refresh();
+        }
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&self.0.registry.gather(), &mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+/// Registers a collector whose name and labels are constants of this module: a mistake shows in the first test.
+fn add(registry: &Registry, collector: impl Collector + 'static) {
+    registry.register(Box::new(collector)).expect("a metrics family is registered once");
+}
+
+fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
+    let family = IntCounterVec::new(Opts::new(name, help), labels).expect("constant names are valid");
+    add(registry, family.clone());
+    family
+}
+
+fn gauges(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
+    let family = IntGaugeVec::new(Opts::new(name, help), labels).expect("constant names are valid");
+    add(registry, family.clone());
+    family
+}
+
+fn histograms(registry: &Registry, name: &str, help: &str, labels: &[&str], buckets: &[f64]) -> HistogramVec {
+    let options = HistogramOpts::new(name, help).buckets(buckets.into());
+    let family = HistogramVec::new(options, labels).expect("constant names are valid");
+    add(registry, family.clone());
+    family
+}
+
+#[cfg(test)]
+mod tests {
+    use kubewright_apimachinery::clock::SystemClock;
+
+    use super::*;
+
+    #[test]
+    fn every_family_is_there_at_zero() {
+        let metrics = Metrics::new(SystemClock::shared());
+        let _controller = metrics.controller("podset", 3);
+        let _queue = metrics.queue("podset");
+        metrics.set_leader("podset.example.com", false);
+        let text = metrics.encode().unwrap();
+        for line in [
+            "controller_runtime_active_workers{controller=\"podset\"} 0",
+            "controller_runtime_max_concurrent_reconciles{controller=\"podset\"} 3",
+            "controller_runtime_reconcile_errors_total{controller=\"podset\"} 0",
+            "controller_runtime_reconcile_panics_total{controller=\"podset\"} 0",
+            "controller_runtime_reconcile_timeouts_total{controller=\"podset\"} 0",
+            "controller_runtime_reconcile_total{controller=\"podset\",result=\"error\"} 0",
+            "controller_runtime_reconcile_total{controller=\"podset\",result=\"requeue\"} 0",
+            "controller_runtime_reconcile_total{controller=\"podset\",result=\"requeue_after\"} 0",
+            "controller_runtime_reconcile_total{controller=\"podset\",result=\"success\"} 0",
+            "controller_runtime_terminal_reconcile_errors_total{controller=\"podset\"} 0",
+            "leader_election_master_status{name=\"podset.example.com\"} 0",
+            "workqueue_adds_total{controller=\"podset\",name=\"podset\"} 0",
+            "workqueue_depth{controller=\"podset\",name=\"podset\",priority=\"0\"} 0",
+            "workqueue_longest_running_processor_seconds{controller=\"podset\",name=\"podset\"} 0",
+            "workqueue_queue_duration_seconds_count{controller=\"podset\",name=\"podset\"} 0",
+            "workqueue_retries_total{controller=\"podset\",name=\"podset\"} 0",
+            "workqueue_unfinished_work_seconds{controller=\"podset\",name=\"podset\"} 0",
+            "workqueue_work_duration_seconds_count{controller=\"podset\",name=\"podset\"} 0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
+        #[cfg(target_os = "linux")]
+        assert!(text.contains("\nprocess_resident_memory_bytes "), "{text}");
+    }
+
+    #[test]
+    fn two_sets_do_not_mix() {
+        let (one, two) = (Metrics::new(SystemClock::shared()), Metrics::new(SystemClock::shared()));
+        one.set_leader("x", true);
+        assert!(!two.encode().unwrap().contains("leader_election_master_status{"));
+    }
+}

@@ -1,0 +1,207 @@
+//! `workqueue_*`: how much waits, how long it waits, how long it is worked on.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use kubewright_apimachinery::clock::SharedClock;
+use parking_lot::Mutex;
+use prometheus::{
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    exponential_buckets,
+};
+
+use super::{add, counters, gauges, histograms};
+
+const LABELS: [&str; 2] = ["name", "controller"];
+
+pub(super) struct Families {
+    depth: IntGaugeVec,
+    adds: IntCounterVec,
+    waited: HistogramVec,
+    worked: HistogramVec,
+    unfinished: GaugeVec,
+    longest: GaugeVec,
+    retries: IntCounterVec,
+}
+
+impl Families {
+    pub(super) fn new(registry: &Registry) -> Self {
+        // From 10 ns to 1,000 s by powers of ten, as controller-runtime's.
+        let buckets = exponential_buckets(10e-9, 10.0, 12).expect("constant buckets are valid");
+        let seconds = |name: &str, help: &str| {
+            let family = GaugeVec::new(Opts::new(name, help), &LABELS).expect("constant names are valid");
+            add(registry, family.clone());
+            family
+        };
+        Self {
+            depth: gauges(
+                registry,
+                "workqueue_depth",
+                "Keys that wait in the queue, by priority.",
+                &["name", "controller", "priority"],
+            ),
+            adds: counters(registry, "workqueue_adds_total", "Keys that were added to the queue.", &LABELS),
+            waited: histograms(
+                registry,
+                "workqueue_queue_duration_seconds",
+                "How long a key waits in the queue before it is taken.",
+                &LABELS,
+                &buckets,
+            ),
+            worked: histograms(
+                registry,
+                "workqueue_work_duration_seconds",
+                "How long a key that was taken from the queue is worked on.",
+                &LABELS,
+                &buckets,
+            ),
+            unfinished: seconds(
+                "workqueue_unfinished_work_seconds",
+                "Seconds that the keys now in work have taken so far, together. Growth without end means stuck workers.",
+            ),
+            longest: seconds(
+                "workqueue_longest_running_processor_seconds",
+                "Seconds that the key longest in work has taken so far.",
+            ),
+            retries: counters(registry, "workqueue_retries_total", "Keys that were added again for a retry.", &LABELS),
+        }
+    }
+
+    pub(super) fn queue(&self, name: &str, clock: SharedClock) -> QueueMetrics {
+        let labels = [name, name];
+        let metrics = QueueMetrics(Arc::new(Inner {
+            clock,
+            name: name.into(),
+            depth: self.depth.clone(),
+            adds: self.adds.with_label_values(&labels),
+            waited: self.waited.with_label_values(&labels),
+            worked: self.worked.with_label_values(&labels),
+            unfinished: self.unfinished.with_label_values(&labels),
+            longest: self.longest.with_label_values(&labels),
+            retries: self.retries.with_label_values(&labels),
+            in_work: Mutex::default(),
+        }));
+        metrics.set_depth(0, 0);
+        metrics
+    }
+}
+
+/// The metrics of one queue. Clones share them.
+#[derive(Clone, Debug)]
+pub struct QueueMetrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    clock: SharedClock,
+    name: String,
+    depth: IntGaugeVec,
+    adds: IntCounter,
+    waited: Histogram,
+    worked: Histogram,
+    unfinished: Gauge,
+    longest: Gauge,
+    retries: IntCounter,
+    in_work: Mutex<InWork>,
+}
+
+/// When each piece of work began, by its number.
+#[derive(Debug, Default)]
+struct InWork {
+    next: u64,
+    started: BTreeMap<u64, Duration>,
+}
+
+impl QueueMetrics {
+    /// A key was added that didn't wait already.
+    pub fn added(&self) {
+        self.0.adds.inc();
+    }
+
+    /// How many keys of this priority wait now.
+    pub fn set_depth(&self, priority: i32, depth: usize) {
+        let labels = [self.0.name.as_str(), &self.0.name, &priority.to_string()];
+        self.0.depth.with_label_values(&labels).set(i64::try_from(depth).unwrap_or(i64::MAX));
+    }
+
+    /// A key was added again, for a retry: after an error, or at its own wish.
+    pub fn retried(&self) {
+        self.0.retries.inc();
+    }
+
+    /// A key that was ready for `waited` was taken. Work on it lasts until the timer is dropped.
+    #[must_use = "the work ends when the timer is dropped"]
+    pub fn taken(&self, waited: Duration) -> WorkTimer {
+        self.0.waited.observe(waited.as_secs_f64());
+        let mut in_work = self.0.in_work.lock();
+        let number = in_work.next;
+        in_work.next += 1;
+        in_work.started.insert(number, self.0.clock.monotonic());
+        WorkTimer { metrics: self.clone(), number }
+    }
+
+    /// Brings up to date the gauges that grow with time alone.
+    pub(super) fn refresh(&self) {
+        let now = self.0.clock.monotonic();
+        let in_work = self.0.in_work.lock();
+        let running = || in_work.started.values().map(|start| now.saturating_sub(*start));
+        self.0.unfinished.set(running().sum::<Duration>().as_secs_f64());
+        self.0.longest.set(running().max().unwrap_or_default().as_secs_f64());
+    }
+}
+
+/// Work on a key that goes on.
+#[derive(Debug)]
+pub struct WorkTimer {
+    metrics: QueueMetrics,
+    number: u64,
+}
+
+impl Drop for WorkTimer {
+    fn drop(&mut self) {
+        let Inner { clock, worked, in_work, .. } = &*self.metrics.0;
+        if let Some(start) = in_work.lock().started.remove(&self.number) {
+            worked.observe(clock.monotonic().saturating_sub(start).as_secs_f64());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubewright_apimachinery::clock::VirtualClock;
+
+    use crate::metrics::Metrics;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn follows_a_key_through_the_queue() {
+        let metrics = Metrics::new(VirtualClock::starting_at(jiff::Timestamp::UNIX_EPOCH));
+        let queue = metrics.queue("at");
+        let value = |name: &str| {
+            let text = metrics.encode().unwrap();
+            let line = text.lines().find(|line| line.starts_with(&format!("workqueue_{name}{{"))).unwrap().to_owned();
+            line.rsplit_once(' ').unwrap().1.to_owned()
+        };
+        queue.added();
+        queue.set_depth(0, 1);
+        let first = queue.taken(Duration::from_secs(2));
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let second = queue.taken(Duration::ZERO);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(value("unfinished_work_seconds"), "5");
+        assert_eq!(value("longest_running_processor_seconds"), "4");
+        drop(first);
+        drop(second);
+        assert_eq!(value("unfinished_work_seconds"), "0");
+        assert_eq!(value("work_duration_seconds_sum"), "5");
+        assert_eq!(value("queue_duration_seconds_sum"), "2");
+        assert_eq!((value("adds_total"), value("depth")), ("1".into(), "1".into()));
+    }
+
+    #[test]
+    fn asking_twice_gives_the_same_queue() {
+        let metrics = Metrics::new(kubewright_apimachinery::clock::SystemClock::shared());
+        metrics.queue("at").added();
+        metrics.queue("at").added();
+        assert!(metrics.encode().unwrap().contains("workqueue_adds_total{controller=\"at\",name=\"at\"} 2"));
+    }
+}

@@ -1,0 +1,232 @@
+//! Owner references: who controls an object, and who is deleted with whom.
+//!
+//! The rules are those of <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>: an owner lives in its
+//! child's namespace or is cluster-scoped, and at most one owner is the controller. Identity is the UID throughout,
+//! never the name: an owner that was deleted and made again under the same name is another owner.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use thiserror::Error;
+
+/// Why an owner can't control a child.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum OwnerError {
+    /// The owner was never stored, so nothing can refer to it.
+    #[error("{owner} has no name or no uid: it must come from the API server before it can own {child}")]
+    NotStored {
+        /// The would-be owner.
+        owner: ObjectName,
+        /// The would-be child.
+        child: ObjectName,
+    },
+    /// The garbage collector would delete the child, as it looks for the owner in the child's namespace.
+    #[error("{owner} can't own {child}: they are in different namespaces")]
+    CrossNamespace {
+        /// The would-be owner.
+        owner: ObjectName,
+        /// The would-be child.
+        child: ObjectName,
+    },
+    /// The child has another controller already.
+    #[error("{owner} can't own {child}: it is controlled by {controller} (uid {uid})")]
+    AlreadyControlled {
+        /// The would-be owner.
+        owner: ObjectName,
+        /// The would-be child.
+        child: ObjectName,
+        /// Who controls the child.
+        controller: ObjectName,
+        /// The uid of the one who controls the child.
+        uid: String,
+    },
+}
+
+/// An object as errors show it: `Kind namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectName {
+    kind: String,
+    namespace: Option<String>,
+    name: String,
+}
+
+impl ObjectName {
+    fn of<K: Resource>(object: &K, dynamic_type: &K::DynamicType) -> Self {
+        let ObjectMeta { name, generate_name, namespace, .. } = object.meta();
+        let name = name.clone().or_else(|| generate_name.as_ref().map(|prefix| format!("{prefix}*")));
+        Self { kind: K::kind(dynamic_type).into(), namespace: namespace.clone(), name: name.unwrap_or_default() }
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
+            None => write!(f, "{} {}", self.kind, self.name),
+        }
+    }
+}
+
+/// Makes `owner` the controller of `child`: the child is deleted with it, and its changes wake the owner.
+///
+/// The reference has `controller: true` and `blockOwnerDeletion: true`. Other owners of the child are kept; a reference
+/// to this same owner is brought up to date, so that calling it again changes nothing.
+///
+/// # Errors
+/// [`OwnerError`], with the child untouched, if the owner isn't stored, lives in another namespace than the child
+/// (a child without a namespace counts as cluster-scoped), or the child has another controller.
+pub fn set_controller_reference<O, C>(owner: &O, child: &mut C) -> Result<(), OwnerError>
+where
+    O: Resource<DynamicType: Default>,
+    C: Resource<DynamicType: Default>,
+{
+    set_controller_reference_with(owner, &O::DynamicType::default(), child, &C::DynamicType::default())
+}
+
+/// [`set_controller_reference`] for kinds that are known only at run time.
+///
+/// # Errors
+/// As [`set_controller_reference`].
+pub fn set_controller_reference_with<O: Resource, C: Resource>(
+    owner: &O,
+    owner_type: &O::DynamicType,
+    child: &mut C,
+    child_type: &C::DynamicType,
+) -> Result<(), OwnerError> {
+    let names = || (ObjectName::of(owner, owner_type), ObjectName::of(child, child_type));
+    let Some(reference) = owner.controller_owner_ref(owner_type) else {
+        let (owner, child) = names();
+        return Err(OwnerError::NotStored { owner, child });
+    };
+    let reference = OwnerReference { block_owner_deletion: Some(true), ..reference };
+
+    let owner_namespace = owner.meta().namespace.as_deref().filter(|namespace| !namespace.is_empty());
+    if owner_namespace.is_some() && owner_namespace != child.meta().namespace.as_deref() {
+        let (owner, child) = names();
+        return Err(OwnerError::CrossNamespace { owner, child });
+    }
+    if let Some(controller) = controller_of(child)
+        && controller.uid != reference.uid
+    {
+        let (owner, child_name) = names();
+        let uid = controller.uid.clone();
+        let controller = ObjectName { kind: controller.kind.clone(), namespace: None, name: controller.name.clone() };
+        return Err(OwnerError::AlreadyControlled { owner, child: child_name, controller, uid });
+    }
+
+    let references = child.meta_mut().owner_references.get_or_insert_default();
+    match references.iter_mut().find(|existing| existing.uid == reference.uid) {
+        Some(existing) => *existing = reference,
+        None => references.push(reference),
+    }
+    Ok(())
+}
+
+/// The reference to the object's controller, if it has one.
+pub fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
+    object.meta().owner_references.iter().flatten().find(|reference| reference.controller == Some(true))
+}
+
+/// Whether the object's controller is the object with this uid.
+pub fn is_controlled_by<K: Resource>(object: &K, uid: &str) -> bool {
+    controller_of(object).is_some_and(|reference| reference.uid == uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+
+    use super::*;
+
+    fn meta(namespace: Option<&str>, name: &str, uid: Option<&str>) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name.into()),
+            namespace: namespace.map(Into::into),
+            uid: uid.map(Into::into),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn owner(namespace: &str, uid: &str) -> ConfigMap {
+        ConfigMap { metadata: meta(Some(namespace), "boss", Some(uid)), ..ConfigMap::default() }
+    }
+
+    fn child(namespace: &str) -> Pod {
+        Pod { metadata: meta(Some(namespace), "worker", None), ..Pod::default() }
+    }
+
+    #[test]
+    fn sets_both_flags_once() {
+        let mut pod = child("a");
+        set_controller_reference(&owner("a", "1"), &mut pod).unwrap();
+        set_controller_reference(&owner("a", "1"), &mut pod).unwrap();
+        let expected = OwnerReference {
+            api_version: "v1".into(),
+            kind: "ConfigMap".into(),
+            name: "boss".into(),
+            uid: "1".into(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        };
+        assert_eq!(pod.metadata.owner_references, Some(vec![expected]));
+        assert!(is_controlled_by(&pod, "1"));
+        assert!(!is_controlled_by(&pod, "2"));
+    }
+
+    #[test]
+    fn an_owner_that_does_not_control_is_kept_and_promoted() {
+        let mut pod = child("a");
+        let plain = kube::Resource::owner_ref(&owner("a", "1"), &()).unwrap();
+        let other = OwnerReference { uid: "9".into(), ..plain.clone() };
+        pod.metadata.owner_references = Some(vec![other.clone(), plain]);
+        assert!(controller_of(&pod).is_none());
+        set_controller_reference(&owner("a", "1"), &mut pod).unwrap();
+        let references = pod.metadata.owner_references.clone().unwrap();
+        assert_eq!(references.len(), 2);
+        assert_eq!(references[0], other);
+        assert_eq!(controller_of(&pod).map(|reference| reference.uid.as_str()), Some("1"));
+    }
+
+    #[test]
+    fn refuses_another_namespace() {
+        let mut pod = child("b");
+        let error = set_controller_reference(&owner("a", "1"), &mut pod).unwrap_err();
+        assert_eq!(error.to_string(), "ConfigMap a/boss can't own Pod b/worker: they are in different namespaces");
+        assert_eq!(pod, child("b"));
+    }
+
+    #[test]
+    fn refuses_a_cluster_scoped_child_of_a_namespaced_owner() {
+        let mut node = Node { metadata: meta(None, "n", None), ..Node::default() };
+        let error = set_controller_reference(&owner("a", "1"), &mut node).unwrap_err();
+        assert!(matches!(error, OwnerError::CrossNamespace { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_cluster_scoped_owner_may_own_anything() {
+        let node = Node { metadata: meta(None, "n", Some("7")), ..Node::default() };
+        let mut pod = child("b");
+        set_controller_reference(&node, &mut pod).unwrap();
+        assert!(is_controlled_by(&pod, "7"));
+    }
+
+    #[test]
+    fn refuses_a_second_controller_even_of_the_same_name() {
+        let mut pod = child("a");
+        set_controller_reference(&owner("a", "1"), &mut pod).unwrap();
+        let before = pod.clone();
+        let error = set_controller_reference(&owner("a", "2"), &mut pod).unwrap_err();
+        let expected = "ConfigMap a/boss can't own Pod a/worker: it is controlled by ConfigMap boss (uid 1)";
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(pod, before);
+    }
+
+    #[test]
+    fn refuses_an_owner_that_was_never_stored() {
+        let unsaved = ConfigMap { metadata: meta(Some("a"), "boss", None), ..ConfigMap::default() };
+        let error = set_controller_reference(&unsaved, &mut child("a")).unwrap_err();
+        assert!(matches!(error, OwnerError::NotStored { .. }), "{error}");
+    }
+}
