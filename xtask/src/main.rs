@@ -1,2 +1,94 @@
-//! Entry point.
-fn main() {}
+//! The project's own chores: `cargo xtask test`, `cargo xtask generate`, `cargo xtask bench`.
+//!
+//! It depends on nothing of the project, so that it builds in seconds on a machine that has nothing yet.
+
+#![allow(clippy::print_stderr, reason = "a command's progress belongs on standard error")]
+
+mod kubectl;
+mod steps;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+
+use steps::{Steps, cargo};
+
+/// Chores of the Kubewright project.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cargo xtask",
+    after_help = "Examples:\n  cargo xtask test\n  cargo xtask generate --check\n  cargo xtask bench"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Debug, Subcommand)]
+enum Chore {
+    /// Check everything: formatting, lints, tests, end-to-end tests with kubectl, generated files, docs, the demo.
+    Test,
+    /// Rewrite the generated files: CRDs under operators/*/config.
+    Generate {
+        /// Only compare; fail when a file differs from its source.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Measure, print, and rewrite bench/RESULTS.md.
+    Bench {
+        /// Only the benchmarks whose name contains this.
+        filter: Option<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().chore) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(chore: Chore) -> Result<()> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?.to_owned();
+    std::env::set_current_dir(&root).with_context(|| format!("enter {}", root.display()))?;
+    match chore {
+        Chore::Test => test(),
+        Chore::Generate { check } => {
+            let flag = if check { "--check" } else { "--write" };
+            Steps::default()
+                .run("generate", cargo(&["run", "--quiet", "-p", "kubewright-demo", "--bin", "generate", "--", flag]))
+        }
+        Chore::Bench { filter } => {
+            let mut command = cargo(&[
+                "run",
+                "--quiet",
+                "--release",
+                "-p",
+                "kubewright-bench",
+                "--",
+                "--results",
+                "bench/RESULTS.md",
+            ]);
+            command.args(filter);
+            Steps::default().run("bench", command)
+        }
+    }
+}
+
+fn test() -> Result<()> {
+    let mut steps = Steps::default();
+    steps.check("kubectl", kubectl::ensure)?;
+    steps.run("formatting", cargo(&["fmt", "--all", "--check"]))?;
+    steps.run("lints", cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"]))?;
+    steps.run("tests, with kubectl end to end", cargo(&["test", "--workspace", "--quiet"]))?;
+    let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
+    docs.env("RUSTDOCFLAGS", "--deny warnings");
+    steps.run("documentation", docs)?;
+    steps.run("demo", cargo(&["demo", "--once"]))?;
+    steps.summary();
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! Running one chore after another, with a line of progress each and the times at the end.
+
+use std::{process::Command, time::Duration};
+
+use anyhow::{Context, Result, bail};
+
+/// What has run so far.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    done: Vec<(String, Duration)>,
+}
+
+impl Steps {
+    /// Runs a command to its end; its output goes where ours goes.
+    pub(crate) fn run(&mut self, name: &str, mut command: Command) -> Result<()> {
+        self.check(name, || {
+            let status = command.status().with_context(|| format!("start {command:?}"))?;
+            if !status.success() {
+                bail!("{name} failed ({status}): {command:?}");
+            }
+            Ok(())
+        })
+    }
+
+    /// Runs a closure as a step.
+    pub(crate) fn check(&mut self, name: &str, step: impl FnOnce() -> Result<()>) -> Result<()> {
+        eprintln!("==> {name}");
+        let start = now();
+        step()?;
+        self.done.push((name.to_owned(), now().saturating_sub(start)));
+        Ok(())
+    }
+
+    /// Prints what passed and how long each step took.
+    pub(crate) fn summary(&self) {
+        let total: Duration = self.done.iter().map(|(_, took)| *took).sum();
+        for (name, took) in &self.done {
+            eprintln!("    {:>6.1} s  {name}", took.as_secs_f64());
+        }
+        eprintln!("==> all passed in {:.0} s", total.as_secs_f64());
+    }
+}
+
+/// The chores are timed by the machine's clock; nothing here is simulated.
+#[allow(clippy::disallowed_methods, reason = "the chores depend on nothing of the project, not even its clock")]
+fn now() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A cargo command with these arguments, by the cargo that runs us.
+pub(crate) fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments);
+    command
+}
