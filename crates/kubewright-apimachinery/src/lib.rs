@@ -11,7 +11,9 @@
 //! Objects are [`serde_json::Value`]s throughout: an API server must keep what it doesn't know.
 
 pub mod clock;
+pub mod name;
 pub mod patch;
 pub mod random;
 pub mod schema;
+pub mod selector;
 pub mod status;
