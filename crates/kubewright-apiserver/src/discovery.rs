@@ -1,0 +1,351 @@
+//! Discovery documents: what this server serves, in the plain and in the aggregated form
+//! (<https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api>).
+//!
+//! Pure functions of the registry. Which form a client wants is for the routes to negotiate.
+
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::registry::{Registry, Resource};
+
+/// The form of an aggregated document that a client can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aggregated {
+    /// `apidiscovery.k8s.io/v2`
+    V2,
+    /// `apidiscovery.k8s.io/v2beta1`, for kubectl before 1.30.
+    V2Beta1,
+}
+
+impl Aggregated {
+    /// The version's name, as `v=` in `Accept` and `Content-Type` has it.
+    pub fn version(self) -> &'static str {
+        match self {
+            Self::V2 => "v2",
+            Self::V2Beta1 => "v2beta1",
+        }
+    }
+
+    /// The content type of the document.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::V2 => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            Self::V2Beta1 => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+        }
+    }
+}
+
+/// The resources of one version by plural name.
+type Version = BTreeMap<Arc<str>, Arc<Resource>>;
+
+/// A group with its versions, preferred first.
+struct Group {
+    name: Arc<str>,
+    versions: Vec<(Arc<str>, Version)>,
+}
+
+/// `/api`: the versions of the core group. `address` is where the client reached the server, `host:port`.
+pub fn core_versions(address: &str) -> Value {
+    json!({
+        "kind": "APIVersions",
+        "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}],
+    })
+}
+
+/// `/apis`: every other group.
+pub fn group_list(registry: &Registry) -> Value {
+    let groups: Vec<_> = groups(registry).iter().filter(|group| !group.name.is_empty()).map(group_value).collect();
+    json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
+}
+
+/// `/apis/G`: one group; `None` if it has no resources.
+pub fn group(registry: &Registry, name: &str) -> Option<Value> {
+    let groups = groups(registry);
+    let mut document = group_value(groups.iter().find(|group| &*group.name == name && !name.is_empty())?);
+    document["kind"] = "APIGroup".into();
+    document["apiVersion"] = "v1".into();
+    Some(document)
+}
+
+/// `/api/v1` and `/apis/G/V`: the resources of one version; `None` if it has none.
+pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<Value> {
+    let all = registry.all();
+    let mut resources: Vec<_> =
+        all.iter().filter(|entry| &*entry.group == group && &*entry.version == version).collect();
+    if resources.is_empty() {
+        return None;
+    }
+    resources.sort_by(|one, other| one.plural.cmp(&other.plural));
+    let list: Vec<_> = resources.into_iter().flat_map(|resource| plain_entries(resource)).collect();
+    Some(json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(group, version), "resources": list,
+    }))
+}
+
+/// The aggregated document of `/api` (when `core`) or `/apis`, and its entity tag, quoted as the header wants it.
+pub fn aggregated(registry: &Registry, core: bool, form: Aggregated) -> (Value, String) {
+    let items: Vec<_> = groups(registry)
+        .iter()
+        .filter(|group| group.name.is_empty() == core)
+        .map(|group| {
+            let versions: Vec<_> = group.versions.iter().map(aggregated_version).collect();
+            let metadata = if core { json!({}) } else { json!({"name": &*group.name}) };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    let document = json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{}", form.version()),
+        "metadata": {},
+        "items": items,
+    });
+    let tag = format!("\"{}\"", hash(document.to_string().as_bytes()));
+    (document, tag)
+}
+
+/// A digest as entity tags and OpenAPI addresses carry it.
+pub(crate) fn hash(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect()
+}
+
+/// `v1`, or `apps/v1`.
+pub(crate) fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.into() } else { format!("{group}/{version}") }
+}
+
+/// Sorts as Kubernetes prefers versions: stable before beta before alpha, each newest first; all others last, by name.
+pub fn version_priority(version: &str) -> impl Ord + use<> {
+    let parsed = parse_version(version);
+    (parsed.is_none(), Reverse(parsed), version.to_owned())
+}
+
+/// `v2beta1` as (stability, major, minor).
+fn parse_version(version: &str) -> Option<(u8, u64, u64)> {
+    let rest = version.strip_prefix('v')?;
+    let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+    let (major, suffix) = rest.split_at(end);
+    let major = number(major)?;
+    if suffix.is_empty() {
+        return Some((2, major, 0));
+    }
+    match suffix.strip_prefix("beta") {
+        Some(minor) => Some((1, major, number(minor)?)),
+        None => Some((0, major, number(suffix.strip_prefix("alpha")?)?)),
+    }
+}
+
+fn number(digits: &str) -> Option<u64> {
+    (!digits.starts_with('0')).then(|| digits.parse().ok())?
+}
+
+/// Kubernetes' own groups in the order in which clients look a kind up; any other group comes after them, by name.
+const GROUP_ORDER: &[&str] = &[
+    "",
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+];
+
+fn groups(registry: &Registry) -> Vec<Group> {
+    let mut by_name: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Version>> = BTreeMap::new();
+    for entry in registry.all().iter() {
+        let versions = by_name.entry(entry.group.clone()).or_default();
+        versions.entry(entry.version.clone()).or_default().insert(entry.plural.clone(), entry.clone());
+    }
+    let mut groups: Vec<_> = by_name
+        .into_iter()
+        .map(|(name, versions)| {
+            let mut versions: Vec<_> = versions.into_iter().collect();
+            versions.sort_by_cached_key(|(version, _)| version_priority(version));
+            Group { name, versions }
+        })
+        .collect();
+    // The sort is stable, and the map gave the groups by name.
+    groups.sort_by_key(|group| GROUP_ORDER.iter().position(|known| *known == &*group.name).unwrap_or(usize::MAX));
+    groups
+}
+
+fn group_value(group: &Group) -> Value {
+    let versions: Vec<_> = group
+        .versions
+        .iter()
+        .map(|(version, _)| json!({"groupVersion": group_version(&group.name, version), "version": &**version}))
+        .collect();
+    json!({"name": &*group.name, "preferredVersion": versions.first(), "versions": versions})
+}
+
+/// A subresource, with `status` and `scale` among the others.
+struct Sub<'a> {
+    name: &'a str,
+    exchanges: (&'a str, &'a str, &'a str),
+    verbs: &'a [&'static str],
+}
+
+const READ_AND_WRITE: &[&str] = &["get", "patch", "update"];
+
+fn subresources(resource: &Resource) -> Vec<Sub<'_>> {
+    let own = (&*resource.group, &*resource.version, &*resource.kind);
+    let mut list: Vec<_> = resource
+        .subresources
+        .iter()
+        .map(|sub| Sub { name: sub.name, exchanges: sub.exchanges, verbs: &sub.verbs })
+        .collect();
+    if resource.status {
+        list.push(Sub { name: "status", exchanges: own, verbs: READ_AND_WRITE });
+    }
+    if resource.scale.is_some() {
+        list.push(Sub { name: "scale", exchanges: ("autoscaling", "v1", "Scale"), verbs: READ_AND_WRITE });
+    }
+    list.sort_by_key(|sub| sub.name);
+    list
+}
+
+/// A resource and its subresources as an `APIResourceList` has them.
+fn plain_entries(resource: &Resource) -> Vec<Value> {
+    let mut main = json!({
+        "name": &*resource.plural, "singularName": &*resource.singular, "namespaced": resource.namespaced,
+        "kind": &*resource.kind, "verbs": resource.verbs,
+    });
+    add_names(&mut main, resource);
+    let mut entries = vec![main];
+    for sub in subresources(resource) {
+        let (group, version, kind) = sub.exchanges;
+        let mut entry = json!({
+            "name": format!("{}/{}", resource.plural, sub.name), "singularName": "",
+            "namespaced": resource.namespaced, "kind": kind, "verbs": sub.verbs,
+        });
+        if (group, version) != (&*resource.group, &*resource.version) {
+            entry["group"] = group.into();
+            entry["version"] = version.into();
+        }
+        entries.push(entry);
+    }
+    entries
+}
+
+fn add_names(entry: &mut Value, resource: &Resource) {
+    if !resource.short_names.is_empty() {
+        entry["shortNames"] = json!(resource.short_names);
+    }
+    if !resource.categories.is_empty() {
+        entry["categories"] = json!(resource.categories);
+    }
+}
+
+fn aggregated_version((version, resources): &(Arc<str>, Version)) -> Value {
+    let resources: Vec<_> = resources.values().map(|resource| aggregated_entry(resource)).collect();
+    json!({"version": &**version, "resources": resources, "freshness": "Current"})
+}
+
+fn aggregated_entry(resource: &Resource) -> Value {
+    let mut entry = json!({
+        "resource": &*resource.plural,
+        "responseKind": {"group": &*resource.group, "version": &*resource.version, "kind": &*resource.kind},
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": &*resource.singular,
+        "verbs": resource.verbs,
+    });
+    add_names(&mut entry, resource);
+    let subresources: Vec<_> = subresources(resource)
+        .into_iter()
+        .map(|sub| {
+            let (group, version, kind) = sub.exchanges;
+            json!({
+                "subresource": sub.name, "verbs": sub.verbs,
+                "responseKind": {"group": group, "version": version, "kind": kind},
+            })
+        })
+        .collect();
+    if !subresources.is_empty() {
+        entry["subresources"] = subresources.into();
+    }
+    entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::builtin;
+
+    fn registry() -> Registry {
+        Registry::new(builtin::resources())
+    }
+
+    #[test]
+    fn versions_sort_as_kubernetes_prefers_them() {
+        let mut versions =
+            vec!["foo1", "v3alpha1", "v12alpha1", "v1", "v10", "v2", "v11alpha2", "v11beta2", "v10beta3", "foo10"];
+        versions.sort_by_cached_key(|version| version_priority(version));
+        let expect = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v12alpha1", "v11alpha2", "v3alpha1", "foo1", "foo10"];
+        assert_eq!(versions, expect);
+    }
+
+    #[test]
+    fn groups_come_in_the_order_of_lookup() {
+        let list = group_list(&registry());
+        let names: Vec<_> = list["groups"].as_array().unwrap().iter().map(|group| group["name"].clone()).collect();
+        assert_eq!(names[..4], ["apps", "events.k8s.io", "batch", "networking.k8s.io"]);
+        assert_eq!(list["groups"][0]["preferredVersion"]["groupVersion"], "apps/v1");
+    }
+
+    #[test]
+    fn a_group_is_found_by_name_and_the_core_group_is_not_one() {
+        assert_eq!(group(&registry(), "batch").unwrap()["kind"], "APIGroup");
+        assert!(group(&registry(), "").is_none());
+        assert!(group(&registry(), "none.example.com").is_none());
+    }
+
+    #[test]
+    fn plain_lists_name_subresources_and_what_they_exchange() {
+        let list = resource_list(&registry(), "", "v1").unwrap();
+        assert_eq!(list["groupVersion"], "v1");
+        let find = |name: &str| {
+            list["resources"].as_array().unwrap().iter().find(|entry| entry["name"] == name).cloned().unwrap()
+        };
+        assert_eq!(find("pods")["shortNames"], json!(["po"]));
+        assert_eq!(find("pods")["categories"], json!(["all"]));
+        assert_eq!(find("pods/eviction")["group"], "policy");
+        assert_eq!(find("pods/status").get("group"), None);
+        assert_eq!(find("namespaces")["namespaced"], false);
+        assert!(resource_list(&registry(), "", "v2").is_none());
+    }
+
+    #[test]
+    fn aggregated_documents_nest_subresources() {
+        let (document, tag) = aggregated(&registry(), false, Aggregated::V2);
+        assert_eq!(document["apiVersion"], "apidiscovery.k8s.io/v2");
+        let apps = &document["items"][0];
+        assert_eq!(apps["metadata"]["name"], "apps");
+        let deployments =
+            apps["versions"][0]["resources"].as_array().unwrap().iter().find(|it| it["resource"] == "deployments");
+        let deployments = deployments.unwrap();
+        assert_eq!(deployments["scope"], "Namespaced");
+        assert_eq!(deployments["responseKind"], json!({"group": "apps", "version": "v1", "kind": "Deployment"}));
+        assert_eq!(deployments["subresources"][0]["subresource"], "scale");
+        assert_eq!(deployments["subresources"][0]["responseKind"]["kind"], "Scale");
+        assert_eq!(aggregated(&registry(), false, Aggregated::V2).1, tag);
+        let (core, other) = aggregated(&registry(), true, Aggregated::V2Beta1);
+        assert_eq!(core["items"].as_array().unwrap().len(), 1);
+        assert_eq!(core["apiVersion"], "apidiscovery.k8s.io/v2beta1");
+        assert_ne!(tag, other);
+    }
+}
