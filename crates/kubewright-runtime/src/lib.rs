@@ -3,4 +3,5 @@
 pub mod condition;
 pub mod event;
 pub mod metrics;
+pub mod name;
 pub mod owner;
