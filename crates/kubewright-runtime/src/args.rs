@@ -1,0 +1,297 @@
+//! The flags and environment of an operator's binary, named as kubebuilder's, and the way to the cluster.
+
+use std::{
+    env, io,
+    path::{Path, PathBuf},
+};
+
+use clap::ArgAction;
+use kube::{
+    Client, Config,
+    client::ClientBuilder,
+    config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use thiserror::Error;
+
+use crate::{log::LogArgs, metrics::Metrics, probe::BindAddress};
+
+/// Flags of a manager; flatten them into a program's own with `#[command(flatten)]`.
+///
+/// Flags that take a boolean may be written alone or as `--flag=false`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ManagerArgs {
+    /// Where to serve /metrics: host:port, :port for all interfaces, or 0 for not at all
+    #[arg(long, value_name = "ADDRESS", default_value = "0")]
+    pub metrics_bind_address: BindAddress,
+
+    /// Where to serve /healthz and /readyz: host:port, :port for all interfaces, or 0 for not at all
+    #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
+    pub health_probe_bind_address: BindAddress,
+
+    /// Work only while holding a lease, so that of several replicas one is active
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    pub leader_elect: bool,
+
+    /// The name of the lease [default: the operator's]
+    #[arg(long, value_name = "NAME")]
+    pub leader_election_id: Option<String>,
+
+    /// The namespace of the lease [default: the pod's, or the kubeconfig context's]
+    #[arg(long, value_name = "NAMESPACE")]
+    pub leader_election_namespace: Option<String>,
+
+    /// The namespaces to work in, separated by commas [default: all]
+    #[arg(long, value_name = "NAMESPACES", env = "WATCH_NAMESPACE", default_value = "", hide_default_value = true)]
+    pub watch_namespace: String,
+
+    /// Serve the admission webhooks
+    #[arg(
+        long,
+        value_name = "BOOL",
+        env = "ENABLE_WEBHOOKS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    pub enable_webhooks: bool,
+
+    /// The kubeconfig file [default: $KUBECONFIG, then the pod's service account, then ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The context of the kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+
+    #[expect(missing_docs, reason = "clap would show it as a heading")]
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Why there is no way to the cluster, and what to do.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// There is nothing that says where the cluster is.
+    #[error(
+        "no cluster: --kubeconfig and KUBECONFIG are not set, this is not a pod, and {} doesn't exist; \
+         name a kubeconfig with --kubeconfig, or start a cluster with `kubewright cluster`",
+        .home.as_deref().map_or("~/.kube/config".into(), |home| home.display().to_string())
+    )]
+    NotFound {
+        /// The file of last resort, if there is a home directory.
+        home: Option<PathBuf>,
+    },
+    /// A kubeconfig can't be used.
+    #[error("{from}: {source}; {hint}", hint = kubeconfig_hint(.source))]
+    Kubeconfig {
+        /// Where the kubeconfig comes from.
+        from: String,
+        /// What is wrong with it.
+        #[source]
+        source: KubeconfigError,
+    },
+    /// This is a pod, but its service account can't be used.
+    #[error(
+        "the pod's service account: {0}; mount its token (automountServiceAccountToken), or name a kubeconfig with --kubeconfig"
+    )]
+    InCluster(#[source] InClusterError),
+    /// The configuration was read, but no client can be made of it, mostly because of its certificates.
+    #[error("no client for {url}: {source}")]
+    Client {
+        /// The API server's URL.
+        url: String,
+        /// What is wrong.
+        #[source]
+        source: kube::Error,
+    },
+}
+
+fn kubeconfig_hint(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::CurrentContextNotSet => "choose one with --context or `kubectl config use-context`".into(),
+        KubeconfigError::LoadContext(_) => "`kubectl config get-contexts` lists those there are".into(),
+        KubeconfigError::ReadConfig(error, _) if error.kind() == io::ErrorKind::NotFound => {
+            "name another file with --kubeconfig or KUBECONFIG".into()
+        }
+        _ => "mend the file, or name another with --kubeconfig".into(),
+    }
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, PartialEq, Eq)]
+enum Source {
+    File(PathBuf),
+    Environment,
+    InCluster,
+}
+
+impl ManagerArgs {
+    /// The namespaces to work in; none means all.
+    pub fn namespaces(&self) -> Vec<String> {
+        let names = self.watch_namespace.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let mut names: Vec<_> = names.map(Into::into).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// The configuration of a client, from `--kubeconfig`, else `KUBECONFIG`, else the pod's service account, else
+    /// `~/.kube/config`: controller-runtime's order. The first that is there counts, also if it is broken.
+    ///
+    /// # Errors
+    /// [`ConnectError`], which says what to do.
+    pub async fn config(&self) -> Result<Config, ConnectError> {
+        let home = env::home_dir().map(|home| home.join(".kube/config"));
+        let source = self.source(|name| env::var_os(name).is_some_and(|value| !value.is_empty()), home.as_deref());
+        let mut config = match source.ok_or(ConnectError::NotFound { home })? {
+            Source::InCluster => Config::incluster().map_err(ConnectError::InCluster)?,
+            Source::Environment => {
+                let kubeconfig = Kubeconfig::from_env().map(Option::unwrap_or_default);
+                self.config_of(kubeconfig, "KUBECONFIG".into()).await?
+            }
+            Source::File(path) => self.config_of(Kubeconfig::read_from(&path), path.display().to_string()).await?,
+        };
+        // A reconcile, a watch, the election and the recorder each back off in their own way, and know what may be sent twice.
+        config.default_retry = false;
+        Ok(config)
+    }
+
+    /// A client whose requests are counted.
+    ///
+    /// # Errors
+    /// [`ConnectError`], which says what to do. It doesn't connect yet.
+    pub async fn client(&self, metrics: &Metrics) -> Result<Client, ConnectError> {
+        let config = self.config().await?;
+        let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
+        let url = config.cluster_url.to_string();
+        let client = ClientBuilder::try_from(config).map_err(|source| ConnectError::Client { url, source })?;
+        Ok(client.with_layer(&metrics.client_layer(host)).build())
+    }
+
+    async fn config_of(
+        &self,
+        kubeconfig: Result<Kubeconfig, KubeconfigError>,
+        from: String,
+    ) -> Result<Config, ConnectError> {
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = match kubeconfig {
+            Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options).await,
+            Err(error) => Err(error),
+        };
+        config.map_err(|source| ConnectError::Kubeconfig { from, source })
+    }
+
+    fn source(&self, is_set: impl Fn(&str) -> bool, home: Option<&Path>) -> Option<Source> {
+        match &self.kubeconfig {
+            Some(path) => Some(Source::File(path.clone())),
+            None if is_set("KUBECONFIG") => Some(Source::Environment),
+            None if is_set("KUBERNETES_SERVICE_HOST") && self.context.is_none() => Some(Source::InCluster),
+            None => home.filter(|home| home.exists()).map(|home| Source::File(home.into())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use kubewright_apimachinery::clock::SystemClock;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        manager: ManagerArgs,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<ManagerArgs, clap::Error> {
+        let program = Program::try_parse_from([&["operator"], arguments].concat())?;
+        Ok(program.manager)
+    }
+
+    #[test]
+    fn defaults_are_kubebuilders() {
+        let args = parse(&[]).unwrap();
+        assert_eq!(args.metrics_bind_address, BindAddress::Disabled);
+        assert_eq!(args.health_probe_bind_address, BindAddress::AllInterfaces(8081));
+        assert!(!args.leader_elect && args.enable_webhooks);
+        assert_eq!(args.namespaces(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn booleans_as_gos_flags_take_them() {
+        for (flag, expected) in
+            [("--leader-elect", true), ("--leader-elect=true", true), ("--leader-elect=false", false)]
+        {
+            assert_eq!(parse(&[flag]).unwrap().leader_elect, expected, "{flag}");
+        }
+        let args = parse(&["--leader-elect", "--metrics-bind-address", ":8080"]).unwrap();
+        assert_eq!(args.metrics_bind_address, BindAddress::AllInterfaces(8080));
+    }
+
+    #[test]
+    fn namespaces_are_split() {
+        assert_eq!(parse(&["--watch-namespace", " b, a,,b"]).unwrap().namespaces(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_bad_address_names_the_flag() {
+        let error = parse(&["--metrics-bind-address", "8080"]).unwrap_err().to_string();
+        assert!(error.contains("--metrics-bind-address") && error.contains("use host:port, :port"), "{error}");
+    }
+
+    #[test]
+    fn precedence() {
+        let home = tempfile::NamedTempFile::new().unwrap();
+        let check = |arguments: &[&str], set: &[&str], home: Option<&Path>, expected: Option<Source>| {
+            let found = parse(arguments).unwrap().source(|name| set.contains(&name), home);
+            assert_eq!(found, expected, "{arguments:?} {set:?}");
+        };
+        let (flag, both) = (["--kubeconfig", "f"], ["KUBECONFIG", "KUBERNETES_SERVICE_HOST"]);
+        let at_home = Some(Source::File(home.path().into()));
+        check(&flag, &both, Some(home.path()), Some(Source::File("f".into())));
+        check(&[], &both, Some(home.path()), Some(Source::Environment));
+        check(&[], &both[1..], Some(home.path()), Some(Source::InCluster));
+        check(&["--context", "c"], &both[1..], Some(home.path()), at_home);
+        check(&[], &[], Some(Path::new("/nonexistent/config")), None);
+    }
+
+    async fn connect_error(kubeconfig: Option<&str>, arguments: &[&str]) -> String {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        if let Some(text) = kubeconfig {
+            std::fs::write(&path, text).unwrap();
+        }
+        let mut args = parse(arguments).unwrap();
+        args.kubeconfig = Some(path.clone());
+        let error = args.client(&Metrics::new(SystemClock::shared())).await.err().expect("it is broken");
+        error.to_string().replace(&path.display().to_string(), "FILE")
+    }
+
+    #[tokio::test]
+    async fn errors_say_what_to_do() {
+        let empty = "apiVersion: v1\nkind: Config\n";
+        for (kubeconfig, arguments, says) in [
+            (None, vec![], "name another file with --kubeconfig or KUBECONFIG"),
+            (Some("]["), vec![], "mend the file, or name another with --kubeconfig"),
+            (Some(empty), vec![], "choose one with --context or `kubectl config use-context`"),
+            (Some(empty), vec!["--context", "prod"], "`kubectl config get-contexts` lists those there are"),
+        ] {
+            let error = connect_error(kubeconfig, &arguments).await;
+            assert!(error.starts_with("FILE: ") && error.ends_with(says), "{error}");
+        }
+        let error = ConnectError::NotFound { home: None }.to_string();
+        assert!(error.contains("~/.kube/config doesn't exist; name a kubeconfig with --kubeconfig"), "{error}");
+    }
+}

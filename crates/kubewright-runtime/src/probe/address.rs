@@ -1,0 +1,79 @@
+//! Addresses to listen on, written as Go's flags take them.
+
+use std::{fmt, str::FromStr};
+
+use thiserror::Error;
+
+/// Where a server listens: `host:port`, `:port` for all interfaces, or `0` for not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BindAddress {
+    /// No server.
+    Disabled,
+    /// All interfaces, IPv6 and IPv4.
+    AllInterfaces(u16),
+    /// One name or address; IPv6 addresses without brackets.
+    Host(String, u16),
+}
+
+/// An address that is none.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0:?} is not an address to listen on: use host:port, :port for all interfaces, or 0 for none")]
+pub struct AddressError(String);
+
+impl FromStr for BindAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let error = || AddressError(text.into());
+        if matches!(text, "" | "0") {
+            return Ok(Self::Disabled);
+        }
+        let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
+        let port = port.parse().map_err(|_| error())?;
+        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        match bracketed.unwrap_or(host) {
+            "" => Ok(Self::AllInterfaces(port)),
+            host if bracketed.is_none() && host.contains([':', '[', ']', '/', ' ']) => Err(error()),
+            host => Ok(Self::Host(host.into(), port)),
+        }
+    }
+}
+
+impl fmt::Display for BindAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disabled => f.write_str("0"),
+            Self::AllInterfaces(port) => write!(f, ":{port}"),
+            Self::Host(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Host(host, port) => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms() {
+        let host = |host: &str, port| Ok(BindAddress::Host(host.into(), port));
+        for (text, expected) in [
+            ("0", Ok(BindAddress::Disabled)),
+            ("", Ok(BindAddress::Disabled)),
+            (":8080", Ok(BindAddress::AllInterfaces(8080))),
+            ("127.0.0.1:0", host("127.0.0.1", 0)),
+            ("localhost:8081", host("localhost", 8081)),
+            ("[::1]:8081", host("::1", 8081)),
+        ] {
+            assert_eq!(text.parse::<BindAddress>(), expected, "{text}");
+            if let Ok(address) = expected
+                && !text.is_empty()
+            {
+                assert_eq!(address.to_string(), text);
+            }
+        }
+        for text in ["8080", ":http", ":65536", "::1:8081", "http://localhost:1", "localhost:", " :1"] {
+            assert_eq!(text.parse::<BindAddress>(), Err(AddressError(text.into())), "{text}");
+        }
+    }
+}
