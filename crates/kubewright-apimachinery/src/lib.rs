@@ -4,6 +4,8 @@
 //! * [`patch`]: JSON patch, merge patch, strategic merge patch
 //! * [`apply`]: server-side apply and the ownership of fields
 //! * [`selector`]: label and field selectors
+//! * [`path`]: JSON paths, as CRDs write them
+//! * [`depth`]: how deep a document may nest
 //! * [`name`]: the syntax of names, labels and annotations
 //! * [`status`]: errors in Kubernetes' words
 //! * [`clock`] and [`random`]: the only places where time is read and randomness drawn
@@ -11,9 +13,13 @@
 //! Objects are [`serde_json::Value`]s throughout: an API server must keep what it doesn't know.
 
 pub mod clock;
+pub mod depth;
 pub mod name;
 pub mod patch;
+pub mod path;
 pub mod random;
 pub mod schema;
 pub mod selector;
 pub mod status;
+#[cfg(test)]
+mod testing;

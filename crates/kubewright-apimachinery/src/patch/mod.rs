@@ -2,6 +2,9 @@
 //!
 //! What a patch does to field ownership is not decided here but in `apply`.
 
+pub mod json;
+pub mod merge;
+
 use crate::status::{Details, Status};
 
 /// Why a patch can't be applied.

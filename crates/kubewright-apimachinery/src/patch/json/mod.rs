@@ -1,0 +1,258 @@
+//! JSON patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)): a list of operations on JSON pointers, all or none.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::PatchError;
+use crate::depth;
+
+/// Operations that one patch may have, as in Kubernetes.
+pub const OPERATIONS_LIMIT: usize = 10_000;
+
+/// Bytes, as JSON, by which all the `copy` operations of a patch may enlarge the document: the limit of a request.
+const COPY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// The document after all operations of `patch`; if one fails, the error says which.
+pub fn apply(document: &Value, patch: &Value) -> Result<Value, PatchError> {
+    let operations = parse(patch)?;
+    let mut work = Work { root: document.clone(), copied: 0 };
+    for operation in &operations {
+        work.perform(operation)?;
+    }
+    Ok(work.root)
+}
+
+enum Operation<'a> {
+    Add(Pointer<'a>, &'a Value),
+    Remove(Pointer<'a>),
+    Replace(Pointer<'a>, &'a Value),
+    Move(Pointer<'a>, Pointer<'a>),
+    Copy(Pointer<'a>, Pointer<'a>),
+    Test(Pointer<'a>, &'a Value),
+}
+
+/// A JSON pointer ([RFC 6901](https://www.rfc-editor.org/rfc/rfc6901)).
+struct Pointer<'a> {
+    text: &'a str,
+    tokens: Vec<Cow<'a, str>>,
+}
+
+fn malformed(why: impl Into<String>) -> PatchError {
+    PatchError::Malformed(why.into())
+}
+
+fn parse(patch: &Value) -> Result<Vec<Operation<'_>>, PatchError> {
+    let Value::Array(operations) = patch else {
+        return Err(malformed("a JSON patch must be a list of operations"));
+    };
+    if operations.len() > OPERATIONS_LIMIT {
+        let count = operations.len();
+        let why = format!("The allowed maximum operations in a JSON patch is {OPERATIONS_LIMIT}, got {count}");
+        return Err(PatchError::TooLarge(why));
+    }
+    operations.iter().map(parse_operation).collect()
+}
+
+fn parse_operation(operation: &Value) -> Result<Operation<'_>, PatchError> {
+    let text = |member: &str| operation.get(member).and_then(Value::as_str);
+    let kind = text("op").ok_or_else(|| malformed("a JSON patch operation must have an op"))?;
+    let pointer = |member: &str| {
+        let text =
+            text(member).ok_or_else(|| malformed(format!("JSON patch {kind} operation must have a {member}")))?;
+        Pointer::parse(text)
+    };
+    let value =
+        || operation.get("value").ok_or_else(|| malformed(format!("JSON patch {kind} operation must have a value")));
+    Ok(match kind {
+        "add" => Operation::Add(pointer("path")?, value()?),
+        "remove" => Operation::Remove(pointer("path")?),
+        "replace" => Operation::Replace(pointer("path")?, value()?),
+        "move" => Operation::Move(pointer("from")?, pointer("path")?),
+        "copy" => Operation::Copy(pointer("from")?, pointer("path")?),
+        // Without a value, a test is for null, as the API server's library takes it.
+        "test" => Operation::Test(pointer("path")?, operation.get("value").unwrap_or(&Value::Null)),
+        _ => return Err(malformed(format!("Unexpected kind: {kind}"))),
+    })
+}
+
+impl<'a> Pointer<'a> {
+    fn parse(text: &'a str) -> Result<Self, PatchError> {
+        let tokens = match text.strip_prefix('/') {
+            Some(rest) => rest.split('/').map(unescape).collect(),
+            None if text.is_empty() => Vec::new(),
+            None => return Err(malformed(format!("JSON pointer {text:?} must begin with a slash"))),
+        };
+        Ok(Self { text, tokens })
+    }
+}
+
+fn unescape(token: &str) -> Cow<'_, str> {
+    // In this order, since `~01` is `~1` and not `/`.
+    if token.contains('~') { token.replace("~1", "/").replace("~0", "~").into() } else { token.into() }
+}
+
+/// A document in the course of being patched.
+struct Work {
+    root: Value,
+    copied: usize,
+}
+
+impl Work {
+    fn perform(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
+        match operation {
+            Operation::Add(path, value) => self.add("add", path, (*value).clone()),
+            Operation::Remove(path) => self.remove("remove", path).map(drop),
+            Operation::Replace(path, value) => self.replace(path, value),
+            Operation::Move(from, path) => {
+                if is_below(&path.tokens, &from.tokens) {
+                    let (from, path) = (from.text, path.text);
+                    return Err(PatchError::Rejected(format!("move operation: {path:?} is inside {from:?}")));
+                }
+                let value = self.remove("move", from)?;
+                self.add("move", path, value)
+            }
+            Operation::Copy(from, path) => {
+                let value = self.get("copy", from)?.clone();
+                self.copied = self.copied.saturating_add(value.to_string().len());
+                if self.copied > COPY_LIMIT {
+                    return Err(PatchError::Rejected(format!(
+                        "Unable to complete the copy, the accumulated size increase of copy is {}, exceeding the \
+                         limit {COPY_LIMIT}",
+                        self.copied
+                    )));
+                }
+                self.add("copy", path, value)
+            }
+            Operation::Test(path, expected) => {
+                let found = self.get("test", path);
+                match found {
+                    Ok(found) if is_equal(found, expected) => Ok(()),
+                    Err(_) if expected.is_null() => Ok(()),
+                    Ok(_) => Err(PatchError::Rejected(format!("testing value {} failed", path.text))),
+                    Err(error) => Err(error),
+                }
+            }
+        }
+    }
+
+    /// The list or object that holds what `path` points to, and the last token.
+    fn parent<'p>(&mut self, what: &str, path: &'p Pointer<'_>) -> Result<(&mut Value, &'p str), PatchError> {
+        let Some((last, above)) = path.tokens.split_last() else { return Err(missing(what, path)) };
+        let mut place = &mut self.root;
+        for token in above {
+            place = match place {
+                Value::Object(fields) => fields.get_mut(token.as_ref()),
+                Value::Array(items) => index(token).and_then(|at| items.get_mut(at)),
+                _ => None,
+            }
+            .ok_or_else(|| missing(what, path))?;
+        }
+        Ok((place, last))
+    }
+
+    fn get(&self, what: &str, path: &Pointer<'_>) -> Result<&Value, PatchError> {
+        path.tokens.iter().try_fold(&self.root, |place, token| {
+            match place {
+                Value::Object(fields) => fields.get(token.as_ref()),
+                Value::Array(items) => index(token).and_then(|at| items.get(at)),
+                _ => None,
+            }
+            .ok_or_else(|| missing(what, path))
+        })
+    }
+
+    fn add(&mut self, what: &str, path: &Pointer<'_>, value: Value) -> Result<(), PatchError> {
+        self.bound_depth(path, &value)?;
+        if path.tokens.is_empty() {
+            self.root = value;
+            return Ok(());
+        }
+        match self.parent(what, path)? {
+            (Value::Object(fields), name) => {
+                fields.insert(name.into(), value);
+                Ok(())
+            }
+            (Value::Array(items), token) => {
+                let at = if token == "-" { Some(items.len()) } else { index(token) };
+                let at = at.filter(|at| *at <= items.len()).ok_or_else(|| {
+                    let path = path.text;
+                    PatchError::Rejected(format!("{what} operation: {path:?}: Unable to access invalid index: {token}"))
+                })?;
+                items.insert(at, value);
+                Ok(())
+            }
+            _ => Err(missing(what, path)),
+        }
+    }
+
+    fn remove(&mut self, what: &str, path: &Pointer<'_>) -> Result<Value, PatchError> {
+        let removed = match self.parent(what, path)? {
+            (Value::Object(fields), name) => fields.remove(name),
+            (Value::Array(items), token) => index(token).filter(|at| *at < items.len()).map(|at| items.remove(at)),
+            _ => None,
+        };
+        removed.ok_or_else(|| missing(what, path))
+    }
+
+    fn replace(&mut self, path: &Pointer<'_>, value: &Value) -> Result<(), PatchError> {
+        self.bound_depth(path, value)?;
+        if path.tokens.is_empty() {
+            self.root = value.clone();
+            return Ok(());
+        }
+        let place = match self.parent("replace", path)? {
+            (Value::Object(fields), name) => fields.get_mut(name),
+            (Value::Array(items), token) => index(token).and_then(|at| items.get_mut(at)),
+            _ => None,
+        };
+        *place.ok_or_else(|| missing("replace", path))? = value.clone();
+        Ok(())
+    }
+
+    /// Refuses to put `value` where the document would become too deep: each place is checked as it is filled.
+    fn bound_depth(&self, path: &Pointer<'_>, value: &Value) -> Result<(), PatchError> {
+        let depth = path.tokens.len() + depth::of(value);
+        if depth > depth::LIMIT {
+            return Err(PatchError::Rejected(format!(
+                "{:?}: the document would nest deeper than {} levels",
+                path.text,
+                depth::LIMIT
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn missing(what: &str, path: &Pointer<'_>) -> PatchError {
+    PatchError::Rejected(format!("{what} operation does not apply: doc is missing path: {:?}", path.text))
+}
+
+/// A list's index: digits without a leading zero.
+fn index(token: &str) -> Option<usize> {
+    let plain = token == "0" || token.starts_with(|first: char| matches!(first, '1'..='9'));
+    (plain && token.bytes().all(|byte| byte.is_ascii_digit())).then(|| token.parse().ok())?
+}
+
+/// Whether `path` leads into what `above` points to.
+fn is_below(path: &[Cow<'_, str>], above: &[Cow<'_, str>]) -> bool {
+    path.len() > above.len() && path.starts_with(above)
+}
+
+/// Equality as JSON sees it: `1` and `1.0` are the same number.
+fn is_equal(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => left == right || left.as_f64() == right.as_f64(),
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| is_equal(left, right))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            let same = |(name, value): (&String, &Value)| right.get(name).is_some_and(|other| is_equal(value, other));
+            left.len() == right.len() && left.iter().all(same)
+        }
+        _ => left == right,
+    }
+}
+
+#[cfg(test)]
+mod tests;

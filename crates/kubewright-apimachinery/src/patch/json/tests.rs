@@ -1,0 +1,146 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::testing::json_value;
+
+#[track_caller]
+fn check(document: Value, patch: Value, expect: Value) {
+    assert_eq!(apply(&document, &patch).unwrap_or_else(|why| panic!("{patch}: {why}")), expect, "{patch}");
+}
+
+#[test]
+fn examples_of_the_rfc() {
+    let op = |op: &str, path: &str, value: Value| json!([{"op": op, "path": path, "value": value}]);
+    check(json!({"foo": "bar"}), op("add", "/baz", json!("qux")), json!({"baz": "qux", "foo": "bar"}));
+    check(json!({"foo": ["bar", "baz"]}), op("add", "/foo/1", json!("qux")), json!({"foo": ["bar", "qux", "baz"]}));
+    check(json!({"baz": "qux", "foo": "bar"}), json!([{"op": "remove", "path": "/baz"}]), json!({"foo": "bar"}));
+    check(json!({"foo": [1, 2, 3]}), json!([{"op": "remove", "path": "/foo/1"}]), json!({"foo": [1, 3]}));
+    check(json!({"baz": "qux"}), op("replace", "/baz", json!("boo")), json!({"baz": "boo"}));
+    check(
+        json!({"foo": {"bar": "baz", "waldo": "fred"}, "qux": {"corge": "grault"}}),
+        json!([{"op": "move", "from": "/foo/waldo", "path": "/qux/thud"}]),
+        json!({"foo": {"bar": "baz"}, "qux": {"corge": "grault", "thud": "fred"}}),
+    );
+    check(
+        json!({"foo": ["all", "grass", "cows", "eat"]}),
+        json!([{"op": "move", "from": "/foo/1", "path": "/foo/3"}]),
+        json!({"foo": ["all", "cows", "eat", "grass"]}),
+    );
+    check(
+        json!({"baz": "qux", "foo": ["a", 2, "c"]}),
+        json!([{"op": "test", "path": "/baz", "value": "qux"}, {"op": "test", "path": "/foo/1", "value": 2}]),
+        json!({"baz": "qux", "foo": ["a", 2, "c"]}),
+    );
+    check(json!({"foo": "bar"}), op("add", "/child", json!({"a": {}})), json!({"foo": "bar", "child": {"a": {}}}));
+    check(
+        json!({"foo": "bar"}),
+        json!([{"op": "add", "path": "/baz", "value": "qux", "xyz": 123}]),
+        json!({"foo": "bar", "baz": "qux"}),
+    );
+    check(json!({"/": 9, "~1": 10}), op("test", "/~01", json!(10)), json!({"/": 9, "~1": 10}));
+    check(json!({"foo": ["bar"]}), op("add", "/foo/-", json!(["abc"])), json!({"foo": ["bar", ["abc"]]}));
+}
+
+#[test]
+fn corners() {
+    check(json!({"a": 1}), json!([{"op": "add", "path": "", "value": [2]}]), json!([2]));
+    check(json!({"a": 1}), json!([{"op": "replace", "path": "", "value": [2]}]), json!([2]));
+    check(json!({"a/b": 1}), json!([{"op": "remove", "path": "/a~1b"}]), json!({}));
+    check(json!({"": 1}), json!([{"op": "replace", "path": "/", "value": 2}]), json!({"": 2}));
+    check(json!({"a": [1]}), json!([{"op": "copy", "from": "/a", "path": "/b"}]), json!({"a": [1], "b": [1]}));
+    check(json!({"a": 1}), json!([{"op": "move", "from": "/a", "path": "/a"}]), json!({"a": 1}));
+    check(json!({"a": 1.0}), json!([{"op": "test", "path": "/a", "value": 1}]), json!({"a": 1.0}));
+    check(json!({}), json!([{"op": "test", "path": "/a", "value": null}]), json!({}));
+    check(json!({"a": 1}), json!([]), json!({"a": 1}));
+}
+
+#[track_caller]
+fn check_error(document: Value, patch: Value, code: u16, expect: &str) {
+    let error = apply(&document, &patch).unwrap_err();
+    assert_eq!((error.to_status().code, error.to_string().as_str()), (code, expect), "{patch}");
+}
+
+#[test]
+fn what_does_not_apply() {
+    let missing = "remove operation does not apply: doc is missing path: \"/a\"";
+    check_error(json!({}), json!([{"op": "remove", "path": "/a"}]), 422, missing);
+    let missing = "replace operation does not apply: doc is missing path: \"/a\"";
+    check_error(json!({}), json!([{"op": "replace", "path": "/a", "value": 1}]), 422, missing);
+    let missing = "add operation does not apply: doc is missing path: \"/a/b\"";
+    check_error(json!({}), json!([{"op": "add", "path": "/a/b", "value": 1}]), 422, missing);
+    check_error(json!({"a": 1}), json!([{"op": "add", "path": "/a/b", "value": 1}]), 422, missing);
+    let invalid = "add operation: \"/2\": Unable to access invalid index: 2";
+    check_error(json!([1]), json!([{"op": "add", "path": "/2", "value": 1}]), 422, invalid);
+    let invalid = "add operation: \"/01\": Unable to access invalid index: 01";
+    check_error(json!([1]), json!([{"op": "add", "path": "/01", "value": 1}]), 422, invalid);
+    let failed = "testing value /a failed";
+    check_error(json!({"a": 1}), json!([{"op": "test", "path": "/a", "value": 2}]), 422, failed);
+    check_error(json!({"a": 1}), json!([{"op": "test", "path": "/a"}]), 422, failed);
+    let inside = "move operation: \"/a/b\" is inside \"/a\"";
+    check_error(json!({"a": {}}), json!([{"op": "move", "from": "/a", "path": "/a/b"}]), 422, inside);
+    let missing = "remove operation does not apply: doc is missing path: \"\"";
+    check_error(json!({}), json!([{"op": "remove", "path": ""}]), 422, missing);
+}
+
+#[test]
+fn what_is_no_patch() {
+    check_error(json!({}), json!({}), 400, "a JSON patch must be a list of operations");
+    check_error(json!({}), json!([1]), 400, "a JSON patch operation must have an op");
+    check_error(json!({}), json!([{"op": "spam", "path": "/a"}]), 400, "Unexpected kind: spam");
+    check_error(json!({}), json!([{"op": "add", "value": 1}]), 400, "JSON patch add operation must have a path");
+    check_error(json!({}), json!([{"op": "add", "path": "/a"}]), 400, "JSON patch add operation must have a value");
+    let slash = "JSON pointer \"a\" must begin with a slash";
+    check_error(json!({}), json!([{"op": "remove", "path": "a"}]), 400, slash);
+    let operation = json!({"op": "test", "path": "/a"});
+    let many = "The allowed maximum operations in a JSON patch is 10000, got 10001";
+    check_error(json!({}), Value::from(vec![operation; 10_001]), 413, many);
+}
+
+#[test]
+fn a_patch_cannot_grow_without_bound() {
+    let copies = vec![json!({"op": "copy", "from": "/a", "path": "/a/-"}); 40];
+    let error = apply(&json!({"a": [1]}), &Value::from(copies)).unwrap_err();
+    assert!(error.to_string().starts_with("Unable to complete the copy"), "{error}");
+
+    let nests = (0..200).flat_map(|_| {
+        [
+            json!({"op": "move", "from": "/a", "path": "/b"}),
+            json!({"op": "add", "path": "/a", "value": {}}),
+            json!({"op": "move", "from": "/b", "path": "/a/c"}),
+        ]
+    });
+    let error = apply(&json!({"a": 1}), &nests.collect()).unwrap_err();
+    assert!(error.to_string().contains("nest deeper than"), "{error}");
+}
+
+proptest! {
+    #[test]
+    fn nothing_makes_it_panic(document in json_value(), patch in prop::collection::vec(
+        ("(add|remove|replace|move|copy|test)", "(/[a-c0-2~-]{0,2}){0,3}", "(/[a-c0-2]{1,2}){0,2}", json_value()), 0..6,
+    )) {
+        let patch = patch.into_iter().map(|(op, path, from, value)| {
+            json!({"op": op, "path": path, "from": from, "value": value})
+        });
+        let _ = apply(&document, &patch.collect());
+    }
+
+    #[test]
+    fn a_move_there_and_back_changes_nothing(value in json_value()) {
+        let document = json!({"a": value, "b": {}});
+        let there = json!({"op": "move", "from": "/a", "path": "/b/c"});
+        let back = json!({"op": "move", "from": "/b/c", "path": "/a"});
+        prop_assert_eq!(apply(&document, &json!([there, back])).unwrap(), document);
+    }
+
+    #[test]
+    fn what_was_added_tests_equal(document in json_value(), value in json_value()) {
+        let document = json!({"list": [], "document": document});
+        let patch = json!([
+            {"op": "add", "path": "/list/-", "value": value},
+            {"op": "test", "path": "/list/0", "value": value},
+            {"op": "remove", "path": "/list/0"},
+        ]);
+        prop_assert_eq!(apply(&document, &patch).unwrap(), document);
+    }
+}

@@ -1,0 +1,21 @@
+//! What the crate's own tests share.
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+/// Any JSON value of a few levels, with few enough field names that two values often share some.
+pub(crate) fn json_value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-3i64..3).prop_map(Value::from),
+        "[a-c~/]{0,2}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("[a-c~/]{1,2}", inner, 0..4)
+                .prop_map(|fields| Value::Object(fields.into_iter().collect())),
+        ]
+    })
+}
