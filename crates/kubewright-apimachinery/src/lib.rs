@@ -14,6 +14,8 @@
 
 pub mod clock;
 pub mod depth;
+#[cfg(test)]
+mod fixture;
 pub mod name;
 pub mod patch;
 pub mod path;

@@ -4,6 +4,7 @@
 
 pub mod json;
 pub mod merge;
+pub mod strategic;
 
 use crate::status::{Details, Status};
 
