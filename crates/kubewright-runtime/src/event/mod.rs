@@ -3,7 +3,10 @@
 //! They are written to `events.k8s.io/v1`. Recording never waits and never fails: events are best effort by definition
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/>), and nothing may depend on them.
 
+mod correlator;
 mod recorder;
+#[cfg(test)]
+mod tests;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 

@@ -3,16 +3,34 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::{core::v1::ObjectReference, events::v1};
+use kube::{
+    Api, Client, Error,
+    api::{Patch, PatchParams, PostParams},
+};
 use kubewright_apimachinery::clock::SharedClock;
-use tokio::{sync::mpsc, task::JoinHandle};
+use serde_json::json;
+use tokio::{
+    sync::mpsc::{self, error::TrySendError},
+    task::JoinHandle,
+    time::{MissedTickBehavior, interval, sleep, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
-use super::Event;
+use super::{
+    Event,
+    correlator::{Correlator, Decision, Write},
+};
 use crate::metrics::Metrics;
 
 /// As many events may wait to be written; what comes on top is discarded.
 const CAPACITY: usize = 1000;
+/// How often gathered repeats are looked through.
+const REFRESH: Duration = Duration::from_secs(30);
+/// As often is an event tried that the API server can't take now, and then discarded.
+const TRIES: u32 = 12;
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
 /// An event, whom it is about, who says so, and when.
 #[derive(Clone, Debug)]
@@ -33,17 +51,20 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Hands the event over to be written. It never waits: with a thousand events waiting, this one is discarded and counted.
+    /// Hands the event over to be written. It never waits: while a thousand events wait, further ones are discarded and
+    /// counted (`kubewright_events_discarded_total`).
     pub fn record(&self, regarding: &ObjectReference, event: Event) {
         let (controller, time) = (self.controller.clone(), self.clock.now());
         let occurrence = Occurrence { regarding: regarding.clone(), event, controller, time };
-        if self.sender.try_send(occurrence).is_err() {
-            self.metrics.event_discarded("queue_full");
+        match self.sender.try_send(occurrence) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => self.metrics.event_discarded("queue_full"),
+            Err(TrySendError::Closed(_)) => self.metrics.event_discarded("shut_down"),
         }
     }
 }
 
-/// Owns the task that writes the events of all controllers of a manager.
+/// Owns the task that writes the events of all controllers of a manager. Dropped, it ends the task at once.
 #[derive(Debug)]
 pub struct Broadcaster {
     sender: mpsc::Sender<Occurrence>,
@@ -55,23 +76,271 @@ pub struct Broadcaster {
 
 impl Broadcaster {
     /// Starts the task. `instance` names this process among its replicas (usually the pod's name).
-    pub fn start(client: kube::Client, instance: &str, clock: SharedClock, metrics: Metrics) -> Self {
-        let (sender, mut receiver) = mpsc::channel(CAPACITY);
+    pub fn start(client: Client, instance: &str, clock: SharedClock, metrics: Metrics) -> Self {
+        let (sender, receiver) = mpsc::channel(CAPACITY);
         let stop = CancellationToken::new();
-        let _ = (client, instance);
-        let task = tokio::spawn(async move { while let Some(Occurrence { .. }) = receiver.recv().await {} });
+        let correlator = Correlator::new(if instance.is_empty() { "unknown" } else { instance });
+        let writer = Writer { client, correlator, clock: clock.clone(), metrics: metrics.clone() };
+        let task = tokio::spawn(writer.run(receiver, stop.clone()));
         Self { sender, clock, metrics, stop, task }
     }
 
-    /// A recorder for the controller that `kubectl describe` shows under `From`, such as `at-controller`.
+    /// A recorder for a controller; `kubectl describe` shows its name under `From`, such as `at-controller`.
     pub fn recorder(&self, controller: &str) -> Recorder {
         let (sender, clock, metrics) = (self.sender.clone(), self.clock.clone(), self.metrics.clone());
         Recorder { sender, controller: controller.into(), clock, metrics }
     }
 
     /// Writes what waits, for at most `deadline`, and ends the task. Events recorded from now on are discarded.
-    pub async fn shutdown(self, deadline: Duration) {
+    pub async fn shutdown(mut self, deadline: Duration) {
         self.stop.cancel();
-        let _ = (deadline, self.task);
+        if timeout(deadline, &mut self.task).await.is_err() {
+            tracing::warn!("events that could not be written in time are lost");
+        }
+    }
+}
+
+impl Drop for Broadcaster {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Writer {
+    client: Client,
+    correlator: Correlator,
+    clock: SharedClock,
+    metrics: Metrics,
+}
+
+impl Writer {
+    async fn run(mut self, mut receiver: mpsc::Receiver<Occurrence>, stop: CancellationToken) {
+        let mut ticks = interval(REFRESH);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                // What was recorded before the end is written before the end.
+                () = stop.cancelled(), if !receiver.is_closed() => receiver.close(),
+                occurrence = receiver.recv() => match occurrence {
+                    Some(occurrence) => self.observe(occurrence).await,
+                    None => break,
+                },
+                _ = ticks.tick(), if !self.correlator.is_idle() => {
+                    for write in self.correlator.refresh(self.clock.monotonic()) {
+                        self.write(write).await;
+                    }
+                }
+            }
+        }
+        for write in self.correlator.flush(self.clock.monotonic()) {
+            self.write(write).await;
+        }
+    }
+
+    async fn observe(&mut self, occurrence: Occurrence) {
+        match self.correlator.observe(occurrence, self.clock.monotonic()) {
+            Decision::Write(write) => self.write(write).await,
+            Decision::Gathered => {}
+            Decision::Limited => self.metrics.event_discarded("rate_limited"),
+        }
+    }
+
+    /// Tries until the write is done, refused for good, or was tried often enough.
+    async fn write(&mut self, mut write: Write) {
+        let mut pause = FIRST_RETRY;
+        // Whether the write may have taken effect, its answer lost.
+        let mut uncertain = false;
+        for _ in 0..TRIES {
+            let Err(error) = self.send(&write).await else { return };
+            match after(error, write, uncertain) {
+                Next::Done => return,
+                Next::Refused(error) => {
+                    // Mostly a namespace that goes away, or a role without events.
+                    tracing::info!(%error, "the API server refuses an event");
+                    return self.metrics.event_discarded("refused");
+                }
+                Next::Create(event) => write = Write::Create(event),
+                Next::Rename(mut event) => {
+                    self.correlator.rename(&mut event);
+                    write = Write::Create(event);
+                    uncertain = false;
+                }
+                Next::Retry(error, same) => {
+                    tracing::debug!(%error, "an event can't be written now");
+                    write = same;
+                    uncertain = true;
+                    sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_RETRY);
+                }
+            }
+        }
+        tracing::warn!(tries = TRIES, "an event could not be written and is lost");
+        self.metrics.event_discarded("unavailable");
+    }
+
+    async fn send(&self, write: &Write) -> Result<(), Error> {
+        let (Write::Create(event) | Write::Repeat(event)) = write;
+        let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
+        let name = event.metadata.name.as_deref().unwrap_or_default();
+        let events = Api::<v1::Event>::namespaced(self.client.clone(), namespace);
+        match write {
+            Write::Create(event) => events.create(&PostParams::default(), event).await.map(drop),
+            Write::Repeat(event) => {
+                let patch = Patch::Merge(json!({ "series": event.series }));
+                events.patch(name, &PatchParams::default(), &patch).await.map(drop)
+            }
+        }
+    }
+}
+
+/// What to do after an error.
+enum Next {
+    Done,
+    Refused(Error),
+    Create(Box<v1::Event>),
+    Rename(Box<v1::Event>),
+    Retry(Error, Write),
+}
+
+fn after(error: Error, write: Write, uncertain: bool) -> Next {
+    let (code, taken) = match &error {
+        Error::Api(status) => (status.code, status.reason == "AlreadyExists"),
+        _ => return Next::Retry(error, write),
+    };
+    match write {
+        Write::Repeat(event) if code == 404 => Next::Create(event),
+        Write::Create(_) if taken && uncertain => Next::Done,
+        Write::Create(event) if taken => Next::Rename(event),
+        write if code >= 500 || code == 429 => Next::Retry(error, write),
+        _ => Next::Refused(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Request, Response};
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use kubewright_apimachinery::clock::SystemClock;
+    use parking_lot::Mutex;
+    use serde_json::Value;
+    use tower::service_fn;
+
+    use super::*;
+
+    /// What the API server does with a request.
+    #[derive(Clone, Copy)]
+    enum Script {
+        Accept,
+        Answer(u16, &'static str),
+        Lose,
+        Hang,
+    }
+
+    /// A client of a scripted API server, which accepts all when the script is over, and what it was sent.
+    fn api(script: &[Script]) -> (Client, Arc<Mutex<Vec<(Method, Value)>>>) {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let script = Arc::new(Mutex::new(script.to_vec().into_iter()));
+        let record = seen.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let (record, step) = (record.clone(), script.lock().next().unwrap_or(Script::Accept));
+            async move {
+                let method = request.method().clone();
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let body: Value = serde_json::from_slice(&body).unwrap();
+                record.lock().push((method, body.clone()));
+                let (code, answer) = match step {
+                    Script::Accept => (200, json!({ "metadata": {} })),
+                    Script::Answer(code, reason) => (
+                        code,
+                        json!({ "kind": "Status", "code": code, "reason": reason, "message": "no", "status": "Failure" }),
+                    ),
+                    Script::Lose => return Err(std::io::Error::other("connection reset")),
+                    Script::Hang => std::future::pending().await,
+                };
+                let answer = Body::from(serde_json::to_vec(&answer).unwrap());
+                Ok(Response::builder().status(code).body(answer).unwrap())
+            }
+        });
+        (Client::new(service, "default"), seen)
+    }
+
+    fn object() -> ObjectReference {
+        ObjectReference { namespace: Some("jobs".into()), name: Some("run".into()), ..ObjectReference::default() }
+    }
+
+    /// Records events against the script; returns what was sent, as method and note or series count, and the metrics.
+    async fn play(script: &[Script], notes: &[&str]) -> (Vec<String>, String) {
+        let (client, seen) = api(script);
+        let metrics = Metrics::new(SystemClock::shared());
+        let broadcaster = Broadcaster::start(client, "pod-1", SystemClock::shared(), metrics.clone());
+        let recorder = broadcaster.recorder("at-controller");
+        for note in notes {
+            recorder.record(&object(), Event::normal("PhaseChange", *note));
+        }
+        broadcaster.shutdown(Duration::from_secs(60)).await;
+        let shown = |(method, body): &(Method, Value)| match &body["series"]["count"] {
+            Value::Null => format!("{method} {}", body["note"].as_str().unwrap()),
+            count => format!("{method} x{count}"),
+        };
+        let sent = seen.lock().iter().map(shown).collect();
+        (sent, metrics.encode().unwrap())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_in_order_and_the_last_count_at_the_end() {
+        let (sent, _) = play(&[], &["PENDING", "RUNNING", "DONE", "DONE", "DONE", "DONE"]).await;
+        assert_eq!(sent, ["POST PENDING", "POST RUNNING", "POST DONE", "PATCH x2", "PATCH x4"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn retries_what_may_pass() {
+        let script = [Script::Answer(503, "ServiceUnavailable"), Script::Answer(429, "TooManyRequests")];
+        let (sent, metrics) = play(&script, &["A", "B"]).await;
+        assert_eq!(sent, ["POST A", "POST A", "POST A", "POST B"]);
+        assert!(!metrics.contains("events_discarded_total{"), "{metrics}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_event_is_counted_and_the_next_goes_on() {
+        let (sent, metrics) = play(&[Script::Answer(403, "Forbidden")], &["A", "B"]).await;
+        assert_eq!(sent, ["POST A", "POST B"]);
+        assert!(metrics.contains("kubewright_events_discarded_total{reason=\"refused\"} 1"), "{metrics}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_whose_answer_was_lost_is_not_written_twice() {
+        let (sent, _) = play(&[Script::Lose, Script::Answer(409, "AlreadyExists")], &["A"]).await;
+        assert_eq!(sent, ["POST A", "POST A"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_taken_name_is_replaced() {
+        let (sent, _) = play(&[Script::Answer(409, "AlreadyExists")], &["A"]).await;
+        assert_eq!(sent, ["POST A", "POST A"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_series_whose_event_is_gone_is_created_again() {
+        let script = [Script::Accept, Script::Answer(404, "NotFound")];
+        let (sent, _) = play(&script, &["A", "A"]).await;
+        assert_eq!(sent, ["POST A", "PATCH x2", "POST x2"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn recording_never_waits_and_shutdown_keeps_its_deadline() {
+        let (client, _) = api(&[Script::Hang]);
+        let clock = SystemClock::shared();
+        let metrics = Metrics::new(clock.clone());
+        let broadcaster = Broadcaster::start(client, "pod-1", clock.clone(), metrics.clone());
+        let recorder = broadcaster.recorder("at-controller");
+        for number in 0..CAPACITY + 10 {
+            recorder.record(&object(), Event::normal("Step", number.to_string()));
+        }
+        let before = clock.monotonic();
+        broadcaster.shutdown(Duration::from_secs(3)).await;
+        assert_eq!(clock.monotonic().abs_diff(before).as_secs(), 3);
+        let text = metrics.encode().unwrap();
+        assert!(text.contains("kubewright_events_discarded_total{reason=\"queue_full\"} 10"), "{text}");
     }
 }

@@ -1,0 +1,256 @@
+//! Decides which events are written: repeats become a series, and an object that has too many is cut off.
+//!
+//! No I/O and no clock: time is passed in. The figures are those of client-go's two recorders.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        core::v1::ObjectReference,
+        events::v1::{Event, EventSeries},
+    },
+    apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
+};
+
+use super::recorder::Occurrence;
+
+/// A series ends when it has been quiet for as long; the next event of its kind is a new one.
+const SERIES_QUIET: Duration = Duration::from_secs(6 * 60);
+/// The first repeat is written at once, further ones are gathered for as long.
+const SERIES_REFRESH: Duration = Duration::from_secs(5 * 60);
+/// As many series are remembered.
+const MAX_SERIES: usize = 4096;
+/// New events that an object may have at once…
+const BURST: u32 = 25;
+/// …and the time after which it may have one more.
+const REFILL: Duration = Duration::from_secs(5 * 60);
+
+const MAX_NOTE: usize = 1024;
+const MAX_WORD: usize = 128;
+const MAX_NAME: usize = 253;
+
+/// What two events have in common that are told as one.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SeriesKey {
+    controller: Arc<str>,
+    regarding: Identity,
+    related: Option<Identity>,
+    type_: super::EventType,
+    reason: String,
+    action: String,
+    note: String,
+}
+
+/// An object, or a part of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Identity([Option<String>; 6]);
+
+impl From<ObjectReference> for Identity {
+    fn from(it: ObjectReference) -> Self {
+        Self([it.api_version, it.kind, it.namespace, it.name, it.uid, it.field_path])
+    }
+}
+
+/// Something to send to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Write {
+    /// A new event.
+    Create(Box<Event>),
+    /// The event was seen more often. It is passed whole, in case it is gone and must be created again.
+    Repeat(Box<Event>),
+}
+
+/// What becomes of an event.
+#[derive(Debug, PartialEq)]
+pub(super) enum Decision {
+    Write(Write),
+    /// It is part of a series, and told with it later.
+    Gathered,
+    /// The object had too many.
+    Limited,
+}
+
+#[derive(Debug)]
+struct Series {
+    event: Event,
+    seen: Duration,
+    written: Duration,
+    unwritten: bool,
+}
+
+/// Tokens, and when they were counted.
+#[derive(Debug)]
+struct Bucket {
+    tokens: u32,
+    counted: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct Correlator {
+    instance: String,
+    series: BTreeMap<SeriesKey, Series>,
+    buckets: BTreeMap<(Arc<str>, Identity), Bucket>,
+    last_name: i128,
+}
+
+impl Correlator {
+    pub(super) fn new(instance: &str) -> Self {
+        let instance = truncated(instance, MAX_WORD).to_owned();
+        Self { instance, series: BTreeMap::new(), buckets: BTreeMap::new(), last_name: 0 }
+    }
+
+    /// Takes an event in; `now` is monotonic.
+    pub(super) fn observe(&mut self, occurrence: Occurrence, now: Duration) -> Decision {
+        let key = key_of(&occurrence);
+        if let Some(series) = self.series.get_mut(&key)
+            && now.saturating_sub(series.seen) < SERIES_QUIET
+        {
+            return series.repeat(occurrence.time, now);
+        }
+        if !self.take_token(&key, now) {
+            return Decision::Limited;
+        }
+        let event = self.event_of(occurrence);
+        self.make_room(now);
+        let series = Series { event: event.clone(), seen: now, written: now, unwritten: false };
+        self.series.insert(key, series);
+        Decision::Write(Write::Create(Box::new(event)))
+    }
+
+    /// Forgets what is over, and returns the repeats that have been gathered for long enough.
+    pub(super) fn refresh(&mut self, now: Duration) -> Vec<Write> {
+        let mut writes = Vec::new();
+        self.series.retain(|_, series| {
+            let quiet = now.saturating_sub(series.seen) >= SERIES_QUIET;
+            if quiet || now.saturating_sub(series.written) >= SERIES_REFRESH {
+                writes.extend(series.flush(now));
+            }
+            !quiet
+        });
+        self.buckets.retain(|_, bucket| {
+            bucket.refill(now);
+            bucket.tokens < BURST
+        });
+        writes
+    }
+
+    /// All repeats that are still unwritten: for the end.
+    pub(super) fn flush(&mut self, now: Duration) -> Vec<Write> {
+        self.series.values_mut().filter_map(|series| series.flush(now)).collect()
+    }
+
+    /// Whether there is nothing to [`refresh`](Self::refresh).
+    pub(super) fn is_idle(&self) -> bool {
+        self.series.is_empty() && self.buckets.is_empty()
+    }
+
+    /// Another name for an event whose name is taken.
+    pub(super) fn rename(&mut self, event: &mut Event) {
+        let object = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref()).unwrap_or_default();
+        let nanoseconds = event.event_time.as_ref().map_or(0, |time| time.0.as_nanosecond());
+        event.metadata.name = Some(self.name_for(object, nanoseconds));
+    }
+
+    fn take_token(&mut self, key: &SeriesKey, now: Duration) -> bool {
+        let object = (key.controller.clone(), key.regarding.clone());
+        let bucket = self.buckets.entry(object).or_insert(Bucket { tokens: BURST, counted: now });
+        bucket.refill(now);
+        let taken = bucket.tokens > 0;
+        bucket.tokens -= u32::from(taken);
+        taken
+    }
+
+    fn make_room(&mut self, now: Duration) {
+        if self.series.len() < MAX_SERIES {
+            return;
+        }
+        self.series.retain(|_, series| now.saturating_sub(series.seen) < SERIES_QUIET || series.unwritten);
+        let oldest = self.series.iter().min_by_key(|(_, series)| series.seen).map(|(key, _)| key.clone());
+        if let Some(oldest) = oldest.filter(|_| self.series.len() >= MAX_SERIES) {
+            self.series.remove(&oldest);
+        }
+    }
+
+    fn event_of(&mut self, Occurrence { regarding, event, controller, time }: Occurrence) -> Event {
+        let namespace = regarding.namespace.clone().filter(|namespace| !namespace.is_empty());
+        let name = self.name_for(regarding.name.as_deref().unwrap_or_default(), time.as_nanosecond());
+        // The deprecated fields of core/v1 must stay unset in this version of the API; readers fall back on the new ones.
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name),
+                namespace: Some(namespace.unwrap_or_else(|| "default".into())),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(time)),
+            reporting_controller: Some(controller.to_string()),
+            reporting_instance: Some(self.instance.clone()),
+            action: Some(truncated(&event.action, MAX_WORD).into()),
+            reason: Some(truncated(&event.reason, MAX_WORD).into()),
+            regarding: Some(regarding),
+            related: event.related,
+            note: Some(truncated(&event.note, MAX_NOTE).into()),
+            type_: Some(event.type_.as_str().into()),
+            ..Event::default()
+        }
+    }
+
+    /// `<object>.<time in hexadecimal>`, never the same twice: kubectl shows events in the order of their names.
+    fn name_for(&mut self, object: &str, nanoseconds: i128) -> String {
+        self.last_name = nanoseconds.max(self.last_name + 1);
+        let suffix = format!(".{:016x}", self.last_name);
+        let object = truncated(object, MAX_NAME - suffix.len()).trim_end_matches(['.', '-']);
+        format!("{object}{suffix}")
+    }
+}
+
+impl Series {
+    fn repeat(&mut self, time: Timestamp, now: Duration) -> Decision {
+        let count = self.event.series.as_ref().map_or(2, |series| series.count.saturating_add(1));
+        self.event.series = Some(EventSeries { count, last_observed_time: MicroTime(time) });
+        self.seen = now;
+        self.unwritten = true;
+        if count > 2 && now.saturating_sub(self.written) < SERIES_REFRESH {
+            return Decision::Gathered;
+        }
+        self.flush(now).map_or(Decision::Gathered, Decision::Write)
+    }
+
+    fn flush(&mut self, now: Duration) -> Option<Write> {
+        self.unwritten.then(|| {
+            self.unwritten = false;
+            self.written = now;
+            Write::Repeat(Box::new(self.event.clone()))
+        })
+    }
+}
+
+impl Bucket {
+    fn refill(&mut self, now: Duration) {
+        let periods = now.saturating_sub(self.counted).as_secs() / REFILL.as_secs();
+        let periods = u32::try_from(periods).unwrap_or(BURST);
+        self.tokens = self.tokens.saturating_add(periods).min(BURST);
+        self.counted += REFILL * periods.min(BURST);
+        if self.tokens == BURST {
+            self.counted = now;
+        }
+    }
+}
+
+fn key_of(occurrence: &Occurrence) -> SeriesKey {
+    let Occurrence { regarding, event, controller, .. } = occurrence;
+    SeriesKey {
+        controller: controller.clone(),
+        regarding: regarding.clone().into(),
+        related: event.related.clone().map(Into::into),
+        type_: event.type_,
+        reason: event.reason.clone(),
+        action: event.action.clone(),
+        note: truncated(&event.note, MAX_NOTE).into(),
+    }
+}
+
+/// At most `length` bytes, cut between characters.
+fn truncated(text: &str, length: usize) -> &str {
+    &text[..text.floor_char_boundary(length)]
+}
