@@ -1,12 +1,48 @@
 //! The controller runtime: manager, caches, queue, controllers, events, probes, metrics.
+//!
+//! An event becomes a write on this way:
+//!
+//! ```text
+//! watch (kube's watcher) → cache: store + indexes → predicate → mapper → queue (keys only) → worker
+//!   → reconcile(ctx) → client (apply, status, events) → API server → watch …
+//!                         └── read-your-writes barrier: the key's next run waits for its own writes to arrive
+//! ```
+//!
+//! What an operator's author uses:
+//! * [`manager`]: runs controllers against one cluster
+//! * [`controller`]: wires what is watched to a [`Reconciler`](controller::Reconciler), which holds the logic
+//! * [`context`]: what a reconcile reads, writes and knows
+//! * [`outcome`]: what it answers
+//! * [`predicate`]: which changes count
+//! * [`condition`], [`owner`], [`name`]: helpers for statuses, children and their names
+//!
+//! What those stand on:
+//! * [`cache`]: the objects, watched once for all controllers
+//! * [`queue`]: the keys that wait
+//! * [`client`]: requests and their errors
+//! * [`event`]: events about objects
+//! * [`metrics`], [`probe`]: what Prometheus and the kubelet see
+//! * [`args`], [`log`], [`signal`]: the process
+//! * [`leader`]: one active replica of several
+
+pub use kubewright_apimachinery::{clock, random};
 
 pub mod args;
+pub mod cache;
+pub mod client;
 pub mod condition;
+pub mod context;
+pub mod controller;
 pub mod event;
 pub mod leader;
 pub mod log;
+pub mod manager;
 pub mod metrics;
 pub mod name;
+pub mod object;
+pub mod outcome;
 pub mod owner;
+pub mod predicate;
 pub mod probe;
+pub mod queue;
 pub mod signal;

@@ -1,1 +1,54 @@
-//! The operator SDK for Rust.
+//! The operator SDK for Rust: what an operator's author depends on.
+//!
+//! An operator is a [`Reconciler`](controller::Reconciler) for each kind it manages, wired by a
+//! [`Controller`](controller::Controller) and run by a [`Manager`](manager::Manager):
+//!
+//! ```no_run
+//! use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
+//! use kubewright::prelude::*;
+//!
+//! struct Keeper;
+//!
+//! impl Reconciler<ReplicaSet> for Keeper {
+//!     type Error = ClientError;
+//!
+//!     async fn reconcile(&self, set: &ReplicaSet, ctx: &Context<ReplicaSet>) -> Result<Outcome, ClientError> {
+//!         let pods = ctx.owned::<Pod>(); // from the shared cache, our own last writes included
+//!         for pod in pods.iter().skip(3) {
+//!             ctx.delete(pod.as_ref()).background().await?;
+//!         }
+//!         Ok(Outcome::done())
+//!     }
+//! }
+//!
+//! # async fn main_() -> Result<(), Box<dyn std::error::Error>> {
+//! Manager::from_args()?.controller(Controller::<ReplicaSet>::new(Keeper).owns::<Pod>()).run().await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The modules are those of the runtime; [`kube`] and [`k8s_openapi`] are the ones it is built with.
+
+pub use k8s_openapi;
+pub use kube;
+pub use kubewright_runtime::{
+    args, cache, client, condition, context, controller, event, leader, log, manager, metrics, name, object, outcome,
+    owner, predicate, probe, queue, signal,
+};
+pub use kubewright_runtime::{clock, random};
+
+/// What most files of an operator need.
+pub mod prelude {
+    pub use kube::ResourceExt;
+    pub use kubewright_runtime::{
+        client::ClientError,
+        condition::{ConditionStatus, Conditions},
+        context::Context,
+        controller::{Controller, Reconciler},
+        event::EventType,
+        manager::Manager,
+        object::{Object, ObjectKey},
+        outcome::{Outcome, Retry},
+        predicate::{Change, Predicate},
+    };
+}

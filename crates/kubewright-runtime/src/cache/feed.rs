@@ -1,0 +1,285 @@
+//! What one watch has told us: a state machine from watch events to changes of the store. No I/O.
+//!
+//! It tolerates what a watch may do: events doubled, coalesced or from an older connection are recognised by their
+//! resource version, and a list after a gap shows what was deleted meanwhile.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use kube_runtime::watcher::Event;
+
+use super::{
+    decode::Decoded,
+    kind::{Undecodable, version},
+    store::Store,
+};
+use crate::object::{Object, ObjectKey, version_of};
+
+/// The progress of one watch, of one namespace or of all.
+#[derive(Debug)]
+pub(super) struct Feed {
+    scope: Option<String>,
+    /// Everything up to this version has been seen.
+    observed: u64,
+    /// The newest version that a write of ours was answered with.
+    written: u64,
+    listing: Option<Listing>,
+    synced: bool,
+    failure: Option<String>,
+}
+
+/// A list that is being read.
+#[derive(Debug)]
+struct Listing {
+    /// [`Feed::written`] when the list was about to be asked for: a consistent list contains those writes.
+    floor: u64,
+    highest: u64,
+    keys: BTreeSet<ObjectKey>,
+}
+
+impl Feed {
+    pub(super) fn new(scope: Option<String>) -> Self {
+        Self { scope, observed: 0, written: 0, listing: None, synced: false, failure: Some("not started".into()) }
+    }
+
+    pub(super) fn scope(&self) -> Option<&str> {
+        self.scope.as_deref()
+    }
+
+    pub(super) fn covers(&self, namespace: Option<&str>) -> bool {
+        self.scope.is_none() || self.scope.as_deref() == namespace
+    }
+
+    pub(super) fn observed(&self) -> u64 {
+        self.observed
+    }
+
+    pub(super) fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    pub(super) fn failure(&self) -> Option<&str> {
+        self.failure.as_deref()
+    }
+
+    pub(super) fn fail(&mut self, why: String) {
+        self.failure = Some(why);
+    }
+
+    pub(super) fn wrote(&mut self, version: u64) {
+        self.written = self.written.max(version);
+    }
+
+    /// Takes in one event; `emit` gets each change of the store as old, new, and whether it is of the first list.
+    pub(super) fn take<K: Object>(
+        &mut self,
+        store: &mut Store<K>,
+        event: Event<Decoded<K>>,
+        mut emit: impl FnMut(Option<Arc<K>>, Option<Arc<K>>, bool),
+    ) -> Result<(), Undecodable> {
+        match event {
+            Event::Init => {
+                self.listing = Some(Listing { floor: self.written, highest: 0, keys: BTreeSet::new() });
+                Ok(())
+            }
+            Event::InitApply(object) => {
+                let key = ObjectKey::of(&object);
+                if let Some(listing) = &mut self.listing {
+                    listing.highest = listing.highest.max(version_of(&object).unwrap_or_default());
+                    listing.keys.insert(key.clone());
+                }
+                let initial = !self.synced;
+                put(store, key, object, |old, new| emit(old, new, initial))
+            }
+            Event::InitDone => {
+                self.finish_list(store, emit);
+                Ok(())
+            }
+            Event::Apply(object) => {
+                self.failure = None;
+                let seen = version_of(&object).unwrap_or(u64::MAX);
+                if seen <= self.observed {
+                    return Ok(());
+                }
+                self.observe(version_of(&object));
+                put(store, ObjectKey::of(&object), object, |old, new| emit(old, new, false))
+            }
+            Event::Delete(object) => {
+                self.failure = None;
+                self.observe(version_of(&object));
+                let key = ObjectKey::of(&object);
+                let is_same = store.get(&key).is_some_and(|known| known.meta().uid == object.metadata.uid);
+                // A later incarnation of the name, which we have already seen, is not what was deleted.
+                if is_same && let Some(old) = store.remove(&key) {
+                    emit(Some(last_state(old, object)), None, false);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn observe(&mut self, version: Option<u64>) {
+        self.observed = self.observed.max(version.unwrap_or_default());
+    }
+
+    /// What the list doesn't have is gone: a watch that was cut off doesn't tell of deletions in the gap.
+    fn finish_list<K: Object>(
+        &mut self,
+        store: &mut Store<K>,
+        mut emit: impl FnMut(Option<Arc<K>>, Option<Arc<K>>, bool),
+    ) {
+        let Some(listing) = self.listing.take() else { return };
+        let scope = self.scope.as_deref();
+        let gone = store.within(scope).map(|(key, _)| key).filter(|key| !listing.keys.contains(key));
+        for key in gone.cloned().collect::<Vec<_>>() {
+            if let Some(old) = store.remove(&key) {
+                emit(Some(old), None, false);
+            }
+        }
+        self.observe(Some(listing.floor.max(listing.highest)));
+        self.synced = true;
+        self.failure = None;
+    }
+}
+
+/// The object as the deletion event shows it, or else as it was last seen.
+fn last_state<K: Object>(known: Arc<K>, deleted: Decoded<K>) -> Arc<K> {
+    deleted.object.unwrap_or(known)
+}
+
+/// Puts an object into the store unless it is there already. One that can't be decoded leaves what is there: a stale
+/// object is a smaller evil than a deletion that didn't happen.
+fn put<K: Object>(
+    store: &mut Store<K>,
+    key: ObjectKey,
+    object: Decoded<K>,
+    mut emit: impl FnMut(Option<Arc<K>>, Option<Arc<K>>),
+) -> Result<(), Undecodable> {
+    let object = object.object.map_err(|why| Undecodable { key: key.clone(), why })?;
+    let known = store.get(&key).map(|known| (known.meta().uid == object.meta().uid, version(known.as_ref())));
+    match known {
+        Some((true, known)) if known != 0 && known == version(object.as_ref()) => {}
+        Some((false, _)) => {
+            // Deleted and made again: whoever watches must hear both, since nothing of the old one carries over.
+            emit(store.remove(&key), None);
+            store.insert(key, object.clone());
+            emit(None, Some(object));
+        }
+        _ => {
+            let old = store.insert(key, object.clone());
+            emit(old, Some(object));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(name: &str, uid: &str, version: u64) -> Decoded<ConfigMap> {
+        serde_json::from_value(json!({"metadata": {
+            "namespace": "a", "name": name, "uid": uid, "resourceVersion": version.to_string(),
+        }}))
+        .expect("decodes")
+    }
+
+    struct Fixture {
+        feed: Feed,
+        store: Store<ConfigMap>,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self { feed: Feed::new(None), store: Store::new() }
+        }
+
+        /// What the events change, as `+a1`, `~a1`, `-a1` for name and UID.
+        fn take(&mut self, events: impl IntoIterator<Item = Event<Decoded<ConfigMap>>>) -> Vec<String> {
+            let mut changes = Vec::new();
+            for event in events {
+                let Self { feed, store } = self;
+                feed.take(store, event, |old, new, _| {
+                    let sign = match (&old, &new) {
+                        (None, _) => '+',
+                        (_, None) => '-',
+                        _ => '~',
+                    };
+                    let meta = &new.or(old).expect("old or new").metadata;
+                    let [name, uid] = [&meta.name, &meta.uid].map(|text| text.clone().unwrap_or_default());
+                    changes.push(format!("{sign}{name}{uid}"));
+                })
+                .expect("decodable");
+            }
+            changes
+        }
+
+        fn list(&mut self, objects: Vec<Decoded<ConfigMap>>) -> Vec<String> {
+            let list = objects.into_iter().map(Event::InitApply);
+            self.take([Event::Init].into_iter().chain(list).chain([Event::InitDone]))
+        }
+    }
+
+    /// Row 5 of the faults: what was deleted while the watch was down is noticed by the list.
+    #[test]
+    fn row_5_a_relist_shows_what_was_deleted_and_remade_meanwhile() {
+        let mut fixture = Fixture::new();
+        assert_eq!(
+            fixture.list(vec![object("a", "1", 1), object("b", "1", 2), object("c", "1", 3)]),
+            ["+a1", "+b1", "+c1"]
+        );
+        let changes = fixture.list(vec![object("a", "1", 1), object("b", "2", 7), object("d", "1", 8)]);
+        assert_eq!(changes, ["-b1", "+b2", "+d1", "-c1"]);
+    }
+
+    /// Row 6 of the faults: doubled and late events change nothing.
+    #[test]
+    fn row_6_doubled_and_late_events_are_ignored() {
+        let mut fixture = Fixture::new();
+        fixture.list(vec![object("a", "1", 1)]);
+        assert_eq!(fixture.take([Event::Apply(object("a", "1", 5)), Event::Apply(object("a", "1", 5))]), ["~a1"]);
+        assert!(fixture.take([Event::Apply(object("a", "1", 4))]).is_empty());
+        assert_eq!(fixture.take([Event::Delete(object("a", "1", 6)), Event::Delete(object("a", "1", 6))]), ["-a1"]);
+        assert!(fixture.take([Event::Apply(object("a", "1", 5))]).is_empty(), "what is deleted doesn't come back");
+        assert_eq!(fixture.take([Event::Apply(object("a", "2", 7)), Event::Delete(object("a", "1", 6))]), ["+a2"]);
+    }
+
+    #[test]
+    fn a_list_contains_the_writes_before_it_even_if_their_objects_are_gone() {
+        let mut fixture = Fixture::new();
+        fixture.list(vec![object("a", "1", 1)]);
+        fixture.feed.wrote(9);
+        fixture.take([Event::Init]);
+        fixture.feed.wrote(12);
+        fixture.take([Event::InitApply(object("a", "1", 1)), Event::InitDone]);
+        assert_eq!(fixture.feed.observed(), 9, "the later write may have missed the list");
+    }
+
+    #[test]
+    fn a_list_advances_the_version_only_when_it_is_complete() {
+        let mut fixture = Fixture::new();
+        fixture.take([Event::Init, Event::InitApply(object("z", "1", 40))]);
+        assert_eq!((fixture.feed.observed(), fixture.feed.is_synced()), (0, false));
+        fixture.take([Event::InitApply(object("a", "1", 3)), Event::InitDone]);
+        assert_eq!((fixture.feed.observed(), fixture.feed.is_synced()), (40, true));
+    }
+
+    #[test]
+    fn an_object_that_turns_undecodable_keeps_its_last_good_state() {
+        let mut fixture = Fixture::new();
+        fixture.list(vec![object("a", "1", 1)]);
+        let bad = || {
+            let mut bad = object("a", "1", 5);
+            bad.object = Err("no such field".into());
+            bad
+        };
+        let Fixture { feed, store } = &mut fixture;
+        let taken = feed.take(store, Event::Apply(bad()), |_, _, _| {});
+        assert_eq!(taken.map_err(|bad| bad.key.to_string()), Err("a/a".into()));
+        let key = ObjectKey::namespaced("a", "a");
+        assert_eq!(store.get(&key).and_then(|kept| kept.metadata.resource_version.clone()).as_deref(), Some("1"));
+        assert_eq!(feed.observed(), 5, "the event was seen all the same");
+    }
+}

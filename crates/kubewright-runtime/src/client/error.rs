@@ -1,0 +1,170 @@
+//! What can go wrong with a request, and how a caller asks about it.
+
+use std::{error, time::Duration};
+
+use kube::core::Status;
+use thiserror::Error;
+
+use crate::owner::OwnerError;
+
+/// A request that failed, or that was refused before it was sent.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The API server refused it, or no answer came. After a lost answer the write may have happened.
+    #[error("{verb} {target}: {}", describe(source))]
+    Request {
+        /// `get`, `list`, `create`, `apply`, `patch` or `delete`.
+        verb: &'static str,
+        /// The resource and the object's key.
+        target: String,
+        /// What the client reported.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// The reconciled object can't own the other: see [`OwnerError`].
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    /// An object of that name exists, and isn't controlled by the reconciled one.
+    #[error("{target} exists already, and is controlled by {controller}")]
+    NameTaken {
+        /// The object that was to be created.
+        target: String,
+        /// The kind and name of its controller, or `nobody`.
+        controller: String,
+    },
+    /// The owner is being deleted, or is gone: no child is made for it.
+    #[error("{owner} is being deleted: {target} is not created")]
+    OwnerGone {
+        /// The object that was to be created.
+        target: String,
+        /// The reconciled object.
+        owner: String,
+    },
+}
+
+impl ClientError {
+    /// The API server's `Status`, if it answered with one.
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Request { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// The object does not exist.
+    pub fn is_not_found(&self) -> bool {
+        self.status().is_some_and(Status::is_not_found)
+    }
+
+    /// An object of that name exists.
+    pub fn is_already_exists(&self) -> bool {
+        self.status().is_some_and(Status::is_already_exists)
+    }
+
+    /// The object has changed since it was read, or another manager owns a field.
+    pub fn is_conflict(&self) -> bool {
+        self.status().is_some_and(Status::is_conflict)
+    }
+
+    /// The API server does not allow it: a role is missing, a quota is used up, or an admission plugin refused.
+    pub fn is_forbidden(&self) -> bool {
+        self.status().is_some_and(Status::is_forbidden)
+    }
+
+    /// The object's content is wrong.
+    pub fn is_invalid(&self) -> bool {
+        self.status().is_some_and(Status::is_invalid)
+    }
+
+    /// Whether another try of the same request may succeed: no answer, too many requests, or a fault of the server.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Request { .. } => self.status().is_none_or(|status| matches!(status.code, 429 | 500..=599)),
+            _ => false,
+        }
+    }
+
+    /// How long the API server asked to wait, if it did.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.status().and_then(asked_delay)
+    }
+}
+
+fn asked_delay(status: &Status) -> Option<Duration> {
+    let seconds = status.details.as_ref()?.retry_after_seconds;
+    (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+}
+
+/// The API server's own words where it spoke; kube's error adds the whole `Status` in debug form, which nobody reads.
+fn describe(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// How long the API server asked to wait, wherever in the chain of sources its answer is.
+pub(crate) fn retry_after(error: &(dyn error::Error + 'static)) -> Option<Duration> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let delay = match (error.downcast_ref::<ClientError>(), error.downcast_ref::<kube::Error>()) {
+            (Some(error), _) => error.retry_after(),
+            (_, Some(kube::Error::Api(status))) => asked_delay(status),
+            _ => None,
+        };
+        if delay.is_some() {
+            return delay;
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// The error and its sources as one line, each said once.
+pub(crate) fn explain(error: &(dyn error::Error + 'static)) -> String {
+    let mut message = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.downcast_ref::<kube::Error>().map_or_else(|| error.to_string(), describe);
+        if !message.ends_with(&text) {
+            let separator = if message.is_empty() { "" } else { ": " };
+            message = format!("{message}{separator}{text}");
+        }
+        // A client error has said what its source says.
+        next = error.source().filter(|_| !error.is::<ClientError>());
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, Error)]
+    #[error("can't make the pod")]
+    struct Outer(#[source] ClientError);
+
+    fn refusal() -> Outer {
+        let status = json!({"code": 429, "message": "too many requests", "details": {"retryAfterSeconds": 7}});
+        let status: Status = serde_json::from_value(status).expect("a status");
+        let source = Box::new(kube::Error::Api(status.boxed()));
+        Outer(ClientError::Request { verb: "create", target: "pods a/b".into(), source })
+    }
+
+    #[test]
+    fn row_4_retry_after_is_found_in_the_users_error() {
+        assert_eq!(retry_after(&refusal()), Some(Duration::from_secs(7)));
+        assert!(refusal().0.is_transient());
+    }
+
+    #[test]
+    fn an_error_is_told_in_the_servers_words_once() {
+        assert_eq!(explain(&refusal()), "can't make the pod: create pods a/b: too many requests");
+    }
+}

@@ -1,0 +1,183 @@
+//! What a reconciler is given besides the object: reads, writes, time, randomness, events, cancellation.
+//!
+//! Reads come from the shared cache, which already contains what this key's earlier reconciles wrote; [`Live`] reads
+//! past it. Every write is remembered until the cache shows it. Nothing here is retried: an error goes to the
+//! reconciler, and from it to the queue's backoff.
+
+mod journal;
+mod live;
+mod write;
+
+use std::{any::Any, any::TypeId, collections::BTreeSet, fmt, sync::Arc};
+
+use indexmap::IndexMap;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::core::Selector;
+use kubewright_apimachinery::{clock::SharedClock, random::Random};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use self::journal::{Journal, Write};
+pub use self::{
+    live::Live,
+    write::{Apply, Delete},
+};
+use crate::{
+    cache::{Cache, Kind, Reader},
+    client::ApiClient,
+    event::{Event, EventType, Recorder},
+    object::{Object, ObjectKey},
+};
+
+/// What all runs of one controller share.
+#[derive(Debug)]
+pub(crate) struct Services {
+    pub(crate) controller: String,
+    pub(crate) api: ApiClient,
+    pub(crate) cache: Cache,
+    /// The kinds that this controller declared, and so may read from the cache.
+    pub(crate) kinds: BTreeSet<TypeId>,
+    pub(crate) clock: SharedClock,
+    pub(crate) random: Random,
+    pub(crate) recorder: Recorder,
+}
+
+/// Readers of the kinds that were read live for one run, because the cache was behind.
+pub(crate) type Views = IndexMap<TypeId, Arc<dyn Any + Send + Sync>>;
+
+/// One reconcile's surroundings. It lives as long as the reconcile.
+pub struct Context<K> {
+    services: Arc<Services>,
+    key: ObjectKey,
+    object: Option<Arc<K>>,
+    views: Views,
+    journal: Journal,
+    cancel: CancellationToken,
+    /// The status as this run last wrote it.
+    written_status: Mutex<Option<Value>>,
+}
+
+impl<K> fmt::Debug for Context<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl<K: Object> Context<K> {
+    pub(crate) fn new(
+        services: Arc<Services>,
+        key: ObjectKey,
+        views: Views,
+        cancel: CancellationToken,
+        journal: Journal,
+    ) -> Self {
+        Self { services, key, object: None, views, journal, cancel, written_status: Mutex::default() }
+    }
+
+    /// The same surroundings, for this state of the object.
+    pub(crate) fn with_object(self, object: Arc<K>) -> Self {
+        Self { object: Some(object), ..self }
+    }
+
+    /// The namespace and name of the reconciled object.
+    pub fn key(&self) -> &ObjectKey {
+        &self.key
+    }
+
+    /// The wall clock. It may be virtual, and may jump.
+    pub fn now(&self) -> Timestamp {
+        self.services.clock.now()
+    }
+
+    /// The source of randomness. In a simulation it is seeded.
+    pub fn random(&self) -> &Random {
+        &self.services.random
+    }
+
+    /// Cancelled when the manager stops or the reconcile has run out of time. A long reconcile should end early then;
+    /// any may be aborted at its next `await` once the grace period is over.
+    pub fn cancelled(&self) -> &CancellationToken {
+        &self.cancel
+    }
+
+    /// The children of the reconciled object: the `T`s whose controller has its UID. Ordered by key.
+    ///
+    /// Children of an earlier object of the same name are not among them. Children that are being deleted are.
+    ///
+    /// # Panics
+    /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
+    pub fn owned<T: Object>(&self) -> Vec<Arc<T>> {
+        let reader = self.cached::<T>();
+        let uid = self.object.as_ref().and_then(|object| object.meta().uid.as_deref());
+        uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default()
+    }
+
+    /// An object from the cache.
+    ///
+    /// # Panics
+    /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
+    pub fn get<T: Object>(&self, key: &ObjectKey) -> Option<Arc<T>> {
+        self.cached::<T>().get(key)
+    }
+
+    /// Objects from the cache whose labels match: those in the reconciled object's namespace, or all if it or `T` is
+    /// cluster-scoped. Ordered by key.
+    ///
+    /// # Panics
+    /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
+    pub fn list<T: Object>(&self, selector: &Selector) -> Vec<Arc<T>> {
+        self.cached::<T>().list(self.key.namespace().filter(|_| T::is_namespaced()), selector)
+    }
+
+    /// The cache of a kind, for every other kind of read.
+    ///
+    /// # Panics
+    /// If the controller didn't declare `T` with `owns`, `watches` or `reads`: reading a kind that isn't watched would
+    /// find nothing, and a reconciler would act on that.
+    pub fn cached<T: Object>(&self) -> Reader<T> {
+        let id = Kind::<T>::id();
+        if let Some(view) = self.views.get(&id).and_then(|view| view.downcast_ref::<Reader<T>>()) {
+            return view.clone();
+        }
+        let declared = self.services.kinds.contains(&id);
+        self.services.cache.reader().filter(|_| declared).unwrap_or_else(|| {
+            let (controller, kind) = (&self.services.controller, T::kind(&()));
+            panic!("controller {controller} doesn't watch {kind}: add .owns, .watches or .reads::<{kind}>()")
+        })
+    }
+
+    /// Reads past the cache.
+    pub fn live(&self) -> Live<'_> {
+        Live { api: &self.services.api, namespace: self.key.namespace() }
+    }
+
+    /// Records an event about the reconciled object, as `kubectl describe` shows it: a `CamelCase` reason for machines
+    /// and a note for people. It returns at once, and an event that can't be written is dropped.
+    pub fn event(&self, kind: EventType, reason: &str, note: impl Into<String>) {
+        let event = match kind {
+            EventType::Normal => Event::normal(reason, note),
+            EventType::Warning => Event::warning(reason, note),
+        };
+        self.record(event);
+    }
+
+    /// Records an event with an action or a related object.
+    pub fn record(&self, event: Event) {
+        self.services.recorder.record(&self.reference(), event);
+    }
+
+    fn reference(&self) -> ObjectReference {
+        match &self.object {
+            Some(object) => object.object_ref(&()),
+            None => ObjectReference {
+                api_version: Some(K::api_version(&()).into_owned()),
+                kind: Some(K::kind(&()).into_owned()),
+                name: Some(self.key.name().into()),
+                namespace: self.key.namespace().map(Into::into),
+                ..ObjectReference::default()
+            },
+        }
+    }
+}

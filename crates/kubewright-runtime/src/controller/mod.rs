@@ -1,0 +1,183 @@
+//! Controllers: which changes wake which keys, and how a key is worked on.
+//!
+//! [`Controller`] is the wiring, [`Reconciler`] the logic. Behind them: the [queue](crate::queue) of keys; the
+//! read-your-writes barrier, which holds a key back until the cache shows the key's own last writes; and the loop that
+//! hands keys to a bounded number of workers, isolates their panics and drains them on shutdown.
+
+mod reconciler;
+mod run;
+mod source;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+pub use self::{reconciler::Reconciler, source::Relation};
+use self::{
+    run::{Typed, Work},
+    source::Source,
+};
+use crate::{
+    cache::Reader,
+    object::{KindName, Object, ObjectKey},
+    predicate::Predicate,
+};
+
+/// What watches objects of kind `K` and hands their keys to a [`Reconciler`].
+///
+/// ```
+/// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Pod}};
+/// # use kubewright_runtime::{context::Context, controller::{Controller, Reconciler}, outcome::Outcome};
+/// # use kubewright_runtime::{object::ObjectKey, predicate::Predicate};
+/// # struct Rollout;
+/// # impl Reconciler<Deployment> for Rollout {
+/// #     type Error = std::convert::Infallible;
+/// #     async fn reconcile(&self, _: &Deployment, _: &Context<Deployment>) -> Result<Outcome, Self::Error> {
+/// #         Ok(Outcome::done())
+/// #     }
+/// # }
+/// let controller = Controller::<Deployment>::new(Rollout)
+///     .predicate(Predicate::generation_changed())
+///     .owns::<Pod>()
+///     .watches(|config: &ConfigMap, deployments| {
+///         let here = deployments.list(config.metadata.namespace.as_deref(), &Default::default());
+///         here.iter().map(|deployment| ObjectKey::of(deployment.as_ref())).collect()
+///     })
+///     .concurrency(4);
+/// ```
+pub struct Controller<K: Object> {
+    name: String,
+    field_manager: Option<String>,
+    concurrency: usize,
+    timeout: Option<Duration>,
+    predicate: Predicate<K>,
+    sources: Vec<Source>,
+    work: Arc<dyn Work<K>>,
+    finalizer: Option<&'static str>,
+}
+
+impl<K: Object> fmt::Debug for Controller<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl<K: Object> Controller<K> {
+    /// A controller named as its kind in lower case, with one worker, no time limit, and woken by every change of its
+    /// objects.
+    pub fn new<R: Reconciler<K>>(reconciler: R) -> Self {
+        Self {
+            name: K::kind(&()).to_lowercase(),
+            field_manager: None,
+            concurrency: 1,
+            timeout: None,
+            predicate: Predicate::always(),
+            sources: Vec::new(),
+            work: Arc::new(Typed(reconciler)),
+            finalizer: R::FINALIZER,
+        }
+    }
+
+    /// The name in logs, metrics and events, such as `podset`. Unique in a manager.
+    pub fn name(self, name: &str) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// The name under which the controller owns the fields it writes. By default `<name>-controller`. Changing it later
+    /// leaves fields behind that no one manages.
+    pub fn field_manager(self, name: &str) -> Self {
+        Self { field_manager: Some(name.into()), ..self }
+    }
+
+    /// Which changes of the reconciled objects wake them. By default all, also those of status and metadata. Changes of
+    /// children and watched objects have their own predicates. Calling it again adds a further condition.
+    pub fn predicate(self, predicate: Predicate<K>) -> Self {
+        Self { predicate: self.predicate.and(predicate), ..self }
+    }
+
+    /// Keeps the reconciled objects' children of kind `T` in the cache, and wakes the controller (by owner reference)
+    /// of each that changes.
+    pub fn owns<T: Object>(self) -> Self {
+        self.owns_when::<T>(Predicate::always())
+    }
+
+    /// [`Controller::owns`], for changes that pass a predicate.
+    pub fn owns_when<T: Object>(self, predicate: Predicate<T>) -> Self {
+        self.source(Source::owned::<K, T>(predicate))
+    }
+
+    /// Keeps objects of kind `T` in the cache, and wakes for each that changes the keys that `mapper` gives, both for
+    /// the old and the new state. The mapper may look at the reconciled kind's cache. It must be quick: events wait.
+    pub fn watches<T: Object>(self, mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
+        self.watches_when(Predicate::always(), mapper)
+    }
+
+    /// [`Controller::watches`], for changes that pass a predicate.
+    pub fn watches_when<T: Object>(
+        self,
+        predicate: Predicate<T>,
+        mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.source(Source::mapped::<K, T>(predicate, mapper))
+    }
+
+    /// Keeps objects of kind `T` in the cache, so that a reconcile can read them. Their changes wake nothing.
+    pub fn reads<T: Object>(self) -> Self {
+        self.source(Source::read::<T>())
+    }
+
+    /// Adds an index to the cache of kind `T`, for [`Reader::indexed`]: the values under which an object is found. An
+    /// index is shared by the manager's controllers, so its name should say what it holds, such as `spec.nodeName`.
+    pub fn index<T: Object>(
+        self,
+        name: &'static str,
+        values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.source(Source::indexed(name, values))
+    }
+
+    /// How many keys may be worked on at once. By default 1; never two of one key, and 0 counts as 1.
+    pub fn concurrency(self, workers: usize) -> Self {
+        Self { concurrency: workers.max(1), ..self }
+    }
+
+    /// How long one reconcile may take before it is cut off and counts as failed. By default as long as it likes.
+    pub fn timeout(self, timeout: Duration) -> Self {
+        Self { timeout: Some(timeout), ..self }
+    }
+
+    fn source(mut self, source: Source) -> Self {
+        self.sources.push(source);
+        self
+    }
+
+    pub(crate) fn describe(&self) -> ControllerDescription {
+        let own = Use { kind: KindName::of::<K>(), relation: Relation::For };
+        let uses = self.sources.iter().map(|source| Use { kind: source.kind.clone(), relation: source.relation });
+        let finalizer = self.finalizer.map(Into::into);
+        let mut uses: Vec<_> = [own].into_iter().chain(uses).collect();
+        uses.sort();
+        uses.dedup();
+        ControllerDescription { name: self.name.clone(), uses, finalizer }
+    }
+}
+
+/// What a controller says of itself, without being run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ControllerDescription {
+    /// Its name.
+    pub name: String,
+    /// The kinds it uses, ordered by name.
+    pub uses: Vec<Use>,
+    /// The finalizer it puts on its objects.
+    pub finalizer: Option<String>,
+}
+
+/// A kind that a controller uses, and how.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Use {
+    /// The kind.
+    pub kind: KindName,
+    /// How it is used.
+    pub relation: Relation,
+}

@@ -1,0 +1,136 @@
+//! One reconcile of one key: from the key to the object, through finalizers, to the reconciler and its answer.
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use kube::api::Patch;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::Reconciler;
+use crate::{
+    client::{ClientError, explain, retry_after},
+    context::{Context, Journal, Services, Views},
+    object::{Object, ObjectKey},
+    outcome::{Outcome, Retry},
+};
+
+/// What a run is given.
+pub(super) struct Run {
+    pub(super) services: Arc<Services>,
+    pub(super) key: ObjectKey,
+    pub(super) views: Views,
+    pub(super) journal: Journal,
+    pub(super) cancel: CancellationToken,
+}
+
+/// A reconcile that failed, sorted.
+#[derive(Debug)]
+pub(super) struct Failure {
+    /// The error and what caused it.
+    pub(super) message: String,
+    pub(super) retry: Retry,
+    /// How long the API server asked to wait.
+    pub(super) retry_after: Option<Duration>,
+}
+
+/// A reconciler whose type is known only to itself.
+pub(super) trait Work<K>: Send + Sync {
+    fn run(self: Arc<Self>, run: Run) -> BoxFuture<'static, Result<Outcome, Failure>>;
+}
+
+/// A [`Reconciler`] as [`Work`].
+pub(super) struct Typed<R>(pub(super) R);
+
+impl<K: Object, R: Reconciler<K>> Work<K> for Typed<R> {
+    fn run(self: Arc<Self>, run: Run) -> BoxFuture<'static, Result<Outcome, Failure>> {
+        async move { self.work(run).await }.boxed()
+    }
+}
+
+impl<R> Typed<R> {
+    async fn work<K: Object>(&self, run: Run) -> Result<Outcome, Failure>
+    where
+        R: Reconciler<K>,
+    {
+        let Run { services, key, views, journal, cancel } = run;
+        let context = Context::<K>::new(services, key, views, cancel, journal);
+        let Some(object) = context.get::<K>(context.key()) else {
+            let deleted = self.0.deleted(context.key(), &context).await;
+            return deleted.map(|()| Outcome::done()).map_err(|error| self.failed(error));
+        };
+        let finalized = R::FINALIZER.is_some_and(|finalizer| has_finalizer(object.as_ref(), finalizer));
+        match (R::FINALIZER, object.meta().deletion_timestamp.is_some()) {
+            (Some(finalizer), true) if finalized => self.clean_up(&object, context, finalizer).await,
+            (_, true) => Ok(Outcome::done()),
+            (Some(finalizer), false) if !finalized => {
+                let object = context.patch_finalizers(&object, with(object.as_ref(), finalizer)).await;
+                let object = Arc::new(object.map_err(|error| refused(&error))?);
+                self.reconcile(&object, context).await
+            }
+            (_, false) => self.reconcile(&object, context).await,
+        }
+    }
+
+    async fn reconcile<K: Object>(&self, object: &Arc<K>, context: Context<K>) -> Result<Outcome, Failure>
+    where
+        R: Reconciler<K>,
+    {
+        let context = context.with_object(object.clone());
+        self.0.reconcile(object, &context).await.map_err(|error| self.failed(error))
+    }
+
+    async fn clean_up<K: Object>(
+        &self,
+        object: &Arc<K>,
+        context: Context<K>,
+        finalizer: &str,
+    ) -> Result<Outcome, Failure>
+    where
+        R: Reconciler<K>,
+    {
+        let context = context.with_object(object.clone());
+        let outcome = self.0.cleanup(object, &context).await.map_err(|error| self.failed(error))?;
+        if outcome == Outcome::done() {
+            match context.patch_finalizers(object, without(object.as_ref(), finalizer)).await {
+                Err(error) if !error.is_not_found() => return Err(refused(&error)),
+                _ => {}
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn failed<K: Object>(&self, error: R::Error) -> Failure
+    where
+        R: Reconciler<K>,
+    {
+        let retry = self.0.retry(&error);
+        let error: Box<dyn Error + Send + Sync> = error.into();
+        Failure { message: explain(error.as_ref()), retry, retry_after: retry_after(error.as_ref()) }
+    }
+}
+
+impl<K: Object> Context<K> {
+    /// Writes the whole list of finalizers, if the object has not changed: it is a list that others write too.
+    async fn patch_finalizers(&self, object: &K, finalizers: Vec<String>) -> Result<K, ClientError> {
+        let resource_version = &object.meta().resource_version;
+        let patch = json!({"metadata": {"resourceVersion": resource_version, "finalizers": finalizers}});
+        self.patch(self.key(), &Patch::Merge(patch)).await
+    }
+}
+
+fn has_finalizer<K: Object>(object: &K, finalizer: &str) -> bool {
+    object.meta().finalizers.iter().flatten().any(|present| present == finalizer)
+}
+
+fn with<K: Object>(object: &K, finalizer: &str) -> Vec<String> {
+    object.meta().finalizers.iter().flatten().cloned().chain([finalizer.into()]).collect()
+}
+
+fn without<K: Object>(object: &K, finalizer: &str) -> Vec<String> {
+    object.meta().finalizers.iter().flatten().filter(|present| *present != finalizer).cloned().collect()
+}
+
+fn refused(error: &ClientError) -> Failure {
+    Failure { message: explain(error), retry: Retry::Backoff, retry_after: error.retry_after() }
+}

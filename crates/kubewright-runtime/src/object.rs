@@ -1,0 +1,149 @@
+//! What the runtime asks of a kind, and how it names an object.
+//!
+//! It doesn't hold objects: that is the cache's business ([`crate::cache`]).
+
+use std::{any::TypeId, fmt, sync::Arc};
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::Resource;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// A Kubernetes object whose kind is known at compile time.
+///
+/// Implemented for every type of `k8s-openapi` that has metadata and for everything derived with
+/// `kube::CustomResource`; there is nothing to implement by hand.
+pub trait Object:
+    Resource<DynamicType = (), Scope: 'static> + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
+{
+    /// Whether objects of this kind live in namespaces.
+    fn is_namespaced() -> bool {
+        TypeId::of::<Self::Scope>() == TypeId::of::<NamespaceResourceScope>()
+    }
+}
+
+impl<K> Object for K where
+    K: Resource<DynamicType = (), Scope: 'static>
+        + Clone
+        + fmt::Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// A kind by name: what logs, errors and [`crate::manager::Description`] show.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KindName {
+    /// The API group, empty for the core group.
+    pub group: String,
+    /// The version, such as `v1alpha1`.
+    pub version: String,
+    /// The kind, such as `PodSet`.
+    pub kind: String,
+    /// The resource's name in paths and in RBAC rules, such as `podsets`.
+    pub plural: String,
+}
+
+impl KindName {
+    /// The name of `K`.
+    pub fn of<K: Object>() -> Self {
+        Self {
+            group: K::group(&()).into_owned(),
+            version: K::version(&()).into_owned(),
+            kind: K::kind(&()).into_owned(),
+            plural: K::plural(&()).into_owned(),
+        }
+    }
+}
+
+/// `pods`, or `podsets.app.example.com`: as `kubectl` takes it.
+impl fmt::Display for KindName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.plural)?;
+        if self.group.is_empty() { Ok(()) } else { write!(f, ".{}", self.group) }
+    }
+}
+
+/// An object's namespace and name. Cheap to clone; ordered by namespace, then name.
+///
+/// A key says nothing of the UID: an object deleted and made again under the same name has the same key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    namespace: Option<Arc<str>>,
+    name: Arc<str>,
+}
+
+impl ObjectKey {
+    /// The key of a namespaced object.
+    pub fn namespaced(namespace: &str, name: &str) -> Self {
+        Self { namespace: Some(namespace.into()), name: name.into() }
+    }
+
+    /// The key of a cluster-scoped object.
+    pub fn cluster(name: &str) -> Self {
+        Self { namespace: None, name: name.into() }
+    }
+
+    /// The key of an object of kind `K`: an empty or absent namespace means none.
+    pub fn of<K: Resource>(object: &K) -> Self {
+        let meta = object.meta();
+        Self {
+            namespace: meta.namespace.as_deref().filter(|namespace| !namespace.is_empty()).map(Into::into),
+            name: meta.name.as_deref().unwrap_or_default().into(),
+        }
+    }
+
+    /// A key with the same namespace and another name.
+    pub fn sibling(&self, name: &str) -> Self {
+        Self { namespace: self.namespace.clone(), name: name.into() }
+    }
+
+    /// The namespace, absent for a cluster-scoped object.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// The name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// `namespace/name`, or just the name.
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(f, "{namespace}/{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}
+
+/// The object's resource version as a number: comparable within a kind as of Kubernetes 1.35 (KEP-5504). Absent if the
+/// server gave none, or one that is not a decimal number.
+pub(crate) fn version_of<K: Resource>(object: &K) -> Option<u64> {
+    object.meta().resource_version.as_deref()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::{Namespace, Pod};
+
+    use super::*;
+
+    #[test]
+    fn a_key_shows_as_kubectl_users_write_it() {
+        assert_eq!(ObjectKey::namespaced("default", "web").to_string(), "default/web");
+        assert_eq!(ObjectKey::cluster("node-1").to_string(), "node-1");
+        assert!(ObjectKey::namespaced("a", "z") < ObjectKey::namespaced("b", "a"));
+    }
+
+    #[test]
+    fn scope_is_known_from_the_type() {
+        assert!(Pod::is_namespaced());
+        assert!(!Namespace::is_namespaced());
+        assert_eq!(KindName::of::<Pod>().to_string(), "pods");
+    }
+}
