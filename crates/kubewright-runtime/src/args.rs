@@ -1,7 +1,7 @@
 //! The flags and environment of an operator's binary, named as kubebuilder's, and the way to the cluster.
 
 use std::{
-    env, io,
+    env, fs, io,
     path::{Path, PathBuf},
 };
 
@@ -76,6 +76,13 @@ pub struct ManagerArgs {
     #[expect(missing_docs, reason = "clap would show it as a heading")]
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// The host's name, which in a pod is the pod's.
+pub fn hostname() -> String {
+    let kernel = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = env::var("HOSTNAME").ok().filter(|name| !name.is_empty()).or_else(kernel);
+    name.map_or_else(|| "localhost".into(), |name| name.trim().into())
 }
 
 /// Why there is no way to the cluster, and what to do.

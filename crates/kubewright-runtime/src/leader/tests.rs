@@ -1,0 +1,237 @@
+//! Several candidates against one lease on a paused clock, with a network that delays, loses and refuses.
+
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use jiff::{SignedDuration, Timestamp};
+use kube::{Client, client::Body};
+use kubewright_apimachinery::{
+    clock::{Clock, SharedClock, VirtualClock},
+    random::Random,
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::{sleep, timeout};
+use tower::service_fn;
+
+use super::{LeaderElection, LeaderOptions};
+use crate::metrics::Metrics;
+
+/// The API server: one lease, if there is one, and its version.
+#[derive(Clone, Default)]
+struct Store(Arc<Mutex<(Option<Value>, u64)>>);
+
+impl Store {
+    fn handle(&self, method: &Method, mut body: Value) -> (u16, Value) {
+        let (lease, version) = &mut *self.0.lock();
+        let refused = |code: u16, reason: &str| {
+            (code, json!({ "kind": "Status", "status": "Failure", "message": reason, "reason": reason, "code": code }))
+        };
+        let stored = lease.as_ref().map(|lease| lease["metadata"]["resourceVersion"].clone());
+        match (method.as_str(), stored) {
+            ("GET", Some(_)) => return (200, lease.clone().unwrap_or_default()),
+            ("POST", Some(_)) => return refused(409, "AlreadyExists"),
+            ("GET" | "PUT", None) => return refused(404, "NotFound"),
+            ("PUT", Some(stored)) if stored != body["metadata"]["resourceVersion"] => return refused(409, "Conflict"),
+            _ => {}
+        }
+        *version += 1;
+        body["metadata"]["resourceVersion"] = json!(version.to_string());
+        *lease = Some(body.clone());
+        (200, body)
+    }
+
+    fn spec(&self) -> Value {
+        self.0.lock().0.as_ref().map(|lease| lease["spec"].clone()).unwrap_or_default()
+    }
+}
+
+/// How bad the network is, from 0 (perfect) to 1.
+#[derive(Clone)]
+struct Network {
+    store: Store,
+    random: Random,
+    badness: Arc<Mutex<f64>>,
+}
+
+impl Network {
+    fn new(seed: u64) -> Self {
+        Self { store: Store::default(), random: Random::seeded(seed), badness: Arc::new(Mutex::new(0.0)) }
+    }
+
+    fn set_badness(&self, badness: f64) {
+        *self.badness.lock() = badness;
+    }
+
+    async fn trouble(&self) -> io::Result<()> {
+        let badness = *self.badness.lock();
+        let draw = self.random.fraction();
+        if draw < badness * 0.3 {
+            sleep(Duration::from_secs(25).mul_f64(self.random.fraction())).await;
+        }
+        match draw {
+            _ if draw > 1.0 - badness * 0.3 => Err(io::Error::other("connection reset")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Requests go on at the server when the client has given up, as they do on a real network.
+    fn client(&self) -> Client {
+        let network = self.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            let network = network.clone();
+            let handled = tokio::spawn(async move {
+                let method = request.method().clone();
+                let body = request.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
+                network.trouble().await?;
+                let (code, answer) = network.store.handle(&method, serde_json::from_slice(&body).unwrap_or_default());
+                network.trouble().await?;
+                let answer = Body::from(answer.to_string().into_bytes());
+                Response::builder().status(code).body(answer).map_err(io::Error::other)
+            });
+            async move { handled.await.map_err(io::Error::other)? }
+        });
+        Client::new(service, "default")
+    }
+
+    fn candidate(&self, identity: &str, clock: SharedClock) -> LeaderElection {
+        let options = LeaderOptions::new("system", "operator", identity);
+        let metrics = Metrics::new(clock.clone());
+        LeaderElection::start(self.client(), options, clock, self.random.clone(), metrics).expect("durations are sound")
+    }
+}
+
+fn clock(offset: SignedDuration) -> Arc<VirtualClock> {
+    VirtualClock::starting_at(Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24) + offset)
+}
+
+/// Who leads now, by their own belief. More than one is the end.
+fn leader(candidates: &BTreeMap<String, LeaderElection>) -> Option<&str> {
+    let leaders: Vec<_> = candidates.iter().filter(|(_, it)| it.is_leader()).map(|(name, _)| name.as_str()).collect();
+    assert!(leaders.len() <= 1, "{leaders:?} lead at once");
+    leaders.first().copied()
+}
+
+/// Two replicas, restarted when they lose, with wall clocks an hour apart, for half an hour of bad network and jumps.
+async fn simulate(seed: u64) -> usize {
+    let network = Network::new(seed);
+    let clocks = [clock(SignedDuration::ZERO), clock(SignedDuration::from_hours(-1))];
+    let (mut candidates, mut started, mut reigns) = (BTreeMap::new(), 0, 0);
+    let mut reigning: Option<String> = None;
+    for step in 0..36_000 {
+        while candidates.len() < 2 {
+            started += 1;
+            let name = format!("replica-{started}");
+            candidates.insert(name.clone(), network.candidate(&name, clocks[started % 2].clone()));
+        }
+        if step % 200 == 0 {
+            network.set_badness(network.random.fraction());
+            clocks[0].jump(SignedDuration::from_secs(step % 77 - 38));
+        }
+        sleep(Duration::from_millis(50)).await;
+        let now_leading = leader(&candidates).map(str::to_owned);
+        if now_leading.is_some() && now_leading != reigning {
+            reigns += 1;
+        }
+        reigning = now_leading.or(reigning);
+        candidates.retain(|_, candidate| !candidate.lost().is_cancelled());
+    }
+    network.set_badness(0.0);
+    // Trouble that began before may go on for 50 s; then the lease runs out, and the next try takes it.
+    sleep(Duration::from_secs(50 + 15 + 3)).await;
+    candidates.retain(|_, candidate| !candidate.lost().is_cancelled());
+    candidates.insert("last".into(), network.candidate("last", clocks[0].clone()));
+    sleep(Duration::from_secs(20)).await;
+    assert!(leader(&candidates).is_some(), "seed {seed}: nobody leads on a good network");
+    reigns
+}
+
+#[tokio::test(start_paused = true)]
+async fn never_two_leaders_at_once() {
+    let mut reigns = 0;
+    for seed in 0..8 {
+        reigns += simulate(seed).await;
+    }
+    assert!(reigns > 16, "the network was too good to show anything: {reigns} reigns");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lease_is_taken_at_the_next_try_and_counted() {
+    let network = Network::new(1);
+    let clock = clock(SignedDuration::ZERO);
+    let first = network.candidate("first", clock.clone());
+    first.elected().cancelled().await;
+    let second = network.candidate("second", clock.clone());
+    sleep(Duration::from_secs(60)).await;
+    assert!(first.is_leader() && !second.is_leader());
+    assert_eq!(network.store.spec()["leaseTransitions"], 0);
+    first.release().await;
+    assert_eq!(network.store.spec()["holderIdentity"], "");
+    timeout(Duration::from_secs(3), second.elected().cancelled()).await.expect("the lease is free");
+    assert_eq!(network.store.spec()["leaseTransitions"], 1);
+    assert_eq!(network.store.spec()["holderIdentity"], "second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_reaches_nobody_gives_up_before_another_takes_over() {
+    let network = Network::new(1);
+    let clock = clock(SignedDuration::ZERO);
+    let first = network.candidate("first", clock.clone());
+    first.elected().cancelled().await;
+    let elected_at = clock.monotonic();
+    network.set_badness(10.0);
+    first.lost().cancelled().await;
+    let held = clock.monotonic() - elected_at;
+    assert!(held <= Duration::from_secs(10), "{held:?}");
+    assert!(!first.is_leader());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_successor_waits_for_the_dead_as_long_as_the_lease_says() {
+    let network = Network::new(1);
+    let clock = clock(SignedDuration::ZERO);
+    let first = network.candidate("first", clock.clone());
+    first.elected().cancelled().await;
+    drop(first);
+    let second = network.candidate("second", clock.clone());
+    let began = clock.monotonic();
+    second.elected().cancelled().await;
+    let waited = (clock.monotonic() - began).as_secs();
+    assert!((15..18).contains(&waited), "{waited}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn release_without_the_lease_leaves_it_alone() {
+    let network = Network::new(1);
+    let clock = clock(SignedDuration::ZERO);
+    let first = network.candidate("first", clock.clone());
+    first.elected().cancelled().await;
+    let second = network.candidate("second", clock.clone());
+    sleep(Duration::from_secs(5)).await;
+    second.release().await;
+    assert_eq!(network.store.spec()["holderIdentity"], "first");
+    assert!(first.is_leader());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_in_another_name_ends_leadership() {
+    let network = Network::new(1);
+    let first = network.candidate("first", clock(SignedDuration::ZERO));
+    first.elected().cancelled().await;
+    let mut stolen = network.store.0.lock().0.clone().unwrap_or_default();
+    stolen["spec"]["holderIdentity"] = json!("thief");
+    assert_eq!(network.store.handle(&Method::PUT, stolen).0, 200);
+    timeout(Duration::from_secs(6), first.lost().cancelled()).await.expect("it sees the other at the next renewals");
+}
+
+#[tokio::test(start_paused = true)]
+async fn durations_that_cannot_work_are_refused() {
+    let network = Network::new(1);
+    let clock = clock(SignedDuration::ZERO);
+    let mut options = LeaderOptions::new("system", "operator", "first");
+    options.renew_deadline = options.lease_duration;
+    let metrics = Metrics::new(clock.clone());
+    let error = LeaderElection::start(network.client(), options, clock, Random::seeded(1), metrics).unwrap_err();
+    assert!(error.to_string().contains("longer than the renew deadline (15s)"), "{error}");
+}
