@@ -1,0 +1,3 @@
+//! The runtime against processes, sockets and the embedded cluster.
+
+mod signal;
