@@ -80,6 +80,13 @@ impl ClientError {
         self.status().is_some_and(Status::is_invalid)
     }
 
+    /// The API server's words, if it answered that it will not do this: for want of a role or a quota, because the content
+    /// is wrong, or the namespace is going. Trying again helps only once something else has changed.
+    pub fn refusal(&self) -> Option<&str> {
+        let status = self.status()?;
+        (matches!(status.code, 400..=499) && !matches!(status.code, 409 | 429)).then_some(status.message.as_str())
+    }
+
     /// Whether another try of the same request may succeed: no answer, too many requests, or a fault of the server.
     pub fn is_transient(&self) -> bool {
         match self {

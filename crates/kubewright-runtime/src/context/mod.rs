@@ -8,7 +8,7 @@ mod journal;
 mod live;
 mod write;
 
-use std::{any::Any, any::TypeId, collections::BTreeSet, fmt, sync::Arc};
+use std::{any::Any, any::TypeId, collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -89,6 +89,11 @@ impl<K: Object> Context<K> {
     /// The wall clock. It may be virtual, and may jump.
     pub fn now(&self) -> Timestamp {
         self.services.clock.now()
+    }
+
+    /// Time since an arbitrary fixed point: for measuring how long ago something was. It never goes back.
+    pub fn monotonic(&self) -> Duration {
+        self.services.clock.monotonic()
     }
 
     /// The source of randomness. In a simulation it is seeded.

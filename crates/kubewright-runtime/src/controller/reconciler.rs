@@ -28,6 +28,9 @@ pub trait Reconciler<K: Object>: Send + Sync + 'static {
     /// Undoes what owner references don't, when the object is being deleted and has [`FINALIZER`](Self::FINALIZER).
     ///
     /// [`Outcome::done`] takes the finalizer off, so that the object can go. Any other outcome keeps it and looks again.
+    ///
+    /// Without a finalizer of its own it is called too, while other finalizers keep the object; whether they do is not to
+    /// be relied upon.
     fn cleanup(&self, object: &K, ctx: &Context<K>) -> impl Future<Output = Result<Outcome, Self::Error>> + Send {
         let _ = (object, ctx);
         async { Ok(Outcome::done()) }

@@ -62,7 +62,11 @@ impl<R> Typed<R> {
         let finalized = R::FINALIZER.is_some_and(|finalizer| has_finalizer(object.as_ref(), finalizer));
         match (R::FINALIZER, object.meta().deletion_timestamp.is_some()) {
             (Some(finalizer), true) if finalized => self.clean_up(&object, context, finalizer).await,
-            (_, true) => Ok(Outcome::done()),
+            (None, true) => {
+                let context = context.with_object(object.clone());
+                self.0.cleanup(&object, &context).await.map_err(|error| self.failed(error))
+            }
+            (Some(_), true) => Ok(Outcome::done()),
             (Some(finalizer), false) if !finalized => {
                 let object = context.patch_finalizers(&object, with(object.as_ref(), finalizer)).await;
                 let object = Arc::new(object.map_err(|error| refused(&error))?);
