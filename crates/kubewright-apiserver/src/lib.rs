@@ -2,6 +2,35 @@
 //!
 //! A `kube::Client` can be built straight on the service, so a test needs no socket and can run on a paused clock;
 //! a TLS listener is a thin shell for kubectl.
+//!
+//! ```no_run
+//! # async fn run() {
+//! use kubewright_apiserver::ApiServer;
+//!
+//! let api = ApiServer::builder().build();
+//! let client: kube::Client = api.client();
+//! # }
+//! ```
 
+mod auth;
+mod body;
+mod convert;
 pub mod discovery;
+mod feed;
+mod handlers;
+mod meta;
+mod ownership;
 pub mod registry;
+mod respond;
+mod schema_rules;
+mod selection;
+mod server;
+mod storage;
+
+pub use self::{
+    auth::UserInfo,
+    body::{Body, BoxError},
+    feed::{Change, Feed, Lagged},
+    server::{ApiServer, ApiServerBuilder},
+    storage::ChangeKind,
+};

@@ -167,6 +167,15 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Sets what a kind shows once its deletion has been asked for. Called when the object is to live on for a while.
+    fn prepare_delete(&self, _object: &mut Value) {}
+
+    /// Whether an object that is being deleted must stay for a reason of its kind, beside `metadata.finalizers` and its
+    /// grace period. It goes with the first update after which this is false.
+    fn held(&self, _object: &Value) -> bool {
+        false
+    }
+
     /// Whether `metadata.generation` rises when the old and new object differ so. By default it does on any change
     /// outside metadata and status.
     fn has_generation(&self) -> bool {

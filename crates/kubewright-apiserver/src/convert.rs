@@ -1,0 +1,47 @@
+//! Between the form in which objects are stored and the version in which they are served.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::{discovery::group_version, registry::Resource, storage::Stored};
+
+/// Whether objects are stored as they are served, so that the stored text can be sent as it is.
+pub(crate) fn is_stored_form(resource: &Resource) -> bool {
+    let (group, version, kind) = &resource.stored_as;
+    (group, version, kind) == (&resource.group, &resource.version, &resource.kind)
+}
+
+/// Turns an object of the served version into the stored form.
+pub(crate) fn to_stored(resource: &Resource, object: &mut Value) {
+    if !is_stored_form(resource) {
+        let (group, version, kind) = &resource.stored_as;
+        resource.strategy.decode(object);
+        set_type(object, group, version, kind);
+    }
+}
+
+/// The object in the served version.
+pub(crate) fn to_served(resource: &Resource, stored: &Arc<Value>) -> Arc<Value> {
+    if is_stored_form(resource) {
+        return stored.clone();
+    }
+    let mut object = (**stored).clone();
+    resource.strategy.encode(&mut object);
+    set_type(&mut object, &resource.group, &resource.version, &resource.kind);
+    Arc::new(object)
+}
+
+/// The JSON text of the object in the served version.
+pub(crate) fn served_text(resource: &Resource, stored: &Stored) -> Bytes {
+    if is_stored_form(resource) { stored.json() } else { to_served(resource, stored.value()).to_string().into() }
+}
+
+/// Sets `apiVersion` and `kind`.
+pub(crate) fn set_type(object: &mut Value, group: &str, version: &str, kind: &str) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("apiVersion".into(), group_version(group, version).into());
+        fields.insert("kind".into(), kind.into());
+    }
+}

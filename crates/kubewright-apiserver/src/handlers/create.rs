@@ -1,0 +1,93 @@
+//! POST to a collection.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use kubewright_apimachinery::{
+    name,
+    status::{Cause, Status},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Call,
+    decode::{self, Format},
+    lifecycle::{Incoming, manager},
+    query::WriteOptions,
+};
+use crate::{
+    meta,
+    ownership::Owner,
+    respond::Answer,
+    storage::{Decision, Key, Stored},
+};
+
+/// How often a generated name is drawn anew when it is taken.
+const NAME_TRIES: usize = 8;
+/// The random characters of a generated name.
+const SUFFIX: usize = 5;
+
+/// Creates an object.
+pub(super) fn create(call: &Call) -> Result<Answer, Status> {
+    let options = WriteOptions::parse(&call.query, "CreateOptions")?;
+    let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
+    let Incoming { object, warnings } = call.receive(decoded, options.field_validation)?;
+    let manager = manager(call, &options);
+    let owner = Owner { manager: &manager, subresource: "", applied: false };
+    let stored = insert(call, object, &owner, options.dry_run)?;
+    Ok(call.object(StatusCode::CREATED, &stored, &warnings))
+}
+
+/// Stores a new object, given in served form.
+pub(super) fn insert(call: &Call, object: Value, owner: &Owner<'_>, dry_run: bool) -> Result<Arc<Stored>, Status> {
+    call.check_namespace()?;
+    let base = meta::text(&object, "generateName").to_owned();
+    if !meta::text(&object, "name").is_empty() {
+        return insert_named(call, object, owner, dry_run);
+    }
+    if base.is_empty() {
+        let cause = Cause::required("metadata.name", "name or generateName is required");
+        return Err(Status::invalid(&call.resource.group, &call.resource.kind, "", vec![cause]));
+    }
+    let mut tries = 1;
+    loop {
+        let mut object = object.clone();
+        let name = format!("{}{}", name::generate_name_base(&base), call.server.random.suffix(SUFFIX));
+        meta::set(&mut object, "name", Some(json!(name)));
+        match insert_named(call, object, owner, dry_run) {
+            Err(status) if status.reason == "AlreadyExists" && tries < NAME_TRIES => tries += 1,
+            result => return result,
+        }
+    }
+}
+
+fn insert_named(call: &Call, object: Value, owner: &Owner<'_>, dry_run: bool) -> Result<Arc<Stored>, Status> {
+    let resource = &*call.resource;
+    let name = meta::text(&object, "name").to_owned();
+    check_name(call, &name)?;
+    let object = call.prepare_create(object, owner)?;
+    let key = Key::new(&call.namespace, &name);
+    let taken = || Status::already_exists(&resource.group, &resource.plural, &name);
+    if dry_run {
+        return match call.server.store.get(&resource.storage, &key) {
+            Some(_) => Err(taken()),
+            None => Ok(Arc::new(Stored::rehearsed(object))),
+        };
+    }
+    let mut object = Some(object);
+    let decide = |present: Option<&Arc<Stored>>| match (present, object.take()) {
+        (None, Some(object)) => Ok(Decision::Put(object)),
+        _ => Err(taken()),
+    };
+    let committed = call.commit(&key, decide)?;
+    committed.object.ok_or_else(|| Status::internal("the object was not stored"))
+}
+
+fn check_name(call: &Call, name: &str) -> Result<(), Status> {
+    let wrong = name::dns1123_subdomain(name);
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let causes = wrong.iter().map(|why| Cause::invalid("metadata.name", &json!(name), why)).collect();
+    Err(Status::invalid(&call.resource.group, &call.resource.kind, name, causes))
+}

@@ -1,0 +1,377 @@
+//! The life of an object, common to all kinds: what is checked and set when one is created or updated.
+//!
+//! On create and update a body passes, in this order: identity (kind, name, namespace), unknown fields, defaults, what the
+//! server sets, checks, field ownership. The kind's own rules come from its registry entry.
+
+use kubewright_apimachinery::{
+    name,
+    status::{Cause, Status},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Call,
+    decode::Decoded,
+    query::{FieldValidation, WriteOptions},
+    update::Part,
+};
+use crate::{convert, discovery::group_version, meta, ownership, registry::Resource, schema_rules};
+
+/// An object out of a body, and what the client is to be warned of.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub(super) object: Value,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Call {
+    /// Checks that a body is of the kind, name and namespace that the path says, and drops what the schema doesn't know.
+    pub(super) fn receive(&self, decoded: Decoded, validation: FieldValidation) -> Result<Incoming, Status> {
+        let Decoded { value: mut object, duplicates: mut odd } = decoded;
+        self.check_kind(&mut object)?;
+        check_metadata_types(&self.resource, &object)?;
+        meta::edit(&mut object, |_| {});
+        self.check_place(&mut object)?;
+        odd.extend(
+            schema_rules::prune(&self.resource, &mut object).iter().map(|path| format!("unknown field \"{path}\"")),
+        );
+        match validation {
+            FieldValidation::Strict if !odd.is_empty() => {
+                let version = group_version(&self.resource.group, &self.resource.version);
+                let kind = &self.resource.kind;
+                let list = odd.join(", ");
+                Err(Status::bad_request(if self.resource.schema.custom {
+                    format!("strict decoding error: {list}")
+                } else {
+                    format!("{kind} in version {:?} cannot be handled as a {kind}: strict decoding error: {list}", {
+                        if self.resource.group.is_empty() { self.resource.version.to_string() } else { version }
+                    })
+                }))
+            }
+            FieldValidation::Ignore => Ok(Incoming { object, warnings: Vec::new() }),
+            _ => Ok(Incoming { object, warnings: odd }),
+        }
+    }
+
+    fn check_kind(&self, object: &mut Value) -> Result<(), Status> {
+        let Resource { group, version, kind, .. } = &*self.resource;
+        let expected = group_version(group, version);
+        let Some(fields) = object.as_object() else {
+            let message =
+                format!("couldn't get version/kind; json parse error: the body is not an object, but {kind} is");
+            return Err(Status::bad_request(message));
+        };
+        let text = |field: &str| fields.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (sent_version, sent_kind) = (text("apiVersion"), text("kind"));
+        if self.resource.schema.custom && sent_kind.is_empty() {
+            return Err(Status::bad_request(format!("Object 'Kind' is missing in '{}'", shortened(object))));
+        }
+        if !sent_version.is_empty() && sent_version != expected {
+            return Err(Status::bad_request(format!(
+                "the API version in the data ({sent_version}) does not match the expected API version ({expected})"
+            )));
+        }
+        if !sent_kind.is_empty() && sent_kind != &**kind {
+            return Err(Status::bad_request(format!(
+                "{sent_kind} in version {version:?} cannot be handled as a {kind}: no kind {sent_kind:?} is registered \
+                 for this resource"
+            )));
+        }
+        convert::set_type(object, group, version, kind);
+        Ok(())
+    }
+
+    /// The name and namespace of the body must be those of the path; where the body has none, it gets them.
+    fn check_place(&self, object: &mut Value) -> Result<(), Status> {
+        let sent = meta::text(object, "namespace");
+        if self.resource.namespaced && !sent.is_empty() && sent != self.namespace {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        let namespace = self.resource.namespaced.then(|| json!(self.namespace));
+        let sent = meta::text(object, "name");
+        if !self.name.is_empty() && !sent.is_empty() && sent != self.name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({sent}) does not match the name on the URL ({})",
+                self.name
+            )));
+        }
+        meta::set(object, "namespace", namespace);
+        if !self.name.is_empty() {
+            meta::set(object, "name", Some(json!(self.name)));
+        }
+        Ok(())
+    }
+
+    /// Objects are only created in namespaces that exist and will go on existing.
+    pub(super) fn check_namespace(&self) -> Result<(), Status> {
+        if !self.resource.namespaced {
+            return Ok(());
+        }
+        let place = crate::storage::Key::new("", &self.namespace);
+        let namespace = self.server.store.get("/namespaces", &place);
+        let namespace = namespace.ok_or_else(|| Status::not_found("", "namespaces", &self.namespace))?;
+        if !meta::is_terminating(namespace.value()) {
+            return Ok(());
+        }
+        let why =
+            format!("unable to create new content in namespace {} because it is being terminated", self.namespace);
+        let mut status = Status::forbidden(&self.resource.group, &self.resource.plural, &self.name, &why);
+        let message = format!("namespace {} is being terminated", self.namespace);
+        if let Some(details) = &mut status.details {
+            details.causes.push(Cause::new("NamespaceTerminating", "metadata.namespace", message));
+        }
+        Err(status)
+    }
+
+    /// What a new object becomes: served form in, stored form out. The object's name is set already.
+    pub(super) fn prepare_create(&self, mut object: Value, owner: &ownership::Owner<'_>) -> Result<Value, Status> {
+        let resource = &*self.resource;
+        if !meta::text(&object, "resourceVersion").is_empty() {
+            return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        if resource.status
+            && let Some(fields) = object.as_object_mut()
+        {
+            fields.remove("status");
+        }
+        let now = self.server.clock.now();
+        meta::edit(&mut object, |metadata| {
+            for field in
+                ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"]
+            {
+                metadata.remove(field);
+            }
+            metadata.insert("uid".into(), self.server.random.uuid().into());
+            metadata.insert("creationTimestamp".into(), meta::time(now));
+            if resource.strategy.has_generation() {
+                metadata.insert("generation".into(), 1.into());
+            }
+        });
+        schema_rules::default(resource, &mut object);
+        let mut causes = schema_rules::validate(resource, &object, None)?;
+        convert::to_stored(resource, &mut object);
+        resource.strategy.default(&mut object);
+        resource.strategy.prepare_create(&mut object);
+        causes.extend(check_metadata(&object));
+        causes.extend(resource.strategy.validate(None, &object));
+        self.refuse(&object, causes)?;
+        ownership::created(resource, owner, &mut object, now)?;
+        Ok(object)
+    }
+
+    /// What an object becomes by an update: `sent` in served form, `old` and the result in stored form.
+    pub(super) fn prepare_update(
+        &self,
+        part: Part,
+        old: &Value,
+        mut sent: Value,
+        owner: &ownership::Owner<'_>,
+    ) -> Result<Value, Status> {
+        let resource = &*self.resource;
+        let old_served = convert::to_served(resource, &std::sync::Arc::new(old.clone()));
+        self.check_versions(old, &mut sent)?;
+        let mut object = match part {
+            Part::Main => keep_status(resource, &old_served, sent),
+            Part::Status => only_status(&old_served, sent),
+        };
+        schema_rules::default(resource, &mut object);
+        let mut causes = schema_rules::validate(resource, &object, Some(&old_served))?;
+        convert::to_stored(resource, &mut object);
+        resource.strategy.default(&mut object);
+        if part == Part::Main {
+            resource.strategy.prepare_update(old, &mut object);
+        }
+        causes.extend(check_metadata_update(old, &mut object));
+        if part == Part::Main {
+            causes.extend(check_metadata(&object));
+        }
+        causes.extend(resource.strategy.validate(Some(old), &object));
+        self.refuse(&object, causes)?;
+        set_generation(resource, old, &mut object);
+        ownership::updated(resource, owner, old, &mut object, self.server.clock.now())?;
+        Ok(object)
+    }
+
+    fn refuse(&self, object: &Value, causes: Vec<Cause>) -> Result<(), Status> {
+        if causes.is_empty() {
+            return Ok(());
+        }
+        let name = meta::text(object, "name");
+        Err(Status::invalid(&self.resource.group, &self.resource.kind, name, causes))
+    }
+
+    /// Optimistic concurrency: the version and the uid that the client names must be the present ones.
+    fn check_versions(&self, old: &Value, sent: &mut Value) -> Result<(), Status> {
+        let Resource { group, plural, kind, .. } = &*self.resource;
+        let name = meta::text(old, "name");
+        let (sent_uid, uid) = (meta::text(sent, "uid"), meta::text(old, "uid"));
+        if !sent_uid.is_empty() && sent_uid != uid {
+            let why = format!("Precondition failed: UID in precondition: {sent_uid}, UID in object meta: {uid}");
+            return Err(Status::conflict(group, plural, name, &why));
+        }
+        match meta::text(sent, "resourceVersion") {
+            "" if self.resource.schema.custom => {
+                let cause = Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
+                Err(Status::invalid(group, kind, name, vec![cause]))
+            }
+            "" => Ok(()),
+            version if version == meta::text(old, "resourceVersion") => Ok(()),
+            version if version.parse::<u64>().is_err() => {
+                let why = "must be an unsigned integer in its decimal form";
+                let cause = Cause::invalid("metadata.resourceVersion", &json!(version), why);
+                Err(Status::invalid(group, kind, name, vec![cause]))
+            }
+            _ => Err(Status::stale(group, plural, name)),
+        }
+    }
+}
+
+/// A main update doesn't touch the status of kinds that have the subresource.
+fn keep_status(resource: &Resource, old: &Value, mut sent: Value) -> Value {
+    if resource.status
+        && let Some(fields) = sent.as_object_mut()
+    {
+        match old.get("status") {
+            Some(status) => fields.insert("status".into(), status.clone()),
+            None => fields.remove("status"),
+        };
+    }
+    sent
+}
+
+/// A status update touches nothing else, but for the record of who owns what.
+fn only_status(old: &Value, mut sent: Value) -> Value {
+    let mut object = old.clone();
+    let status = sent.get_mut("status").map(Value::take);
+    let managed = sent["metadata"].get_mut("managedFields").map(Value::take);
+    if let Some(fields) = object.as_object_mut() {
+        match status {
+            Some(status) => fields.insert("status".into(), status),
+            None => fields.remove("status"),
+        };
+    }
+    meta::set(&mut object, "managedFields", managed);
+    object
+}
+
+/// The generation rises with every change outside of metadata and status.
+fn set_generation(resource: &Resource, old: &Value, object: &mut Value) {
+    if !resource.strategy.has_generation() {
+        return;
+    }
+    let content = |object: &Value| {
+        let fields = object.as_object().cloned().unwrap_or_default();
+        let kept = fields.into_iter().filter(|(key, _)| key != "metadata" && !(key == "status" && resource.status));
+        kept.collect::<Vec<_>>()
+    };
+    let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
+    let changed = content(old) != content(object);
+    meta::set(object, "generation", Some((generation + i64::from(changed)).into()));
+}
+
+/// The types of `ObjectMeta`'s fields, whatever a kind's schema says.
+fn check_metadata_types(resource: &Resource, object: &Value) -> Result<(), Status> {
+    const TEXTS: [&str; 6] = ["name", "generateName", "namespace", "uid", "resourceVersion", "selfLink"];
+    let wrong = |field: &str, expected: &str, value: &Value| {
+        let kind = &resource.kind;
+        Status::bad_request(format!(
+            "{kind} in version {:?} cannot be handled as a {kind}: json: cannot unmarshal {} into Go struct field \
+             ObjectMeta.metadata{field} of type {expected}",
+            resource.version,
+            schema_rules::json_type(value),
+        ))
+    };
+    let metadata = match object.get("metadata") {
+        None | Some(Value::Null) => return Ok(()),
+        Some(Value::Object(metadata)) => metadata,
+        Some(other) => return Err(wrong("", "v1.ObjectMeta", other)),
+    };
+    let strings = |value: &Value| match value {
+        Value::Object(fields) => fields.values().all(|value| value.is_string() || value.is_null()),
+        Value::Array(items) => items.iter().all(Value::is_string),
+        _ => false,
+    };
+    for (field, value) in metadata.iter().filter(|(_, value)| !value.is_null()) {
+        let (fits, expected) = match field.as_str() {
+            name if TEXTS.contains(&name) => (value.is_string(), "string"),
+            "labels" | "annotations" => (value.is_object() && strings(value), "map[string]string"),
+            "finalizers" => (value.is_array() && strings(value), "[]string"),
+            "ownerReferences" | "managedFields" => {
+                (value.as_array().is_some_and(|items| items.iter().all(Value::is_object)), "[]object")
+            }
+            "generation" | "deletionGracePeriodSeconds" => (value.is_i64(), "int64"),
+            "creationTimestamp" | "deletionTimestamp" => (meta::parse_time(value).is_some(), "Time"),
+            _ => (true, ""),
+        };
+        if !fits {
+            return Err(wrong(&format!(".{field}"), expected, value));
+        }
+    }
+    Ok(())
+}
+
+/// The syntax of names, labels, annotations, finalizers and owners.
+fn check_metadata(object: &Value) -> Vec<Cause> {
+    let metadata = &object["metadata"];
+    let mut causes = Vec::new();
+    causes.extend(name::labels("metadata.labels", &metadata["labels"]));
+    causes.extend(name::annotations("metadata.annotations", &metadata["annotations"]));
+    for finalizer in meta::finalizers(object) {
+        let wrong = name::label_key(finalizer);
+        causes.extend(wrong.iter().map(|why| Cause::invalid("metadata.finalizers", &json!(finalizer), why)));
+    }
+    let (mut controllers, owners) = (0, metadata["ownerReferences"].as_array());
+    for (index, owner) in owners.into_iter().flatten().enumerate() {
+        for field in ["apiVersion", "kind", "name", "uid"] {
+            if owner[field].as_str().unwrap_or_default().is_empty() {
+                let path = format!("metadata.ownerReferences[{index}].{field}");
+                causes.push(Cause::invalid(path, &json!(""), "must not be empty"));
+            }
+        }
+        controllers += i32::from(owner["controller"] == json!(true));
+    }
+    if controllers > 1 {
+        let why = "Only one reference can have Controller set to true";
+        causes.push(Cause::invalid("metadata.ownerReferences", &metadata["ownerReferences"], why));
+    }
+    causes
+}
+
+/// What the metadata of a living object may not become. Fields the client left out keep their values.
+fn check_metadata_update(old: &Value, object: &mut Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let deleting = meta::is_terminating(old);
+    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+        let (before, after) = (&old["metadata"][field], &object["metadata"][field]);
+        if after.is_null() || after == "" || (field.starts_with("deletion") && !deleting) {
+            let before = before.clone();
+            meta::set(object, field, Some(before).filter(|value| !value.is_null()));
+        } else if before != after {
+            causes.push(Cause::invalid(format!("metadata.{field}"), after, "field is immutable"));
+        }
+    }
+    meta::set(object, "selfLink", None);
+    meta::set(object, "resourceVersion", old["metadata"].get("resourceVersion").cloned());
+    if deleting {
+        let known = meta::finalizers(old);
+        let added: Vec<_> = meta::finalizers(object).into_iter().filter(|name| !known.contains(name)).collect();
+        if !added.is_empty() {
+            let why = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{added:?}"
+            );
+            causes.push(Cause::forbidden("metadata.finalizers", &why));
+        }
+    }
+    causes
+}
+
+fn shortened(object: &Value) -> String {
+    object.to_string().chars().take(512).collect()
+}
+
+/// The options' field manager, or the agent's name.
+pub(super) fn manager(call: &Call, options: &WriteOptions) -> String {
+    options.field_manager.clone().unwrap_or_else(|| call.agent())
+}

@@ -1,0 +1,279 @@
+//! GET of a collection.
+
+use std::{ops::Bound, sync::Arc, time::Duration};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::{BufMut, Bytes, BytesMut};
+use futures::stream;
+use http::StatusCode;
+use kubewright_apimachinery::status::{Cause, Details, Status};
+use serde_json::{Value, json};
+
+use super::Call;
+use crate::{
+    body::Body,
+    convert,
+    discovery::group_version,
+    registry::Resource,
+    respond::{self, Answer, Shape, Text},
+    selection::Selection,
+    storage::{Key, Objects, ReadError, Snapshot, Store, Stored},
+};
+
+/// How long a read of a revision that is yet to come waits for it.
+const FUTURE_PATIENCE: Duration = Duration::from_secs(3);
+/// Lists are sent in pieces of about this size.
+const PIECE: usize = 64 << 10;
+
+/// What a list answers beside its items.
+struct Page {
+    revision: u64,
+    next: Option<String>,
+    remaining: Option<usize>,
+}
+
+/// Lists a collection.
+pub(super) async fn list(call: &Call) -> Result<Answer, Status> {
+    check_options(call, false)?;
+    let selection = selection(call)?;
+    let limit = call.query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
+    let (snapshot, after) = match call.query.get("continue") {
+        None => (snapshot(call, limit.is_some()).await?, None),
+        Some(token) => match resume(call, token)? {
+            Ok((snapshot, after)) => (snapshot, Some(after)),
+            Err(expired) => return Ok(expired),
+        },
+    };
+    let (items, page) = select(&snapshot, &selection, after.as_ref(), limit);
+    answer(call, items, &page)
+}
+
+/// The objects that the request means.
+pub(super) fn selection(call: &Call) -> Result<Selection, Status> {
+    let (labels, fields) = (call.query.get("labelSelector"), call.query.get("fieldSelector"));
+    Selection::parse(&call.resource, &call.namespace, labels, fields)
+}
+
+/// The objects of a namespace (all, if empty) behind a place, in order.
+pub(super) fn range<'a>(
+    objects: &'a Objects,
+    namespace: &'a str,
+    after: Option<&Key>,
+) -> impl Iterator<Item = (&'a Key, &'a Arc<Stored>)> {
+    let start = match after {
+        Some(after) => Bound::Excluded(after.clone()),
+        None => Bound::Included(Key::new(namespace, "")),
+    };
+    objects
+        .range::<_, Key>((start, Bound::Unbounded))
+        .take_while(move |(key, _)| namespace.is_empty() || *key.namespace == *namespace)
+}
+
+/// The rules of `resourceVersion` and its companions
+/// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>).
+pub(super) fn check_options(call: &Call, watch: bool) -> Result<(), Status> {
+    let get = |name| call.query.get(name);
+    let (matching, version) = (get("resourceVersionMatch"), get("resourceVersion"));
+    let initial = call.query.flag("sendInitialEvents");
+    let mut causes = Vec::new();
+    if let Some(matching) = matching {
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            let supported = ["Exact", "NotOlderThan", ""];
+            causes.push(Cause::not_supported("resourceVersionMatch", &json!(matching), &supported));
+        } else if watch && initial.is_none() {
+            let why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+            causes.push(Cause::forbidden("resourceVersionMatch", why));
+        } else if watch && matching == "Exact" {
+            let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            causes.push(Cause::forbidden("resourceVersionMatch", why));
+        } else if !watch && version.is_none() {
+            let why = "resourceVersionMatch is forbidden unless resourceVersion is provided";
+            causes.push(Cause::forbidden("resourceVersionMatch", why));
+        } else if !watch && get("continue").is_some() {
+            let why = "resourceVersionMatch is forbidden when continue is provided";
+            causes.push(Cause::forbidden("resourceVersionMatch", why));
+        } else if matching == "Exact" && version == Some("0") {
+            let why = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+            causes.push(Cause::forbidden("resourceVersionMatch", why));
+        }
+    } else if watch && initial.is_some() {
+        let why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+        causes.push(Cause::forbidden("resourceVersionMatch", why));
+    }
+    if !watch && initial.is_some() {
+        causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes)) }
+}
+
+/// The version that the request names; 0 stands for any.
+pub(super) fn requested_version(call: &Call) -> Result<Option<u64>, Status> {
+    let Some(text) = call.query.get("resourceVersion") else { return Ok(None) };
+    text.parse().map(Some).map_err(|_| Status::bad_request(format!("invalid resource version: {text:?}")))
+}
+
+/// Waits a little for a revision that is yet to come.
+pub(super) async fn wait_for(store: &Store, revision: u64) -> Result<(), Status> {
+    if store.revision() >= revision || tokio::time::timeout(FUTURE_PATIENCE, store.reached(revision)).await.is_ok() {
+        return Ok(());
+    }
+    let present = store.revision();
+    let cause = Cause::new("ResourceVersionTooLarge", "", "Too large resource version");
+    let details = Details { causes: vec![cause], retry_after_seconds: Some(1), ..Details::default() };
+    let message = format!("Too large resource version: {revision}, current: {present}");
+    Err(Status { details: Some(details), ..Status::new(504, "Timeout", message) })
+}
+
+async fn snapshot(call: &Call, limited: bool) -> Result<Snapshot, Status> {
+    let (store, storage) = (&call.server.store, &call.resource.storage);
+    let version = requested_version(call)?.filter(|version| *version > 0);
+    let Some(version) = version else { return Ok(store.snapshot(storage)) };
+    wait_for(store, version).await?;
+    // Before `resourceVersionMatch` came, a limit made the version exact; it still does.
+    let exact = match call.query.get("resourceVersionMatch") {
+        Some(matching) => matching == "Exact",
+        None => limited,
+    };
+    if !exact {
+        return Ok(store.snapshot(storage));
+    }
+    store.snapshot_at(storage, version).map_err(|error| match error {
+        ReadError::Expired(expired) => too_old(version, expired.oldest),
+        ReadError::Future(_) => Status::internal("the revision went back"),
+    })
+}
+
+/// 410.
+pub(super) fn too_old(version: u64, oldest: u64) -> Status {
+    Status::expired(format!("too old resource version: {version} ({oldest})"))
+}
+
+/// The place where a page ended, as the token says it: a key, and the revision of the whole list (−1 for the present).
+fn token(revision: i64, after: &Key) -> String {
+    let place = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}/{}", after.namespace, after.name)});
+    URL_SAFE_NO_PAD.encode(place.to_string())
+}
+
+/// Finds the place where a former page ended. The inner error is the answer to a token that is too old.
+#[expect(clippy::type_complexity, reason = "the outer error is a fault of the request, the inner one an answer")]
+fn resume(call: &Call, text: &str) -> Result<Result<(Snapshot, Key), Answer>, Status> {
+    let invalid = || Status::bad_request("continue key is not valid: the token was not given by this server");
+    if requested_version(call)?.is_some_and(|version| version > 0) {
+        return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
+    }
+    let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| invalid())?;
+    let place: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
+    let revision = place["rv"].as_i64().ok_or_else(invalid)?;
+    let (namespace, name) = place["start"].as_str().and_then(|start| start.split_once('/')).ok_or_else(invalid)?;
+    let after = Key::new(namespace, name);
+    let (store, storage) = (&call.server.store, &call.resource.storage);
+    let Ok(revision) = u64::try_from(revision) else { return Ok(Ok((store.snapshot(storage), after))) };
+    match store.snapshot_at(storage, revision) {
+        Ok(snapshot) => Ok(Ok((snapshot, after))),
+        Err(ReadError::Future(_)) => Err(invalid()),
+        Err(ReadError::Expired(_)) => {
+            let status = Status::expired(
+                "The provided continue parameter is too old to display a consistent list result. You can start a new \
+                 list without the continue parameter, or use the continue token in this response to retrieve the \
+                 remainder of the results. Continuing with the provided token results in an inconsistent list - objects \
+                 that were created, modified, or deleted between the time the first chunk was returned and now may show \
+                 up in the list.",
+            );
+            let mut body = status.to_json();
+            body["metadata"]["continue"] = token(-1, &after).into();
+            Ok(Err(respond::value(StatusCode::GONE, Text::Json, &body)))
+        }
+    }
+}
+
+fn select(
+    snapshot: &Snapshot,
+    selection: &Selection,
+    after: Option<&Key>,
+    limit: Option<usize>,
+) -> (Vec<Arc<Stored>>, Page) {
+    let mut page = Page { revision: snapshot.revision, next: None, remaining: None };
+    if let (Some(name), false, None) = (selection.name(), selection.namespace().is_empty(), after) {
+        let key = Key::new(selection.namespace(), name);
+        let found = snapshot.objects.get(&key).filter(|stored| selection.matches(&key, stored));
+        return (found.cloned().into_iter().collect(), page);
+    }
+    let mut items: Vec<Arc<Stored>> = Vec::new();
+    let mut last = None;
+    let mut rest =
+        range(&snapshot.objects, selection.namespace(), after).filter(|(key, stored)| selection.matches(key, stored));
+    for (key, stored) in rest.by_ref() {
+        if limit == Some(items.len()) {
+            let place = last.unwrap_or(key);
+            page.next = Some(token(i64::try_from(snapshot.revision).unwrap_or(-1), place));
+            // With a selector the count would be a guess in Kubernetes, so it is not told.
+            page.remaining = (!selection.is_narrowed()).then(|| 1 + rest.count());
+            break;
+        }
+        items.push(stored.clone());
+        last = Some(key);
+    }
+    (items, page)
+}
+
+fn answer(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Result<Answer, Status> {
+    let mut metadata = json!({"resourceVersion": page.revision.to_string()});
+    if let Some(next) = &page.next {
+        metadata["continue"] = next.as_str().into();
+    }
+    if let Some(remaining) = page.remaining {
+        metadata["remainingItemCount"] = remaining.into();
+    }
+    let resource = &call.resource;
+    if call.accept.shape == Shape::Whole && call.accept.text == Text::Json {
+        return Ok(respond::bytes(StatusCode::OK, pieces(resource.clone(), items, &metadata)));
+    }
+    let objects: Vec<_> = items.iter().map(|stored| convert::to_served(resource, stored.value())).collect();
+    let list = call.present_list(&objects, metadata);
+    Ok(respond::value(StatusCode::OK, call.accept.text, &list))
+}
+
+/// A list's text, put together while it is sent: a large one never stands in memory as a whole.
+struct Pieces {
+    resource: Arc<Resource>,
+    items: std::vec::IntoIter<Arc<Stored>>,
+    /// The text before the first item; gone once it is sent.
+    head: Option<String>,
+    ended: bool,
+}
+
+impl Iterator for Pieces {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if self.ended {
+            return None;
+        }
+        let head = self.head.take();
+        let mut separate = head.is_none();
+        let mut piece = BytesMut::from(head.unwrap_or_default().as_bytes());
+        while piece.len() < PIECE {
+            let Some(item) = self.items.next() else {
+                self.ended = true;
+                piece.extend_from_slice(b"]}");
+                break;
+            };
+            if std::mem::replace(&mut separate, true) {
+                piece.put_u8(b',');
+            }
+            piece.extend_from_slice(&convert::served_text(&self.resource, &item));
+        }
+        Some(piece.freeze())
+    }
+}
+
+fn pieces(resource: Arc<Resource>, items: Vec<Arc<Stored>>, metadata: &Value) -> Body {
+    let version = group_version(&resource.group, &resource.version);
+    let head = format!(r#"{{"kind":"{}","apiVersion":"{version}","metadata":{metadata},"items":["#, resource.list_kind);
+    let mut pieces = Pieces { resource, items: items.into_iter(), head: Some(head), ended: false };
+    let first = pieces.next().unwrap_or_default();
+    if pieces.ended {
+        return first.into();
+    }
+    Body::stream(stream::iter(std::iter::once(first).chain(pieces).map(Ok)))
+}

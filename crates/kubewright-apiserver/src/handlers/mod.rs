@@ -1,0 +1,194 @@
+//! The request pipeline: authenticate, route, authorise, decode, and one module for each thing that can be asked for.
+
+mod create;
+mod decode;
+mod delete;
+mod info;
+mod lifecycle;
+mod list;
+mod patch;
+mod present;
+mod query;
+mod route;
+mod update;
+mod watch;
+
+use std::{panic::AssertUnwindSafe, sync::Arc};
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::{Method, Request, StatusCode, header, request::Parts};
+use http_body_util::{BodyExt, Limited};
+use kubewright_apimachinery::status::Status;
+
+pub(crate) use self::route::Route;
+use self::{decode::BODY_LIMIT, query::Query, route::Target};
+use crate::{
+    auth::{self, UserInfo},
+    body::{self, BoxError},
+    convert,
+    registry::Resource,
+    respond::{self, Accept, Answer, Shape},
+    server::Inner,
+    storage::{Key, Stored},
+};
+
+/// One request for a resource, as the handlers see it.
+pub(crate) struct Call {
+    server: Arc<Inner>,
+    resource: Arc<Resource>,
+    /// Empty for all namespaces, and for kinds without.
+    namespace: String,
+    /// The object's name; empty when the request is about the whole collection.
+    name: String,
+    subresource: Option<String>,
+    query: Query,
+    user: UserInfo,
+    accept: Accept,
+    parts: Parts,
+    body: Bytes,
+}
+
+/// Answers a request, whatever happens.
+pub(crate) async fn serve<B>(server: Arc<Inner>, request: Request<B>) -> Answer
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let answered = AssertUnwindSafe(answer(server, request)).catch_unwind().await;
+    match answered {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(status)) => respond::status(&status),
+        Err(panic) => {
+            let message = body::message(&*panic);
+            tracing::error!(message, "a request handler panicked");
+            respond::status(&Status::internal(format!("the handler panicked: {message}")))
+        }
+    }
+}
+
+async fn answer<B>(server: Arc<Inner>, request: Request<B>) -> Result<Answer, Status>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let (parts, body) = request.into_parts();
+    let user = match parts.extensions.get::<UserInfo>() {
+        Some(user) => user.clone(),
+        None => server.tokens.authenticate(&parts.headers)?,
+    };
+    let route = Route::parse(&parts.uri, &server.registry);
+    auth::authorize(&user, &route)?;
+    let Route::Resource(target) = route else { return info::answer(&server, &parts, route) };
+    let body = read_body(&parts, body).await?;
+    let accept = Accept::parse(&parts.headers)?;
+    let query = Query::parse(parts.uri.query());
+    let Target { resource, namespace, name, subresource } = target;
+    let name = name.unwrap_or_default();
+    Call { server, resource, namespace, name, subresource, query, user, accept, parts, body }.dispatch().await
+}
+
+/// The whole body, if it is not too large.
+async fn read_body<B>(parts: &Parts, body: B) -> Result<Bytes, Status>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let too_large = || {
+        let message = format!("Request entity too large: limit is {BODY_LIMIT}");
+        Status::new(413, "RequestEntityTooLarge", message)
+    };
+    let length = parts.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > BODY_LIMIT) {
+        return Err(too_large());
+    }
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(too_large()),
+        Err(error) => Err(Status::bad_request(format!("the body could not be read: {error}"))),
+    }
+}
+
+/// 405.
+fn method_not_allowed() -> Status {
+    Status::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+}
+
+impl Call {
+    async fn dispatch(self) -> Result<Answer, Status> {
+        let collection = self.name.is_empty();
+        let main = self.subresource.is_none();
+        let verb = match (&self.parts.method, collection) {
+            (&Method::GET | &Method::HEAD, true) if self.query.flag("watch") == Some(true) => "watch",
+            (&Method::GET | &Method::HEAD, true) => "list",
+            (&Method::GET | &Method::HEAD, false) => "get",
+            (&Method::POST, true) => "create",
+            (&Method::PUT, false) => "update",
+            (&Method::PATCH, false) => "patch",
+            (&Method::DELETE, false) => "delete",
+            (&Method::DELETE, true) => "deletecollection",
+            _ => "",
+        };
+        if main && !self.resource.verbs.contains(&verb) {
+            return Err(method_not_allowed());
+        }
+        let places = matches!(verb, "create" | "deletecollection");
+        if places && self.resource.namespaced && self.namespace.is_empty() {
+            return Err(method_not_allowed());
+        }
+        match (verb, self.subresource.as_deref()) {
+            ("list", None) => list::list(&self).await,
+            ("watch", None) => watch::watch(self).await,
+            ("get", None) => self.get(),
+            ("get", Some("status")) if self.resource.status => self.get(),
+            ("create", None) => create::create(&self),
+            ("update", None) => update::update(&self, update::Part::Main),
+            ("update", Some("status")) if self.resource.status => update::update(&self, update::Part::Status),
+            ("patch", None) => patch::patch(&self, update::Part::Main),
+            ("patch", Some("status")) if self.resource.status => patch::patch(&self, update::Part::Status),
+            ("delete", None) => delete::delete(&self),
+            ("deletecollection", None) => delete::delete_collection(&self),
+            _ => Err(Status::no_such_resource()),
+        }
+    }
+
+    fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
+    }
+
+    fn not_found(&self) -> Status {
+        Status::not_found(&self.resource.group, &self.resource.plural, &self.name)
+    }
+
+    /// The field manager's name when none is given: the first part of the `User-Agent`.
+    fn agent(&self) -> String {
+        let agent =
+            self.parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let name: String = agent.split('/').next().unwrap_or_default().chars().take(128).collect();
+        if name.is_empty() { "unknown".into() } else { name }
+    }
+
+    fn get(&self) -> Result<Answer, Status> {
+        let stored = self.server.store.get(&self.resource.storage, &self.key()).ok_or_else(|| self.not_found())?;
+        Ok(self.object(StatusCode::OK, &stored, &[]))
+    }
+
+    /// An answer that shows one object.
+    fn object(&self, code: StatusCode, stored: &Stored, warnings: &[String]) -> Answer {
+        let resource = &self.resource;
+        let mut answer = match self.accept.shape {
+            Shape::Whole => respond::json_text(code, self.accept.text, convert::served_text(resource, stored)),
+            Shape::Metadata => respond::value(
+                code,
+                self.accept.text,
+                &present::metadata(&convert::to_served(resource, stored.value())),
+            ),
+            Shape::Table => {
+                let object = convert::to_served(resource, stored.value());
+                respond::value(code, self.accept.text, &self.table(&[object], present::table_metadata(stored)))
+            }
+        };
+        respond::warn(&mut answer, warnings);
+        answer
+    }
+}

@@ -1,0 +1,115 @@
+//! The parameters of a request.
+
+use kubewright_apimachinery::status::{Cause, Status};
+use percent_encoding::percent_decode_str;
+use serde_json::json;
+
+/// A query string, decoded.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    pub(crate) fn parse(text: Option<&str>) -> Self {
+        let decode = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
+        let pairs = text.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        Self(
+            pairs
+                .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+                .map(|(key, value)| (decode(key), decode(value)))
+                .collect(),
+        )
+    }
+
+    /// Every parameter, in the order sent.
+    pub(crate) fn into_pairs(self) -> Vec<(String, String)> {
+        self.0
+    }
+
+    /// The first value of a parameter; an empty one counts as absent.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(key, _)| key == name)
+    }
+
+    /// A flag, `None` when absent. As in Kubernetes, everything but `false` and `0` is true.
+    pub(crate) fn flag(&self, name: &str) -> Option<bool> {
+        self.has(name).then(|| !matches!(self.get(name), Some("false" | "0" | "False" | "FALSE" | "f" | "F")))
+    }
+
+    /// A whole number, `None` when absent.
+    pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, Status> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        text.parse()
+            .map(Some)
+            .map_err(|_| Status::bad_request(format!("invalid value {text:?} for {name}: not a number")))
+    }
+}
+
+/// What to do about fields that the schema does not know, or that are given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+/// The options that all writes share.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteOptions {
+    pub(crate) dry_run: bool,
+    pub(crate) field_validation: FieldValidation,
+    /// The given field manager, if any.
+    pub(crate) field_manager: Option<String>,
+    pub(crate) force: Option<bool>,
+}
+
+impl WriteOptions {
+    /// `kind` is the options' kind, for error messages: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
+    pub(crate) fn parse(query: &Query, kind: &str) -> Result<Self, Status> {
+        let mut causes = Vec::new();
+        let dry_run = dry_run(query.get("dryRun"), &mut causes);
+        let field_validation = match query.get("fieldValidation") {
+            None | Some("Warn") => FieldValidation::Warn,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            Some(other) => {
+                let supported = ["", "Ignore", "Strict", "Warn"];
+                causes.push(Cause::not_supported("fieldValidation", &json!(other), &supported));
+                FieldValidation::Warn
+            }
+        };
+        let field_manager = query.get("fieldManager").map(str::to_owned);
+        if let Some(manager) = &field_manager {
+            if manager.len() > 128 {
+                causes.push(Cause::new(
+                    "FieldValueTooLong",
+                    "fieldManager",
+                    "Too long: may not be more than 128 bytes",
+                ));
+            }
+            if manager.chars().any(char::is_control) {
+                let why = "should only contain printable characters";
+                causes.push(Cause::invalid("fieldManager", &json!(manager), why));
+            }
+        }
+        if !causes.is_empty() {
+            return Err(Status::invalid("meta.k8s.io", kind, "", causes));
+        }
+        Ok(Self { dry_run, field_validation, field_manager, force: query.flag("force") })
+    }
+}
+
+/// Reads `dryRun`, of which `All` is the only value.
+pub(crate) fn dry_run(value: Option<&str>, causes: &mut Vec<Cause>) -> bool {
+    match value {
+        None => false,
+        Some("All") => true,
+        Some(other) => {
+            causes.push(Cause::not_supported("dryRun", &json!(other), &["All"]));
+            false
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! PUT, and what is common to all changes of an object that exists.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use kubewright_apimachinery::status::Status;
+use serde_json::{Value, json};
+
+use super::{
+    Call,
+    decode::{self, Format},
+    lifecycle::{Incoming, manager},
+    query::WriteOptions,
+};
+use crate::{
+    meta,
+    ownership::Owner,
+    registry::Resource,
+    respond::Answer,
+    storage::{Committed, Decision, Key, Stored},
+};
+
+/// Which part of an object a write may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Everything but the status, where that is a subresource.
+    Main,
+    /// Only the status.
+    Status,
+}
+
+impl Part {
+    /// The name of the subresource; empty for the object itself.
+    pub(super) fn subresource(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Status => "status",
+        }
+    }
+}
+
+/// Replaces an object.
+pub(super) fn update(call: &Call, part: Part) -> Result<Answer, Status> {
+    let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
+    let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
+    let Incoming { object, warnings } = call.receive(decoded, options.field_validation)?;
+    let manager = manager(call, &options);
+    let owner = Owner { manager: &manager, subresource: part.subresource(), applied: false };
+    let stored = call.modify(options.dry_run, |old| {
+        let old = old.ok_or_else(|| call.not_found())?;
+        call.prepare_update(part, old, object.clone(), &owner)
+    })?;
+    Ok(call.object(StatusCode::OK, &stored, &warnings))
+}
+
+impl Call {
+    /// Commits a decision about an object of this resource.
+    pub(super) fn commit(
+        &self,
+        key: &Key,
+        decide: impl FnMut(Option<&Arc<Stored>>) -> Result<Decision, Status>,
+    ) -> Result<Committed, Status> {
+        let Resource { storage, strategy, .. } = &*self.resource;
+        let registry = &self.server.registry;
+        self.server.store.transact(storage, key, decide, |before, after| strategy.committed(registry, before, after))
+    }
+
+    /// Changes the object of this call to what `propose` makes of it (in stored form), and gives back what it is then. An
+    /// object whose deletion waited for this change goes; one that is as it was is not written.
+    pub(super) fn modify(
+        &self,
+        dry_run: bool,
+        mut propose: impl FnMut(Option<&Value>) -> Result<Value, Status>,
+    ) -> Result<Arc<Stored>, Status> {
+        let mut decide = |present: Option<&Arc<Stored>>| {
+            let old = present.map(|stored| &**stored.value());
+            let new = propose(old)?;
+            Ok(if old.is_some() && may_go(&self.resource, &new) {
+                Decision::Remove(new)
+            } else if old.is_some_and(|old| is_same(old, &new)) {
+                Decision::Keep
+            } else {
+                Decision::Put(new)
+            })
+        };
+        let key = self.key();
+        if dry_run {
+            let present = self.server.store.get(&self.resource.storage, &key);
+            return match (decide(present.as_ref())?, present) {
+                (Decision::Put(object) | Decision::Remove(object), _) => Ok(Arc::new(Stored::rehearsed(object))),
+                (Decision::Keep, Some(present)) => Ok(present),
+                (Decision::Keep, None) => Err(self.not_found()),
+            };
+        }
+        self.commit(&key, decide)?.object.ok_or_else(|| self.not_found())
+    }
+}
+
+/// Whether an object that is being deleted has nothing left to wait for.
+pub(super) fn may_go(resource: &Resource, object: &Value) -> bool {
+    meta::is_terminating(object)
+        && meta::finalizers(object).is_empty()
+        && object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && !resource.strategy.held(object)
+}
+
+/// Whether nothing changed but the times at which field managers last wrote.
+fn is_same(old: &Value, new: &Value) -> bool {
+    if old == new {
+        return true;
+    }
+    let timeless = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(entries) = object["metadata"].get_mut("managedFields").and_then(Value::as_array_mut) {
+            entries.iter_mut().for_each(|entry| entry["time"] = json!(null));
+        }
+        object
+    };
+    // The copies are worth it only where the rest may be equal.
+    old["spec"] == new["spec"] && old["status"] == new["status"] && timeless(old) == timeless(new)
+}

@@ -1,0 +1,228 @@
+//! WATCH of a collection.
+//!
+//! A watch is a stream made as it is read: a cursor into the event log, and no queue. A reader that is too slow costs
+//! nothing, falls off the log in the end, and is told so with 410. Selectors are evaluated here, in the reader's own time.
+
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures::stream;
+use http::{HeaderValue, StatusCode, header};
+use kubewright_apimachinery::status::Status;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::{Call, list, present};
+use crate::{
+    body::Body,
+    convert,
+    discovery::group_version,
+    respond::{self, Answer, Shape, Text},
+    selection::Selection,
+    storage::{ChangeKind, Cursor, Event, Objects, Snapshot, Stored, frame},
+};
+
+/// How often a watcher that wants bookmarks gets one.
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// A watch without `timeoutSeconds` ends after this time, and up to twice as much.
+const USUAL_TIMEOUT: Duration = Duration::from_secs(1800);
+/// The most events that are read from the log at once.
+const BATCH: usize = 128;
+/// Marks the bookmark after which a watcher has seen all that existed.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// A token in a request's extensions: when it is cancelled, the server wants streams to end.
+#[derive(Clone, Debug)]
+pub(crate) struct Closing(pub(crate) CancellationToken);
+
+/// Watches a collection.
+pub(super) async fn watch(call: Call) -> Result<Answer, Status> {
+    list::check_options(&call, true)?;
+    if call.accept.text != Text::Json {
+        let message = "only the following media types are accepted: application/json, application/json;stream=watch";
+        return Err(Status::new(406, "NotAcceptable", message));
+    }
+    let selection = list::selection(&call)?;
+    let version = list::requested_version(&call)?.unwrap_or(0);
+    let wants_initial = call.query.flag("sendInitialEvents");
+    let timeout = match call.query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()) {
+        Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
+        _ => USUAL_TIMEOUT.mul_f64(1.0 + call.server.random.fraction()),
+    };
+    list::wait_for(&call.server.store, version).await?;
+    let (store, storage) = (call.server.store.clone(), call.resource.storage.clone());
+    // Without a version a watch begins with what exists; `sendInitialEvents` says so, or not, in so many words.
+    let (initial, start) = if wants_initial.unwrap_or(version == 0) {
+        let Snapshot { objects, revision } = store.snapshot(&storage);
+        (Some(objects), revision)
+    } else if version == 0 {
+        (None, store.revision())
+    } else {
+        (None, version)
+    };
+    let monotonic = call.server.clock.monotonic();
+    let closing = call.parts.extensions.get::<Closing>().map(|closing| closing.0.clone()).unwrap_or_default();
+    let mut watcher = Watcher {
+        cursor: store.cursor(&storage, start),
+        bookmarks: call.query.flag("allowWatchBookmarks") == Some(true),
+        ends_at: monotonic + timeout,
+        bookmark_at: monotonic + BOOKMARK_EVERY,
+        selection,
+        ready: VecDeque::new(),
+        columns_sent: false,
+        ended: false,
+        closing,
+        call,
+    };
+    if let Some(objects) = initial {
+        watcher.initial(&objects, wants_initial == Some(true));
+    }
+    let pieces = stream::unfold(watcher, |mut watcher| async move {
+        let piece = watcher.next().await?;
+        Some((Ok(piece), watcher))
+    });
+    let mut answer = respond::bytes(StatusCode::OK, Body::stream(pieces));
+    let kind = HeaderValue::from_static("application/json;stream=watch");
+    answer.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(answer)
+}
+
+struct Watcher {
+    call: Call,
+    selection: Selection,
+    cursor: Cursor,
+    bookmarks: bool,
+    /// Monotonic times.
+    ends_at: Duration,
+    bookmark_at: Duration,
+    /// Events that are ready to be sent.
+    ready: VecDeque<Pending>,
+    columns_sent: bool,
+    ended: bool,
+    closing: CancellationToken,
+}
+
+/// What is to be sent. Texts are made when their turn comes, so that a backlog holds references only.
+enum Pending {
+    Object(ChangeKind, Arc<Stored>),
+    InitialEnd(u64),
+}
+
+impl Watcher {
+    /// The next piece of the stream; none at its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(pending) = self.ready.pop_front() {
+                return Some(match pending {
+                    Pending::Object(change, stored) => self.event(change, &stored),
+                    Pending::InitialEnd(revision) => self.bookmark(revision, true),
+                });
+            }
+            if self.ended {
+                return None;
+            }
+            match self.cursor.read(&self.call.server.store, BATCH) {
+                Err(expired) => {
+                    self.ended = true;
+                    let status = list::too_old(self.cursor.revision(), expired.oldest);
+                    return Some(frame("ERROR", status.to_json().to_string().as_bytes()));
+                }
+                Ok(events) if events.is_empty() => {
+                    if let Some(piece) = self.wait().await {
+                        return Some(piece);
+                    }
+                }
+                Ok(events) => {
+                    let seen: Vec<_> = events.iter().filter_map(|event| self.seen(event)).collect();
+                    self.ready.extend(seen);
+                }
+            }
+        }
+    }
+
+    /// Waits for news; what is due by the clock is sent.
+    async fn wait(&mut self) -> Option<Bytes> {
+        let now = self.call.server.clock.monotonic();
+        if now >= self.ends_at {
+            self.ended = true;
+            return self.bookmarks.then(|| self.bookmark(self.cursor.revision(), false));
+        }
+        if self.bookmarks && now >= self.bookmark_at {
+            self.bookmark_at = now + BOOKMARK_EVERY;
+            return Some(self.bookmark(self.cursor.revision(), false));
+        }
+        let due = if self.bookmarks { self.ends_at.min(self.bookmark_at) } else { self.ends_at };
+        tokio::select! {
+            there = self.cursor.wait() => self.ended |= !there,
+            () = sleep(due.saturating_sub(now)) => {}
+            () = self.closing.cancelled() => self.ended = true,
+        }
+        None
+    }
+
+    /// What exists, as additions, and if wished the mark of their end.
+    fn initial(&mut self, objects: &Objects, marked: bool) {
+        for (key, stored) in list::range(objects, self.selection.namespace(), None) {
+            if self.selection.matches(key, stored) {
+                self.ready.push_back(Pending::Object(ChangeKind::Added, stored.clone()));
+            }
+        }
+        if marked && self.bookmarks {
+            self.ready.push_back(Pending::InitialEnd(self.cursor.revision()));
+        }
+    }
+
+    /// A change as this watcher sees it: what enters its selection is added, what leaves it is deleted.
+    fn seen(&self, event: &Event) -> Option<Pending> {
+        let present = event.object.change() != ChangeKind::Deleted;
+        let before = event.previous.as_ref().is_some_and(|previous| self.selection.matches(&event.key, previous));
+        let after = present && self.selection.matches(&event.key, &event.object);
+        let change = match (before, after) {
+            (false, false) => return None,
+            (false, true) => ChangeKind::Added,
+            (true, true) => ChangeKind::Modified,
+            (true, false) => ChangeKind::Deleted,
+        };
+        Some(Pending::Object(change, event.object.clone()))
+    }
+
+    fn event(&mut self, change: ChangeKind, stored: &Stored) -> Bytes {
+        let resource = &self.call.resource;
+        if self.call.accept.shape == Shape::Whole {
+            // Nearly all events are sent to everyone as they stand in the log.
+            return if change == stored.change() && convert::is_stored_form(resource) {
+                stored.frame()
+            } else {
+                frame(change.as_str(), &convert::served_text(resource, stored))
+            };
+        }
+        let object = convert::to_served(resource, stored.value());
+        let shown = match self.call.accept.shape {
+            Shape::Metadata => present::metadata(&object),
+            _ => {
+                let mut table = self.call.table(&[object], present::table_metadata(stored));
+                if std::mem::replace(&mut self.columns_sent, true) {
+                    table["columnDefinitions"] = Value::Null;
+                }
+                table
+            }
+        };
+        frame(change.as_str(), shown.to_string().as_bytes())
+    }
+
+    fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": revision.to_string(), "creationTimestamp": null});
+        if initial_end {
+            metadata["annotations"] = json!({INITIAL_EVENTS_END: "true"});
+        }
+        let resource = &self.call.resource;
+        let (kind, version) = match self.call.accept.shape {
+            Shape::Whole => (&*resource.kind, group_version(&resource.group, &resource.version)),
+            Shape::Table => ("Table", "meta.k8s.io/v1".into()),
+            Shape::Metadata => ("PartialObjectMetadata", "meta.k8s.io/v1".into()),
+        };
+        let object = json!({"kind": kind, "apiVersion": version, "metadata": metadata});
+        frame("BOOKMARK", object.to_string().as_bytes())
+    }
+}

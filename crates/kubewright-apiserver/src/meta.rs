@@ -1,0 +1,53 @@
+//! Reading and writing `metadata` of an object that may lack it.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+/// A text field of the metadata; empty when absent.
+pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object["metadata"][field].as_str().unwrap_or_default()
+}
+
+/// The metadata, made if absent. An object that is no JSON object stays as it is, and the change is lost.
+pub(crate) fn edit(object: &mut Value, change: impl FnOnce(&mut Map<String, Value>)) {
+    let Some(fields) = object.as_object_mut() else { return };
+    let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if metadata.is_null() {
+        *metadata = Value::Object(Map::new());
+    }
+    if let Some(metadata) = metadata.as_object_mut() {
+        change(metadata);
+    }
+}
+
+/// Sets a field of the metadata, or removes it when there is no value.
+pub(crate) fn set(object: &mut Value, field: &str, value: Option<Value>) {
+    edit(object, |metadata| match value {
+        Some(value) => {
+            metadata.insert(field.into(), value);
+        }
+        None => {
+            metadata.remove(field);
+        }
+    });
+}
+
+/// The finalizers.
+pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
+    object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// Whether deletion has been asked for.
+pub(crate) fn is_terminating(object: &Value) -> bool {
+    !object["metadata"]["deletionTimestamp"].is_null()
+}
+
+/// A time as `metav1.Time` is written: whole seconds, UTC.
+pub(crate) fn time(at: Timestamp) -> Value {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+}
+
+/// Reads a `metav1.Time`.
+pub(crate) fn parse_time(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}

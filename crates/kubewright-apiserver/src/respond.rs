@@ -1,0 +1,175 @@
+//! Answers: which form the client wants, and objects and errors in that form.
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use kubewright_apimachinery::status::Status;
+use serde_json::Value;
+
+use crate::body::Body;
+
+/// An answer.
+pub(crate) type Answer = Response<Body>;
+
+const ACCEPTED: &str = "application/json, application/yaml";
+
+/// The text form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Text {
+    Json,
+    Yaml,
+}
+
+/// What is to be shown of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// The objects.
+    Whole,
+    /// A `Table` of `meta.k8s.io/v1`.
+    Table,
+    /// `PartialObjectMetadata` of `meta.k8s.io/v1`.
+    Metadata,
+}
+
+/// What the client accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accept {
+    pub(crate) text: Text,
+    pub(crate) shape: Shape,
+}
+
+impl Accept {
+    /// Plain JSON.
+    pub(crate) const JSON: Self = Self { text: Text::Json, shape: Shape::Whole };
+
+    /// The first form of the `Accept` header that is served, by weight and then by order.
+    pub(crate) fn parse(headers: &HeaderMap) -> Result<Self, Status> {
+        let mut clauses: Vec<(f32, Option<Self>)> = Vec::new();
+        for value in headers.get_all(header::ACCEPT) {
+            let text = value.to_str().unwrap_or_default();
+            clauses.extend(text.split(',').filter(|clause| !clause.trim().is_empty()).map(Self::clause));
+        }
+        if clauses.is_empty() {
+            return Ok(Self::JSON);
+        }
+        // The sort is stable: of equal weights the first named stays first.
+        clauses.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        clauses.into_iter().find_map(|(_, accept)| accept).ok_or_else(|| {
+            let message = format!("only the following media types are accepted: {ACCEPTED}");
+            Status::new(406, "NotAcceptable", message)
+        })
+    }
+
+    fn clause(clause: &str) -> (f32, Option<Self>) {
+        let mut parts = clause.split(';').map(str::trim);
+        let text = match parts.next().unwrap_or_default() {
+            "application/json" | "*/*" | "application/*" => Some(Text::Json),
+            "application/yaml" | "application/x-yaml" | "text/yaml" => Some(Text::Yaml),
+            _ => None,
+        };
+        let (mut weight, mut kind, mut group, mut version) = (1.0, "", "", "");
+        for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+            match key.trim() {
+                "q" => weight = value.trim().parse().unwrap_or(1.0),
+                "as" => kind = value.trim(),
+                "g" => group = value.trim(),
+                "v" => version = value.trim(),
+                _ => {}
+            }
+        }
+        let shape = match (kind, group, version) {
+            ("", _, _) => Some(Shape::Whole),
+            ("Table", "meta.k8s.io", "v1") => Some(Shape::Table),
+            ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(Shape::Metadata),
+            _ => None,
+        };
+        (weight, text.zip(shape).map(|(text, shape)| Self { text, shape }))
+    }
+}
+
+/// An answer of JSON text.
+pub(crate) fn bytes(code: StatusCode, body: impl Into<Body>) -> Answer {
+    let mut answer = Response::new(body.into());
+    *answer.status_mut() = code;
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    answer
+}
+
+/// An answer of plain text.
+pub(crate) fn plain(code: StatusCode, body: impl Into<Body>) -> Answer {
+    let mut answer = bytes(code, body);
+    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}
+
+/// An answer in the text form that the client wants.
+pub(crate) fn value(code: StatusCode, text: Text, value: &Value) -> Answer {
+    match text {
+        Text::Json => bytes(code, value.to_string()),
+        Text::Yaml => match serde_saphyr::to_string(value) {
+            Ok(text) => {
+                let mut answer = bytes(code, text);
+                answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+                answer
+            }
+            Err(error) => status(&Status::internal(error)),
+        },
+    }
+}
+
+/// An answer whose JSON text is at hand.
+pub(crate) fn json_text(code: StatusCode, accept: Text, json: Bytes) -> Answer {
+    match accept {
+        Text::Json => bytes(code, json),
+        Text::Yaml => match serde_json::from_slice::<Value>(&json) {
+            Ok(parsed) => value(code, Text::Yaml, &parsed),
+            Err(error) => status(&Status::internal(error)),
+        },
+    }
+}
+
+/// An error.
+pub(crate) fn status(status: &Status) -> Answer {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut answer = bytes(code, status.to_json().to_string());
+    if let Some(seconds) = status.details.as_ref().and_then(|details| details.retry_after_seconds) {
+        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    answer
+}
+
+/// Adds `Warning` headers, which kubectl shows to its user (RFC 7234, code 299).
+pub(crate) fn warn(answer: &mut Answer, warnings: &[String]) {
+    for warning in warnings {
+        let escaped = warning.replace('\\', r"\\").replace('"', r#"\""#).replace(char::is_control, " ");
+        if let Ok(value) = HeaderValue::try_from(format!(r#"299 - "{escaped}""#)) {
+            answer.headers_mut().append(header::WARNING, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(accept: &str, expect: Option<(Text, Shape)>) {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT, accept.parse().unwrap());
+        let actual = Accept::parse(&headers).ok().map(|accept| (accept.text, accept.shape));
+        assert_eq!(actual, expect, "{accept}");
+    }
+
+    #[test]
+    fn the_first_form_served_wins() {
+        check("application/json", Some((Text::Json, Shape::Whole)));
+        check("application/vnd.kubernetes.protobuf, application/json", Some((Text::Json, Shape::Whole)));
+        check("application/vnd.kubernetes.protobuf", None);
+        check("text/html, */*", Some((Text::Json, Shape::Whole)));
+        check("application/yaml", Some((Text::Yaml, Shape::Whole)));
+        check("application/json;q=0.5,application/yaml", Some((Text::Yaml, Shape::Whole)));
+        let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        check(kubectl, Some((Text::Json, Shape::Table)));
+        check("application/json;as=Table;v=v2;g=meta.k8s.io", None);
+        check("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1", Some((Text::Json, Shape::Metadata)));
+    }
+}

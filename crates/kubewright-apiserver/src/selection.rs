@@ -1,0 +1,94 @@
+//! Which objects a list or watch means: a namespace, labels, fields.
+
+use kubewright_apimachinery::{
+    selector::{FieldSelector, LabelSelector},
+    status::Status,
+};
+use serde_json::Value;
+
+use crate::{
+    registry::{Resource, SelectableValue},
+    storage::{Key, Stored},
+};
+
+/// A namespace (empty for all), labels and fields.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    namespace: String,
+    labels: LabelSelector,
+    fields: FieldSelector,
+    /// How to read each field that the selector names.
+    readers: Vec<(String, SelectableValue)>,
+}
+
+impl Selection {
+    /// Reads the parameters of a list or watch. A field that the kind can't be selected by is an error.
+    pub(crate) fn parse(
+        resource: &Resource,
+        namespace: &str,
+        labels: Option<&str>,
+        fields: Option<&str>,
+    ) -> Result<Self, Status> {
+        let unable = |why: &dyn std::fmt::Display| Status::bad_request(why.to_string());
+        let labels = LabelSelector::parse(labels.unwrap_or_default()).map_err(|error| unable(&error))?;
+        let fields = FieldSelector::parse(fields.unwrap_or_default()).map_err(|error| unable(&error))?;
+        let mut readers = Vec::new();
+        for requirement in fields.requirements() {
+            let label = requirement.field.as_str();
+            if label == "metadata.name" || label == "metadata.namespace" {
+                continue;
+            }
+            let known = resource.selectable.iter().find(|known| known.label == label);
+            let known = known.ok_or_else(|| Status::bad_request(format!("field label not supported: {label}")))?;
+            readers.push((known.label.clone(), known.value.clone()));
+        }
+        Ok(Self { namespace: namespace.into(), labels, fields, readers })
+    }
+
+    /// The namespace; empty for all.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The one object that can match, if the selector names it.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.fields.exact("metadata.name")
+    }
+
+    /// Whether labels or fields narrow the selection.
+    pub(crate) fn is_narrowed(&self) -> bool {
+        !self.labels.is_empty() || !self.fields.is_empty()
+    }
+
+    /// Whether an object is meant.
+    pub(crate) fn matches(&self, key: &Key, stored: &Stored) -> bool {
+        if !self.namespace.is_empty() && *key.namespace != *self.namespace {
+            return false;
+        }
+        if self.labels.is_empty() && self.fields.is_empty() {
+            return true;
+        }
+        let object = stored.value();
+        self.labels.matches_labels(&object["metadata"]["labels"])
+            && self.fields.matches(|label| match label {
+                "metadata.name" => Some(key.name.to_string()),
+                "metadata.namespace" => Some(key.namespace.to_string()),
+                _ => self.readers.iter().find(|(known, _)| known == label).map(|(_, reader)| read(reader, object)),
+            })
+    }
+}
+
+/// The value of a selectable field; empty when absent.
+fn read(reader: &SelectableValue, object: &Value) -> String {
+    match reader {
+        SelectableValue::Computed(compute) => compute(object),
+        SelectableValue::Path(path) => {
+            let found = path.split('.').filter(|part| !part.is_empty()).fold(object, |value, part| &value[part]);
+            match found {
+                Value::Null => String::new(),
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! The server: what is shared by all requests, and the service that answers them.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    future::Future,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, header};
+use kubewright_apimachinery::{
+    clock::{SharedClock, SystemClock},
+    random::Random,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    auth::{Tokens, UserInfo},
+    body::BoxError,
+    feed::Feed,
+    handlers, meta,
+    registry::{Registry, Resource, builtin},
+    respond::Answer,
+    storage::{Decision, Key, Limits, Store},
+};
+
+/// The namespaces that every cluster has.
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+/// The name that the in-process client goes by.
+const AGENT: &str = "kubewright";
+
+/// What all requests share.
+pub(crate) struct Inner {
+    pub(crate) store: Arc<Store>,
+    pub(crate) registry: Registry,
+    pub(crate) clock: SharedClock,
+    pub(crate) random: Random,
+    pub(crate) tokens: Tokens,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServer").field("revision", &self.store.revision()).finish_non_exhaustive()
+    }
+}
+
+/// The embedded API server. Clones are the same server. It runs no task of its own: requests run in their callers' tasks.
+#[derive(Clone, Debug)]
+pub struct ApiServer {
+    inner: Arc<Inner>,
+}
+
+/// Builds an [`ApiServer`].
+#[derive(Debug, Default)]
+pub struct ApiServerBuilder {
+    clock: Option<SharedClock>,
+    random: Option<Random>,
+    limits: Limits,
+}
+
+impl ApiServerBuilder {
+    /// Where time comes from; the machine's clock by default.
+    pub fn clock(mut self, clock: SharedClock) -> Self {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Where uids and generated names come from; the operating system by default.
+    pub fn random(mut self, random: Random) -> Self {
+        self.random = Some(random);
+        self
+    }
+
+    /// How many changes of each resource are kept for watchers and for consistent paging; 10,000 by default.
+    pub fn history(mut self, changes: usize) -> Self {
+        self.limits.events = changes;
+        self
+    }
+
+    /// The server, with the objects that every cluster has.
+    pub fn build(self) -> ApiServer {
+        let inner = Inner {
+            store: Arc::new(Store::new(self.limits)),
+            registry: Registry::new(builtin::resources()),
+            clock: self.clock.unwrap_or_else(SystemClock::shared),
+            random: self.random.unwrap_or_else(Random::from_entropy),
+            tokens: Tokens::default(),
+        };
+        bootstrap(&inner);
+        ApiServer { inner: Arc::new(inner) }
+    }
+}
+
+impl ApiServer {
+    /// Begins to build a server.
+    pub fn builder() -> ApiServerBuilder {
+        ApiServerBuilder::default()
+    }
+
+    /// A client in this process, without a socket, that may do everything. Call it inside a tokio runtime.
+    pub fn client(&self) -> kube::Client {
+        self.client_as(AGENT)
+    }
+
+    /// As [`ApiServer::client`], with a `User-Agent` that names the field manager where a request doesn't.
+    pub fn client_as(&self, user_agent: &str) -> kube::Client {
+        let agent = HeaderValue::from_str(user_agent).unwrap_or(HeaderValue::from_static(AGENT));
+        kube::Client::new(InProcess { server: self.clone(), agent }, "default")
+    }
+
+    /// Every change of every object.
+    pub fn feed(&self) -> Feed {
+        Feed::new(self.inner.clone())
+    }
+
+    /// What is served.
+    pub fn registry(&self) -> &Registry {
+        &self.inner.registry
+    }
+
+    /// Answers one request. Its identity is the [`UserInfo`] in its extensions, or what its bearer token says.
+    pub async fn answer<B>(&self, request: Request<B>) -> Answer
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: Into<BoxError>,
+    {
+        handlers::serve(self.inner.clone(), request).await
+    }
+}
+
+impl<B> tower::Service<Request<B>> for ApiServer
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    type Response = Answer;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.inner.clone();
+        Box::pin(async move { Ok(handlers::serve(server, request).await) })
+    }
+}
+
+/// The service behind in-process clients.
+#[derive(Clone, Debug)]
+struct InProcess {
+    server: ApiServer,
+    agent: HeaderValue,
+}
+
+impl tower::Service<Request<kube::client::Body>> for InProcess {
+    type Response = Answer;
+    type Error = Infallible;
+    type Future = <ApiServer as tower::Service<Request<kube::client::Body>>>::Future;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<kube::client::Body>) -> Self::Future {
+        request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.agent.clone());
+        request.extensions_mut().insert(UserInfo::admin());
+        self.server.call(request)
+    }
+}
+
+/// Stores what every cluster has.
+fn bootstrap(inner: &Inner) {
+    for name in NAMESPACES {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+            "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+        });
+        plant(inner, "namespaces", "", object);
+    }
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"],
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
+            "sessionAffinity": "None",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+        },
+        "status": {"loadBalancer": {}},
+    });
+    plant(inner, "services", "default", service);
+}
+
+/// Stores an object that the server itself is the author of.
+fn plant(inner: &Inner, plural: &str, namespace: &str, mut object: Value) {
+    let Some(resource) = inner.registry.find("", "v1", plural) else { return };
+    let Resource { storage, strategy, .. } = &*resource;
+    meta::set(&mut object, "uid", Some(inner.random.uuid().into()));
+    meta::set(&mut object, "creationTimestamp", Some(meta::time(inner.clock.now())));
+    strategy.default(&mut object);
+    let key = Key::new(namespace, meta::text(&object, "name"));
+    let mut object = Some(object);
+    let decide = |_: Option<&_>| Ok::<_, Infallible>(object.take().map_or(Decision::Keep, Decision::Put));
+    // It cannot fail: the decision doesn't.
+    let _ = inner.store.transact(storage, &key, decide, |before, after| {
+        strategy.committed(&inner.registry, before, after);
+    });
+}

@@ -1,0 +1,296 @@
+//! Multi-version storage: one revision counter, an ordered map of the present objects, and a log of the latest changes.
+//!
+//! * A list is a snapshot: cloning the persistent map is free, and an older revision is had by undoing the log.
+//! * A watch is a [`Cursor`] into the log of its resource. Nothing is queued for a watcher, so a slow one costs no memory;
+//!   one that falls off the log is told so.
+//! * A write is an optimistic transaction: the decision is taken without any lock and committed if nothing changed.
+//!
+//! It knows nothing of requests, kinds or schemas. It never waits while it holds its lock.
+
+mod log;
+mod object;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use imbl::OrdMap;
+use parking_lot::RwLock;
+use serde_json::Value;
+use tokio::sync::watch;
+
+pub use self::object::ChangeKind;
+pub(crate) use self::{
+    log::{Event, Expired, Limits},
+    object::{Stored, frame},
+};
+
+use self::log::Log;
+
+/// The revision of an empty store. Clients take 0 for "any version", so the count starts above it.
+const FIRST_REVISION: u64 = 1;
+
+/// An object's place within its resource. The order is that of lists: by namespace, then by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// Empty for objects without a namespace.
+    pub(crate) namespace: Arc<str>,
+    /// The object's name.
+    pub(crate) name: Arc<str>,
+}
+
+impl Key {
+    pub(crate) fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+/// The objects of one resource, in order.
+pub(crate) type Objects = OrdMap<Key, Arc<Stored>>;
+
+/// The objects of one resource as they were at one revision.
+#[derive(Clone, Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) revision: u64,
+    pub(crate) objects: Objects,
+}
+
+/// What a transaction wants done.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// Store this.
+    Put(Value),
+    /// Remove the object; this is its last state.
+    Remove(Value),
+    /// Nothing is to change.
+    Keep,
+}
+
+/// What a transaction did.
+#[derive(Debug)]
+pub(crate) struct Committed {
+    /// The object after the transaction, or as it was last when it is gone.
+    pub(crate) object: Option<Arc<Stored>>,
+    /// What changed, if anything did.
+    pub(crate) change: Option<ChangeKind>,
+}
+
+/// A read of a revision that isn't there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadError {
+    /// It is too old.
+    Expired(Expired),
+    /// It is yet to come; the present one is given.
+    Future(u64),
+}
+
+#[derive(Debug)]
+struct Collection {
+    objects: Objects,
+    log: Log,
+    /// Woken after each commit, outside the lock. The value is of no interest.
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    revision: u64,
+    collections: BTreeMap<Arc<str>, Collection>,
+    /// The changes of all resources.
+    log: Log,
+}
+
+/// The store.
+#[derive(Debug)]
+pub(crate) struct Store {
+    state: RwLock<State>,
+    limits: Limits,
+    changed: watch::Sender<u64>,
+}
+
+impl Store {
+    /// An empty store whose logs keep so much.
+    pub(crate) fn new(limits: Limits) -> Self {
+        let state = State { revision: FIRST_REVISION, collections: BTreeMap::new(), log: Log::new(limits) };
+        Self { state: RwLock::new(state), limits, changed: watch::Sender::new(0) }
+    }
+
+    /// The present revision.
+    pub(crate) fn revision(&self) -> u64 {
+        self.state.read().revision
+    }
+
+    /// The present state of an object.
+    pub(crate) fn get(&self, storage: &str, key: &Key) -> Option<Arc<Stored>> {
+        self.state.read().collections.get(storage)?.objects.get(key).cloned()
+    }
+
+    /// The present objects of a resource.
+    pub(crate) fn snapshot(&self, storage: &str) -> Snapshot {
+        let state = self.state.read();
+        let objects = state.collections.get(storage).map(|collection| collection.objects.clone()).unwrap_or_default();
+        Snapshot { revision: state.revision, objects }
+    }
+
+    /// The objects of a resource as they were at `revision`.
+    pub(crate) fn snapshot_at(&self, storage: &str, revision: u64) -> Result<Snapshot, ReadError> {
+        let state = self.state.read();
+        if revision > state.revision {
+            return Err(ReadError::Future(state.revision));
+        }
+        let Some(collection) = state.collections.get(storage) else {
+            return Ok(Snapshot { revision, objects: Objects::new() });
+        };
+        let mut objects = collection.objects.clone();
+        let undo: Vec<_> = collection.log.after(revision).map_err(ReadError::Expired)?.rev().cloned().collect();
+        drop(state);
+        for event in undo {
+            match &event.previous {
+                Some(previous) => objects.insert(event.key.clone(), previous.clone()),
+                None => objects.remove(&event.key),
+            };
+        }
+        Ok(Snapshot { revision, objects })
+    }
+
+    /// A cursor that stands behind the changes up to `revision`.
+    pub(crate) fn cursor(&self, storage: &Arc<str>, revision: u64) -> Cursor {
+        let mut state = self.state.write();
+        let changed = state.collection(storage, self.limits).changed.subscribe();
+        Cursor { storage: Some(storage.clone()), revision, changed }
+    }
+
+    /// A cursor over the changes of all resources, together with what exists.
+    pub(crate) fn everything(&self) -> (Cursor, Vec<(Arc<str>, Objects)>) {
+        let state = self.state.read();
+        let objects = state.collections.iter().map(|(storage, held)| (storage.clone(), held.objects.clone())).collect();
+        (Cursor { storage: None, revision: state.revision, changed: self.changed.subscribe() }, objects)
+    }
+
+    /// Waits until the store has reached `revision`.
+    pub(crate) async fn reached(&self, revision: u64) {
+        let mut changed = self.changed.subscribe();
+        while self.revision() < revision {
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Changes one object. `decide` sees its present state and is called again if that changes before the commit.
+    /// `committed` is told of the change, before and after, in revision order and before any watcher.
+    pub(crate) fn transact<E>(
+        &self,
+        storage: &Arc<str>,
+        key: &Key,
+        mut decide: impl FnMut(Option<&Arc<Stored>>) -> Result<Decision, E>,
+        committed: impl FnOnce(Option<&Value>, Option<&Value>),
+    ) -> Result<Committed, E> {
+        loop {
+            let before = self.get(storage, key);
+            let (value, change) = match (decide(before.as_ref())?, &before) {
+                (Decision::Put(value), None) => (value, ChangeKind::Added),
+                (Decision::Put(value), Some(_)) => (value, ChangeKind::Modified),
+                (Decision::Remove(value), Some(_)) => (value, ChangeKind::Deleted),
+                (Decision::Remove(_), None) | (Decision::Keep, _) => {
+                    return Ok(Committed { object: before, change: None });
+                }
+            };
+            let mut state = self.state.write();
+            if state.revision_of(storage, key) != before.as_ref().map(|stored| stored.revision()) {
+                continue;
+            }
+            let written = state.commit(storage, key, before.clone(), change, value, self.limits);
+            let after = (change != ChangeKind::Deleted).then_some(&**written.object.value());
+            committed(before.as_ref().map(|stored| &**stored.value()), after);
+            drop(state);
+            // What is expensive waits until the lock is free: waking the watchers, dropping what fell off the logs.
+            written.changed.send_replace(written.object.revision());
+            self.changed.send_replace(written.object.revision());
+            return Ok(Committed { object: Some(written.object), change: Some(change) });
+        }
+    }
+}
+
+/// A commit, as it leaves the lock.
+struct Written {
+    object: Arc<Stored>,
+    changed: watch::Sender<u64>,
+    _dropped: [Vec<Arc<Event>>; 2],
+}
+
+impl State {
+    fn collection(&mut self, storage: &Arc<str>, limits: Limits) -> &mut Collection {
+        self.collections.entry(storage.clone()).or_insert_with(|| Collection {
+            objects: OrdMap::new(),
+            log: Log::new(limits),
+            changed: watch::Sender::new(0),
+        })
+    }
+
+    fn revision_of(&self, storage: &str, key: &Key) -> Option<u64> {
+        Some(self.collections.get(storage)?.objects.get(key)?.revision())
+    }
+
+    fn commit(
+        &mut self,
+        storage: &Arc<str>,
+        key: &Key,
+        previous: Option<Arc<Stored>>,
+        change: ChangeKind,
+        value: Value,
+        limits: Limits,
+    ) -> Written {
+        self.revision += 1;
+        let object = Arc::new(Stored::new(change, self.revision, value));
+        let event = Arc::new(Event { storage: storage.clone(), key: key.clone(), object: object.clone(), previous });
+        let collection = self.collection(storage, limits);
+        match change {
+            ChangeKind::Deleted => collection.objects.remove(key),
+            ChangeKind::Added | ChangeKind::Modified => collection.objects.insert(key.clone(), object.clone()),
+        };
+        let changed = collection.changed.clone();
+        let dropped = collection.log.push(event.clone());
+        Written { object, changed, _dropped: [dropped, self.log.push(event)] }
+    }
+}
+
+/// A reader's place in a log.
+#[derive(Debug)]
+pub(crate) struct Cursor {
+    /// Absent for the log of all resources.
+    storage: Option<Arc<str>>,
+    revision: u64,
+    changed: watch::Receiver<u64>,
+}
+
+impl Cursor {
+    /// Every change up to this revision has been read.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The next changes, at most `most`, without waiting. None means that there are none at present.
+    pub(crate) fn read(&mut self, store: &Store, most: usize) -> Result<Vec<Arc<Event>>, Expired> {
+        self.changed.borrow_and_update();
+        let state = store.state.read();
+        let log = match &self.storage {
+            None => Some(&state.log),
+            Some(storage) => state.collections.get(storage).map(|collection| &collection.log),
+        };
+        let events: Vec<_> = match log {
+            Some(log) => log.after(self.revision)?.take(most).cloned().collect(),
+            None => Vec::new(),
+        };
+        self.revision = match events.last() {
+            Some(last) if events.len() == most => last.object.revision(),
+            _ => self.revision.max(state.revision),
+        };
+        Ok(events)
+    }
+
+    /// Waits until there may be something to read. False means that the store is gone.
+    pub(crate) async fn wait(&mut self) -> bool {
+        self.changed.changed().await.is_ok()
+    }
+}

@@ -1,0 +1,124 @@
+use std::convert::Infallible;
+
+use serde_json::json;
+
+use super::*;
+
+const LIMITS: Limits = Limits { events: 4, bytes: usize::MAX };
+
+fn put(store: &Store, name: &str, value: Value) -> u64 {
+    let committed = store.transact(&"/pods".into(), &Key::new("ns", name), |_| decide(&value), |_, _| {});
+    committed.unwrap().object.unwrap().revision()
+}
+
+fn decide(value: &Value) -> Result<Decision, Infallible> {
+    Ok(Decision::Put(json!({"metadata": {}, "data": value})))
+}
+
+fn remove(store: &Store, name: &str) {
+    let decide = |present: Option<&Arc<Stored>>| {
+        Ok::<_, Infallible>(Decision::Remove(present.map(|stored| (**stored.value()).clone()).unwrap_or_default()))
+    };
+    store.transact(&"/pods".into(), &Key::new("ns", name), decide, |_, _| {}).unwrap();
+}
+
+fn names(objects: &Objects) -> Vec<String> {
+    objects.iter().map(|(key, stored)| format!("{}={}", key.name, stored.value()["data"])).collect()
+}
+
+#[test]
+fn an_older_revision_is_read_by_undoing_the_log() {
+    let store = Store::new(LIMITS);
+    put(&store, "a", json!(1));
+    let revision = put(&store, "b", json!(1));
+    put(&store, "a", json!(2));
+    remove(&store, "b");
+    put(&store, "c", json!(1));
+    assert_eq!(names(&store.snapshot("/pods").objects), ["a=2", "c=1"]);
+    assert_eq!(names(&store.snapshot_at("/pods", revision).unwrap().objects), ["a=1", "b=1"]);
+}
+
+#[test]
+fn what_fell_off_the_log_cannot_be_read() {
+    let store = Store::new(LIMITS);
+    let first = put(&store, "a", json!(0));
+    let mut cursor = store.cursor(&"/pods".into(), first);
+    for number in 0..5 {
+        put(&store, "a", json!(number));
+    }
+    let expired = Expired { oldest: first + 1 };
+    assert_eq!(store.snapshot_at("/pods", first).unwrap_err(), ReadError::Expired(expired));
+    assert_eq!(cursor.read(&store, 10).unwrap_err(), expired);
+    assert_eq!(store.snapshot_at("/pods", 1000).unwrap_err(), ReadError::Future(store.revision()));
+}
+
+#[test]
+fn the_log_is_bounded_by_memory() {
+    let store = Store::new(Limits { events: usize::MAX, bytes: 3000 });
+    let first = put(&store, "a", json!("x".repeat(1000)));
+    put(&store, "a", json!("x".repeat(1000)));
+    assert!(store.snapshot_at("/pods", first).is_ok());
+    put(&store, "a", json!("x".repeat(1000)));
+    put(&store, "a", json!("x".repeat(1000)));
+    assert!(store.snapshot_at("/pods", first).is_err());
+}
+
+#[test]
+fn a_cursor_sees_every_change_once_and_in_order() {
+    let store = Store::new(Limits::default());
+    let mut cursor = store.cursor(&"/pods".into(), store.revision());
+    let (mut all, existing) = store.everything();
+    assert!(existing.iter().all(|(_, objects)| objects.is_empty()));
+    put(&store, "a", json!(1));
+    put(&store, "a", json!(2));
+    remove(&store, "a");
+    for cursor in [&mut cursor, &mut all] {
+        let mut seen = Vec::new();
+        loop {
+            let events = cursor.read(&store, 2).unwrap();
+            if events.is_empty() {
+                break;
+            }
+            seen.extend(events.iter().map(|event| (event.object.revision(), event.object.change())));
+        }
+        assert_eq!(seen, [(2, ChangeKind::Added), (3, ChangeKind::Modified), (4, ChangeKind::Deleted)]);
+        assert_eq!(cursor.revision(), 4);
+    }
+}
+
+#[test]
+fn a_decision_is_taken_again_when_the_object_changed_meanwhile() {
+    let store = Store::new(Limits::default());
+    put(&store, "a", json!(1));
+    let mut calls = 0;
+    let committed = store.transact(
+        &"/pods".into(),
+        &Key::new("ns", "a"),
+        |present| {
+            calls += 1;
+            let data = present.unwrap().value()["data"].as_i64().unwrap();
+            if calls == 1 {
+                put(&store, "a", json!(10));
+            }
+            decide(&json!(data + 1))
+        },
+        |before, after| {
+            assert_eq!((before.unwrap()["data"].clone(), after.unwrap()["data"].clone()), (json!(10), json!(11)))
+        },
+    );
+    assert_eq!(committed.unwrap().change, Some(ChangeKind::Modified));
+    assert_eq!(calls, 2);
+}
+
+#[tokio::test]
+async fn a_waiting_cursor_is_woken() {
+    let store = Arc::new(Store::new(Limits::default()));
+    let mut cursor = store.cursor(&"/pods".into(), store.revision());
+    assert!(cursor.read(&store, 10).unwrap().is_empty());
+    let writer = store.clone();
+    let task = tokio::spawn(async move { put(&writer, "a", json!(1)) });
+    assert!(cursor.wait().await);
+    assert_eq!(cursor.read(&store, 10).unwrap().len(), 1);
+    task.await.unwrap();
+    store.reached(2).await;
+}

@@ -1,0 +1,150 @@
+//! Objects come, change and go.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+
+use crate::start;
+
+fn config(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name, "labels": {"app": name}}, "data": {"a": "1"}})).unwrap()
+}
+
+fn pod(name: &str) -> Pod {
+    let spec = json!({"containers": [{"name": "main", "image": "busybox"}]});
+    serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: kube::Result<T>, code: u16, message: &str) {
+    match result.unwrap_err() {
+        kube::Error::Api(status) => {
+            assert_eq!(status.code, code, "{status:?}");
+            assert!(status.message.contains(message), "{status:?}");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[tokio::test]
+async fn an_object_lives() {
+    let (_, client) = start();
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    let created = api.create(&PostParams::default(), &config("a")).await.unwrap();
+    assert!(created.metadata.uid.is_some() && created.metadata.creation_timestamp.is_some());
+    refused(api.create(&PostParams::default(), &config("a")).await, 409, "configmaps \"a\" already exists");
+
+    let mut changed = created.clone();
+    changed.data.as_mut().unwrap().insert("b".into(), "2".into());
+    let changed = api.replace("a", &PostParams::default(), &changed).await.unwrap();
+    assert_ne!(changed.metadata.resource_version, created.metadata.resource_version);
+    refused(api.replace("a", &PostParams::default(), &created).await, 409, "the object has been modified");
+
+    let patch = Patch::Merge(json!({"data": {"a": null, "c": "3"}}));
+    let patched = api.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(json!(patched.data), json!({"b": "2", "c": "3"}));
+    let again = api.patch("a", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(
+        again.metadata.resource_version, patched.metadata.resource_version,
+        "nothing changed, nothing is written"
+    );
+
+    let answer = api.delete("a", &DeleteParams::default()).await.unwrap();
+    assert_eq!(answer.right().unwrap().details.unwrap().uid, created.metadata.uid.unwrap());
+    refused(api.get("a").await, 404, "configmaps \"a\" not found");
+}
+
+#[tokio::test]
+async fn the_status_is_apart() {
+    let (_, client) = start();
+    let api: Api<Pod> = Api::default_namespaced(client);
+    let mut wanted = serde_json::to_value(pod("p")).unwrap();
+    wanted["status"] = json!({"phase": "Failed"});
+    let wanted: Pod = serde_json::from_value(wanted).unwrap();
+    let created = api.create(&PostParams::default(), &wanted).await.unwrap();
+    assert_ne!(created.status.unwrap_or_default().phase.as_deref(), Some("Failed"));
+
+    let patch = Patch::Merge(json!({"status": {"phase": "Running"}, "spec": {"nodeName": "n"}}));
+    let patched = api.patch_status("p", &PatchParams::default(), &patch).await.unwrap();
+    assert_eq!(patched.status.unwrap().phase.as_deref(), Some("Running"));
+    assert_eq!(patched.spec.unwrap().node_name, None);
+}
+
+#[tokio::test]
+async fn lists_page_and_select() {
+    let (_, client) = start();
+    let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    for name in ["a", "b", "c", "d", "e"] {
+        api.create(&PostParams::default(), &config(name)).await.unwrap();
+    }
+    let first = api.list(&ListParams::default().limit(2)).await.unwrap();
+    assert_eq!(first.metadata.remaining_item_count, Some(3));
+    api.delete("d", &DeleteParams::default()).await.unwrap();
+    api.create(&PostParams::default(), &config("f")).await.unwrap();
+    let token = first.metadata.continue_.unwrap();
+    let rest = api.list(&ListParams::default().limit(9).continue_token(&token)).await.unwrap();
+    let names: Vec<_> = rest.items.iter().map(|item| item.metadata.name.as_deref().unwrap()).collect();
+    assert_eq!(names, ["c", "d", "e"], "a later page is of the first one's revision");
+    assert_eq!(rest.metadata.resource_version, first.metadata.resource_version);
+
+    let selected = api.list(&ListParams::default().labels("app in (a,b),app!=a")).await.unwrap();
+    assert_eq!(selected.items.len(), 1);
+    let selected = api.list(&ListParams::default().fields("metadata.name=b")).await.unwrap();
+    assert_eq!(selected.items.len(), 1);
+    refused(api.list(&ListParams::default().fields("data.a=1")).await, 400, "field label not supported: data.a");
+    assert_eq!(Api::<Namespace>::all(client).list(&ListParams::default()).await.unwrap().items.len(), 4);
+}
+
+#[tokio::test]
+async fn deletion_waits_for_finalizers_and_grace() {
+    let (_, client) = start();
+    let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
+    let mut held = config("held");
+    held.metadata.finalizers = Some(vec!["example.com/wait".into()]);
+    api.create(&PostParams::default(), &held).await.unwrap();
+    let marked = api.delete("held", &DeleteParams::default()).await.unwrap().left().unwrap();
+    assert!(marked.metadata.deletion_timestamp.is_some());
+    let more = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/wait", "example.com/more"]}}));
+    refused(api.patch("held", &PatchParams::default(), &more).await, 422, "no new finalizers can be added");
+    let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    api.patch("held", &PatchParams::default(), &none).await.unwrap();
+    refused(api.get("held").await, 404, "not found");
+}
+
+#[tokio::test]
+async fn objects_live_in_namespaces_that_exist() {
+    let (_, client) = start();
+    let api: Api<ConfigMap> = Api::namespaced(client, "nowhere");
+    refused(api.create(&PostParams::default(), &config("a")).await, 404, "namespaces \"nowhere\" not found");
+}
+
+#[tokio::test]
+async fn names_are_generated() {
+    let (_, client) = start();
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    let mut nameless = config("x");
+    nameless.metadata.name = None;
+    refused(api.create(&PostParams::default(), &nameless).await, 422, "name or generateName is required");
+    nameless.metadata.generate_name = Some("a".repeat(60));
+    let name = api.create(&PostParams::default(), &nameless).await.unwrap().metadata.name.unwrap();
+    assert_eq!((name.len(), &name[..58]), (63, &*"a".repeat(58)));
+}
+
+#[tokio::test]
+async fn a_dry_run_stores_nothing() {
+    let (api, client) = start();
+    let configs: Api<ConfigMap> = Api::default_namespaced(client);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let mut feed = api.feed();
+    while let Ok(Some(_)) = feed.try_next() {}
+    configs.create(&dry, &config("a")).await.unwrap();
+    assert!(feed.try_next().unwrap().is_none());
+    let object: Value =
+        serde_json::to_value(configs.create(&PostParams::default(), &config("a")).await.unwrap()).unwrap();
+    assert_eq!(feed.next().await.unwrap().object["metadata"]["uid"], object["metadata"]["uid"]);
+    configs.delete("a", &DeleteParams::default().dry_run()).await.unwrap();
+    assert!(configs.get("a").await.is_ok());
+}
