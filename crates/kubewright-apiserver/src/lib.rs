@@ -26,6 +26,7 @@ mod schema_rules;
 mod selection;
 mod server;
 mod storage;
+pub mod table;
 
 pub use self::{
     auth::UserInfo,

@@ -5,6 +5,7 @@ pub mod builtin;
 use std::{fmt::Debug, sync::Arc};
 
 use kubewright_apimachinery::{
+    name,
     schema::{Definitions, Node, Schema},
     status::Cause,
 };
@@ -47,7 +48,7 @@ pub struct Resource {
     pub scale: Option<Scale>,
     /// Subresources beside these two, such as `log`: discovery lists them, actions answer them.
     pub subresources: Vec<Subresource>,
-    /// Columns of `kubectl get`, without `Name` and, for custom kinds, as the CRD orders them.
+    /// Columns of `kubectl get`. `Name` goes before them, unless one has the format `name`.
     pub columns: Vec<Column>,
     /// Fields that a field selector may name, beside `metadata.name` and `metadata.namespace`.
     pub selectable: Vec<Selectable>,
@@ -114,6 +115,15 @@ pub struct Column {
     pub cell: Cell,
 }
 
+impl Column {
+    /// The same column, shown only with `-o wide`.
+    #[must_use]
+    pub fn wide(mut self) -> Self {
+        self.priority = 1;
+        self
+    }
+}
+
 /// Where a cell's value comes from.
 #[derive(Clone, Debug)]
 pub enum Cell {
@@ -160,6 +170,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// Checks what a schema cannot say; `old` is there on update.
     fn validate(&self, _old: Option<&Value>, _new: &Value) -> Vec<Cause> {
         Vec::new()
+    }
+
+    /// The rule for `metadata.name`: what is wrong with a name, in sentences.
+    fn name_rule(&self) -> fn(&str) -> Vec<String> {
+        name::dns1123_subdomain
     }
 
     /// The seconds of grace that a deletion without any gets, for kinds that are deleted gracefully; `None` for the others.

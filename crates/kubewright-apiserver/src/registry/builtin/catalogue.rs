@@ -9,46 +9,148 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
 };
 
-use super::Entry;
+use super::{
+    Entry,
+    cluster::{self, NamespaceStrategy, NodeStrategy, ServiceAccountStrategy},
+    config::{self, ConfigMapStrategy, SecretStrategy},
+    event::{self, CoreEvents, ModernEvents},
+    job::{self, CronJobStrategy, JobStrategy},
+    other::{self, BindingStrategy, ClaimStrategy, LeaseStrategy, Simple, WebhookStrategy},
+    pod::{self, PodStrategy},
+    service::{self, ServiceStrategy},
+    workload::{self, DaemonSetStrategy, DeploymentStrategy, ReplicaSetStrategy, StatefulSetStrategy},
+};
 
 /// Every built-in kind.
 pub(super) fn all() -> Vec<Entry> {
+    [core_group(), workload_groups(), policy_groups(), machinery_groups()].into_iter().flatten().collect()
+}
+
+fn core_group() -> Vec<Entry> {
     vec![
-        Entry::of::<core::ConfigMap>().short(&["cm"]),
-        Entry::of::<core::Endpoints>().short(&["ep"]),
-        Entry::of::<core::Event>().short(&["ev"]),
-        Entry::of::<core::LimitRange>().short(&["limits"]),
-        Entry::of::<core::Namespace>().short(&["ns"]).select(&["status.phase"]),
-        Entry::of::<core::Node>().short(&["no"]).select(&["spec.unschedulable"]),
-        Entry::of::<core::PersistentVolumeClaim>().short(&["pvc"]),
-        Entry::of::<core::PersistentVolume>().short(&["pv"]),
-        Entry::of::<core::Pod>().short(&["po"]).in_all(),
-        Entry::of::<core::ResourceQuota>().short(&["quota"]),
-        Entry::of::<core::Secret>().select(&["type"]),
-        Entry::of::<core::ServiceAccount>().short(&["sa"]),
-        Entry::of::<core::Service>().short(&["svc"]).in_all().select(&["spec.clusterIP", "spec.type"]),
-        Entry::of::<apps::ControllerRevision>(),
-        Entry::of::<apps::DaemonSet>().short(&["ds"]).in_all(),
-        Entry::of::<apps::Deployment>().short(&["deploy"]).in_all().scaled_by(".spec.selector"),
-        Entry::of::<apps::ReplicaSet>().short(&["rs"]).in_all().scaled_by(".spec.selector"),
-        Entry::of::<apps::StatefulSet>().short(&["sts"]).in_all().scaled_by(".spec.selector"),
-        Entry::of::<events::Event>().short(&["ev"]).stored_as("", "v1", "Event"),
-        Entry::of::<batch::CronJob>().short(&["cj"]).in_all(),
-        Entry::of::<batch::Job>().in_all(),
-        Entry::of::<networking::Ingress>().short(&["ing"]),
-        Entry::of::<networking::NetworkPolicy>().short(&["netpol"]),
-        Entry::of::<policy::PodDisruptionBudget>().short(&["pdb"]),
-        Entry::of::<rbac::ClusterRoleBinding>(),
-        Entry::of::<rbac::ClusterRole>(),
-        Entry::of::<rbac::RoleBinding>(),
-        Entry::of::<rbac::Role>(),
-        Entry::of::<admissionregistration::MutatingWebhookConfiguration>().in_categories(&["api-extensions"]),
-        Entry::of::<admissionregistration::ValidatingWebhookConfiguration>().in_categories(&["api-extensions"]),
+        Entry::of::<core::ConfigMap>().short(&["cm"]).strategy(ConfigMapStrategy).columns(config::config_map_columns()),
+        Entry::of::<core::Endpoints>().short(&["ep"]).strategy(Simple::UNCOUNTED).columns(other::endpoints_columns()),
+        Entry::of::<core::Event>()
+            .short(&["ev"])
+            .strategy(CoreEvents)
+            .columns(event::columns())
+            .select(event::SELECTABLE)
+            .select_by("source", event::source),
+        Entry::of::<core::LimitRange>().short(&["limits"]).strategy(Simple::UNCOUNTED),
+        Entry::of::<core::Namespace>()
+            .short(&["ns"])
+            .strategy(NamespaceStrategy)
+            .columns(cluster::namespace_columns())
+            .select(&["status.phase"]),
+        Entry::of::<core::Node>()
+            .short(&["no"])
+            .strategy(NodeStrategy)
+            .columns(cluster::node_columns())
+            .select(&["spec.unschedulable"]),
+        Entry::of::<core::PersistentVolumeClaim>()
+            .short(&["pvc"])
+            .strategy(ClaimStrategy)
+            .columns(other::claim_columns()),
+        Entry::of::<core::PersistentVolume>()
+            .short(&["pv"])
+            .strategy(Simple::UNCOUNTED)
+            .columns(other::volume_columns()),
+        Entry::of::<core::Pod>()
+            .short(&["po"])
+            .in_all()
+            .strategy(PodStrategy)
+            .columns(pod::columns())
+            .select(pod::SELECTABLE),
+        Entry::of::<core::ResourceQuota>().short(&["quota"]).strategy(Simple::UNCOUNTED).columns(other::quota_columns()),
+        Entry::of::<core::Secret>().strategy(SecretStrategy).columns(config::secret_columns()).select(&["type"]),
+        Entry::of::<core::ServiceAccount>()
+            .short(&["sa"])
+            .strategy(ServiceAccountStrategy)
+            .columns(cluster::service_account_columns()),
+        Entry::of::<core::Service>()
+            .short(&["svc"])
+            .in_all()
+            .strategy(ServiceStrategy::new())
+            .columns(service::columns())
+            .select(&["spec.clusterIP", "spec.type"]),
+    ]
+}
+
+fn workload_groups() -> Vec<Entry> {
+    vec![
+        Entry::of::<apps::ControllerRevision>()
+            .strategy(Simple::UNCOUNTED)
+            .columns(workload::controller_revision_columns()),
+        Entry::of::<apps::DaemonSet>()
+            .short(&["ds"])
+            .in_all()
+            .strategy(DaemonSetStrategy)
+            .columns(workload::daemon_set_columns()),
+        Entry::of::<apps::Deployment>()
+            .short(&["deploy"])
+            .in_all()
+            .strategy(DeploymentStrategy)
+            .columns(workload::deployment_columns())
+            .scaled_by(".spec.selector"),
+        Entry::of::<apps::ReplicaSet>()
+            .short(&["rs"])
+            .in_all()
+            .strategy(ReplicaSetStrategy)
+            .columns(workload::replica_set_columns())
+            .scaled_by(".spec.selector")
+            .select(&["status.replicas"]),
+        Entry::of::<apps::StatefulSet>()
+            .short(&["sts"])
+            .in_all()
+            .strategy(StatefulSetStrategy)
+            .columns(workload::stateful_set_columns())
+            .scaled_by(".spec.selector"),
+        Entry::of::<batch::CronJob>()
+            .short(&["cj"])
+            .in_all()
+            .strategy(CronJobStrategy)
+            .columns(job::cron_job_columns()),
+        Entry::of::<batch::Job>()
+            .in_all()
+            .strategy(JobStrategy)
+            .columns(job::job_columns())
+            .select_by("status.successful", job::successful),
+    ]
+}
+
+fn policy_groups() -> Vec<Entry> {
+    vec![
+        Entry::of::<networking::Ingress>().short(&["ing"]).columns(other::ingress_columns()),
+        Entry::of::<networking::NetworkPolicy>().short(&["netpol"]).columns(other::network_policy_columns()),
+        Entry::of::<policy::PodDisruptionBudget>().short(&["pdb"]).columns(other::disruption_budget_columns()),
+        Entry::of::<rbac::ClusterRoleBinding>().strategy(BindingStrategy).columns(other::binding_columns()),
+        Entry::of::<rbac::ClusterRole>().strategy(Simple::ACCESS),
+        Entry::of::<rbac::RoleBinding>().strategy(BindingStrategy).columns(other::binding_columns()),
+        Entry::of::<rbac::Role>().strategy(Simple::ACCESS),
+        Entry::of::<scheduling::PriorityClass>().short(&["pc"]).columns(other::priority_class_columns()),
+    ]
+}
+
+fn machinery_groups() -> Vec<Entry> {
+    vec![
+        Entry::of::<events::Event>()
+            .short(&["ev"])
+            .stored_as("", "v1", "Event")
+            .strategy(ModernEvents)
+            .columns(event::columns())
+            .select_stored(event::SELECTABLE, event::served_name),
+        Entry::of::<admissionregistration::MutatingWebhookConfiguration>()
+            .in_categories(&["api-extensions"])
+            .strategy(WebhookStrategy)
+            .columns(other::webhook_columns()),
+        Entry::of::<admissionregistration::ValidatingWebhookConfiguration>()
+            .in_categories(&["api-extensions"])
+            .strategy(WebhookStrategy)
+            .columns(other::webhook_columns()),
         Entry::of::<apiextensions::CustomResourceDefinition>()
             .short(&["crd", "crds"])
             .in_categories(&["api-extensions"]),
-        Entry::of::<scheduling::PriorityClass>().short(&["pc"]),
-        Entry::of::<coordination::Lease>(),
-        Entry::of::<discovery::EndpointSlice>(),
+        Entry::of::<coordination::Lease>().strategy(LeaseStrategy).columns(other::lease_columns()),
+        Entry::of::<discovery::EndpointSlice>().columns(other::endpoint_slice_columns()),
     ]
 }

@@ -2,8 +2,19 @@
 //! facts, and what is a kind's own (defaults, rules, columns) is in the file named after it.
 
 mod catalogue;
+mod check;
+mod cluster;
+mod columns;
+mod config;
+mod event;
 mod facts;
+mod fields;
+mod job;
+mod other;
+mod pod;
 mod schemas;
+mod service;
+mod workload;
 
 use std::sync::Arc;
 
@@ -11,6 +22,8 @@ use k8s_openapi::{
     ListableResource,
     schemars::{JsonSchema, SchemaGenerator},
 };
+
+use serde_json::Value;
 
 pub use self::schemas::{OBJECT_META, definitions};
 use super::{Column, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue, Strategy, Subresource};
@@ -53,7 +66,7 @@ impl Entry {
             categories: &[],
             stored_as: (T::GROUP, T::VERSION, T::KIND),
             strategy: Arc::new(Plain),
-            columns: Vec::new(),
+            columns: vec![columns::created_at()],
             selectable: Vec::new(),
             selector: None,
         }
@@ -92,6 +105,21 @@ impl Entry {
                 .iter()
                 .map(|label| Selectable { label: (*label).into(), value: SelectableValue::Path(format!(".{label}")) }),
         );
+        self
+    }
+
+    /// The same for an entry whose objects are stored under other names: `served` gives the label.
+    fn select_stored(mut self, labels: &[&str], served: fn(&str) -> String) -> Self {
+        self.selectable.extend(labels.iter().map(|label| Selectable {
+            label: served(label),
+            value: SelectableValue::Path(format!(".{label}")),
+        }));
+        self
+    }
+
+    /// A field that a selector may name and that is read in its own way.
+    fn select_by(mut self, label: &str, read: fn(&Value) -> String) -> Self {
+        self.selectable.push(Selectable { label: label.into(), value: SelectableValue::Computed(read) });
         self
     }
 

@@ -1,0 +1,92 @@
+//! Checks that many kinds share, in Kubernetes' words.
+
+use std::collections::BTreeSet;
+
+use kubewright_apimachinery::{name, selector::LabelSelector, status::Cause};
+use serde_json::Value;
+
+use super::fields::{entries, has, text};
+
+/// The word for a change of what must stay.
+pub(super) const IMMUTABLE: &str = "field is immutable";
+
+/// A string field, if it is there, must be one of these.
+pub(super) fn one_of(object: &Value, path: &str, field: &str, allowed: &[&str], causes: &mut Vec<Cause>) {
+    if let Some(value) = object.get(field)
+        && value.as_str().is_some_and(|value| !allowed.contains(&value))
+    {
+        causes.push(Cause::not_supported(format!("{path}.{field}"), value, allowed));
+    }
+}
+
+/// A string field, if it isn't empty, must follow a rule.
+pub(super) fn each_sentence(
+    object: &Value,
+    path: &str,
+    field: &str,
+    rule: fn(&str) -> Vec<String>,
+    causes: &mut Vec<Cause>,
+) {
+    let value = object.get(field).and_then(Value::as_str).unwrap_or_default();
+    if !value.is_empty() {
+        let sentences = rule(value);
+        causes.extend(sentences.iter().map(|why| Cause::invalid(format!("{path}.{field}"), &value.into(), why)));
+    }
+}
+
+/// A number, if it is there, has a lower bound.
+pub(super) fn at_least(object: &Value, path: &str, field: &str, least: i64, causes: &mut Vec<Cause>) {
+    if let Some(value) = object.get(field)
+        && value.as_i64().is_some_and(|number| number < least)
+    {
+        let why = format!("must be greater than or equal to {least}");
+        causes.push(Cause::invalid(format!("{path}.{field}"), value, &why));
+    }
+}
+
+/// A port's number.
+pub(super) fn positive_port(value: &Value, field: &str, causes: &mut Vec<Cause>) {
+    if !value.as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
+        causes.push(Cause::invalid(field, value, "must be between 1 and 65535, inclusive"));
+    }
+}
+
+/// A part of a spec that may not change.
+pub(super) fn immutable(old: &Value, new: &Value, pointer: &str, causes: &mut Vec<Cause>) {
+    let (before, after) = (old.pointer(pointer), new.pointer(pointer));
+    if before != after {
+        let field = pointer.trim_start_matches('/').replace('/', ".");
+        causes.push(Cause::invalid(field, after.unwrap_or(&Value::Null), IMMUTABLE));
+    }
+}
+
+/// A workload's selector must be there, make sense, and match the labels of its own template.
+pub(super) fn selects_template(object: &Value, kind: &str, causes: &mut Vec<Cause>) {
+    let selector = &object["spec"]["selector"];
+    if selector.is_null() {
+        causes.push(Cause::required("spec.selector", ""));
+        return;
+    }
+    if !has_requirement(selector) {
+        causes.push(Cause::invalid("spec.selector", selector, &format!("empty selector is invalid for {kind}")));
+        return;
+    }
+    match LabelSelector::from_object(selector) {
+        Err(error) => causes.push(Cause::invalid("spec.selector", selector, &error.to_string())),
+        Ok(parsed) => {
+            let labels = &object["spec"]["template"]["metadata"]["labels"];
+            if !parsed.matches_labels(labels) {
+                let why = "`selector` does not match template `labels`";
+                let shown = if labels.is_null() { &EMPTY } else { labels };
+                causes.push(Cause::invalid("spec.template.metadata.labels", shown, why));
+            }
+        }
+    }
+}
+
+static EMPTY: std::sync::LazyLock<Value> = std::sync::LazyLock::new(|| serde_json::json!({}));
+
+fn has_requirement(selector: &Value) -> bool {
+    entries(selector, "/matchLabels").next().is_some()
+        || selector["matchExpressions"].as_array().is_some_and(|list| !list.is_empty())
+}

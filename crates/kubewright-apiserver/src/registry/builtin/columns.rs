@@ -1,0 +1,119 @@
+//! What the columns of many kinds have in common.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::fields::{entries, has, int, list, text};
+use crate::{
+    registry::{Cell, Column},
+    table::age_of,
+};
+
+/// What kubectl prints where there is nothing.
+pub(super) const NONE: &str = "<none>";
+
+/// A column whose cells are text.
+pub(super) fn string(name: &str, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    column(name, "string", cell)
+}
+
+/// A column whose cells are whole numbers.
+pub(super) fn integer(name: &str, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    column(name, "integer", cell)
+}
+
+fn column(name: &str, kind: &str, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    Column {
+        name: name.into(),
+        kind: kind.into(),
+        format: String::new(),
+        description: String::new(),
+        priority: 0,
+        cell: Cell::Computed(cell),
+    }
+}
+
+/// `Age`
+pub(super) fn age() -> Column {
+    string("Age", |object, now| age_of(object.pointer("/metadata/creationTimestamp"), now).into())
+}
+
+/// `Created At`: all that kinds without columns of their own show.
+pub(super) fn created_at() -> Column {
+    column("Created At", "date", |object, _| text(object, "/metadata/creationTimestamp").into())
+}
+
+/// `Containers`, `Images` and `Selector` of a kind with a pod template at this place; only with `-o wide`.
+pub(super) fn of_template() -> Vec<Column> {
+    vec![
+        string("Containers", |object, _| container_fields(object, "/spec/template/spec/containers", "name")).wide(),
+        string("Images", |object, _| container_fields(object, "/spec/template/spec/containers", "image")).wide(),
+        string("Selector", |object, _| selector(object.pointer("/spec/selector")).into()).wide(),
+    ]
+}
+
+/// One field of every container, joined by commas.
+pub(super) fn container_fields(object: &Value, containers: &str, field: &str) -> Value {
+    let names: Vec<_> = list(object, containers).iter().filter_map(|container| container[field].as_str()).collect();
+    names.join(",").into()
+}
+
+/// `3/5`, from two numbers.
+pub(super) fn ratio(object: &Value, part: &str, whole: &str) -> Value {
+    format!("{}/{}", int(object, part), int(object, whole)).into()
+}
+
+/// A `LabelSelector` in the form in which it is typed.
+pub(super) fn selector(selector: Option<&Value>) -> String {
+    let Some(selector) = selector else { return NONE.into() };
+    let mut parts: Vec<_> = entries(selector, "/matchLabels")
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    for expression in list(selector, "/matchExpressions") {
+        let values: Vec<_> = list(expression, "/values").iter().filter_map(Value::as_str).collect();
+        let (key, values) = (text(expression, "/key"), values.join(","));
+        parts.push(match text(expression, "/operator") {
+            "In" => format!("{key} in ({values})"),
+            "NotIn" => format!("{key} notin ({values})"),
+            "DoesNotExist" => format!("!{key}"),
+            _ => key.to_owned(),
+        });
+    }
+    or_none(&parts.join(","))
+}
+
+/// A map of labels as `key=value`, joined by commas.
+pub(super) fn labels(object: &Value, pointer: &str) -> Value {
+    let parts: Vec<_> =
+        entries(object, pointer).map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    or_none(&parts.join(",")).into()
+}
+
+/// The text, or `<none>`.
+pub(super) fn or_none(text: &str) -> String {
+    if text.is_empty() { NONE.into() } else { text.into() }
+}
+
+/// The value at a pointer, or what stands for none.
+pub(super) fn value_or(object: &Value, pointer: &str, none: &str) -> Value {
+    if has(object, pointer) { object.pointer(pointer).cloned().unwrap_or_default() } else { json!(none) }
+}
+
+/// The number of entries of maps, or elements of lists, at several pointers.
+pub(super) fn count(object: &Value, pointers: &[&str]) -> Value {
+    let count = |pointer: &&str| match object.pointer(pointer) {
+        Some(Value::Object(map)) => map.len(),
+        Some(Value::Array(list)) => list.len(),
+        _ => 0,
+    };
+    pointers.iter().map(count).sum::<usize>().into()
+}
+
+/// `True`, `False`, or what stands for none.
+pub(super) fn boolean(object: &Value, pointer: &str, none: &str) -> Value {
+    match object.pointer(pointer) {
+        Some(Value::Bool(true)) => "True".into(),
+        Some(Value::Bool(false)) => "False".into(),
+        _ => none.into(),
+    }
+}

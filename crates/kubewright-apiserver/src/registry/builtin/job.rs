@@ -1,0 +1,263 @@
+//! Jobs and cron jobs.
+
+use jiff::Timestamp;
+use kubewright_apimachinery::status::Cause;
+use serde_json::{Map, Value};
+
+use super::{
+    check::{at_least, immutable, one_of, selects_template},
+    columns::{NONE, age, boolean, integer, of_template, string, value_or},
+    fields::{fill, flag, has, int, list, present, set, text, within},
+    pod::validate_template,
+    workload::default_template,
+};
+use crate::{
+    registry::{Column, Strategy},
+    table::{age_of, human_duration},
+};
+
+/// Jobs: pods that are to end. The server gives each job a selector of its own, so that no two adopt each other's pods.
+#[derive(Debug)]
+pub(super) struct JobStrategy;
+
+impl Strategy for JobStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", default_spec);
+        let labels = object.pointer("/spec/template/metadata/labels").filter(|labels| labels.is_object()).cloned();
+        if let Some(labels) = labels {
+            within(object, "metadata", |metadata| {
+                if metadata["labels"].as_object().is_none_or(Map::is_empty) {
+                    set(metadata, "labels", labels);
+                }
+            });
+        }
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        if flag(object, "/spec/manualSelector") {
+            return;
+        }
+        let (uid, name) = (text(object, "/metadata/uid").to_owned(), text(object, "/metadata/name").to_owned());
+        within(object, "spec", |spec| {
+            within(spec, "template", |template| {
+                within(template, "metadata", |metadata| {
+                    within(metadata, "labels", |labels| {
+                        for prefix in ["", "batch.kubernetes.io/"] {
+                            fill(labels, &format!("{prefix}controller-uid"), uid.clone());
+                            fill(labels, &format!("{prefix}job-name"), name.clone());
+                        }
+                    });
+                });
+            });
+            within(spec, "selector", |selector| {
+                within(selector, "matchLabels", |labels| fill(labels, "batch.kubernetes.io/controller-uid", uid));
+            });
+        });
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        selects_template(new, "job", &mut causes);
+        causes.extend(validate_spec(&new["spec"], "spec"));
+        if let Some(old) = old {
+            immutable(old, new, "/spec/selector", &mut causes);
+            immutable(old, new, "/spec/completionMode", &mut causes);
+            if text(new, "/spec/completionMode") != "Indexed" {
+                immutable(old, new, "/spec/completions", &mut causes);
+            }
+            if !flag(old, "/spec/suspend") {
+                immutable(old, new, "/spec/template", &mut causes);
+            }
+        }
+        causes
+    }
+}
+
+/// The defaults of a job's spec, also of one in a cron job.
+fn default_spec(spec: &mut Value) {
+    default_template(spec);
+    if !has(spec, "/completions") && !has(spec, "/parallelism") {
+        fill(spec, "completions", 1);
+    }
+    fill(spec, "parallelism", 1);
+    fill(spec, "backoffLimit", 6);
+    fill(spec, "completionMode", "NonIndexed");
+    fill(spec, "suspend", false);
+    let replace = if has(spec, "/podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
+    fill(spec, "podReplacementPolicy", replace);
+}
+
+/// Checks a job's spec that stands at `path`.
+fn validate_spec(spec: &Value, path: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    for field in ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"] {
+        at_least(spec, path, field, 0, &mut causes);
+    }
+    one_of(spec, path, "completionMode", &["Indexed", "NonIndexed"], &mut causes);
+    causes.extend(validate_template(&spec["template"], &format!("{path}.template")));
+    let policy = &spec["template"]["spec"]["restartPolicy"];
+    if policy == "Always" {
+        let field = format!("{path}.template.spec.restartPolicy");
+        causes.push(Cause::not_supported(field, policy, &["OnFailure", "Never"]));
+    }
+    causes
+}
+
+/// Cron jobs: jobs on a schedule.
+#[derive(Debug)]
+pub(super) struct CronJobStrategy;
+
+/// A job's name gets eleven characters more than its cron job's.
+const CRON_JOB_NAME_LIMIT: usize = 52;
+
+impl Strategy for CronJobStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| {
+            fill(spec, "concurrencyPolicy", "Allow");
+            fill(spec, "suspend", false);
+            fill(spec, "successfulJobsHistoryLimit", 3);
+            fill(spec, "failedJobsHistoryLimit", 1);
+            present(spec, "jobTemplate", |template| within(template, "spec", default_spec));
+        });
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        if old.is_none() && text(new, "/metadata/name").len() > CRON_JOB_NAME_LIMIT {
+            let why = format!("must be no more than {CRON_JOB_NAME_LIMIT} characters");
+            causes.push(Cause::invalid("metadata.name", &new["metadata"]["name"], &why));
+        }
+        let spec = &new["spec"];
+        if text(spec, "/schedule").is_empty() {
+            causes.push(Cause::required("spec.schedule", ""));
+        }
+        one_of(spec, "spec", "concurrencyPolicy", &["Allow", "Forbid", "Replace"], &mut causes);
+        for field in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
+            at_least(spec, "spec", field, 0, &mut causes);
+        }
+        causes.extend(validate_spec(&spec["jobTemplate"]["spec"], "spec.jobTemplate.spec"));
+        causes
+    }
+}
+
+/// What the field selector `status.successful` reads.
+pub(super) fn successful(job: &Value) -> String {
+    int(job, "/status/succeeded").to_string()
+}
+
+pub(super) fn job_columns() -> Vec<Column> {
+    let mut columns = vec![
+        string("Status", |job, _| state(job).into()),
+        string("Completions", |job, _| completions(job).into()),
+        string("Duration", |job, now| duration(job, now).into()),
+        age(),
+    ];
+    columns.extend(of_template());
+    columns
+}
+
+fn state(job: &Value) -> &'static str {
+    let holds = |kind: &str| {
+        list(job, "/status/conditions")
+            .iter()
+            .any(|condition| text(condition, "/type") == kind && text(condition, "/status") == "True")
+    };
+    match () {
+        () if holds("Complete") => "Complete",
+        () if holds("Failed") => "Failed",
+        () if has(job, "/metadata/deletionTimestamp") => "Terminating",
+        () if holds("Suspended") => "Suspended",
+        () if holds("FailureTarget") => "FailureTarget",
+        () if holds("SuccessCriteriaMet") => "SuccessCriteriaMet",
+        () => "Running",
+    }
+}
+
+fn completions(job: &Value) -> String {
+    let done = int(job, "/status/succeeded");
+    if has(job, "/spec/completions") {
+        return format!("{done}/{}", int(job, "/spec/completions"));
+    }
+    match int(job, "/spec/parallelism") {
+        parallelism @ 2.. => format!("{done}/1 of {parallelism}"),
+        _ => format!("{done}/1"),
+    }
+}
+
+fn duration(job: &Value, now: Timestamp) -> String {
+    let time = |pointer: &str| text(job, pointer).parse::<Timestamp>().ok();
+    match (time("/status/startTime"), time("/status/completionTime")) {
+        (None, _) => String::new(),
+        (Some(start), end) => human_duration(end.unwrap_or(now).duration_since(start)),
+    }
+}
+
+pub(super) fn cron_job_columns() -> Vec<Column> {
+    vec![
+        string("Schedule", |object, _| text(object, "/spec/schedule").into()),
+        string("Timezone", |object, _| value_or(object, "/spec/timeZone", NONE)),
+        string("Suspend", |object, _| boolean(object, "/spec/suspend", "<unset>")),
+        integer("Active", |object, _| list(object, "/status/active").len().into()),
+        string("Last Schedule", |object, now| match object.pointer("/status/lastScheduleTime") {
+            None | Some(Value::Null) => NONE.into(),
+            time => age_of(time, now).into(),
+        }),
+        age(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(spec: Value) -> Value {
+        let mut job = json!({"metadata": {"name": "j", "uid": "u"}, "spec": spec});
+        JobStrategy.default(&mut job);
+        JobStrategy.prepare_create(&mut job);
+        job
+    }
+
+    fn template(policy: &str) -> Value {
+        json!({"template": {"spec": {"restartPolicy": policy, "containers": [{"name": "c", "image": "i"}]}}})
+    }
+
+    #[test]
+    fn a_job_selects_its_own_pods_by_its_uid() {
+        let job = job(template("Never"));
+        assert_eq!(job["spec"]["selector"], json!({"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}}));
+        let labels = &job["spec"]["template"]["metadata"]["labels"];
+        for (key, value) in [
+            ("controller-uid", "u"),
+            ("job-name", "j"),
+            ("batch.kubernetes.io/controller-uid", "u"),
+            ("batch.kubernetes.io/job-name", "j"),
+        ] {
+            assert_eq!(labels[key], value);
+        }
+        assert_eq!(job["spec"]["completions"], 1);
+        assert_eq!(JobStrategy.validate(None, &job), []);
+    }
+
+    #[test]
+    fn pods_of_a_job_may_not_always_restart_and_its_template_stays() {
+        let always = JobStrategy.validate(None, &job(template("Always")));
+        let expect = "spec.template.spec.restartPolicy: Unsupported value: \"Always\": supported values: \"OnFailure\", \"Never\"";
+        assert_eq!(always[0].to_string(), expect);
+        let changed = JobStrategy.validate(Some(&job(template("OnFailure"))), &job(template("Never")));
+        assert_eq!(changed[0].field, "spec.template");
+    }
+
+    #[test]
+    fn columns_count_and_time() {
+        let now = "2024-01-01T00:01:00Z".parse().unwrap();
+        let mut job = job(template("Never"));
+        assert_eq!((state(&job), completions(&job), duration(&job, now)), ("Running", "0/1".into(), String::new()));
+        job["status"] = json!({
+            "succeeded": 1, "startTime": "2024-01-01T00:00:00Z", "completionTime": "2024-01-01T00:00:07Z",
+            "conditions": [{"type": "Complete", "status": "True"}],
+        });
+        assert_eq!((state(&job), completions(&job), duration(&job, now)), ("Complete", "1/1".into(), "7s".into()));
+    }
+}

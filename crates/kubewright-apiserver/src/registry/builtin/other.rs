@@ -1,0 +1,368 @@
+//! Kinds that are stored for clients and controllers, with few rules of their own.
+
+use kubewright_apimachinery::{name, status::Cause};
+use serde_json::{Value, json};
+
+use super::{
+    check::at_least,
+    columns::{NONE, age, boolean, count, integer, or_none, selector, string, value_or},
+    fields::{entries, fill, has, int, list, text, within},
+};
+use crate::registry::{Column, Strategy};
+
+/// A kind with no more rules than how it is named and whether its generation is counted.
+#[derive(Debug)]
+pub(super) struct Simple {
+    names: fn(&str) -> Vec<String>,
+    generation: bool,
+}
+
+impl Simple {
+    /// Without a generation.
+    pub(super) const UNCOUNTED: Self = Self { names: name::dns1123_subdomain, generation: false };
+    /// Roles and bindings, whose names are not of DNS's form: `system:basic-user`.
+    pub(super) const ACCESS: Self = Self { names: name::path_segment, generation: false };
+}
+
+impl Strategy for Simple {
+    fn name_rule(&self) -> fn(&str) -> Vec<String> {
+        self.names
+    }
+
+    fn has_generation(&self) -> bool {
+        self.generation
+    }
+}
+
+/// Leases.
+#[derive(Debug)]
+pub(super) struct LeaseStrategy;
+
+impl Strategy for LeaseStrategy {
+    fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        at_least(&new["spec"], "spec", "leaseTransitions", 0, &mut causes);
+        if let Some(seconds) = new.pointer("/spec/leaseDurationSeconds")
+            && seconds.as_i64().is_some_and(|seconds| seconds <= 0)
+        {
+            causes.push(Cause::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
+        }
+        if new.pointer("/spec/holderIdentity").and_then(Value::as_str) == Some("") {
+            causes.push(Cause::invalid("spec.holderIdentity", &json!(""), "must not be empty"));
+        }
+        causes
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+}
+
+/// Roles' bindings: what is bound may not change.
+#[derive(Debug)]
+pub(super) struct BindingStrategy;
+
+impl Strategy for BindingStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "roleRef", |role| fill(role, "apiGroup", "rbac.authorization.k8s.io"));
+        for subject in super::fields::each(object, "subjects") {
+            let group = if text(subject, "/kind") == "ServiceAccount" { "" } else { "rbac.authorization.k8s.io" };
+            if !group.is_empty() {
+                fill(subject, "apiGroup", group);
+            }
+        }
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        match old {
+            Some(old) if old["roleRef"] != new["roleRef"] => {
+                vec![Cause::invalid("roleRef", &new["roleRef"], "cannot change roleRef")]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn name_rule(&self) -> fn(&str) -> Vec<String> {
+        name::path_segment
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+}
+
+/// Claims of storage.
+#[derive(Debug)]
+pub(super) struct ClaimStrategy;
+
+impl Strategy for ClaimStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| fill(spec, "volumeMode", "Filesystem"));
+        within(object, "status", |status| fill(status, "phase", "Pending"));
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        within(object, "status", |status| fill(status, "phase", "Pending"));
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+}
+
+/// Configurations of admission webhooks.
+#[derive(Debug)]
+pub(super) struct WebhookStrategy;
+
+impl Strategy for WebhookStrategy {
+    fn default(&self, object: &mut Value) {
+        let mutating = text(object, "/kind") == "MutatingWebhookConfiguration";
+        for webhook in super::fields::each(object, "webhooks") {
+            fill(webhook, "failurePolicy", "Fail");
+            fill(webhook, "matchPolicy", "Equivalent");
+            fill(webhook, "namespaceSelector", json!({}));
+            fill(webhook, "objectSelector", json!({}));
+            fill(webhook, "timeoutSeconds", 10);
+            if mutating {
+                fill(webhook, "reinvocationPolicy", "Never");
+            }
+            for rule in super::fields::each(webhook, "rules") {
+                fill(rule, "scope", "*");
+            }
+            if let Some(service) = webhook.pointer_mut("/clientConfig/service") {
+                fill(service, "port", 443);
+            }
+        }
+    }
+}
+
+pub(super) fn age_only() -> Vec<Column> {
+    vec![age()]
+}
+
+pub(super) fn lease_columns() -> Vec<Column> {
+    vec![string("Holder", |object, _| text(object, "/spec/holderIdentity").into()), age()]
+}
+
+pub(super) fn endpoints_columns() -> Vec<Column> {
+    vec![string("Endpoints", |object, _| endpoints(object).into()), age()]
+}
+
+/// How many addresses fit in a cell before the rest is only counted.
+const SHOWN: usize = 3;
+
+fn endpoints(object: &Value) -> String {
+    let mut places = Vec::new();
+    for subset in list(object, "/subsets") {
+        let ports = list(subset, "/ports");
+        for address in list(subset, "/addresses") {
+            let ip = text(address, "/ip");
+            if ports.is_empty() {
+                places.push(ip.to_owned());
+            }
+            places.extend(ports.iter().map(|port| format!("{ip}:{}", int(port, "/port"))));
+        }
+    }
+    shorten(&places)
+}
+
+fn shorten(items: &[String]) -> String {
+    match items.len() {
+        0 => NONE.into(),
+        all if all > SHOWN => format!("{} + {} more...", items[..SHOWN].join(","), all - SHOWN),
+        _ => items.join(","),
+    }
+}
+
+pub(super) fn endpoint_slice_columns() -> Vec<Column> {
+    vec![
+        string("AddressType", |object, _| text(object, "/addressType").into()),
+        string("Ports", |object, _| {
+            let ports: Vec<_> = list(object, "/ports").iter().map(|port| int(port, "/port").to_string()).collect();
+            if ports.is_empty() { "<unset>".into() } else { shorten(&ports).into() }
+        }),
+        string("Endpoints", |object, _| {
+            let addresses = list(object, "/endpoints").iter().flat_map(|endpoint| list(endpoint, "/addresses"));
+            let addresses: Vec<_> = addresses.filter_map(Value::as_str).map(String::from).collect();
+            if addresses.is_empty() { "<unset>".into() } else { shorten(&addresses).into() }
+        }),
+        age(),
+    ]
+}
+
+fn joined(object: &Value, pointer: &str) -> Value {
+    let items: Vec<_> = list(object, pointer).iter().filter_map(Value::as_str).map(access_mode).collect();
+    items.join(",").into()
+}
+
+fn access_mode(mode: &str) -> &str {
+    match mode {
+        "ReadWriteOnce" => "RWO",
+        "ReadOnlyMany" => "ROX",
+        "ReadWriteMany" => "RWX",
+        "ReadWriteOncePod" => "RWOP",
+        other => other,
+    }
+}
+
+pub(super) fn claim_columns() -> Vec<Column> {
+    vec![
+        string("Status", |object, _| {
+            let deleting = has(object, "/metadata/deletionTimestamp");
+            if deleting { "Terminating".into() } else { text(object, "/status/phase").into() }
+        }),
+        string("Volume", |object, _| text(object, "/spec/volumeName").into()),
+        string("Capacity", |object, _| value_or(object, "/status/capacity/storage", "")),
+        string("Access Modes", |object, _| joined(object, "/status/accessModes")),
+        string("StorageClass", |object, _| text(object, "/spec/storageClassName").into()),
+        string("VolumeAttributesClass", |object, _| value_or(object, "/spec/volumeAttributesClassName", "<unset>")),
+        age(),
+        string("VolumeMode", |object, _| value_or(object, "/spec/volumeMode", "<unset>")).wide(),
+    ]
+}
+
+pub(super) fn volume_columns() -> Vec<Column> {
+    vec![
+        string("Capacity", |object, _| value_or(object, "/spec/capacity/storage", "")),
+        string("Access Modes", |object, _| joined(object, "/spec/accessModes")),
+        string("Reclaim Policy", |object, _| text(object, "/spec/persistentVolumeReclaimPolicy").into()),
+        string("Status", |object, _| text(object, "/status/phase").into()),
+        string("Claim", |object, _| match text(object, "/spec/claimRef/name") {
+            "" => "".into(),
+            name => format!("{}/{name}", text(object, "/spec/claimRef/namespace")).into(),
+        }),
+        string("StorageClass", |object, _| text(object, "/spec/storageClassName").into()),
+        string("VolumeAttributesClass", |object, _| value_or(object, "/spec/volumeAttributesClassName", "<unset>")),
+        string("Reason", |object, _| text(object, "/status/reason").into()),
+        age(),
+        string("VolumeMode", |object, _| value_or(object, "/spec/volumeMode", "<unset>")).wide(),
+    ]
+}
+
+pub(super) fn quota_columns() -> Vec<Column> {
+    vec![
+        string("Request", |object, _| quota(object, |name| !name.starts_with("limits."))),
+        string("Limit", |object, _| quota(object, |name| name.starts_with("limits."))),
+        age(),
+    ]
+}
+
+fn quota(object: &Value, wanted: fn(&str) -> bool) -> Value {
+    let amount = |value: Option<&Value>| value.map_or("0".into(), |value| value.as_str().unwrap_or("0").to_owned());
+    let parts: Vec<_> = entries(object, "/status/hard")
+        .filter(|(name, _)| wanted(name))
+        .map(|(name, hard)| format!("{name}: {}/{}", amount(object["status"]["used"].get(name)), amount(Some(hard))))
+        .collect();
+    parts.join(", ").into()
+}
+
+pub(super) fn disruption_budget_columns() -> Vec<Column> {
+    vec![
+        string("Min Available", |object, _| int_or_percent(object, "/spec/minAvailable")),
+        string("Max Unavailable", |object, _| int_or_percent(object, "/spec/maxUnavailable")),
+        integer("Allowed Disruptions", |object, _| int(object, "/status/disruptionsAllowed").into()),
+        age(),
+    ]
+}
+
+fn int_or_percent(object: &Value, pointer: &str) -> Value {
+    match object.pointer(pointer) {
+        None | Some(Value::Null) => "N/A".into(),
+        Some(Value::String(text)) => text.as_str().into(),
+        Some(number) => number.to_string().into(),
+    }
+}
+
+pub(super) fn network_policy_columns() -> Vec<Column> {
+    vec![string("Pod-Selector", |object, _| selector(object.pointer("/spec/podSelector")).into()), age()]
+}
+
+pub(super) fn ingress_columns() -> Vec<Column> {
+    vec![
+        string("Class", |object, _| value_or(object, "/spec/ingressClassName", NONE)),
+        string("Hosts", |object, _| {
+            let hosts: Vec<_> =
+                list(object, "/spec/rules").iter().map(|rule| text(rule, "/host")).filter(|it| !it.is_empty()).collect();
+            if hosts.is_empty() { "*".into() } else { hosts.join(",").into() }
+        }),
+        string("Address", |object, _| {
+            let ingress = list(object, "/status/loadBalancer/ingress").iter();
+            let places: Vec<_> =
+                ingress.map(|one| if has(one, "/ip") { text(one, "/ip") } else { text(one, "/hostname") }).collect();
+            places.join(",").into()
+        }),
+        string("Ports", |object, _| if list(object, "/spec/tls").is_empty() { "80".into() } else { "80, 443".into() }),
+        age(),
+    ]
+}
+
+pub(super) fn priority_class_columns() -> Vec<Column> {
+    vec![
+        integer("Value", |object, _| int(object, "/value").into()),
+        string("Global-Default", |object, _| (object["globalDefault"] == true).into()),
+        age(),
+        string("PreemptionPolicy", |object, _| value_or(object, "/preemptionPolicy", "PreemptLowerPriority")),
+    ]
+}
+
+pub(super) fn webhook_columns() -> Vec<Column> {
+    vec![integer("Webhooks", |object, _| count(object, &["/webhooks"])), age()]
+}
+
+pub(super) fn binding_columns() -> Vec<Column> {
+    vec![
+        string("Role", |object, _| {
+            format!("{}/{}", text(object, "/roleRef/kind"), text(object, "/roleRef/name")).into()
+        }),
+        age(),
+        string("Users", |object, _| subjects(object, "User")).wide(),
+        string("Groups", |object, _| subjects(object, "Group")).wide(),
+        string("ServiceAccounts", |object, _| subjects(object, "ServiceAccount")).wide(),
+    ]
+}
+
+fn subjects(object: &Value, kind: &str) -> Value {
+    let names: Vec<_> = list(object, "/subjects")
+        .iter()
+        .filter(|subject| text(subject, "/kind") == kind)
+        .map(|subject| match (kind, text(subject, "/namespace")) {
+            ("ServiceAccount", namespace) => format!("{namespace}/{}", text(subject, "/name")),
+            _ => text(subject, "/name").into(),
+        })
+        .collect();
+    names.join(", ").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lists_are_cut() {
+        let addresses: Vec<_> = (1..=5).map(|last| json!({"ip": format!("10.0.0.{last}")})).collect();
+        let object = json!({"subsets": [{"addresses": addresses, "ports": [{"port": 80}]}]});
+        assert_eq!(endpoints(&object), "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...");
+        assert_eq!(endpoints(&json!({})), "<none>");
+    }
+
+    #[test]
+    fn leases_have_bounds_and_bindings_keep_their_role() {
+        let lease = json!({"spec": {"leaseDurationSeconds": 0, "holderIdentity": ""}});
+        assert_eq!(LeaseStrategy.validate(None, &lease).len(), 2);
+        let (old, new) = (json!({"roleRef": {"name": "a"}}), json!({"roleRef": {"name": "b"}}));
+        assert_eq!(BindingStrategy.validate(Some(&old), &new)[0].field, "roleRef");
+    }
+
+    #[test]
+    fn webhooks_get_their_published_defaults() {
+        let mut object = json!({"kind": "MutatingWebhookConfiguration", "webhooks": [
+            {"name": "w", "clientConfig": {"service": {"name": "s"}}, "rules": [{}]},
+        ]});
+        WebhookStrategy.default(&mut object);
+        let webhook = &object["webhooks"][0];
+        assert_eq!(webhook["failurePolicy"], "Fail");
+        assert_eq!(webhook["reinvocationPolicy"], "Never");
+        assert_eq!(webhook["clientConfig"]["service"]["port"], 443);
+        assert_eq!(webhook["rules"][0]["scope"], "*");
+    }
+}

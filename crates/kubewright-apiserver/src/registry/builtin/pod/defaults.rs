@@ -1,0 +1,150 @@
+//! The published defaults of pods and pod templates
+//! (<https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/>).
+
+use serde_json::{Map, Value, json};
+
+use crate::registry::builtin::fields::{each, fill, list, present, set, text, within};
+
+/// The file mode of projected files: 0644.
+const FILE_MODE: i64 = 0o644;
+
+/// The defaults of a pod's spec, also of one in a template.
+pub(in crate::registry::builtin) fn spec(spec: &mut Value) {
+    fill(spec, "restartPolicy", "Always");
+    fill(spec, "dnsPolicy", "ClusterFirst");
+    fill(spec, "terminationGracePeriodSeconds", 30);
+    fill(spec, "schedulerName", "default-scheduler");
+    fill(spec, "securityContext", Map::new());
+    mirror_service_account(spec);
+    let host_network = spec.get("hostNetwork") == Some(&Value::Bool(true));
+    for field in ["containers", "initContainers", "ephemeralContainers"] {
+        each(spec, field).for_each(|one| container(one, host_network));
+    }
+    each(spec, "volumes").for_each(volume);
+}
+
+/// The account's deprecated second name follows the first, or gives it.
+fn mirror_service_account(spec: &mut Value) {
+    let name = [text(spec, "/serviceAccountName"), text(spec, "/serviceAccount")]
+        .into_iter()
+        .find(|name| !name.is_empty())
+        .map(String::from);
+    if let Some(name) = name {
+        set(spec, "serviceAccountName", name.clone());
+        set(spec, "serviceAccount", name);
+    }
+}
+
+/// What admission adds to a pod that is created: its account, priority, and patience with failing nodes.
+pub(super) fn admitted(spec: &mut Value) {
+    fill(spec, "serviceAccountName", "default");
+    mirror_service_account(spec);
+    fill(spec, "priority", 0);
+    fill(spec, "preemptionPolicy", "PreemptLowerPriority");
+    fill(spec, "tolerations", json!([]));
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let tolerated = |toleration: &Value| ["", key].contains(&text(toleration, "/key"));
+        if list(spec, "/tolerations").iter().any(tolerated) {
+            continue;
+        }
+        let toleration = json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300});
+        if let Some(tolerations) = spec.get_mut("tolerations").and_then(Value::as_array_mut) {
+            tolerations.push(toleration);
+        }
+    }
+}
+
+/// A resource that is limited and not requested is requested up to its limit.
+pub(super) fn requests(spec: &mut Value) {
+    each(spec, "containers").for_each(request_limits);
+    each(spec, "initContainers").for_each(request_limits);
+}
+
+fn request_limits(container: &mut Value) {
+    let Some(Value::Object(limits)) = container.pointer("/resources/limits").cloned() else { return };
+    within(container, "resources", |resources| {
+        within(resources, "requests", |requests| {
+            for (name, limit) in limits {
+                fill(requests, &name, limit);
+            }
+        });
+    });
+}
+
+fn container(container: &mut Value, host_network: bool) {
+    if let Some(policy) = container.get("image").and_then(Value::as_str).map(pull_policy) {
+        fill(container, "imagePullPolicy", policy);
+    }
+    fill(container, "terminationMessagePath", "/dev/termination-log");
+    fill(container, "terminationMessagePolicy", "File");
+    fill(container, "resources", Map::new());
+    for port in each(container, "ports") {
+        fill(port, "protocol", "TCP");
+        if let Some(number) = port.get("containerPort").filter(|_| host_network).cloned() {
+            fill(port, "hostPort", number);
+        }
+    }
+    for variable in each(container, "env") {
+        present(variable, "valueFrom", |source| present(source, "fieldRef", |field| fill(field, "apiVersion", "v1")));
+    }
+    for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        present(container, name, probe);
+    }
+    present(container, "lifecycle", |lifecycle| {
+        for hook in ["postStart", "preStop"] {
+            present(lifecycle, hook, handler);
+        }
+    });
+}
+
+/// `latest`, also when it is only implied, may change behind its name.
+fn pull_policy(image: &str) -> &'static str {
+    let name = image.rsplit('/').next().unwrap_or(image);
+    let tag = if name.contains('@') { Some("digest") } else { name.split_once(':').map(|(_, tag)| tag) };
+    if matches!(tag, None | Some("latest")) { "Always" } else { "IfNotPresent" }
+}
+
+fn probe(probe: &mut Value) {
+    handler(probe);
+    fill(probe, "timeoutSeconds", 1);
+    fill(probe, "periodSeconds", 10);
+    fill(probe, "successThreshold", 1);
+    fill(probe, "failureThreshold", 3);
+}
+
+fn handler(handler: &mut Value) {
+    present(handler, "httpGet", |get| {
+        fill(get, "path", "/");
+        fill(get, "scheme", "HTTP");
+    });
+    present(handler, "grpc", |grpc| fill(grpc, "service", ""));
+}
+
+fn volume(volume: &mut Value) {
+    let Value::Object(map) = volume else { return };
+    if map.iter().all(|(field, value)| field == "name" || value.is_null()) {
+        map.insert("emptyDir".into(), json!({}));
+    }
+    for source in ["secret", "configMap", "downwardAPI", "projected"] {
+        present(volume, source, |source| {
+            fill(source, "defaultMode", FILE_MODE);
+            downward_items(source);
+        });
+    }
+    present(volume, "projected", |projected| {
+        for source in each(projected, "sources") {
+            present(source, "downwardAPI", downward_items);
+            present(source, "serviceAccountToken", |token| fill(token, "expirationSeconds", 3600));
+        }
+    });
+    present(volume, "hostPath", |path| fill(path, "type", ""));
+    if let Some(claim) = volume.pointer_mut("/ephemeral/volumeClaimTemplate/spec") {
+        fill(claim, "volumeMode", "Filesystem");
+    }
+}
+
+fn downward_items(source: &mut Value) {
+    for item in each(source, "items") {
+        present(item, "fieldRef", |field| fill(field, "apiVersion", "v1"));
+    }
+}

@@ -1,0 +1,187 @@
+//! Pods, and the pod templates of other kinds.
+
+mod columns;
+mod defaults;
+mod validate;
+
+use kubewright_apimachinery::status::Cause;
+use serde_json::{Value, json};
+
+pub(super) use self::{
+    columns::columns,
+    defaults::spec as default_spec,
+    validate::{spec as validate_spec, template as validate_template},
+};
+use super::fields::{entries, fill, has, int, list, set, text, within};
+use crate::registry::Strategy;
+
+/// Fields of pods that a field selector may name, each read at the path of its name.
+pub(super) const SELECTABLE: &[&str] = &[
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "spec.hostNetwork",
+    "status.phase",
+    "status.podIP",
+    "status.nominatedNodeName",
+];
+
+/// The life of a pod, as far as the API server has a part in it.
+#[derive(Debug)]
+pub(super) struct PodStrategy;
+
+impl Strategy for PodStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| {
+            default_spec(spec);
+            fill(spec, "enableServiceLinks", true);
+            defaults::requests(spec);
+        });
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        within(object, "spec", defaults::admitted);
+        let class = quality_of_service(object);
+        set(object, "status", json!({"phase": "Pending", "qosClass": class}));
+    }
+
+    fn prepare_update(&self, _old: &Value, new: &mut Value) {
+        let class = quality_of_service(new);
+        within(new, "status", |status| fill(status, "qosClass", class));
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let spec = &new["spec"];
+        let mut causes = validate_spec(spec, "spec");
+        if let Some(old) = old {
+            causes.extend(validate::update(&old["spec"], spec));
+        }
+        causes
+    }
+
+    /// A pod that no node has, or that has ended, is gone at once: nobody would confirm its end.
+    fn grace_period(&self, object: &Value) -> Option<i64> {
+        let ended = matches!(text(object, "/status/phase"), "Succeeded" | "Failed");
+        if ended || text(object, "/spec/nodeName").is_empty() {
+            return Some(0);
+        }
+        Some(int(object, "/spec/terminationGracePeriodSeconds").max(0))
+    }
+}
+
+/// The class that decides which pods a node evicts first
+/// (<https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/>).
+fn quality_of_service(pod: &Value) -> &'static str {
+    const COUNTED: [&str; 2] = ["cpu", "memory"];
+    let containers = || list(pod, "/spec/containers").iter().chain(list(pod, "/spec/initContainers"));
+    let counted = |container: &Value, side: &str| {
+        entries(container, &format!("/resources/{side}"))
+            .filter(|(name, amount)| COUNTED.contains(&name.as_str()) && !is_zero(amount))
+            .count()
+    };
+    if containers().all(|container| counted(container, "limits") + counted(container, "requests") == 0) {
+        return "BestEffort";
+    }
+    let guaranteed = containers().all(|container| {
+        COUNTED.iter().all(|name| {
+            let limit = format!("/resources/limits/{name}");
+            let request = format!("/resources/requests/{name}");
+            has(container, &limit) && container.pointer(&limit) == container.pointer(&request)
+        })
+    });
+    if guaranteed { "Guaranteed" } else { "Burstable" }
+}
+
+fn is_zero(amount: &Value) -> bool {
+    amount.as_str() == Some("0") || amount.as_i64() == Some(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admitted(mut pod: Value) -> Value {
+        PodStrategy.default(&mut pod);
+        PodStrategy.prepare_create(&mut pod);
+        pod
+    }
+
+    fn pod(container: Value) -> Value {
+        json!({"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": [container]}})
+    }
+
+    #[test]
+    fn published_defaults_are_filled_in() {
+        let pod = admitted(pod(json!({
+            "name": "c", "image": "busybox", "ports": [{"containerPort": 80}],
+            "env": [{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}],
+            "readinessProbe": {"httpGet": {"port": 80}},
+        })));
+        let container = &pod["spec"]["containers"][0];
+        assert_eq!(container["imagePullPolicy"], "Always");
+        assert_eq!(container["terminationMessagePath"], "/dev/termination-log");
+        assert_eq!(container["ports"][0]["protocol"], "TCP");
+        assert_eq!(container["env"][0]["valueFrom"]["fieldRef"]["apiVersion"], "v1");
+        assert_eq!(container["readinessProbe"]["httpGet"], json!({"port": 80, "path": "/", "scheme": "HTTP"}));
+        assert_eq!(container["readinessProbe"]["periodSeconds"], 10);
+        for (field, expect) in [
+            ("restartPolicy", json!("Always")),
+            ("dnsPolicy", json!("ClusterFirst")),
+            ("terminationGracePeriodSeconds", json!(30)),
+            ("schedulerName", json!("default-scheduler")),
+            ("securityContext", json!({})),
+            ("enableServiceLinks", json!(true)),
+            ("serviceAccountName", json!("default")),
+            ("serviceAccount", json!("default")),
+        ] {
+            assert_eq!(pod["spec"][field], expect, "{field}");
+        }
+        assert_eq!(pod["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
+        assert_eq!(PodStrategy.validate(None, &pod), []);
+    }
+
+    #[test]
+    fn defaults_leave_what_has_the_wrong_type_to_the_schema() {
+        for spec in [json!("x"), json!([1]), json!({"containers": {"a": 1}}), json!({"containers": ["x", null]})] {
+            let pod = admitted(json!({"spec": spec}));
+            assert_eq!(pod["spec"].is_object(), spec.is_object());
+        }
+    }
+
+    #[test]
+    fn pull_policy_follows_the_tag() {
+        let check = |image: &str, expect: &str| {
+            let pod = admitted(pod(json!({"name": "c", "image": image})));
+            assert_eq!(pod["spec"]["containers"][0]["imagePullPolicy"], expect, "{image}");
+        };
+        check("busybox", "Always");
+        check("busybox:latest", "Always");
+        check("busybox:1.36", "IfNotPresent");
+        check("host:5000/busybox", "Always");
+        check("host:5000/busybox:1", "IfNotPresent");
+        check("busybox@sha256:abc", "IfNotPresent");
+    }
+
+    #[test]
+    fn quality_of_service_follows_requests_and_limits() {
+        let check = |resources: Value, expect: &str| {
+            let pod = admitted(pod(json!({"name": "c", "image": "i", "resources": resources})));
+            assert_eq!(pod["status"]["qosClass"], expect);
+        };
+        check(json!({}), "BestEffort");
+        check(json!({"requests": {"cpu": "1"}}), "Burstable");
+        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}}), "Guaranteed");
+        check(json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}}), "Burstable");
+    }
+
+    #[test]
+    fn grace_ends_with_the_node_or_the_pod() {
+        let mut pod = admitted(pod(json!({"name": "c", "image": "i"})));
+        assert_eq!(PodStrategy.grace_period(&pod), Some(0));
+        pod["spec"]["nodeName"] = "node".into();
+        assert_eq!(PodStrategy.grace_period(&pod), Some(30));
+        pod["status"]["phase"] = "Failed".into();
+        assert_eq!(PodStrategy.grace_period(&pod), Some(0));
+    }
+}

@@ -1,0 +1,71 @@
+//! Numbers that are given out one after the other: addresses and ports.
+
+use std::{collections::BTreeMap, ops::RangeInclusive};
+
+/// A range of numbers, of which some are in use.
+///
+/// Giving out moves on, and what is given out only counts as used when told so: a number that came to nothing is not
+/// lost, and two creations at the same time don't get the same one.
+#[derive(Debug)]
+pub(super) struct Pool {
+    range: RangeInclusive<u32>,
+    next: u32,
+    /// How many hold each number. More than one when two asked for it in the same moment.
+    used: BTreeMap<u32, usize>,
+}
+
+impl Pool {
+    pub(super) fn new(range: RangeInclusive<u32>, first: u32) -> Self {
+        Self { range, next: first, used: BTreeMap::new() }
+    }
+
+    /// A number that nobody uses; `None` when all are in use.
+    pub(super) fn next(&mut self) -> Option<u32> {
+        let (first, last) = (*self.range.start(), *self.range.end());
+        // Among one more number than there are in use, one is free.
+        for _ in 0..=self.used.len() {
+            let number = self.next;
+            self.next = if number >= last { first } else { number + 1 };
+            if !self.used.contains_key(&number) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    pub(super) fn is_used(&self, number: u32) -> bool {
+        self.used.contains_key(&number)
+    }
+
+    /// Releases some numbers and takes others.
+    pub(super) fn replace(&mut self, released: &[u32], taken: &[u32]) {
+        for number in taken {
+            *self.used.entry(*number).or_default() += 1;
+        }
+        for number in released {
+            if let Some(holders) = self.used.get_mut(number) {
+                *holders -= 1;
+                if *holders == 0 {
+                    self.used.remove(number);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_go_round_and_skip_what_is_used() {
+        let mut pool = Pool::new(1..=3, 2);
+        assert_eq!(pool.next(), Some(2));
+        pool.replace(&[], &[3]);
+        assert_eq!((pool.next(), pool.next()), (Some(1), Some(2)));
+        pool.replace(&[], &[1, 2]);
+        assert_eq!(pool.next(), None);
+        pool.replace(&[3], &[]);
+        assert_eq!(pool.next(), Some(3));
+    }
+}

@@ -1,0 +1,70 @@
+//! What `kubectl get services` shows.
+
+use serde_json::Value;
+
+use crate::registry::{
+    Column,
+    builtin::{
+        columns::{NONE, age, labels, or_none, string},
+        fields::{int, list, text},
+    },
+};
+
+/// The columns of services.
+pub(in crate::registry::builtin) fn columns() -> Vec<Column> {
+    vec![
+        string("Type", |service, _| text(service, "/spec/type").into()),
+        string("Cluster-IP", |service, _| or_none(text(service, "/spec/clusterIP")).into()),
+        string("External-IP", |service, _| external(service).into()),
+        string("Port(s)", |service, _| ports(service).into()),
+        age(),
+        string("Selector", |service, _| labels(service, "/spec/selector")).wide(),
+    ]
+}
+
+fn external(service: &Value) -> String {
+    let mut addresses: Vec<_> = list(service, "/spec/externalIPs").iter().filter_map(Value::as_str).collect();
+    match text(service, "/spec/type") {
+        "ExternalName" => text(service, "/spec/externalName").into(),
+        "LoadBalancer" => {
+            let ingress = list(service, "/status/loadBalancer/ingress").iter();
+            let given = ingress.map(|one| [text(one, "/ip"), text(one, "/hostname")].into_iter().find(|it| !it.is_empty()));
+            addresses.extend(given.flatten());
+            if addresses.is_empty() { "<pending>".into() } else { addresses.join(",") }
+        }
+        _ if addresses.is_empty() => NONE.into(),
+        _ => addresses.join(","),
+    }
+}
+
+fn ports(service: &Value) -> String {
+    let parts: Vec<_> = list(service, "/spec/ports")
+        .iter()
+        .map(|port| {
+            let (number, protocol) = (int(port, "/port"), text(port, "/protocol"));
+            match int(port, "/nodePort") {
+                0 => format!("{number}/{protocol}"),
+                node_port => format!("{number}:{node_port}/{protocol}"),
+            }
+        })
+        .collect();
+    or_none(&parts.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn ports_and_addresses_are_joined() {
+        let service = json!({"spec": {"type": "NodePort", "ports": [
+            {"port": 80, "protocol": "TCP", "nodePort": 30080}, {"port": 53, "protocol": "UDP"},
+        ]}});
+        assert_eq!(ports(&service), "80:30080/TCP,53/UDP");
+        assert_eq!(external(&service), "<none>");
+        assert_eq!(external(&json!({"spec": {"type": "LoadBalancer"}})), "<pending>");
+        assert_eq!(ports(&json!({})), "<none>");
+    }
+}

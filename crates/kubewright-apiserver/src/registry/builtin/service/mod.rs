@@ -1,0 +1,249 @@
+//! Services: defaults, rules, and the addresses and node ports that the server gives out.
+
+mod allocate;
+mod columns;
+mod validate;
+
+use std::net::Ipv4Addr;
+
+use kubewright_apimachinery::{name, status::Cause};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use self::allocate::Pool;
+pub(super) use self::columns::columns;
+use super::fields::{each, fill, has, int, list, remove, set, text, within};
+use crate::registry::{Registry, Strategy};
+
+/// Node ports, as Kubernetes has them by default.
+const NODE_PORTS: std::ops::RangeInclusive<u32> = 30_000..=32_767;
+/// 10.96.0.0/12 without its first and last address.
+const ADDRESSES: std::ops::RangeInclusive<u32> = 0x0a60_0001..=0x0a6f_fffe;
+/// Addresses are given out from 10.96.1.0 on, so that the lowest ones are free to be asked for by name.
+const FIRST_ADDRESS: u32 = 0x0a60_0100;
+
+/// The life of a service. It holds what is given out, and learns by [`Strategy::committed`] what is in use.
+#[derive(Debug)]
+pub(super) struct ServiceStrategy {
+    addresses: Mutex<Pool>,
+    node_ports: Mutex<Pool>,
+}
+
+impl ServiceStrategy {
+    pub(super) fn new() -> Self {
+        Self {
+            addresses: Mutex::new(Pool::new(ADDRESSES, FIRST_ADDRESS)),
+            node_ports: Mutex::new(Pool::new(NODE_PORTS, *NODE_PORTS.start())),
+        }
+    }
+
+    /// Gives an address and node ports to a service that is to have some and names none.
+    fn allocate(&self, service: &mut Value) {
+        let Some(spec) = service.get_mut("spec") else { return };
+        let kind = text(spec, "/type").to_owned();
+        if kind != "ExternalName" {
+            if text(spec, "/clusterIP").is_empty()
+                && let Some(address) = self.addresses.lock().next()
+            {
+                set(spec, "clusterIP", Ipv4Addr::from_bits(address).to_string());
+            }
+            let address = text(spec, "/clusterIP").to_owned();
+            fill(spec, "clusterIPs", json!([address]));
+        }
+        if has_node_ports(&kind) {
+            let mut pool = self.node_ports.lock();
+            for port in each(spec, "ports").filter(|port| port.is_object() && int(port, "/nodePort") == 0) {
+                if let Some(number) = pool.next() {
+                    set(port, "nodePort", number);
+                }
+            }
+        }
+    }
+}
+
+impl Strategy for ServiceStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| {
+            fill(spec, "type", "ClusterIP");
+            fill(spec, "sessionAffinity", "None");
+            if text(spec, "/sessionAffinity") == "ClientIP" {
+                fill(spec, "sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 10_800}}));
+            }
+            for port in each(spec, "ports") {
+                fill(port, "protocol", "TCP");
+                if let Some(number) = port.get("port").cloned() {
+                    fill(port, "targetPort", number);
+                }
+            }
+            let kind = text(spec, "/type").to_owned();
+            if kind != "ExternalName" {
+                fill(spec, "internalTrafficPolicy", "Cluster");
+                fill(spec, "ipFamilies", json!(["IPv4"]));
+                fill(spec, "ipFamilyPolicy", "SingleStack");
+            }
+            if has_node_ports(&kind) {
+                fill(spec, "externalTrafficPolicy", "Cluster");
+            }
+            if kind == "LoadBalancer" {
+                fill(spec, "allocateLoadBalancerNodePorts", true);
+            }
+            if let Some(first) = spec.pointer("/clusterIPs/0").cloned() {
+                fill(spec, "clusterIP", first);
+            }
+        });
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        set(object, "status", json!({"loadBalancer": {}}));
+        self.allocate(object);
+    }
+
+    fn prepare_update(&self, old: &Value, new: &mut Value) {
+        carry_over(old, new);
+        self.allocate(new);
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = validate::service(old, new);
+        // What the old object already holds is no conflict, however often it is in the pool.
+        let addresses = self.addresses.lock();
+        let had = old.map(|old| text(old, "/spec/clusterIP")).unwrap_or_default();
+        let address = text(new, "/spec/clusterIP");
+        if address != had && address_bits(address).is_some_and(|bits| addresses.is_used(bits)) {
+            let why = format!("failed to allocate IP {address}: provided IP is already allocated");
+            causes.push(Cause::invalid("spec.clusterIPs", &new["spec"]["clusterIPs"], &why));
+        }
+        let node_ports = self.node_ports.lock();
+        let had: Vec<_> = old.map(node_ports_of).unwrap_or_default();
+        for (index, port) in list(new, "/spec/ports").iter().enumerate() {
+            let number = node_port(port);
+            if number.is_some_and(|number| !had.contains(&number) && node_ports.is_used(number)) {
+                let field = format!("spec.ports[{index}].nodePort");
+                causes.push(Cause::invalid(field, &port["nodePort"], "provided port is already allocated"));
+            }
+        }
+        causes
+    }
+
+    fn name_rule(&self) -> fn(&str) -> Vec<String> {
+        name::dns1035_label
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+
+    fn committed(&self, _registry: &Registry, before: Option<&Value>, after: Option<&Value>) {
+        let address = |service: Option<&Value>| {
+            service.and_then(|service| address_bits(text(service, "/spec/clusterIP"))).into_iter().collect::<Vec<_>>()
+        };
+        self.addresses.lock().replace(&address(before), &address(after));
+        let ports = |service: Option<&Value>| service.map(node_ports_of).unwrap_or_default();
+        self.node_ports.lock().replace(&ports(before), &ports(after));
+    }
+}
+
+fn has_node_ports(kind: &str) -> bool {
+    matches!(kind, "NodePort" | "LoadBalancer")
+}
+
+fn address_bits(address: &str) -> Option<u32> {
+    address.parse::<Ipv4Addr>().ok().map(Ipv4Addr::to_bits)
+}
+
+fn node_port(port: &Value) -> Option<u32> {
+    port["nodePort"].as_u64().and_then(|number| u32::try_from(number).ok()).filter(|number| *number != 0)
+}
+
+fn node_ports_of(service: &Value) -> Vec<u32> {
+    list(service, "/spec/ports").iter().filter_map(node_port).collect()
+}
+
+/// An update that doesn't mention what was given out keeps it, as long as the service's type still needs it.
+fn carry_over(old: &Value, new: &mut Value) {
+    let kind = text(new, "/spec/type").to_owned();
+    let (old_spec, Some(spec)) = (&old["spec"], new.get_mut("spec")) else { return };
+    if kind == "ExternalName" {
+        if text(old_spec, "/type") != "ExternalName" {
+            for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+                remove(spec, field);
+            }
+        }
+        return;
+    }
+    if text(spec, "/clusterIP").is_empty() && !text(old_spec, "/clusterIP").is_empty() {
+        set(spec, "clusterIP", old_spec["clusterIP"].clone());
+        set(spec, "clusterIPs", old_spec["clusterIPs"].clone());
+    }
+    if !has_node_ports(&kind) {
+        // A client that turns the type back rarely names the ports to let go of.
+        if has_node_ports(text(old_spec, "/type")) {
+            let given: Vec<_> = node_ports_of(old);
+            for port in each(spec, "ports").filter(|port| node_port(port).is_some_and(|number| given.contains(&number))) {
+                remove(port, "nodePort");
+            }
+        }
+        return;
+    }
+    for port in each(spec, "ports").filter(|port| !has(port, "/nodePort")) {
+        let same = |other: &&Value| other["port"] == port["port"] && other["protocol"] == port["protocol"];
+        if let Some(number) = list(old_spec, "/ports").iter().find(same).and_then(node_port) {
+            set(port, "nodePort", number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn create(strategy: &ServiceStrategy, spec: Value) -> (Value, Vec<String>) {
+        let mut service = json!({"metadata": {"name": "s"}, "spec": spec});
+        strategy.default(&mut service);
+        strategy.prepare_create(&mut service);
+        let causes = strategy.validate(None, &service);
+        if causes.is_empty() {
+            strategy.committed(&Registry::default(), None, Some(&service));
+        }
+        (service, causes.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn defaults_and_an_address_are_given() {
+        let strategy = ServiceStrategy::new();
+        let (service, causes) = create(&strategy, json!({"ports": [{"port": 80}]}));
+        assert_eq!(causes, [""; 0]);
+        assert_eq!(service["spec"]["type"], "ClusterIP");
+        assert_eq!(service["spec"]["ports"][0], json!({"port": 80, "protocol": "TCP", "targetPort": 80}));
+        assert_eq!(service["spec"]["clusterIP"], "10.96.1.0");
+        assert_eq!(service["spec"]["clusterIPs"], json!(["10.96.1.0"]));
+        assert_eq!(create(&strategy, json!({"ports": [{"port": 80}]})).0["spec"]["clusterIP"], "10.96.1.1");
+        let headless = create(&strategy, json!({"clusterIP": "None"})).0;
+        assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
+    }
+
+    #[test]
+    fn node_ports_are_given_kept_and_never_given_twice() {
+        let strategy = ServiceStrategy::new();
+        let (service, _) = create(&strategy, json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30000}]}));
+        let (other, _) = create(&strategy, json!({"type": "NodePort", "ports": [{"port": 80}]}));
+        assert_eq!(other["spec"]["ports"][0]["nodePort"], 30001);
+        let (_, causes) = create(&strategy, json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30000}]}));
+        assert_eq!(causes, ["spec.ports[0].nodePort: Invalid value: 30000: provided port is already allocated"]);
+        let mut update = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+        strategy.default(&mut update);
+        strategy.prepare_update(&service, &mut update);
+        assert_eq!(update["spec"]["ports"][0]["nodePort"], 30000);
+        assert_eq!(update["spec"]["clusterIP"], service["spec"]["clusterIP"]);
+        assert_eq!(strategy.validate(Some(&service), &update), []);
+    }
+
+    #[test]
+    fn what_is_released_can_be_asked_for_again() {
+        let strategy = ServiceStrategy::new();
+        let wanted = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30685}]});
+        let (service, _) = create(&strategy, wanted.clone());
+        strategy.committed(&Registry::default(), Some(&service), None);
+        assert_eq!(create(&strategy, wanted).1, [""; 0]);
+    }
+}

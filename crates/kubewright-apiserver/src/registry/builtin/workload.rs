@@ -1,0 +1,304 @@
+//! Deployments, replica sets, stateful sets, daemon sets and controller revisions.
+
+use kubewright_apimachinery::status::Cause;
+use serde_json::{Value, json};
+
+use super::{
+    check::{at_least, immutable, one_of, selects_template},
+    columns::{age, integer, labels, of_template, ratio, string},
+    fields::{fill, has, int, text, within},
+    pod::{default_spec, validate_template},
+};
+use crate::registry::{Column, Strategy};
+
+/// Deployments: a template, and how its changes are rolled out.
+#[derive(Debug)]
+pub(super) struct DeploymentStrategy;
+
+impl Strategy for DeploymentStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| {
+            default_template(spec);
+            fill(spec, "replicas", 1);
+            fill(spec, "revisionHistoryLimit", 10);
+            fill(spec, "progressDeadlineSeconds", 600);
+            rolling_update(spec, "strategy", json!({"maxUnavailable": "25%", "maxSurge": "25%"}));
+        });
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = validate_workload(old, new, "deployment");
+        let spec = &new["spec"];
+        for field in ["revisionHistoryLimit", "progressDeadlineSeconds", "minReadySeconds"] {
+            at_least(spec, "spec", field, 0, &mut causes);
+        }
+        if has(spec, "/progressDeadlineSeconds")
+            && int(spec, "/progressDeadlineSeconds") <= int(spec, "/minReadySeconds")
+        {
+            let why = "must be greater than minReadySeconds";
+            causes.push(Cause::invalid("spec.progressDeadlineSeconds", &spec["progressDeadlineSeconds"], why));
+        }
+        rollout(&spec["strategy"], &mut causes);
+        causes
+    }
+}
+
+/// Checks a deployment's `strategy`.
+fn rollout(strategy: &Value, causes: &mut Vec<Cause>) {
+    one_of(strategy, "spec.strategy", "type", &["Recreate", "RollingUpdate"], causes);
+    if text(strategy, "/type") == "Recreate" && has(strategy, "/rollingUpdate") {
+        let why = "may not be specified when strategy `type` is 'Recreate'";
+        causes.push(Cause::forbidden("spec.strategy.rollingUpdate", why));
+        return;
+    }
+    let field = "spec.strategy.rollingUpdate.maxUnavailable";
+    let unavailable = &strategy["rollingUpdate"]["maxUnavailable"];
+    let is_zero = |value: &Value| value == 0 || value == "0%";
+    if is_zero(unavailable) && is_zero(&strategy["rollingUpdate"]["maxSurge"]) {
+        causes.push(Cause::invalid(field, unavailable, "may not be 0 when `maxSurge` is 0"));
+    }
+}
+
+/// Replica sets: a number of pods.
+#[derive(Debug)]
+pub(super) struct ReplicaSetStrategy;
+
+impl Strategy for ReplicaSetStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| {
+            default_template(spec);
+            fill(spec, "replicas", 1);
+        });
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        within(object, "status", |status| fill(status, "replicas", 0));
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        validate_workload(old, new, "replicaset")
+    }
+}
+
+/// Stateful sets: pods with names that stay.
+#[derive(Debug)]
+pub(super) struct StatefulSetStrategy;
+
+impl Strategy for StatefulSetStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| {
+            default_template(spec);
+            fill(spec, "replicas", 1);
+            fill(spec, "revisionHistoryLimit", 10);
+            fill(spec, "podManagementPolicy", "OrderedReady");
+            rolling_update(spec, "updateStrategy", json!({"partition": 0}));
+            within(spec, "persistentVolumeClaimRetentionPolicy", |policy| {
+                fill(policy, "whenDeleted", "Retain");
+                fill(policy, "whenScaled", "Retain");
+            });
+        });
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = validate_workload(old, new, "statefulset");
+        one_of(&new["spec"], "spec", "podManagementPolicy", &["OrderedReady", "Parallel"], &mut causes);
+        causes
+    }
+}
+
+/// Daemon sets: a pod on each node.
+#[derive(Debug)]
+pub(super) struct DaemonSetStrategy;
+
+impl Strategy for DaemonSetStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| {
+            default_template(spec);
+            fill(spec, "revisionHistoryLimit", 10);
+            rolling_update(spec, "updateStrategy", json!({"maxUnavailable": 1, "maxSurge": 0}));
+        });
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        validate_workload(old, new, "daemonset")
+    }
+}
+
+/// The defaults of a pod template that stands in `spec.template`.
+pub(super) fn default_template(spec: &mut Value) {
+    within(spec, "template", |template| {
+        within(template, "metadata", |_| {});
+        within(template, "spec", default_spec);
+    });
+}
+
+/// A rollout strategy is `RollingUpdate` unless said otherwise, with these numbers unless given.
+fn rolling_update(spec: &mut Value, field: &str, defaults: Value) {
+    within(spec, field, |strategy| {
+        fill(strategy, "type", "RollingUpdate");
+        if text(strategy, "/type") != "RollingUpdate" {
+            return;
+        }
+        within(strategy, "rollingUpdate", |numbers| {
+            for (name, number) in defaults.as_object().into_iter().flatten() {
+                fill(numbers, name, number.clone());
+            }
+        });
+    });
+}
+
+/// What holds for everything that keeps pods of one template running.
+fn validate_workload(old: Option<&Value>, new: &Value, kind: &str) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    at_least(&new["spec"], "spec", "replicas", 0, &mut causes);
+    at_least(&new["spec"], "spec", "minReadySeconds", 0, &mut causes);
+    selects_template(new, kind, &mut causes);
+    let template = &new["spec"]["template"];
+    causes.extend(validate_template(template, "spec.template"));
+    let policy = &template["spec"]["restartPolicy"];
+    if policy.as_str().is_some_and(|policy| ["OnFailure", "Never"].contains(&policy)) {
+        causes.push(Cause::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
+    }
+    if has(template, "/spec/activeDeadlineSeconds") {
+        let why = format!("activeDeadlineSeconds in {kind} is not Supported");
+        causes.push(Cause::forbidden("spec.template.spec.activeDeadlineSeconds", &why));
+    }
+    if let Some(old) = old {
+        immutable(old, new, "/spec/selector", &mut causes);
+    }
+    causes
+}
+
+pub(super) fn deployment_columns() -> Vec<Column> {
+    let mut columns = vec![
+        string("Ready", |object, _| ratio(object, "/status/readyReplicas", "/spec/replicas")),
+        integer("Up-to-date", |object, _| int(object, "/status/updatedReplicas").into()),
+        integer("Available", |object, _| int(object, "/status/availableReplicas").into()),
+        age(),
+    ];
+    columns.extend(of_template());
+    columns
+}
+
+pub(super) fn replica_set_columns() -> Vec<Column> {
+    let mut columns = vec![
+        integer("Desired", |object, _| int(object, "/spec/replicas").into()),
+        integer("Current", |object, _| int(object, "/status/replicas").into()),
+        integer("Ready", |object, _| int(object, "/status/readyReplicas").into()),
+        age(),
+    ];
+    columns.extend(of_template());
+    columns
+}
+
+pub(super) fn stateful_set_columns() -> Vec<Column> {
+    let mut columns =
+        vec![string("Ready", |object, _| ratio(object, "/status/readyReplicas", "/spec/replicas")), age()];
+    // Of the template's columns all but the selector.
+    columns.extend(of_template().into_iter().take(2));
+    columns
+}
+
+pub(super) fn daemon_set_columns() -> Vec<Column> {
+    let mut columns = vec![
+        integer("Desired", |object, _| int(object, "/status/desiredNumberScheduled").into()),
+        integer("Current", |object, _| int(object, "/status/currentNumberScheduled").into()),
+        integer("Ready", |object, _| int(object, "/status/numberReady").into()),
+        integer("Up-to-date", |object, _| int(object, "/status/updatedNumberScheduled").into()),
+        integer("Available", |object, _| int(object, "/status/numberAvailable").into()),
+        string("Node Selector", |object, _| labels(object, "/spec/template/spec/nodeSelector")),
+        age(),
+    ];
+    columns.extend(of_template());
+    columns
+}
+
+pub(super) fn controller_revision_columns() -> Vec<Column> {
+    vec![
+        string("Controller", |object, _| {
+            let owner = object["metadata"]["ownerReferences"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .find(|owner| owner["controller"] == true);
+            match owner {
+                Some(owner) => {
+                    let api = text(owner, "/apiVersion");
+                    let group = api.split_once('/').map_or(String::new(), |(group, _)| format!(".{group}"));
+                    format!("{}{group}/{}", text(owner, "/kind").to_lowercase(), text(owner, "/name")).into()
+                }
+                None => super::columns::NONE.into(),
+            }
+        }),
+        integer("Revision", |object, _| int(object, "/revision").into()),
+        age(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn deployment(spec: Value) -> Value {
+        let mut object = json!({"metadata": {"name": "d"}, "spec": spec});
+        DeploymentStrategy.default(&mut object);
+        object
+    }
+
+    fn sound() -> Value {
+        deployment(json!({
+            "selector": {"matchLabels": {"app": "x"}},
+            "template": {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i:1"}]}},
+        }))
+    }
+
+    fn check(object: &Value, old: Option<&Value>, expect: &[&str]) {
+        let found: Vec<_> = DeploymentStrategy.validate(old, object).iter().map(ToString::to_string).collect();
+        assert_eq!(found, expect);
+    }
+
+    #[test]
+    fn a_deployment_gets_its_published_defaults() {
+        let object = sound();
+        check(&object, None, &[]);
+        let spec = &object["spec"];
+        assert_eq!(spec["replicas"], 1);
+        assert_eq!(spec["strategy"]["rollingUpdate"], json!({"maxUnavailable": "25%", "maxSurge": "25%"}));
+        assert_eq!(spec["template"]["spec"]["containers"][0]["imagePullPolicy"], "IfNotPresent");
+        assert_eq!(spec["template"]["spec"].get("enableServiceLinks"), None);
+        let recreated = deployment(json!({"strategy": {"type": "Recreate"}}));
+        assert_eq!(recreated["spec"]["strategy"], json!({"type": "Recreate"}));
+    }
+
+    #[test]
+    fn selectors_must_be_there_match_and_stay() {
+        let mut object = sound();
+        object["spec"]["selector"] = Value::Null;
+        check(&object, None, &["spec.selector: Required value"]);
+        object["spec"]["selector"] = json!({});
+        check(&object, None, &["spec.selector: Invalid value: {}: empty selector is invalid for deployment"]);
+        object["spec"]["selector"] = json!({"matchLabels": {"app": "y"}});
+        let mismatch = "spec.template.metadata.labels: Invalid value: {\"app\":\"x\"}: `selector` does not match template `labels`";
+        check(&object, None, &[mismatch]);
+        object["spec"]["template"]["metadata"]["labels"] = json!({"app": "y"});
+        let changed = "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"y\"}}: field is immutable";
+        check(&object, Some(&sound()), &[changed]);
+    }
+
+    #[test]
+    fn numbers_and_policies_have_bounds() {
+        let mut object = sound();
+        object["spec"]["replicas"] = (-1).into();
+        object["spec"]["template"]["spec"]["restartPolicy"] = "Never".into();
+        object["spec"]["strategy"]["rollingUpdate"] = json!({"maxUnavailable": 0, "maxSurge": 0});
+        check(
+            &object,
+            None,
+            &[
+                "spec.replicas: Invalid value: -1: must be greater than or equal to 0",
+                "spec.template.spec.restartPolicy: Unsupported value: \"Never\": supported values: \"Always\"",
+                "spec.strategy.rollingUpdate.maxUnavailable: Invalid value: 0: may not be 0 when `maxSurge` is 0",
+            ],
+        );
+    }
+}
