@@ -67,7 +67,9 @@ pub fn render<'a>(
 pub fn age_of(time: Option<&Value>, now: Timestamp) -> String {
     match time.and_then(Value::as_str) {
         None | Some("") => "<unknown>".into(),
-        Some(text) => text.parse::<Timestamp>().map_or("<invalid>".into(), |then| human_duration(now.duration_since(then))),
+        Some(text) => {
+            text.parse::<Timestamp>().map_or("<invalid>".into(), |then| human_duration(now.duration_since(then)))
+        }
     }
 }
 
@@ -124,9 +126,7 @@ impl<'a> Columns<'a> {
     }
 
     fn definitions(&self) -> Value {
-        let define = |name: &str, kind: &str, format: &str, description: &str, priority: i32| {
-            json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority})
-        };
+        let define = |name: &str, kind: &str, format: &str, description: &str, priority: i32| json!({"name": name, "type": kind, "format": format, "description": description, "priority": priority});
         let name = self.leading_name.then(|| define("Name", "string", "name", NAME_DESCRIPTION, 0));
         let others = self.columns.iter().map(|(column, _)| {
             define(&column.name, &column.kind, &column.format, &column.description, column.priority)

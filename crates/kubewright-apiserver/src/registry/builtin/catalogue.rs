@@ -14,6 +14,7 @@ use super::{
     cluster::{self, NamespaceStrategy, NodeStrategy, ServiceAccountStrategy},
     config::{self, ConfigMapStrategy, SecretStrategy},
     event::{self, CoreEvents, ModernEvents},
+    fields::flag,
     job::{self, CronJobStrategy, JobStrategy},
     other::{self, BindingStrategy, ClaimStrategy, LeaseStrategy, Simple, WebhookStrategy},
     pod::{self, PodStrategy},
@@ -46,7 +47,7 @@ fn core_group() -> Vec<Entry> {
             .short(&["no"])
             .strategy(NodeStrategy)
             .columns(cluster::node_columns())
-            .select(&["spec.unschedulable"]),
+            .select_by("spec.unschedulable", |node| flag(node, "/spec/unschedulable").to_string()),
         Entry::of::<core::PersistentVolumeClaim>()
             .short(&["pvc"])
             .strategy(ClaimStrategy)
@@ -60,8 +61,12 @@ fn core_group() -> Vec<Entry> {
             .in_all()
             .strategy(PodStrategy)
             .columns(pod::columns())
-            .select(pod::SELECTABLE),
-        Entry::of::<core::ResourceQuota>().short(&["quota"]).strategy(Simple::UNCOUNTED).columns(other::quota_columns()),
+            .select(pod::SELECTABLE)
+            .select_by("spec.hostNetwork", |pod| flag(pod, "/spec/hostNetwork").to_string()),
+        Entry::of::<core::ResourceQuota>()
+            .short(&["quota"])
+            .strategy(Simple::UNCOUNTED)
+            .columns(other::quota_columns()),
         Entry::of::<core::Secret>().strategy(SecretStrategy).columns(config::secret_columns()).select(&["type"]),
         Entry::of::<core::ServiceAccount>()
             .short(&["sa"])

@@ -1,11 +1,9 @@
 //! Checks that many kinds share, in Kubernetes' words.
 
-use std::collections::BTreeSet;
-
-use kubewright_apimachinery::{name, selector::LabelSelector, status::Cause};
+use kubewright_apimachinery::{selector::LabelSelector, status::Cause};
 use serde_json::Value;
 
-use super::fields::{entries, has, text};
+use super::fields::entries;
 
 /// The word for a change of what must stay.
 pub(super) const IMMUTABLE: &str = "field is immutable";

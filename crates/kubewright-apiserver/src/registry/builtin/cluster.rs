@@ -41,6 +41,15 @@ impl Strategy for NamespaceStrategy {
         within(new, "status", |status| fill(status, "phase", "Active"));
     }
 
+    fn prepare_delete(&self, object: &mut Value) {
+        within(object, "status", |status| set(status, "phase", "Terminating"));
+    }
+
+    /// It stays until its controller has emptied it.
+    fn held(&self, object: &Value) -> bool {
+        !list(object, "/spec/finalizers").is_empty()
+    }
+
     fn name_rule(&self) -> fn(&str) -> Vec<String> {
         name::dns1123_label
     }
@@ -170,6 +179,7 @@ mod tests {
         assert_eq!(namespace["metadata"]["labels"], json!({"kubernetes.io/metadata.name": "n"}));
         assert_eq!(namespace["spec"], json!({"finalizers": ["kubernetes"]}));
         assert_eq!(namespace["status"], json!({"phase": "Active"}));
+        assert!(NamespaceStrategy.held(&namespace) && !NamespaceStrategy.held(&json!({})));
         let mut update = json!({"metadata": {"name": "n"}, "spec": {"finalizers": []}, "status": {"phase": "Active"}});
         NamespaceStrategy.prepare_update(&namespace, &mut update);
         assert_eq!(update["spec"], namespace["spec"]);

@@ -172,10 +172,18 @@ mod tests {
             json!({"data": {"a": ""}, "binaryData": {"a": ""}}),
             &["binaryData[a]: Invalid value: \"a\": duplicate of key present in data"],
         );
-        check(strategy, None, json!({"data": {"a": "x".repeat(LIMIT + 1)}}), &["Too long: may not be more than 1048576"]);
-        check(&SecretStrategy, None, json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}), &[
-            "data[tls.key]: Required value",
-        ]);
+        check(
+            strategy,
+            None,
+            json!({"data": {"a": "x".repeat(LIMIT + 1)}}),
+            &["Too long: may not be more than 1048576"],
+        );
+        check(
+            &SecretStrategy,
+            None,
+            json!({"type": "kubernetes.io/tls", "data": {"tls.crt": ""}}),
+            &["data[tls.key]: Required value"],
+        );
     }
 
     #[test]
@@ -183,10 +191,12 @@ mod tests {
         let old = json!({"immutable": true, "data": {"a": "1"}});
         check(&ConfigMapStrategy, Some(old.clone()), json!({"immutable": true, "data": {"a": "1"}}), &[]);
         let why = "Forbidden: field is immutable when `immutable` is set";
-        check(&ConfigMapStrategy, Some(old), json!({"data": {"a": "2"}}), &[
-            &format!("immutable: {why}"),
-            &format!("data: {why}"),
-        ]);
+        check(
+            &ConfigMapStrategy,
+            Some(old),
+            json!({"data": {"a": "2"}}),
+            &[&format!("immutable: {why}"), &format!("data: {why}")],
+        );
         let old = json!({"type": "Opaque"});
         check(&SecretStrategy, Some(old), json!({"type": "x"}), &["type: Invalid value: \"x\": field is immutable"]);
     }

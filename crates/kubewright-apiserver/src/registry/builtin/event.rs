@@ -170,7 +170,8 @@ pub(super) fn columns() -> Vec<Column> {
 /// The value at a pointer of the stored form, in an event that may be in the other one.
 fn look<'a>(event: &'a Value, pointer: &str) -> Option<&'a Value> {
     let found = event.pointer(pointer).or_else(|| {
-        let (field, rest) = pointer[1..].split_once('/').map_or((&pointer[1..], None), |(field, rest)| (field, Some(rest)));
+        let (field, rest) =
+            pointer[1..].split_once('/').map_or((&pointer[1..], None), |(field, rest)| (field, Some(rest)));
         let (served, _) = RENAMED.iter().find(|(_, stored)| *stored == field)?;
         let value = event.get(served)?;
         rest.map_or(Some(value), |rest| value.pointer(&format!("/{rest}")))
@@ -247,7 +248,10 @@ mod tests {
         for event in [modern(), stored] {
             assert_eq!(last_seen(&event, now), "60s");
             assert_eq!(first_seen(&event, now), "5m");
-            assert_eq!((count(&event), about(&event), reporter(&event)), (3, "pod/p".into(), "example.com/c, c-1".into()));
+            assert_eq!(
+                (count(&event), about(&event), reporter(&event)),
+                (3, "pod/p".into(), "example.com/c, c-1".into())
+            );
             assert_eq!(show(&event, "/message"), "began");
         }
     }

@@ -110,10 +110,11 @@ impl Entry {
 
     /// The same for an entry whose objects are stored under other names: `served` gives the label.
     fn select_stored(mut self, labels: &[&str], served: fn(&str) -> String) -> Self {
-        self.selectable.extend(labels.iter().map(|label| Selectable {
-            label: served(label),
-            value: SelectableValue::Path(format!(".{label}")),
-        }));
+        self.selectable.extend(
+            labels
+                .iter()
+                .map(|label| Selectable { label: served(label), value: SelectableValue::Path(format!(".{label}")) }),
+        );
         self
     }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{
     check::at_least,
-    columns::{NONE, age, boolean, count, integer, or_none, selector, string, value_or},
+    columns::{NONE, age, count, integer, selector, string, value_or},
     fields::{entries, fill, has, int, list, text, within},
 };
 use crate::registry::{Column, Strategy};
@@ -134,10 +134,6 @@ impl Strategy for WebhookStrategy {
             }
         }
     }
-}
-
-pub(super) fn age_only() -> Vec<Column> {
-    vec![age()]
 }
 
 pub(super) fn lease_columns() -> Vec<Column> {
@@ -281,8 +277,11 @@ pub(super) fn ingress_columns() -> Vec<Column> {
     vec![
         string("Class", |object, _| value_or(object, "/spec/ingressClassName", NONE)),
         string("Hosts", |object, _| {
-            let hosts: Vec<_> =
-                list(object, "/spec/rules").iter().map(|rule| text(rule, "/host")).filter(|it| !it.is_empty()).collect();
+            let hosts: Vec<_> = list(object, "/spec/rules")
+                .iter()
+                .map(|rule| text(rule, "/host"))
+                .filter(|it| !it.is_empty())
+                .collect();
             if hosts.is_empty() { "*".into() } else { hosts.join(",").into() }
         }),
         string("Address", |object, _| {

@@ -250,7 +250,8 @@ mod tests {
         let working = json!({"name": "j", "state": {"running": {}}});
         check(json!({"phase": "Pending", "initContainerStatuses": [working]}), ("0/2", "Init:0/2", "0"));
         check(json!({"phase": "Pending", "initContainerStatuses": [done, working]}), ("0/2", "Init:1/2", "0"));
-        let failed = json!({"name": "i", "restartCount": 2, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}});
+        let failed =
+            json!({"name": "i", "restartCount": 2, "state": {"terminated": {"exitCode": 1, "reason": "Error"}}});
         check(json!({"phase": "Pending", "initContainerStatuses": [failed]}), ("0/2", "Init:Error", "2"));
     }
 }

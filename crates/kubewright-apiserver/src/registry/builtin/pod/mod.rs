@@ -21,7 +21,6 @@ pub(super) const SELECTABLE: &[&str] = &[
     "spec.restartPolicy",
     "spec.schedulerName",
     "spec.serviceAccountName",
-    "spec.hostNetwork",
     "status.phase",
     "status.podIP",
     "status.nominatedNodeName",

@@ -119,7 +119,8 @@ fn environment(container: &Value, path: &str, causes: &mut Vec<Cause>) {
         if name.is_empty() {
             causes.push(Cause::required(format!("{path}.name"), ""));
         } else if name.contains('=') || !name.bytes().all(|byte| (0x20..0x7f).contains(&byte)) {
-            let why = "a valid environment variable name must consist only of printable ASCII characters other than '='";
+            let why =
+                "a valid environment variable name must consist only of printable ASCII characters other than '='";
             causes.push(Cause::invalid(format!("{path}.name"), &variable["name"], why));
         }
         if has(variable, "/valueFrom") && !text(variable, "/value").is_empty() {
@@ -158,7 +159,10 @@ pub(super) fn update(old: &Value, new: &Value) -> Vec<Cause> {
     let (before, after) = (list(old, "/tolerations"), list(new, "/tolerations"));
     let kept = before.iter().all(|toleration| after.iter().any(|other| same_toleration(toleration, other)));
     if !kept {
-        causes.push(Cause::forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"));
+        causes.push(Cause::forbidden(
+            "spec.tolerations",
+            "existing toleration can not be modified except its tolerationSeconds",
+        ));
     }
     deadline(old, new, &mut causes);
     if unchangeable(old) != unchangeable(new) {
@@ -239,11 +243,15 @@ mod tests {
         );
         check(
             json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Maybe"}),
-            &["spec.restartPolicy: Unsupported value: \"Maybe\": supported values: \"Always\", \"OnFailure\", \"Never\""],
+            &[
+                "spec.restartPolicy: Unsupported value: \"Maybe\": supported values: \"Always\", \"OnFailure\", \"Never\"",
+            ],
         );
         check(
             pod(json!({"name": "c", "image": "i", "ports": [{"containerPort": 70000}]})),
-            &["spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive"],
+            &[
+                "spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+            ],
         );
         check(
             pod(json!({"name": "c", "image": "i", "volumeMounts": [{"name": "v", "mountPath": "/v"}]})),
@@ -251,7 +259,9 @@ mod tests {
         );
         check(
             pod(json!({"name": "c", "image": "i", "env": [{"name": "A", "value": "x", "valueFrom": {}}]})),
-            &["spec.containers[0].env[0].valueFrom: Invalid value: \"\": may not be specified when `value` is not empty"],
+            &[
+                "spec.containers[0].env[0].valueFrom: Invalid value: \"\": may not be specified when `value` is not empty",
+            ],
         );
     }
 

@@ -28,7 +28,8 @@ fn external(service: &Value) -> String {
         "ExternalName" => text(service, "/spec/externalName").into(),
         "LoadBalancer" => {
             let ingress = list(service, "/status/loadBalancer/ingress").iter();
-            let given = ingress.map(|one| [text(one, "/ip"), text(one, "/hostname")].into_iter().find(|it| !it.is_empty()));
+            let given =
+                ingress.map(|one| [text(one, "/ip"), text(one, "/hostname")].into_iter().find(|it| !it.is_empty()));
             addresses.extend(given.flatten());
             if addresses.is_empty() { "<pending>".into() } else { addresses.join(",") }
         }

@@ -179,7 +179,8 @@ fn carry_over(old: &Value, new: &mut Value) {
         // A client that turns the type back rarely names the ports to let go of.
         if has_node_ports(text(old_spec, "/type")) {
             let given: Vec<_> = node_ports_of(old);
-            for port in each(spec, "ports").filter(|port| node_port(port).is_some_and(|number| given.contains(&number))) {
+            for port in each(spec, "ports").filter(|port| node_port(port).is_some_and(|number| given.contains(&number)))
+            {
                 remove(port, "nodePort");
             }
         }

@@ -112,8 +112,10 @@ mod tests {
         check(json!({"type": "ClusterIP", "clusterIP": "None"}), &[]);
         check(
             json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 80}]}),
-            &["spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid \
-               ports is 30000-32767"],
+            &[
+                "spec.ports[0].nodePort: Invalid value: 80: provided port is not in the valid range. The range of valid \
+               ports is 30000-32767",
+            ],
         );
         check(
             json!({"type": "ClusterIP", "ports": [{"port": 0}]}),
