@@ -1,0 +1,3 @@
+//! The API of the operator, one module a version.
+
+pub mod v1alpha1;

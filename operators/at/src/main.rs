@@ -1,0 +1,9 @@
+//! The At operator's binary.
+
+use kubewright::prelude::*;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let manager = Manager::from_args()?;
+    Ok(at_operator::register(manager).run().await?)
+}

@@ -1,0 +1,3 @@
+//! The operator from outside: its manifests, and its behaviour on the embedded cluster.
+
+mod manifests;

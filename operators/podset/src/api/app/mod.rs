@@ -1,0 +1,3 @@
+//! The group `app.example.com`.
+
+pub mod v1alpha1;

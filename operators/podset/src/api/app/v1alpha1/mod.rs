@@ -1,0 +1,5 @@
+//! `app.example.com/v1alpha1`.
+
+mod podset;
+
+pub use self::podset::{PodSet, PodSetSpec, PodSetStatus};

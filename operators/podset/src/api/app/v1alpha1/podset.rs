@@ -1,0 +1,74 @@
+//! The second flavour of the kind `PodSet`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::Template;
+
+/// How many pods, and of what.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "app.example.com",
+    version = "v1alpha1",
+    kind = "PodSet",
+    plural = "podsets",
+    namespaced,
+    status = "PodSetStatus",
+    shortname = "ps",
+    category = "kubewright",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "PodSet keeps a number of pods alive.",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.availableReplicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Desired", type_ = "string", json_path = ".spec.replicas"),
+    printcolumn(name = "Available", type_ = "string", json_path = ".status.availableReplicas"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSetSpec {
+    /// How many pods there are to be.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 10))]
+    pub replicas: i32,
+
+    /// What pods are made from. Defaults to one container `busybox` that sleeps for an hour. The labels that tell a
+    /// PodSet's pods are added. A change is for new pods only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
+}
+
+fn one() -> i32 {
+    1
+}
+
+/// What was last observed. Nothing is ever done because of what is written here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSetStatus {
+    /// The names of the pods that are Pending or Running and not being deleted, sorted.
+    #[serde(default)]
+    pub pod_names: Vec<String>,
+
+    /// How many pods are Pending or Running and not being deleted.
+    #[serde(default)]
+    pub available_replicas: i32,
+
+    /// The label selector of the pods, for `kubectl scale` and autoscalers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+
+    /// The generation of the spec that this status tells about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// `Ready`: as many pods as desired are ready, or what is in the way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}

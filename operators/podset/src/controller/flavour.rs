@@ -1,0 +1,212 @@
+//! What differs between the flavours of the kind `PodSet`: labels, names, and the shape of the status.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{Resource, ResourceExt, core::object::HasStatus};
+use kubewright::{name::shorten, random::Random};
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::plan::Labels;
+use crate::api::{Template, app, k8stest};
+
+/// A flavour of the kind `PodSet`.
+pub(crate) trait Flavour:
+    Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+    + HasStatus<Status: Clone + Default + PartialEq + Serialize + DeserializeOwned + Send + Sync>
+    + Clone
+    + std::fmt::Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// How many pods are desired.
+    fn desired(&self) -> usize;
+
+    /// The template of its pods, if it has one.
+    fn template(&self) -> Option<&Template>;
+
+    /// The labels of its pods.
+    fn pod_labels(&self) -> Labels;
+
+    /// A name for a new pod, and what it was generated from if the flavour tells so.
+    ///
+    /// The name is always drawn here, never by the API server: a request that is sent again, because the answer to the
+    /// first was lost, then meets the pod that the first has made instead of making another.
+    fn pod_name(&self, random: &Random) -> (String, Option<String>);
+
+    /// The status in the flavour's words.
+    fn status_of(observed: Observed) -> Self::Status;
+
+    /// The conditions of the stored status.
+    fn conditions(&self) -> &[Condition];
+}
+
+/// What a status tells.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Observed {
+    /// The names of the active pods, sorted.
+    pub(crate) names: Vec<String>,
+    /// The label selector of the pods.
+    pub(crate) selector: String,
+    /// The generation of the spec that was acted upon.
+    pub(crate) generation: Option<i64>,
+    /// All conditions.
+    pub(crate) conditions: Vec<Condition>,
+}
+
+impl Observed {
+    fn count(&self) -> i32 {
+        i32::try_from(self.names.len()).unwrap_or(i32::MAX)
+    }
+}
+
+impl Flavour for k8stest::v1alpha1::PodSet {
+    fn desired(&self) -> usize {
+        usize::try_from(self.spec.replicas).unwrap_or(0)
+    }
+
+    fn template(&self) -> Option<&Template> {
+        self.spec.template.as_ref()
+    }
+
+    fn pod_labels(&self) -> Labels {
+        BTreeMap::from([("app".into(), "podset".into()), ("podset_cr".into(), label_value(&self.name_any()))])
+    }
+
+    fn pod_name(&self, random: &Random) -> (String, Option<String>) {
+        let suffix = base36(random.u64());
+        (format!("{}-{suffix}", shorten(&self.name_any(), MAX_NAME - 1 - suffix.len())), None)
+    }
+
+    fn status_of(observed: Observed) -> Self::Status {
+        k8stest::v1alpha1::PodSetStatus {
+            replicas: observed.count(),
+            pod_names: observed.names,
+            selector: Some(observed.selector),
+            observed_generation: observed.generation,
+            conditions: observed.conditions,
+        }
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+}
+
+impl Flavour for app::v1alpha1::PodSet {
+    fn desired(&self) -> usize {
+        usize::try_from(self.spec.replicas).unwrap_or(0)
+    }
+
+    fn template(&self) -> Option<&Template> {
+        self.spec.template.as_ref()
+    }
+
+    fn pod_labels(&self) -> Labels {
+        BTreeMap::from([("app".into(), label_value(&self.name_any())), ("version".into(), "v0.1".into())])
+    }
+
+    fn pod_name(&self, random: &Random) -> (String, Option<String>) {
+        let generate_name = format!("{}-pod", shorten(&self.name_any(), MAX_NAME - "-pod".len()));
+        // The API server's own rule: five characters, after at most 58 of what is given.
+        let base: String = generate_name.chars().take(58).collect();
+        (format!("{base}{}", random.suffix(5)), Some(generate_name))
+    }
+
+    fn status_of(observed: Observed) -> Self::Status {
+        app::v1alpha1::PodSetStatus {
+            available_replicas: observed.count(),
+            pod_names: observed.names,
+            selector: Some(observed.selector),
+            observed_generation: observed.generation,
+            conditions: observed.conditions,
+        }
+    }
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
+    }
+}
+
+/// The longest name of a pod, in bytes.
+const MAX_NAME: usize = 253;
+
+/// The name as a label's value, which may have 63 bytes.
+fn label_value(name: &str) -> String {
+    shorten(name, 63)
+}
+
+/// Twelve digits in base 36, as the time in nanoseconds had, which the first flavour's source used.
+fn base36(number: u64) -> String {
+    const DIGITS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+    let digit = |place: u32| DIGITS[usize::try_from(number / 36u64.pow(place) % 36).unwrap_or(0)];
+    (0..12).rev().map(|place| char::from(digit(place))).collect()
+}
+
+/// The labels as a selector: `key=value,key=value`.
+pub(crate) fn selector(labels: &Labels) -> String {
+    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(name: &str) -> k8stest::v1alpha1::PodSet {
+        k8stest::v1alpha1::PodSet::new(name, k8stest::v1alpha1::PodSetSpec { replicas: 2, template: None })
+    }
+
+    fn second(name: &str) -> app::v1alpha1::PodSet {
+        app::v1alpha1::PodSet::new(name, app::v1alpha1::PodSetSpec { replicas: 2, template: None })
+    }
+
+    #[test]
+    fn labels_are_as_the_contract_says() {
+        assert_eq!(selector(&first("web").pod_labels()), "app=podset,podset_cr=web");
+        assert_eq!(selector(&second("web").pod_labels()), "app=web,version=v0.1");
+    }
+
+    #[test]
+    fn names_are_as_the_contract_says() {
+        let (name, generate_name) = first("web").pod_name(&Random::seeded(1));
+        let suffix = name.strip_prefix("web-").unwrap();
+        assert!(suffix.len() == 12 && suffix.chars().all(|c| c.is_ascii_digit() || c.is_ascii_lowercase()), "{name}");
+        assert_eq!(generate_name, None);
+
+        let (name, generate_name) = second("web").pod_name(&Random::seeded(1));
+        assert_eq!(generate_name.as_deref(), Some("web-pod"));
+        assert_eq!(name.strip_prefix("web-pod").map(str::len), Some(5), "{name}");
+    }
+
+    #[test]
+    fn long_names_make_valid_labels_and_pods() {
+        let long = format!("{}.{}", "a".repeat(57), "b".repeat(195));
+        let check = |labels: Labels, (name, generate_name): (String, Option<String>)| {
+            assert!(labels.values().all(|value| value.len() <= 63), "{labels:?}");
+            for name in [Some(name), generate_name].into_iter().flatten() {
+                assert!(name.len() <= MAX_NAME && !name.contains(".-") && !name.contains(".."), "{name}");
+            }
+        };
+        check(first(&long).pod_labels(), first(&long).pod_name(&Random::seeded(1)));
+        check(second(&long).pod_labels(), second(&long).pod_name(&Random::seeded(1)));
+    }
+
+    #[test]
+    fn base_36_has_twelve_digits() {
+        assert_eq!(base36(0), "000000000000");
+        assert_eq!(base36(35), "00000000000z");
+        assert_eq!(base36(u64::MAX).len(), 12);
+    }
+
+    #[test]
+    fn statuses_have_the_sources_fields() {
+        let observed = || Observed { names: vec!["a".into(), "b".into()], ..Observed::default() };
+        let status = serde_json::to_value(k8stest::v1alpha1::PodSet::status_of(observed())).unwrap();
+        assert_eq!((&status["replicas"], &status["pod_names"]), (&2.into(), &vec!["a", "b"].into()));
+        let status = serde_json::to_value(app::v1alpha1::PodSet::status_of(observed())).unwrap();
+        assert_eq!((&status["availableReplicas"], &status["podNames"]), (&2.into(), &vec!["a", "b"].into()));
+    }
+}

@@ -1,0 +1,229 @@
+//! Keeps as many pods as a PodSet desires. One reconciler serves both flavours ([`flavour::Flavour`]).
+//!
+//! [`plan`] decides, this module acts. The cache tells whether there is anything to do; what exactly is then decided by
+//! a live list, so that no stale cache, lost answer or other leader makes it create too many or delete too much. A
+//! steady PodSet costs no request at all.
+//!
+//! * The UID of the controller decides whose a pod is. A pod with the labels but without an owner is **ignored**, not
+//!   adopted. One that loses a label is released: it stays, without its owner reference, and is replaced.
+//! * Pods that have ended are replaced, and the newest three kept for a look at their logs.
+//! * What the API server refuses is told in its words and tried again slowly, and pods that vanish as fast as they
+//!   appear are replaced ever more slowly ([`churn`]).
+
+mod churn;
+mod flavour;
+mod plan;
+mod pod;
+mod report;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::{FutureExt, StreamExt, stream};
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use kube::{api::Patch, core::Selector};
+use kubewright::{owner::is_controlled_by, prelude::*};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use self::{
+    churn::{Churn, Verdict},
+    flavour::{Flavour, Observed},
+    plan::Plan,
+    report::Problem,
+};
+
+/// How many requests for one PodSet are under way at a time.
+const PARALLEL: usize = 16;
+/// How long until a PodSet is looked at again of which the cache was behind. Its event wakes it earlier.
+const BEHIND: Duration = Duration::from_secs(1);
+
+/// The controller of a flavour of PodSets.
+pub(crate) fn controller<K: Flavour>(name: &str) -> Controller<K> {
+    Controller::<K>::new(PodSetReconciler { churn: Mutex::default() }).name(name).owns::<Pod>().concurrency(4)
+}
+
+struct PodSetReconciler {
+    /// What is remembered of creations. Lost with the process, it only makes the next ones faster.
+    churn: Mutex<BTreeMap<ObjectKey, Churn>>,
+}
+
+/// The pods after a reconcile's own writes.
+#[derive(Default)]
+struct After {
+    active: Vec<Arc<Pod>>,
+    problem: Option<Problem>,
+    /// Something had changed since it was read, so that not all was done.
+    behind: bool,
+}
+
+impl<K: Flavour> Reconciler<K> for PodSetReconciler {
+    type Error = ClientError;
+
+    async fn reconcile(&self, set: &K, ctx: &Context<K>) -> Result<Outcome, ClientError> {
+        let plan = plan::plan(set.desired(), &set.pod_labels(), ctx.owned::<Pod>());
+        let hindrance = if plan.create > 0 { self.hindrance(set, ctx) } else { None };
+        let mends = Plan { create: 0, ..plan.clone() }.acts();
+        let after = if mends || (plan.create > 0 && hindrance.is_none()) {
+            match self.act(set, plan, ctx).await? {
+                Some(after) => after,
+                None => return Ok(Outcome::after(BEHIND)),
+            }
+        } else {
+            After { active: plan.active, problem: hindrance, behind: false }
+        };
+        tell(set, &after, ctx).await?;
+        let wait = after.problem.as_ref().and_then(Problem::wait).or(after.behind.then_some(BEHIND));
+        Ok(wait.map_or(Outcome::done(), Outcome::after))
+    }
+
+    async fn deleted(&self, key: &ObjectKey, _: &Context<K>) -> Result<(), ClientError> {
+        self.churn.lock().remove(key);
+        Ok(())
+    }
+}
+
+impl PodSetReconciler {
+    /// What forbids to create pods at present.
+    fn hindrance<K: Flavour>(&self, set: &K, ctx: &Context<K>) -> Option<Problem> {
+        let mut churn = self.churn.lock();
+        let churn = churn.entry(ctx.key().clone()).or_default();
+        match churn.verdict(set.meta().generation, set.desired(), ctx.monotonic()) {
+            Verdict::Create => None,
+            Verdict::Slow(wait) => Some(Problem::Slow(wait)),
+            Verdict::Refused(wait, message) => Some(Problem::Refused(wait, message)),
+        }
+    }
+
+    /// Does what is to be done, given what the cache shows; nothing if the PodSet isn't what the cache shows.
+    async fn act<K: Flavour>(&self, set: &K, cached: Plan, ctx: &Context<K>) -> Result<Option<After>, ClientError> {
+        let now = ctx.live().get::<K>(ctx.key()).await?;
+        let state = |set: &K| (set.meta().uid.clone(), set.meta().generation, set.meta().deletion_timestamp.is_some());
+        if now.as_ref().map(state) != Some(state(set)) {
+            return Ok(None);
+        }
+        for pod in &cached.release {
+            release(set, pod, ctx).await?;
+        }
+        let plan = plan::plan(set.desired(), &set.pod_labels(), pods(set, ctx).await?);
+        let unneeded = [plan.discard, plan.delete].concat();
+        let deletions: Vec<_> = unneeded.iter().map(|pod| delete(pod, ctx).boxed()).collect();
+        let deletions: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
+        let mut after = After { active: plan.active, ..After::default() };
+        for (pod, deleted) in unneeded.iter().zip(deletions) {
+            if deleted? {
+                after.active.retain(|active| active.metadata.uid != pod.metadata.uid);
+            } else {
+                after.behind = true;
+            }
+        }
+        if plan.create > 0 {
+            self.create(set, plan.create, &mut after, ctx).await?;
+        }
+        Ok(Some(after))
+    }
+
+    /// Creates so many pods, in batches that double while none is refused.
+    async fn create<K: Flavour>(
+        &self,
+        set: &K,
+        missing: usize,
+        after: &mut After,
+        ctx: &Context<K>,
+    ) -> Result<(), ClientError> {
+        after.problem = self.hindrance(set, ctx);
+        if after.problem.is_some() {
+            return Ok(());
+        }
+        let template = match pod::template(set) {
+            Ok(template) => template,
+            Err(error) => {
+                after.problem = Some(Problem::Template(error.to_string()));
+                return Ok(());
+            }
+        };
+        let before = after.active.len();
+        let mut failure = None;
+        for batch in plan::batches(missing) {
+            let (created, failed) = create_batch(set, &template, batch, ctx).await;
+            after.active.extend(created);
+            failure = failed;
+            if failure.is_some() {
+                break;
+            }
+        }
+        self.with_churn(ctx, |churn| churn.created(after.active.len() - before, set.desired(), ctx.monotonic()));
+        match failure {
+            None => Ok(()),
+            Some(ClientError::NameTaken { .. }) => {
+                after.behind = true;
+                Ok(())
+            }
+            Some(error) => {
+                let Some(message) = error.refusal() else { return Err(error) };
+                self.with_churn(ctx, |churn| churn.refused(message.into(), ctx.monotonic()));
+                after.problem = self.hindrance(set, ctx);
+                Ok(())
+            }
+        }
+    }
+
+    fn with_churn<K: Flavour>(&self, ctx: &Context<K>, change: impl FnOnce(&mut Churn)) {
+        change(self.churn.lock().entry(ctx.key().clone()).or_default());
+    }
+}
+
+/// All pods that the PodSet controls, as the API server has them.
+async fn pods<K: Flavour>(set: &K, ctx: &Context<K>) -> Result<Vec<Arc<Pod>>, ClientError> {
+    let pods = ctx.live().list::<Pod>(&Selector::from_iter(set.pod_labels())).await?;
+    let uid = set.meta().uid.as_deref().unwrap_or_default();
+    Ok(pods.into_iter().filter(|pod| is_controlled_by(pod, uid)).map(Arc::new).collect())
+}
+
+/// Creates so many pods at a time. The first error counts; the others of the batch go on.
+async fn create_batch<K: Flavour>(
+    set: &K,
+    template: &PodTemplateSpec,
+    size: usize,
+    ctx: &Context<K>,
+) -> (Vec<Arc<Pod>>, Option<ClientError>) {
+    let pods = (0..size).map(|_| ctx.create_owned(pod::pod(set, template, ctx.random())).boxed());
+    let answers: Vec<_> = stream::iter(pods).buffered(PARALLEL).collect().await;
+    let (created, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    (created.into_iter().flatten().map(Arc::new).collect(), failed.into_iter().find_map(Result::err))
+}
+
+/// Deletes a pod, unless it has changed since it was read; tells whether it did.
+async fn delete<K: Flavour>(pod: &Pod, ctx: &Context<K>) -> Result<bool, ClientError> {
+    match ctx.delete(pod).await {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_conflict() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Takes the PodSet's reference off a pod that lost a label.
+async fn release<K: Flavour>(set: &K, pod: &Pod, ctx: &Context<K>) -> Result<(), ClientError> {
+    let reference = json!({"$patch": "delete", "uid": set.meta().uid});
+    let patch = json!({"metadata": {"uid": pod.metadata.uid, "ownerReferences": [reference]}});
+    match ctx.patch::<Pod, _>(&ObjectKey::of(pod), &Patch::Strategic(patch)).await {
+        Err(error) if !(error.is_not_found() || error.is_conflict()) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Writes the status, and an event if there is a new problem.
+async fn tell<K: Flavour>(set: &K, after: &After, ctx: &Context<K>) -> Result<(), ClientError> {
+    let mut names: Vec<String> = after.active.iter().map(|pod| pod.name_any()).collect();
+    names.sort();
+    let ready = after.active.iter().filter(|pod| plan::is_ready(pod)).count();
+    let generation = set.meta().generation;
+    let problem = after.problem.as_ref();
+    let conditions = report::conditions(set.conditions(), (ready, set.desired()), problem, generation, ctx.now());
+    let event = report::event(set.conditions(), &conditions);
+    let selector = flavour::selector(&set.pod_labels());
+    ctx.set_status(K::status_of(Observed { names, selector, generation, conditions })).await?;
+    if let Some(event) = event {
+        ctx.record(event);
+    }
+    Ok(())
+}

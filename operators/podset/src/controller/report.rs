@@ -1,0 +1,99 @@
+//! What to say of a PodSet: values in, values out.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kubewright::{
+    condition::{self, Conditions},
+    event::Event,
+};
+
+/// What is in the way of the pods that are missing.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Problem {
+    /// The template isn't one. Only an edit helps.
+    Template(String),
+    /// The API server refuses a pod in these words. It is tried again after a while.
+    Refused(Duration, String),
+    /// Pods vanish as fast as they appear. They are replaced after a while.
+    Slow(Duration),
+}
+
+impl Problem {
+    /// When to look again.
+    pub(crate) fn wait(&self) -> Option<Duration> {
+        match self {
+            Self::Template(_) => None,
+            Self::Refused(wait, _) | Self::Slow(wait) => Some(*wait),
+        }
+    }
+}
+
+/// The conditions that tell how many of the desired pods are ready and what is in the way.
+pub(crate) fn conditions(
+    before: &[Condition],
+    (ready, desired): (usize, usize),
+    problem: Option<&Problem>,
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Vec<Condition> {
+    let counts = format!("{ready} of {desired} pods are ready");
+    let (reason, message) = match problem {
+        Some(Problem::Template(message)) => ("InvalidTemplate", message.clone()),
+        Some(Problem::Refused(_, message)) => ("PodRefused", message.clone()),
+        Some(Problem::Slow(_)) => {
+            ("BackOff", "pods end or vanish as fast as they are created; they are replaced more slowly".into())
+        }
+        None if ready == desired => ("PodsReady", counts),
+        None => ("PodsNotReady", counts),
+    };
+    let mut after = before.to_vec();
+    Conditions::new(&mut after, generation, now).set("Ready", reason == "PodsReady", reason, &message);
+    after
+}
+
+/// The event that tells of a new problem.
+pub(crate) fn event(before: &[Condition], after: &[Condition]) -> Option<Event> {
+    let (before, after) = (condition::get(before, "Ready"), condition::get(after, "Ready")?);
+    let bad = after.status == "False" && after.reason != "PodsNotReady";
+    let told = before.is_some_and(|before| (&before.reason, &before.message) == (&after.reason, &after.message));
+    (bad && !told).then(|| Event::warning(&after.reason, &after.message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1_580_378_520).unwrap()
+    }
+
+    #[test]
+    fn ready_means_as_many_as_desired() {
+        let check = |counts: (usize, usize), problem: Option<Problem>, expect: (&str, &str, &str)| {
+            let conditions = conditions(&[], counts, problem.as_ref(), Some(1), now());
+            let ready = condition::get(&conditions, "Ready").unwrap();
+            assert_eq!((ready.status.as_str(), ready.reason.as_str(), ready.message.as_str()), expect);
+        };
+        check((3, 3), None, ("True", "PodsReady", "3 of 3 pods are ready"));
+        check((0, 0), None, ("True", "PodsReady", "0 of 0 pods are ready"));
+        check((2, 3), None, ("False", "PodsNotReady", "2 of 3 pods are ready"));
+        check((4, 3), None, ("False", "PodsNotReady", "4 of 3 pods are ready"));
+        let refused = Problem::Refused(Duration::ZERO, "exceeded quota".into());
+        check((2, 3), Some(refused), ("False", "PodRefused", "exceeded quota"));
+    }
+
+    #[test]
+    fn a_problem_is_an_event_once() {
+        let of = |before: &[Condition], problem: Option<&Problem>| conditions(before, (2, 3), problem, Some(1), now());
+        let refused = |message: &str| Problem::Refused(Duration::ZERO, message.into());
+        let well = of(&[], None);
+        assert_eq!(event(&[], &well), None);
+        let bad = of(&well, Some(&refused("exceeded quota")));
+        assert_eq!(event(&well, &bad), Some(Event::warning("PodRefused", "exceeded quota")));
+        assert_eq!(event(&bad, &of(&bad, Some(&refused("exceeded quota")))), None);
+        assert!(event(&bad, &of(&bad, Some(&refused("forbidden")))).is_some());
+        assert_eq!(event(&bad, &of(&bad, None)), None);
+    }
+}
