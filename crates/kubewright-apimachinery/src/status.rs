@@ -19,7 +19,7 @@ pub struct Status {
     pub message: String,
     /// Further facts.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub details: Option<Details>,
+    pub details: Option<Box<Details>>,
 }
 
 /// What a [`Status`] is about.
@@ -111,7 +111,7 @@ impl Status {
 
     fn about(code: u16, reason: &str, group: &str, kind: &str, name: &str, message: String) -> Self {
         let details = Details { name: name.into(), group: group.into(), kind: kind.into(), ..Details::default() };
-        Self { details: Some(details), ..Self::new(code, reason, message) }
+        Self { details: Some(details.into()), ..Self::new(code, reason, message) }
     }
 
     /// 404: the object does not exist.
@@ -127,7 +127,7 @@ impl Status {
             ..Details::default()
         };
         Self {
-            details: Some(details),
+            details: Some(details.into()),
             ..Self::new(404, "NotFound", "the server could not find the requested resource")
         }
     }

@@ -29,7 +29,7 @@ impl PatchError {
         match self {
             Self::Malformed(why) => Status::bad_request(why),
             Self::Rejected(_) => Status {
-                details: Some(Details::default()),
+                details: Some(Details::default().into()),
                 ..Status::new(422, "Invalid", "the server rejected our request due to an error in our request")
             },
             Self::TooLarge(why) => {

@@ -121,7 +121,7 @@ pub(super) async fn wait_for(store: &Store, revision: u64) -> Result<(), Status>
     let cause = Cause::new("ResourceVersionTooLarge", "", "Too large resource version");
     let details = Details { causes: vec![cause], retry_after_seconds: Some(1), ..Details::default() };
     let message = format!("Too large resource version: {revision}, current: {present}");
-    Err(Status { details: Some(details), ..Status::new(504, "Timeout", message) })
+    Err(Status { details: Some(details.into()), ..Status::new(504, "Timeout", message) })
 }
 
 async fn snapshot(call: &Call, limited: bool) -> Result<Snapshot, Status> {
