@@ -12,6 +12,7 @@
 //!
 //! Objects are [`serde_json::Value`]s throughout: an API server must keep what it doesn't know.
 
+pub mod apply;
 pub mod clock;
 pub mod depth;
 #[cfg(test)]

@@ -1,0 +1,113 @@
+//! What a write changed, found in one walk over the old and the new object.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::{
+    fields::{FieldSet, PathElement},
+    typed::{Cursor, Items, Shape},
+};
+
+/// The difference between two versions of an object, as fields.
+#[derive(Debug, Default)]
+pub(crate) struct Comparison {
+    /// Fields that are new or have another value.
+    pub(crate) changed: FieldSet,
+    /// Fields that are gone: the topmost path of each. What was below went with it.
+    pub(crate) removed: FieldSet,
+}
+
+impl Comparison {
+    /// Compares the values at a place. Work and memory grow with what differs, beyond one look at everything.
+    pub(crate) fn of(cursor: Cursor<'_>, old: &Value, new: &Value) -> Self {
+        match (cursor.shape(old), cursor.shape(new)) {
+            (Shape::Map(old), Shape::Map(new)) => Self::of_fields(cursor, old, new),
+            (Shape::Items(old, items), Shape::Items(new, _)) => Self::of_items(items, old, new),
+            _ if same(old, new) => Self::default(),
+            (_, Shape::Leaf) => Self { changed: FieldSet::leaf(), removed: FieldSet::default() },
+            _ => {
+                let mut changed = cursor.created(new);
+                changed.set_owned(true);
+                Self { changed, removed: FieldSet::default() }
+            }
+        }
+    }
+
+    /// The creation of an object.
+    pub(crate) fn creation(cursor: Cursor<'_>, new: &Value) -> Self {
+        Self { changed: cursor.created(new), removed: FieldSet::default() }
+    }
+
+    /// Whether nothing differs.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.changed.is_empty() && self.removed.is_empty()
+    }
+
+    fn push(&mut self, element: PathElement, below: Self) {
+        if below.removed.is_empty() {
+            self.changed.push(element, below.changed);
+        } else {
+            self.changed.push(element.clone(), below.changed);
+            self.removed.push(element, below.removed);
+        }
+    }
+
+    fn sorted(self) -> Self {
+        Self { changed: self.changed.sorted(), removed: self.removed.sorted() }
+    }
+
+    fn of_fields(cursor: Cursor<'_>, old: &Map<String, Value>, new: &Map<String, Value>) -> Self {
+        let mut comparison = Self::default();
+        for (name, value) in new.iter().filter(|(name, _)| cursor.tracks(name)) {
+            let below = match old.get(name) {
+                Some(before) => Self::of(cursor.field(name), before, value),
+                None => Self { changed: cursor.created_field(name, value), removed: FieldSet::default() },
+            };
+            if !below.is_empty() {
+                comparison.push(PathElement::field(name), below);
+            }
+        }
+        for name in old.keys().filter(|name| !new.contains_key(*name) && cursor.tracks(name)) {
+            comparison.removed.push(PathElement::field(name), FieldSet::leaf());
+        }
+        comparison.sorted()
+    }
+
+    fn of_items(items: Items<'_>, old: &[Value], new: &[Value]) -> Self {
+        if old == new {
+            return Self::default();
+        }
+        let mut pairs: BTreeMap<PathElement, (Vec<&Value>, Vec<&Value>)> = BTreeMap::new();
+        for item in old {
+            pairs.entry(items.element(item)).or_default().0.push(item);
+        }
+        for item in new {
+            pairs.entry(items.element(item)).or_default().1.push(item);
+        }
+        let mut comparison = Self::default();
+        for (element, (old, new)) in pairs {
+            let below = match (old.as_slice(), new.as_slice()) {
+                ([old], [new]) => Self::of(items.item(), old, new),
+                (_, []) => Self { changed: FieldSet::default(), removed: FieldSet::leaf() },
+                (old, new) if old == new => Self::default(),
+                // Among twins there is no telling which one changed: the item changes hands as a whole.
+                (_, new) => Self { changed: items.created(new), removed: FieldSet::default() },
+            };
+            comparison.push(element, below);
+        }
+        comparison
+    }
+}
+
+/// Equality, but for how a number is written.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Number(a), Value::Number(b)) => a == b || (a.is_f64() != b.is_f64() && a.as_f64() == b.as_f64()),
+        (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b)),
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len() && a.iter().all(|(name, a)| b.get(name).is_some_and(|b| same(a, b)))
+        }
+        (a, b) => a == b,
+    }
+}

@@ -1,0 +1,54 @@
+//! Conflicts: an applied configuration that changes what another manager owns.
+
+use super::{
+    fields::FieldSet,
+    managed::{Entry, Operation},
+};
+use crate::status::{Cause, Details, Status};
+
+/// The fields of one manager that an apply would change.
+#[derive(Debug)]
+pub(crate) struct Conflict {
+    /// As answers name it: `"kubectl" with subresource "scale" using apps/v1`.
+    manager: String,
+    pub(crate) fields: FieldSet,
+}
+
+impl Conflict {
+    pub(crate) fn new(entry: &Entry, fields: FieldSet) -> Self {
+        let mut manager = format!("{:?}", entry.manager);
+        if !entry.subresource.is_empty() {
+            manager += &format!(" with subresource {:?}", entry.subresource);
+        }
+        if entry.operation == Operation::Update {
+            manager += &format!(" using {}", entry.api_version);
+        }
+        Self { manager, fields }
+    }
+}
+
+/// The 409 that reports them all.
+pub(crate) fn status(mut conflicts: Vec<Conflict>) -> Status {
+    conflicts.sort_by(|a, b| a.manager.cmp(&b.manager));
+    let causes: Vec<_> = conflicts
+        .iter()
+        .flat_map(|conflict| {
+            let message = format!("conflict with {}", conflict.manager);
+            conflict.fields.paths().into_iter().map(move |path| Cause::new("FieldManagerConflict", path, &*message))
+        })
+        .collect();
+    let message = match causes.as_slice() {
+        [one] => format!("Apply failed with 1 conflict: {}: {}", one.message, one.field),
+        many => {
+            let list: Vec<_> = conflicts
+                .iter()
+                .map(|conflict| {
+                    let paths: String = conflict.fields.paths().iter().map(|path| format!("\n- {path}")).collect();
+                    format!("conflicts with {}:{paths}", conflict.manager)
+                })
+                .collect();
+            format!("Apply failed with {} conflicts: {}", many.len(), list.join("\n"))
+        }
+    };
+    Status { details: Some(Details { causes, ..Details::default() }.into()), ..Status::new(409, "Conflict", message) }
+}

@@ -1,0 +1,392 @@
+//! Sets of fields: who owns what, as a trie, and its wire form `fieldsV1`.
+//!
+//! The wire form is specified by KEP-555 and by `FieldsV1` in the Kubernetes API reference
+//! (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/>).
+
+use std::fmt::{self, Write};
+
+use serde_json::{Map, Value};
+
+/// One step from a value to a value inside it, held just as `fieldsV1` writes it, so that comparing, ordering and
+/// encoding cost next to nothing:
+///
+/// | form | steps to |
+/// |---|---|
+/// | `f:<name>` | a field of an object |
+/// | `k:<object of the keys>` | an item of a list map, keys sorted by name |
+/// | `v:<scalar>` | an item of a set |
+/// | `i:<index>` | an item by its place; understood, never produced |
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathElement(Box<str>);
+
+impl PathElement {
+    /// A field of an object.
+    pub fn field(name: &str) -> Self {
+        Self(["f:", name].concat().into())
+    }
+
+    /// An item of a set.
+    pub fn value(value: &Value) -> Self {
+        let mut text = String::from("v:");
+        write_scalar(&mut text, value);
+        Self(text.into())
+    }
+
+    /// An item of a list map, by the values of its keys.
+    pub fn key(mut keys: Vec<(&str, &Value)>) -> Self {
+        keys.sort_unstable_by_key(|(name, _)| *name);
+        let mut text = String::from("k:{");
+        for (place, (name, value)) in keys.into_iter().enumerate() {
+            if place > 0 {
+                text.push(',');
+            }
+            write_string(&mut text, name);
+            text.push(':');
+            write_scalar(&mut text, value);
+        }
+        text.push('}');
+        Self(text.into())
+    }
+
+    /// Reads the wire form, bringing JSON inside it into the one form that is used here.
+    pub fn parse(text: &str) -> Result<Self, FieldsError> {
+        let json =
+            |json: &str| serde_json::from_str::<Value>(json).map_err(|_| FieldsError::NotAnElement(text.to_owned()));
+        match text.split_once(':') {
+            Some(("f", _)) => Ok(Self(text.into())),
+            Some(("v", value)) => Ok(Self::value(&json(value)?)),
+            Some(("k", keys)) => match json(keys)? {
+                Value::Object(keys) => Ok(Self::key(keys.iter().map(|(name, value)| (name.as_str(), value)).collect())),
+                _ => Err(FieldsError::NotAnElement(text.to_owned())),
+            },
+            Some(("i", index)) if index.parse::<i64>().is_ok() => Ok(Self(text.into())),
+            _ => Err(FieldsError::NotAnElement(text.to_owned())),
+        }
+    }
+
+    /// The field's name, when the step is to a field.
+    pub fn as_field(&self) -> Option<&str> {
+        self.0.strip_prefix("f:")
+    }
+}
+
+/// As conflicts name fields: `.spec`, `[name="web"]`, `[="a"]`, `[0]`.
+impl fmt::Display for PathElement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.split_once(':') {
+            Some(("f", name)) => write!(f, ".{name}"),
+            Some(("v", value)) => write!(f, "[={value}]"),
+            Some(("k", keys)) => {
+                let keys: Map<String, Value> = serde_json::from_str(keys).unwrap_or_default();
+                let keys: Vec<_> = keys.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                write!(f, "[{}]", keys.join(","))
+            }
+            Some((_, index)) => write!(f, "[{index}]"),
+            None => f.write_str(&self.0),
+        }
+    }
+}
+
+fn write_scalar(text: &mut String, value: &Value) {
+    match value {
+        Value::String(string) => write_string(text, string),
+        other => {
+            let _ = write!(text, "{other}");
+        }
+    }
+}
+
+fn write_string(text: &mut String, string: &str) {
+    if string.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        text.push('"');
+        text.push_str(string);
+        text.push('"');
+    } else {
+        let _ = write!(text, "{}", Value::from(string));
+    }
+}
+
+/// Why a `fieldsV1` document can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FieldsError {
+    /// Every level is an object.
+    #[error("a field set must consist of objects")]
+    NotAnObject,
+    /// A key is none of `.`, `f:…`, `k:…`, `v:…`, `i:…`.
+    #[error("unknown path element {0:?}")]
+    NotAnElement(String),
+}
+
+/// A set of fields. Owning an object or a list is one thing, owning what is in it another: a set may hold a path and
+/// not the paths below it, and the reverse. No subset in it is empty, and elements are in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSet {
+    owned: bool,
+    children: Vec<(PathElement, FieldSet)>,
+}
+
+impl FieldSet {
+    /// A set of fields by their dotted names, such as `metadata.labels`.
+    pub fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut all = Self::default();
+        for path in paths {
+            let chain = path.rsplit('.').fold(Self::leaf(), |below, name| Self {
+                owned: false,
+                children: vec![(PathElement::field(name), below)],
+            });
+            all.union(chain);
+        }
+        all
+    }
+
+    /// The set of just the place where it stands.
+    pub(crate) fn leaf() -> Self {
+        Self { owned: true, children: Vec::new() }
+    }
+
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self { owned: false, children: Vec::with_capacity(capacity) }
+    }
+
+    /// Whether there is no path in the set.
+    pub fn is_empty(&self) -> bool {
+        !self.owned && self.children.is_empty()
+    }
+
+    /// Whether the place where the set stands is itself in it.
+    pub fn is_owned(&self) -> bool {
+        self.owned
+    }
+
+    pub(crate) fn set_owned(&mut self, owned: bool) {
+        self.owned = owned;
+    }
+
+    /// The subsets, by the step that leads to each.
+    pub fn children(&self) -> &[(PathElement, FieldSet)] {
+        &self.children
+    }
+
+    /// The subset that one step leads to.
+    pub fn child(&self, element: &PathElement) -> Option<&FieldSet> {
+        self.place(element).ok().map(|place| &self.children[place].1)
+    }
+
+    fn place(&self, element: &PathElement) -> Result<usize, usize> {
+        self.children.binary_search_by(|(other, _)| other.cmp(element))
+    }
+
+    /// Adds a subset that was not there; [`Self::sorted`] must follow the last one.
+    pub(crate) fn push(&mut self, element: PathElement, child: FieldSet) {
+        if !child.is_empty() {
+            self.children.push((element, child));
+        }
+    }
+
+    pub(crate) fn sorted(mut self) -> Self {
+        if !self.children.is_sorted_by(|(a, _), (b, _)| a < b) {
+            self.children.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        }
+        self
+    }
+
+    /// Adds all that is in `other`.
+    pub fn union(&mut self, other: FieldSet) {
+        self.owned |= other.owned;
+        if self.children.is_empty() {
+            self.children = other.children;
+            return;
+        }
+        for (element, child) in other.children {
+            match self.place(&element) {
+                Ok(place) => self.children[place].1.union(child),
+                Err(place) => self.children.insert(place, (element, child)),
+            }
+        }
+    }
+
+    /// Takes out all that is in `other`, and all below it. Says whether anything was.
+    pub fn subtract(&mut self, other: &FieldSet) -> bool {
+        if other.owned {
+            let was = !self.is_empty();
+            *self = Self::default();
+            return was;
+        }
+        let mut any = false;
+        if !other.children.is_empty() {
+            self.children.retain_mut(|(element, child)| {
+                any |= other.child(element).is_some_and(|other| child.subtract(other));
+                !child.is_empty()
+            });
+        }
+        any
+    }
+
+    /// Keeps only what is in `within` or below it.
+    pub fn restrict(&mut self, within: &FieldSet) {
+        if within.owned {
+            return;
+        }
+        self.owned = false;
+        self.children.retain_mut(|(element, child)| {
+            let Some(within) = within.child(element) else { return false };
+            child.restrict(within);
+            !child.is_empty()
+        });
+    }
+
+    /// The paths of `changed` that this set has a stake in: it holds the path, or, where `changed` ends (a value
+    /// replaced as a whole), something below it.
+    pub fn stake_in(&self, changed: &FieldSet) -> FieldSet {
+        let whole = changed.children.is_empty() && !self.children.is_empty();
+        let mut stake = Self { owned: changed.owned && (self.owned || whole), children: Vec::new() };
+        for (element, changed) in &changed.children {
+            if let Some(child) = self.child(element) {
+                stake.push(element.clone(), child.stake_in(changed));
+            }
+        }
+        stake
+    }
+
+    /// The paths in the set, in order, as conflicts name them: `.spec.containers[name="web"].image`.
+    pub fn paths(&self) -> Vec<String> {
+        fn collect(set: &FieldSet, path: &str, paths: &mut Vec<String>) {
+            if set.owned {
+                paths.push(path.to_owned());
+            }
+            for (element, child) in &set.children {
+                collect(child, &format!("{path}{element}"), paths);
+            }
+        }
+        let mut paths = Vec::new();
+        collect(self, "", &mut paths);
+        paths
+    }
+
+    /// Reads the wire form.
+    ///
+    /// # Errors
+    /// When it isn't one.
+    pub fn from_fields_v1(fields: &Value) -> Result<Self, FieldsError> {
+        let Value::Object(fields) = fields else { return Err(FieldsError::NotAnObject) };
+        let mut set = Self::with_capacity(fields.len());
+        for (key, below) in fields {
+            if key == "." {
+                set.owned = true;
+            } else {
+                let mut child = Self::from_fields_v1(below)?;
+                child.owned |= child.children.is_empty();
+                set.children.push((PathElement::parse(key)?, child));
+            }
+        }
+        let mut set = set.sorted();
+        // Two keys may differ as text and be the same element.
+        set.children.dedup_by(|(element, child), (kept, into)| {
+            let same = element == kept;
+            if same {
+                into.union(std::mem::take(child));
+            }
+            same
+        });
+        Ok(set)
+    }
+
+    /// Turns into the wire form.
+    pub fn into_fields_v1(self) -> Value {
+        let mut fields = Map::new();
+        if self.owned && !self.children.is_empty() {
+            fields.insert(".".to_owned(), Value::Object(Map::new()));
+        }
+        for (element, child) in self.children {
+            fields.insert(element.0.into(), child.into_fields_v1());
+        }
+        Value::Object(fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn set(fields: Value) -> FieldSet {
+        FieldSet::from_fields_v1(&fields).unwrap()
+    }
+
+    #[test]
+    fn wire_form_round_trips() {
+        for fields in [
+            json!({}),
+            json!({"f:a": {}}),
+            json!({"f:a": {".": {}, "f:b": {}}, "f:c": {"f:d": {}}}),
+            json!({"f:ports": {r#"k:{"containerPort":80,"protocol":"TCP"}"#: {".": {}, "f:name": {}}}}),
+            json!({"f:finalizers": {r#"v:"a\"b""#: {}, "v:1": {}, "i:3": {}}}),
+        ] {
+            assert_eq!(set(fields.clone()).into_fields_v1(), fields);
+        }
+    }
+
+    #[test]
+    fn wire_form_is_brought_into_one_form() {
+        let odd = json!({
+            r#"k:{ "protocol" : "TCP", "port" : 80 }"#: {"f:a": {}},
+            r#"k:{"port":80,"protocol":"TCP"}"#: {"f:b": {}},
+            r#"v:"\u0061""#: {".": {}},
+        });
+        let expect = json!({r#"k:{"port":80,"protocol":"TCP"}"#: {"f:a": {}, "f:b": {}}, r#"v:"a""#: {}});
+        assert_eq!(set(odd).into_fields_v1(), expect);
+    }
+
+    #[test]
+    fn what_is_no_field_set_is_refused() {
+        for fields in [
+            json!([]),
+            json!({"f:a": 1}),
+            json!({"a": {}}),
+            json!({"x:a": {}}),
+            json!({"k:[]": {}}),
+            json!({"v:{": {}}),
+            json!({"i:x": {}}),
+        ] {
+            assert!(FieldSet::from_fields_v1(&fields).is_err(), "{fields}");
+        }
+    }
+
+    #[test]
+    fn paths_read_as_in_conflicts() {
+        let fields = json!({
+            "f:finalizers": {r#"v:"a""#: {}},
+            "f:spec": {".": {}, "f:ports": {r#"k:{"port":80,"protocol":"TCP"}"#: {"f:name": {}}}},
+        });
+        let expect = [r#".finalizers[="a"]"#, ".spec", r#".spec.ports[port=80,protocol="TCP"].name"#];
+        assert_eq!(set(fields).paths(), expect);
+        assert_eq!(FieldSet::of(["status", "metadata.labels"]).paths(), [".metadata.labels", ".status"]);
+    }
+
+    #[test]
+    fn algebra() {
+        let a = || set(json!({"f:a": {".": {}, "f:x": {}, "f:y": {}}, "f:b": {"f:z": {}}}));
+        let check = |got: FieldSet, expect: Value| assert_eq!(got.into_fields_v1(), expect);
+
+        let mut union = a();
+        union.union(set(json!({"f:b": {}, "f:0": {"f:k": {}}})));
+        check(union, json!({"f:0": {"f:k": {}}, "f:a": {".": {}, "f:x": {}, "f:y": {}}, "f:b": {".": {}, "f:z": {}}}));
+
+        let mut rest = a();
+        assert!(!rest.subtract(&set(json!({"f:q": {}, "f:a": {"f:q": {}}}))));
+        assert!(rest.subtract(&set(json!({"f:a": {"f:x": {}}, "f:b": {}}))));
+        check(rest, json!({"f:a": {".": {}, "f:y": {}}}));
+
+        let mut within = a();
+        within.restrict(&set(json!({"f:a": {"f:x": {}}, "f:b": {}})));
+        check(within, json!({"f:a": {"f:x": {}}, "f:b": {"f:z": {}}}));
+
+        // `b` was replaced as a whole; of `a`, one field.
+        check(
+            a().stake_in(&set(json!({"f:a": {"f:x": {}, "f:q": {}}, "f:b": {}}))),
+            json!({"f:a": {"f:x": {}}, "f:b": {}}),
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! Putting an applied configuration into the live object, and taking out of it what is no longer applied.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::{
+    fields::{FieldSet, PathElement},
+    typed::{Cursor, Items},
+};
+
+/// Lays `config` over `live`: maps field by field, lists as their type says, leaves replaced.
+pub(crate) fn merge(cursor: Cursor<'_>, live: &mut Value, config: &Value) {
+    match (live, config) {
+        (Value::Object(live), Value::Object(config)) if !cursor.is_atomic_map() => {
+            for (name, value) in config {
+                match live.get_mut(name) {
+                    Some(live) => merge(cursor.field(name), live, value),
+                    None => drop(live.insert(name.clone(), value.clone())),
+                }
+            }
+        }
+        (Value::Array(live), Value::Array(config)) => match cursor.items() {
+            Some(items) => *live = merge_items(items, std::mem::take(live), config),
+            None => live.clone_from(config),
+        },
+        (live, config) => live.clone_from(config),
+    }
+}
+
+/// The configuration decides the order of its items; an item that only the live list has keeps its place before the
+/// item that it stood before, as far as that order allows.
+fn merge_items(items: Items<'_>, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
+    let config: Vec<_> = config.iter().map(|item| (items.element(item), item)).collect();
+    let configured: BTreeSet<&PathElement> = config.iter().map(|(element, _)| element).collect();
+    // The live list in its order, with the items that only it has; those that both have are kept aside.
+    let mut order = Vec::with_capacity(live.len());
+    let mut both: BTreeMap<PathElement, Vec<Value>> = BTreeMap::new();
+    for item in live {
+        let element = items.element(&item);
+        if configured.contains(&element) {
+            order.push((element.clone(), None));
+            both.entry(element).or_default().push(item);
+        } else {
+            order.push((element, Some(item)));
+        }
+    }
+    let mut order = order.into_iter().peekable();
+    let shared: Vec<_> =
+        config.iter().map(|(element, _)| element).filter(|element| both.contains_key(element)).collect();
+    let mut shared = shared.into_iter().peekable();
+    let mut merged = Vec::with_capacity(order.len() + config.len());
+    for (element, item) in &config {
+        while let Some((_, only_live)) = order.next_if(|(other, _)| Some(&other) != shared.peek()) {
+            merged.extend(only_live);
+        }
+        if shared.next_if_eq(&element).is_some() {
+            order.next_if(|(other, _)| other == element);
+        }
+        merged.push(match both.remove(element).as_deref_mut() {
+            Some([one]) => {
+                merge(items.item(), one, item);
+                std::mem::take(one)
+            }
+            // Of twins none can be told from the other: the configured item takes the place of all.
+            _ => (*item).clone(),
+        });
+    }
+    merged.extend(order.filter_map(|(_, only_live)| only_live));
+    merged
+}
+
+/// Takes out of `value` what is in `last`, the fields that a manager applied before, and not in `held`, the fields that
+/// someone, that manager included, holds now.
+///
+/// What goes, goes with all that is in it. An object stays while someone holds anything in it; an item of a list
+/// stays while someone holds the item itself.
+pub(crate) fn prune(cursor: Cursor<'_>, value: &mut Value, last: &FieldSet, held: &FieldSet) {
+    let nothing = FieldSet::default();
+    match value {
+        Value::Object(map) if !cursor.is_atomic_map() => {
+            for (element, last) in last.children() {
+                let Some(name) = element.as_field() else { continue };
+                let below = cursor.field(name);
+                match (held.child(element), map.get_mut(name)) {
+                    (None, Some(_)) if !below.is_metadata() => drop(map.remove(name)),
+                    (held, Some(value)) => prune(below, value, last, held.unwrap_or(&nothing)),
+                    (_, None) => {}
+                }
+            }
+        }
+        Value::Array(list) => {
+            let Some(items) = cursor.items() else { return };
+            list.retain_mut(|item| {
+                let element = items.element(item);
+                let Some(last) = last.child(&element) else { return true };
+                let held = held.child(&element).unwrap_or(&nothing);
+                if last.is_owned() && !held.is_owned() {
+                    return false;
+                }
+                prune(items.item(), item, last, held);
+                true
+            });
+        }
+        _ => {}
+    }
+}
+
+/// Takes the fields of `gone`, which are all named fields, out of an object.
+pub(crate) fn without(map: &mut Map<String, Value>, gone: &FieldSet) {
+    for (element, below) in gone.children() {
+        let Some(name) = element.as_field() else { continue };
+        if below.is_owned() {
+            map.remove(name);
+        } else if let Some(Value::Object(map)) = map.get_mut(name) {
+            without(map, below);
+        }
+    }
+}
+
+/// The fields of `kept`, which are all named fields, of an object.
+pub(crate) fn only(map: &Map<String, Value>, kept: &FieldSet) -> Map<String, Value> {
+    let mut rest = Map::new();
+    for (element, below) in kept.children() {
+        let Some((name, value)) = element.as_field().and_then(|name| map.get_key_value(name)) else { continue };
+        match value {
+            value if below.is_owned() => drop(rest.insert(name.clone(), value.clone())),
+            Value::Object(map) => drop(rest.insert(name.clone(), Value::Object(only(map, below)))),
+            _ => {}
+        }
+    }
+    rest
+}

@@ -1,0 +1,334 @@
+//! Server-side apply and the ownership of fields
+//! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>).
+//!
+//! Every write to an object passes here: [`apply`] for configurations applied, [`update`] for everything else. Both
+//! return the object with `metadata.managedFields` brought up to date. Neither defaults, prunes nor validates: that
+//! comes after, and what a manager's configuration doesn't say, it doesn't own.
+//!
+//! Not done here: fields are taken to be the same in all versions of a kind (as in a custom resource without
+//! conversion), so entries of another version keep their paths; and a list or map whose type changes in the schema
+//! keeps the entries that it had until their fields are next written.
+
+mod compare;
+mod conflict;
+mod fields;
+mod last_applied;
+mod managed;
+mod merge;
+mod typed;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+pub use self::fields::{FieldSet, FieldsError, PathElement};
+use self::{
+    compare::Comparison,
+    conflict::Conflict,
+    managed::{Entry, Managers, Operation},
+    typed::Cursor,
+};
+use crate::{schema::Node, status::Status};
+
+/// Who owns what an object had before anyone's ownership was recorded.
+const BEFORE_FIRST_APPLY: &str = "before-first-apply";
+
+/// What an ownership decision depends on, beside the objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The schema of the kind.
+    pub node: Node<'a>,
+    /// The version written to, as objects have it: `v1`, `apps/v1`.
+    pub group_version: &'a str,
+    /// The field manager: the request's `fieldManager`, else the user agent's name.
+    pub manager: &'a str,
+    /// The subresource written to. Managers of different subresources are different managers.
+    pub subresource: Option<&'a str>,
+    /// Whether an apply takes what others own. An update always does.
+    pub force: bool,
+    /// The time of the request.
+    pub now: Timestamp,
+    /// The fields that this path of writing can change at all.
+    pub writable: Writable<'a>,
+}
+
+/// The fields that a resource or subresource can change. The server resets the others, so no one comes to own them by
+/// it. The sets are of named fields, as [`FieldSet::of`] makes them.
+#[derive(Clone, Copy, Debug)]
+pub enum Writable<'a> {
+    /// All fields.
+    All,
+    /// All but these: a main resource whose `status` is isolated.
+    Except(&'a FieldSet),
+    /// These only: `/status`.
+    Only(&'a FieldSet),
+}
+
+impl Writable<'_> {
+    fn restrict(self, fields: &mut FieldSet) {
+        match self {
+            Self::All => {}
+            Self::Except(others) => drop(fields.subtract(others)),
+            Self::Only(these) => fields.restrict(these),
+        }
+    }
+
+    /// What of an applied configuration counts. What says which object is meant always does.
+    fn part_of(self, config: &Map<String, Value>) -> Map<String, Value> {
+        match self {
+            Self::All => config.clone(),
+            Self::Except(others) => {
+                let mut rest = config.clone();
+                merge::without(&mut rest, others);
+                rest
+            }
+            Self::Only(these) => {
+                let mut all = FieldSet::of(IDENTITY);
+                all.union(these.clone());
+                merge::only(config, &all)
+            }
+        }
+    }
+}
+
+const IDENTITY: [&str; 6] =
+    ["apiVersion", "kind", "metadata.name", "metadata.namespace", "metadata.uid", "metadata.resourceVersion"];
+
+impl Context<'_> {
+    fn entry(&self, operation: Operation, manager: &str, fields: FieldSet) -> Entry {
+        Entry {
+            manager: manager.to_owned(),
+            operation,
+            api_version: self.group_version.to_owned(),
+            subresource: self.subresource.unwrap_or_default().to_owned(),
+            time: Some(self.now),
+            fields,
+        }
+    }
+}
+
+/// Applies `config` to the live object, or to none. The result is the object to store; when the apply changes
+/// nothing, it equals `live`, ownership and times included.
+///
+/// The manager comes to own all fields of `config`. Fields that it applied before and does not apply now are removed,
+/// unless another manager owns them.
+///
+/// # Errors
+/// 409 with a cause for each field that another manager owns and `config` would change, unless forced. 400 when
+/// `config` doesn't fit: another version, managed fields, a field that the schema doesn't know, list items without or
+/// with the same keys.
+pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<Value, Status> {
+    let Value::Object(applied) = config else { return Err(Status::bad_request("an apply patch must be an object")) };
+    check_config(applied, ctx)?;
+    let root = Cursor::root(ctx.node);
+    let applied = Value::Object(ctx.writable.part_of(applied));
+    let fields = root.claimed(&applied).map_err(|misfit| {
+        let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        Status::bad_request(format!(
+            "failed to create typed patch object ({}/{}; {}, Kind={}): {misfit}",
+            text("/metadata/namespace"),
+            text("/metadata/name"),
+            text("/apiVersion"),
+            text("/kind")
+        ))
+    })?;
+    let entry = ctx.entry(Operation::Apply, ctx.manager, fields);
+    let Some(live) = live else {
+        let mut object = applied;
+        set_managed(&mut object, Managers(vec![entry]).encode());
+        return Ok(object);
+    };
+    let managers = Managers::decode(managed_fields(live)).map_err(Status::internal)?;
+    apply_to_live(root, live, config, applied, entry, managers, ctx)
+}
+
+fn check_config(config: &Map<String, Value>, ctx: &Context<'_>) -> Result<(), Status> {
+    if config.get("metadata").and_then(|metadata| metadata.get("managedFields")).is_some_and(|list| !list.is_null()) {
+        return Err(Status::bad_request("metadata.managedFields must be nil"));
+    }
+    match config.get("apiVersion").and_then(Value::as_str) {
+        Some(version) if version == ctx.group_version => Ok(()),
+        version => Err(Status::bad_request(format!(
+            "Incorrect version specified in apply patch. Specified patch version: {}, expected: {}",
+            version.unwrap_or_default(),
+            ctx.group_version
+        ))),
+    }
+}
+
+fn apply_to_live(
+    root: Cursor<'_>,
+    live: &Value,
+    config: &Value,
+    mut applied: Value,
+    mut entry: Entry,
+    mut managers: Managers,
+    ctx: &Context<'_>,
+) -> Result<Value, Status> {
+    if managers.0.is_empty() {
+        let mut fields = root.created(live);
+        ctx.writable.restrict(&mut fields);
+        managers.0.push(ctx.entry(Operation::Update, BEFORE_FIRST_APPLY, fields));
+    }
+    let last = managers.take(&entry);
+    keep_servers_metadata(&mut applied);
+
+    let mut object = live.clone();
+    merge::merge(root, &mut object, &applied);
+    if let Some(last) = &last {
+        let mut held = entry.fields.clone();
+        for other in &managers.0 {
+            held.union(other.fields.clone());
+        }
+        merge::prune(root, &mut object, &last.fields, &held);
+    }
+
+    let mut comparison = Comparison::of(root, live, &object);
+    ctx.writable.restrict(&mut comparison.changed);
+    ctx.writable.restrict(&mut comparison.removed);
+    if !ctx.force {
+        refuse_conflicts(root, live, &managers, &comparison, ctx)?;
+    }
+    let lost = managers.release(&comparison);
+    if ctx.manager == last_applied::MANAGER {
+        last_applied::follow(&mut object, config);
+    }
+    if let Some(last) = last
+        && !lost
+        && last.fields == entry.fields
+        && last.api_version == entry.api_version
+        && object == *live
+    {
+        return Ok(object);
+    }
+    entry.time = Some(ctx.now);
+    managers.0.push(entry);
+    set_managed(&mut object, managers.encode());
+    Ok(object)
+}
+
+/// What the server alone sets is not the configuration's to change, though clients send it along (as nulls, often).
+fn keep_servers_metadata(applied: &mut Value) {
+    if let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut) {
+        for name in ["creationTimestamp", "generation", "selfLink", "managedFields"] {
+            metadata.remove(name);
+        }
+    }
+}
+
+fn refuse_conflicts(
+    root: Cursor<'_>,
+    live: &Value,
+    managers: &Managers,
+    comparison: &Comparison,
+    ctx: &Context<'_>,
+) -> Result<(), Status> {
+    let mut conflicts: Vec<_> = managers
+        .0
+        .iter()
+        .map(|other| Conflict::new(other, other.fields.stake_in(&comparison.changed)))
+        .filter(|conflict| !conflict.fields.is_empty())
+        .collect();
+    if !conflicts.is_empty()
+        && ctx.manager == last_applied::MANAGER
+        && let Some(ours) = last_applied::unchanged(root, live, ctx.group_version)
+    {
+        for conflict in &mut conflicts {
+            conflict.fields.subtract(&ours);
+        }
+        conflicts.retain(|conflict| !conflict.fields.is_empty());
+    }
+    if conflicts.is_empty() { Ok(()) } else { Err(conflict::status(conflicts)) }
+}
+
+/// Records who owns what after `live` was replaced by `new` (or `new` was created) in any other way than by apply.
+///
+/// The manager comes to own the fields that `new` changes, and every other manager loses them. An object without any
+/// recorded ownership stays without. The `managedFields` in `new` count as the present ownership, unless they are
+/// absent or unreadable, or a subresource is written to: then the live object's do. `[]` or `[{}]` makes the server
+/// forget it all.
+pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value {
+    let root = Cursor::root(ctx.node);
+    let sent = take_managed(&mut new);
+    let managed = standing(sent, live.and_then(managed_fields), ctx.subresource);
+    let mut comparison = match live {
+        Some(_) if managed.is_none() => return new,
+        Some(live) => Comparison::of(root, live, &new),
+        None => Comparison::creation(root, &new),
+    };
+    ctx.writable.restrict(&mut comparison.changed);
+    ctx.writable.restrict(&mut comparison.removed);
+    if comparison.is_empty() {
+        set_managed(&mut new, managed);
+        return new;
+    }
+    let mut managers = Managers::decode(managed.as_ref()).unwrap_or_default();
+    managers.release(&comparison);
+    if !comparison.changed.is_empty() {
+        let mut entry = ctx.entry(Operation::Update, ctx.manager, comparison.changed);
+        if let Some(before) = managers.take(&entry) {
+            entry.fields.union(before.fields);
+        }
+        managers.0.push(entry);
+    }
+    managers.cap_updates();
+    set_managed(&mut new, managers.encode());
+    new
+}
+
+/// The ownership that stands before an update, of what was sent and what is stored.
+fn standing(sent: Option<Value>, stored: Option<&Value>, subresource: Option<&str>) -> Option<Value> {
+    match sent {
+        Some(sent) if subresource.is_none() && managed::is_reset(&sent) => None,
+        Some(sent) if subresource.is_none() && Some(&sent) != stored => {
+            let read = Managers::decode(Some(&sent)).ok().and_then(Managers::encode);
+            read.or_else(|| stored.cloned())
+        }
+        _ => stored.cloned(),
+    }
+}
+
+/// Keeps the live object when a write comes to nothing in the end: when, after defaulting, `new` differs from `live`
+/// in no more than the times of ownership.
+pub fn settle(live: &Value, mut new: Value) -> Value {
+    let timeless = |managed: Option<Value>| {
+        let mut managers = Managers::decode(managed.as_ref()).ok()?;
+        for entry in &mut managers.0 {
+            entry.time = None;
+        }
+        managers.encode()
+    };
+    let managed = take_managed(&mut new);
+    if managed.as_ref() != managed_fields(live) && timeless(managed.clone()) != timeless(managed_fields(live).cloned())
+    {
+        set_managed(&mut new, managed);
+        return new;
+    }
+    set_managed(&mut new, managed_fields(live).cloned());
+    if new != *live {
+        take_managed(&mut new);
+        set_managed(&mut new, managed);
+    }
+    new
+}
+
+fn managed_fields(object: &Value) -> Option<&Value> {
+    object.get("metadata")?.get("managedFields")
+}
+
+fn take_managed(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
+}
+
+fn set_managed(object: &mut Value, managed: Option<Value>) {
+    let Value::Object(object) = object else { return };
+    let Some(metadata) = object.entry("metadata").or_insert_with(|| Value::Object(Map::new())).as_object_mut() else {
+        return;
+    };
+    match managed {
+        Some(managed) => drop(metadata.insert("managedFields".to_owned(), managed)),
+        None => drop(metadata.remove("managedFields")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

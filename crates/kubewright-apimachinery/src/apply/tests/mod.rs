@@ -1,0 +1,556 @@
+//! The examples of the Kubernetes documentation, and what they leave unsaid.
+
+use jiff::{Timestamp, ToSpan};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{fixture, schema::Definitions};
+
+/// A cluster of one object, written to by turns; a second passes with each write.
+struct Object {
+    schema: crate::schema::Schema,
+    status: FieldSet,
+    live: Option<Value>,
+    now: Timestamp,
+}
+
+/// A workload with every way of owning lists and maps, in little.
+fn workload() -> Value {
+    let list = |kind: &str, keys: Value, items: Value| json!({"type": "array", "items": items, "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": keys});
+    let port = json!({"type": "object", "properties": {
+        "containerPort": {"type": "integer"},
+        "protocol": {"type": "string", "default": "TCP"},
+        "name": {"type": "string"},
+    }});
+    let container = json!({"type": "object", "properties": {
+        "name": {"type": "string"},
+        "image": {"type": "string"},
+        "args": {"type": "array", "items": {"type": "string"}},
+        "ports": list("map", json!(["containerPort", "protocol"]), port),
+    }});
+    json!({"type": "object", "properties": {
+        "apiVersion": {"type": "string"},
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+        "data": {"type": "object", "additionalProperties": {"type": "string"}},
+        "spec": {"type": "object", "properties": {
+            "replicas": {"type": "integer"},
+            "selector": {"type": "object", "x-kubernetes-map-type": "atomic",
+                "properties": {"matchLabels": {"type": "object"}}},
+            "strategy": {"type": "object", "properties": {"type": {"type": "string"}, "surge": {"type": "integer"}}},
+            "containers": list("map", json!(["name"]), container),
+            "topics": list("set", Value::Null, json!({"type": "string"})),
+            "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+        }},
+        "status": {"type": "object", "properties": {"ready": {"type": "integer"}, "phase": {"type": "string"}}},
+    }})
+}
+
+impl Object {
+    fn new() -> Self {
+        let now = "2026-01-02T03:04:05.6Z".parse().unwrap();
+        Self { schema: fixture::schema(&workload()), status: FieldSet::of(["status"]), live: None, now }
+    }
+
+    fn ctx<'a>(&'a self, manager: &'a str, definitions: &'a Definitions) -> Context<'a> {
+        Context {
+            node: Node::new(&self.schema, definitions),
+            group_version: "v1",
+            manager,
+            subresource: None,
+            force: false,
+            now: self.now,
+            writable: Writable::Except(&self.status),
+        }
+    }
+
+    fn write(&mut self, by: impl FnOnce(Option<&Value>, &Self) -> Result<Value, Status>) -> Result<(), Status> {
+        self.now = self.now.checked_add(1.second()).unwrap();
+        self.live = Some(by(self.live.as_ref(), self)?);
+        Ok(())
+    }
+
+    fn try_apply(&mut self, manager: &str, config: Value, force: bool) -> Result<(), Status> {
+        let config = named(config);
+        self.write(|live, this| {
+            let definitions = Definitions::default();
+            apply(live, &config, &Context { force, ..this.ctx(manager, &definitions) })
+        })
+    }
+
+    #[track_caller]
+    fn apply(&mut self, manager: &str, config: Value) {
+        self.try_apply(manager, config, false).unwrap();
+    }
+
+    #[track_caller]
+    fn refused(&mut self, manager: &str, config: Value) -> Status {
+        self.try_apply(manager, config, false).unwrap_err()
+    }
+
+    fn update(&mut self, manager: &str, change: impl FnOnce(&mut Value)) {
+        self.write(|live, this| {
+            let mut new = live.cloned().unwrap_or_else(|| named(json!({})));
+            change(&mut new);
+            Ok(update(live, new, &this.ctx(manager, &Definitions::default())))
+        })
+        .unwrap();
+    }
+
+    fn update_status(&mut self, manager: &str, change: impl FnOnce(&mut Value)) {
+        self.write(|live, this| {
+            let mut new = live.cloned().unwrap();
+            change(&mut new);
+            let definitions = Definitions::default();
+            let writable = Writable::Only(&this.status);
+            Ok(update(live, new, &Context { subresource: Some("status"), writable, ..this.ctx(manager, &definitions) }))
+        })
+        .unwrap();
+    }
+
+    /// The object without what identifies it, and without its ownership.
+    #[track_caller]
+    fn check(&self, expect: Value) {
+        let mut live = self.live.clone().unwrap();
+        take_managed(&mut live);
+        assert_eq!(live, named(expect));
+    }
+
+    /// `manager/operation`, with `/subresource` where there is one, and what it owns, in the order of the entries.
+    #[track_caller]
+    fn check_owners(&self, expect: &[(&str, &[&str])]) {
+        let managers = Managers::decode(managed_fields(self.live.as_ref().unwrap())).unwrap();
+        let owners: Vec<_> = managers
+            .0
+            .iter()
+            .map(|entry| {
+                let subresource = if entry.subresource.is_empty() { "" } else { "/" };
+                let who = format!("{}/{}{subresource}{}", entry.manager, entry.operation.as_str(), entry.subresource);
+                (who, entry.fields.paths())
+            })
+            .collect();
+        let expect: Vec<_> = expect
+            .iter()
+            .map(|(who, paths)| (who.to_string(), paths.iter().map(ToString::to_string).collect::<Vec<_>>()))
+            .collect();
+        assert_eq!(owners, expect);
+    }
+}
+
+/// With what says which object is meant.
+fn named(mut object: Value) -> Value {
+    object["apiVersion"] = "v1".into();
+    object["kind"] = "Workload".into();
+    object["metadata"]["name"] = "web".into();
+    object
+}
+
+#[test]
+fn a_config_map_is_created_and_changed_by_apply() {
+    let mut object = Object::new();
+    object.apply("kubectl", json!({"metadata": {"labels": {"a": "b"}}, "data": {"key": "some value"}}));
+    object.check(json!({"metadata": {"labels": {"a": "b"}}, "data": {"key": "some value"}}));
+    assert_eq!(
+        managed_fields(object.live.as_ref().unwrap()),
+        Some(&json!([{
+            "manager": "kubectl",
+            "operation": "Apply",
+            "apiVersion": "v1",
+            "time": "2026-01-02T03:04:06Z",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:data": {"f:key": {}}, "f:metadata": {"f:labels": {"f:a": {}}}},
+        }]))
+    );
+    // A controller changes what was applied: it owns the value now.
+    object.update("controller", |live| live["data"]["key"] = "new value".into());
+    object.check_owners(&[("kubectl/Apply", &[".metadata.labels.a"]), ("controller/Update", &[".data.key"])]);
+    let conflict =
+        object.refused("kubectl", json!({"metadata": {"labels": {"a": "b"}}, "data": {"key": "some value"}}));
+    assert_eq!(conflict.message, r#"Apply failed with 1 conflict: conflict with "controller" using v1: .data.key"#);
+    assert_eq!((conflict.code, conflict.reason.as_str()), (409, "Conflict"));
+    assert_eq!(
+        conflict.details.unwrap().causes,
+        [crate::status::Cause::new("FieldManagerConflict", ".data.key", r#"conflict with "controller" using v1"#)]
+    );
+    object.try_apply("kubectl", json!({"data": {"key": "some value"}}), true).unwrap();
+    object.check(json!({"metadata": {}, "data": {"key": "some value"}}));
+    object.check_owners(&[("kubectl/Apply", &[".data.key"])]);
+}
+
+#[test]
+fn replicas_are_handed_to_an_autoscaler() {
+    let strategy = json!({"type": "Recreate"});
+    let with_replicas = json!({"spec": {"replicas": 3, "strategy": strategy}});
+    let without = json!({"spec": {"strategy": strategy}});
+    let mut object = Object::new();
+    object.apply("kubectl", with_replicas.clone());
+    // The user takes replicas over under a name of the hand-over's own, with the value that is there: they share it.
+    object.apply("handover-to-hpa", json!({"spec": {"replicas": 3}}));
+    object.check_owners(&[
+        ("kubectl/Apply", &[".spec.replicas", ".spec.strategy.type"]),
+        ("handover-to-hpa/Apply", &[".spec.replicas"]),
+    ]);
+    // Leaving it out of the user's configuration now loses nothing.
+    object.apply("kubectl", without.clone());
+    object.check(with_replicas);
+    object.update("hpa", |live| live["spec"]["replicas"] = 7.into());
+    object.check_owners(&[("kubectl/Apply", &[".spec.strategy.type"]), ("hpa/Update", &[".spec.replicas"])]);
+    object.apply("kubectl", without);
+    object.check(json!({"spec": {"replicas": 7, "strategy": strategy}}));
+}
+
+#[test]
+fn an_abandoned_field_disappears() {
+    let mut object = Object::new();
+    object.apply("a", json!({"spec": {"replicas": 3, "strategy": {"type": "x", "surge": 1}}}));
+    object.update("defaults", |live| live["spec"]["free"] = json!({"x": 1}));
+    object.apply("a", json!({"spec": {"strategy": {"surge": 1}}}));
+    object.check(json!({"spec": {"strategy": {"surge": 1}, "free": {"x": 1}}}));
+    object.apply("a", json!({}));
+    object.check(json!({"spec": {"free": {"x": 1}}}));
+    object.check_owners(&[("defaults/Update", &[".spec.free.x"])]);
+}
+
+#[test]
+fn list_maps_are_owned_item_by_item() {
+    let web = json!({"name": "web", "image": "web:1", "ports": [{"containerPort": 80}]});
+    let mut object = Object::new();
+    object.apply("a", json!({"spec": {"containers": [web]}}));
+    object.apply(
+        "mesh",
+        json!({"spec": {"containers": [
+            {"name": "proxy", "image": "proxy:1"},
+            {"name": "web", "ports": [{"containerPort": 80, "protocol": "UDP", "name": "dns"}]},
+        ]}}),
+    );
+    object.check(json!({"spec": {"containers": [
+        {"name": "proxy", "image": "proxy:1"},
+        {"name": "web", "image": "web:1", "ports": [
+            {"containerPort": 80},
+            {"containerPort": 80, "protocol": "UDP", "name": "dns"},
+        ]},
+    ]}}));
+    object.check_owners(&[
+        (
+            "a/Apply",
+            &[
+                r#".spec.containers[name="web"]"#,
+                r#".spec.containers[name="web"].image"#,
+                r#".spec.containers[name="web"].name"#,
+                r#".spec.containers[name="web"].ports[containerPort=80,protocol="TCP"]"#,
+                r#".spec.containers[name="web"].ports[containerPort=80,protocol="TCP"].containerPort"#,
+            ],
+        ),
+        (
+            "mesh/Apply",
+            &[
+                r#".spec.containers[name="proxy"]"#,
+                r#".spec.containers[name="proxy"].image"#,
+                r#".spec.containers[name="proxy"].name"#,
+                r#".spec.containers[name="web"]"#,
+                r#".spec.containers[name="web"].name"#,
+                r#".spec.containers[name="web"].ports[containerPort=80,protocol="UDP"]"#,
+                r#".spec.containers[name="web"].ports[containerPort=80,protocol="UDP"].containerPort"#,
+                r#".spec.containers[name="web"].ports[containerPort=80,protocol="UDP"].name"#,
+                r#".spec.containers[name="web"].ports[containerPort=80,protocol="UDP"].protocol"#,
+            ],
+        ),
+    ]);
+    // `mesh` still names the container: only what `a` alone owned goes.
+    object.apply("a", json!({}));
+    object.check(json!({"spec": {"containers": [
+        {"name": "proxy", "image": "proxy:1"},
+        {"name": "web", "ports": [{"containerPort": 80, "protocol": "UDP", "name": "dns"}]},
+    ]}}));
+}
+
+#[test]
+fn an_item_goes_with_what_an_updater_set_in_it() {
+    let mut object = Object::new();
+    object.apply("a", json!({"spec": {"containers": [{"name": "web"}, {"name": "job"}]}}));
+    object.update("tuner", |live| live["spec"]["containers"][1]["image"] = "job:tuned".into());
+    object.apply("a", json!({"spec": {"containers": [{"name": "web"}]}}));
+    object.check(json!({"spec": {"containers": [{"name": "web"}]}}));
+    object.check_owners(&[("a/Apply", &[r#".spec.containers[name="web"]"#, r#".spec.containers[name="web"].name"#])]);
+}
+
+#[test]
+fn an_object_stays_while_someone_owns_a_part() {
+    let mut object = Object::new();
+    object.apply("a", json!({"spec": {"free": {"x": {"mine": 1}}}}));
+    object.update("b", |live| live["spec"]["free"]["x"]["theirs"] = 2.into());
+    object.apply("a", json!({"spec": {}}));
+    object.check(json!({"spec": {"free": {"x": {"theirs": 2}}}}));
+}
+
+#[test]
+fn sets_are_owned_value_by_value() {
+    let mut object = Object::new();
+    object.apply("a", json!({"metadata": {"finalizers": ["a/x", "shared/z"]}}));
+    object.apply("b", json!({"metadata": {"finalizers": ["b/y", "shared/z"]}}));
+    object.check(json!({"metadata": {"finalizers": ["a/x", "b/y", "shared/z"]}}));
+    object.apply("a", json!({"metadata": {"finalizers": []}}));
+    object.check(json!({"metadata": {"finalizers": ["b/y", "shared/z"]}}));
+    object.apply("b", json!({}));
+    // What is left is that `a` wants the list to be there.
+    object.check(json!({"metadata": {"finalizers": []}}));
+}
+
+#[test]
+fn owner_references_are_told_apart_by_uid() {
+    let owner = |uid: &str, block: bool| json!({"uid": uid, "name": "o", "blockOwnerDeletion": block});
+    let mut object = Object::new();
+    object.apply("a", json!({"metadata": {"ownerReferences": [owner("1", true)]}}));
+    object.apply("b", json!({"metadata": {"ownerReferences": [owner("2", true)]}}));
+    object.check(json!({"metadata": {"ownerReferences": [owner("1", true), owner("2", true)]}}));
+    object.check_owners(&[
+        ("a/Apply", &[r#".metadata.ownerReferences[uid="1"]"#]),
+        ("b/Apply", &[r#".metadata.ownerReferences[uid="2"]"#]),
+    ]);
+    let conflict = object.refused("b", json!({"metadata": {"ownerReferences": [owner("1", false)]}}));
+    assert_eq!(
+        conflict.message,
+        r#"Apply failed with 1 conflict: conflict with "a": .metadata.ownerReferences[uid="1"]"#
+    );
+}
+
+#[test]
+fn atomic_values_have_one_owner() {
+    let mut object = Object::new();
+    object.apply(
+        "a",
+        json!({"spec": {
+            "selector": {"matchLabels": {"app": "a"}},
+            "containers": [{"name": "web", "args": ["x"]}],
+        }}),
+    );
+    let conflict = object.refused(
+        "b",
+        json!({"spec": {
+            "selector": {"matchLabels": {"tier": "b"}},
+            "containers": [{"name": "web", "args": ["x", "y"]}],
+        }}),
+    );
+    assert_eq!(
+        conflict.message,
+        "Apply failed with 2 conflicts: conflicts with \"a\":\n- .spec.containers[name=\"web\"].args\n- .spec.selector"
+    );
+    object.try_apply("b", json!({"spec": {"selector": {"matchLabels": {"tier": "b"}}}}), true).unwrap();
+    object.check(json!({"spec": {
+        "selector": {"matchLabels": {"tier": "b"}},
+        "containers": [{"name": "web", "args": ["x"]}],
+    }}));
+}
+
+#[test]
+fn conflicts_name_every_manager() {
+    let mut object = Object::new();
+    object.apply("zoe", json!({"data": {"z": "1"}}));
+    object.update("amy", |live| live["data"]["a"] = "1".into());
+    object.update_status("kubelet", |live| live["status"] = json!({"ready": 1}));
+    let conflict = object.refused("bob", json!({"data": {"a": "2", "z": "2"}, "status": {"ready": 2}}));
+    assert_eq!(
+        conflict.message,
+        "Apply failed with 2 conflicts: conflicts with \"amy\" using v1:\n- .data.a\nconflicts with \"zoe\":\n- .data.z"
+    );
+}
+
+#[test]
+fn an_apply_of_nothing_new_changes_nothing() {
+    let config = json!({"data": {"a": "1"}, "metadata": {"creationTimestamp": null}, "spec": {"topics": ["x"]}});
+    let mut object = Object::new();
+    object.apply("a", config.clone());
+    object.update("server", |live| {
+        live["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+        live["spec"]["replicas"] = 1.into();
+    });
+    let before = object.live.clone();
+    object.apply("a", config);
+    assert_eq!(object.live, before);
+}
+
+#[test]
+fn updates_own_what_they_change() {
+    let mut object = Object::new();
+    object.update("creator", |new| {
+        new["spec"] = json!({"replicas": 1, "strategy": {}, "topics": ["x"]});
+        new["status"] = json!({"ready": 0});
+    });
+    object.check_owners(&[("creator/Update", &[".spec.replicas", ".spec.strategy", r#".spec.topics[="x"]"#])]);
+    object.update("other", |live| {
+        live["spec"]["replicas"] = 2.into();
+        live["spec"]["topics"] = json!(["y"]);
+    });
+    object.check_owners(&[
+        ("creator/Update", &[".spec.strategy"]),
+        ("other/Update", &[".spec.replicas", r#".spec.topics[="y"]"#]),
+    ]);
+    object.update_status("kubelet", |live| {
+        live["status"] = json!({"ready": 1});
+        live["spec"]["replicas"] = 9.into();
+    });
+    object.check_owners(&[
+        ("creator/Update", &[".spec.strategy"]),
+        ("other/Update", &[".spec.replicas", r#".spec.topics[="y"]"#]),
+        ("kubelet/Update/status", &[".status.ready"]),
+    ]);
+    let before = object.live.clone();
+    object.update("idle", |_| {});
+    assert_eq!(object.live, before);
+}
+
+#[test]
+fn managed_fields_can_be_sent_reset_and_left_out() {
+    let mut object = Object::new();
+    object.apply("a", json!({"data": {"x": "1"}}));
+    object.update("b", |live| {
+        take_managed(live);
+        live["data"]["y"] = "2".into();
+    });
+    object.check_owners(&[("a/Apply", &[".data.x"]), ("b/Update", &[".data.y"])]);
+    object.update("b", |live| live["metadata"]["managedFields"] = json!([{"manager": "junk", "operation": "Melt"}]));
+    object.check_owners(&[("a/Apply", &[".data.x"]), ("b/Update", &[".data.y"])]);
+    object.update("c", |live| live["metadata"]["managedFields"][0]["manager"] = "renamed".into());
+    object.check_owners(&[("renamed/Apply", &[".data.x"]), ("b/Update", &[".data.y"])]);
+    for reset in [json!([{}]), json!([])] {
+        let mut object = Object { live: object.live.clone(), ..Object::new() };
+        object.update("c", |live| live["metadata"]["managedFields"] = reset);
+        object.check_owners(&[]);
+        // Without any record, updates record nothing; the first apply shares with whoever was before.
+        object.update("c", |live| live["data"]["z"] = "3".into());
+        object.check_owners(&[]);
+        object.apply("a", json!({"data": {"x": "1"}}));
+        object.check_owners(&[
+            ("a/Apply", &[".data.x"]),
+            ("before-first-apply/Update", &[".data.x", ".data.y", ".data.z"]),
+        ]);
+    }
+}
+
+#[test]
+fn client_side_apply_is_no_conflict_for_kubectl() {
+    const LAST: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    let mut object = Object::new();
+    let applied = json!({"data": {"a": "1", "b": "1"}});
+    object.update("kubectl-client-side-apply", |new| {
+        *new = named(applied.clone());
+        new["metadata"]["annotations"][LAST] = named(applied).to_string().into();
+    });
+    let wanted = json!({"data": {"a": "2", "b": "1"}});
+    let mut other = Object { live: object.live.clone(), ..Object::new() };
+    other.refused("someone", wanted.clone());
+    other.update("controller", |live| live["data"]["a"] = "7".into());
+    let conflict = other.refused("kubectl", wanted.clone());
+    assert_eq!(conflict.message, r#"Apply failed with 1 conflict: conflict with "controller" using v1: .data.a"#);
+
+    object.apply("kubectl", wanted.clone());
+    let live = object.live.unwrap();
+    assert_eq!(live["data"], wanted["data"]);
+    let last: Value = serde_json::from_str(live["metadata"]["annotations"][LAST].as_str().unwrap()).unwrap();
+    assert_eq!(last, named(wanted));
+}
+
+#[test]
+fn what_cannot_be_owned_is_refused() {
+    let refusal = |config: Value| Object::new().refused("a", config).message;
+    let prefix = "failed to create typed patch object (/web; v1, Kind=Workload): ";
+    for (config, expect) in [
+        (json!({"spec": {"repliicas": 1}}), ".spec.repliicas: field not declared in schema"),
+        (json!({"metadata": {"label": {}}}), ".metadata.label: field not declared in schema"),
+        (
+            json!({"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}),
+            r#".spec.containers: duplicate entries for key [name="a"]"#,
+        ),
+        (json!({"spec": {"topics": ["a", "b", "a"]}}), r#".spec.topics: duplicate entries for key [="a"]"#),
+        (
+            json!({"spec": {"containers": [{"image": "a"}]}}),
+            ".spec.containers: element 0: associative list with keys has an element that omits key field \"name\" \
+             (and doesn't have default value)",
+        ),
+    ] {
+        assert_eq!(refusal(config), format!("{prefix}{expect}"));
+    }
+    assert_eq!(refusal(json!({"metadata": {"managedFields": []}})), "metadata.managedFields must be nil");
+    let definitions = Definitions::default();
+    let object = Object::new();
+    let other = apply(None, &json!({"apiVersion": "v2"}), &object.ctx("a", &definitions)).unwrap_err();
+    assert_eq!(other.message, "Incorrect version specified in apply patch. Specified patch version: v2, expected: v1");
+}
+
+#[test]
+fn twins_in_a_live_list_are_owned_whole() {
+    let mut object = Object::new();
+    object.update("creator", |new| {
+        new["spec"]["containers"] = json!([{"name": "a", "image": "1"}, {"name": "a", "image": "2"}, {"name": "b"}]);
+    });
+    object.check_owners(&[(
+        "creator/Update",
+        &[r#".spec.containers[name="a"]"#, r#".spec.containers[name="b"]"#, r#".spec.containers[name="b"].name"#],
+    )]);
+    let config = json!({"spec": {"containers": [{"name": "a", "image": "3"}]}});
+    object.refused("a", config.clone());
+    object.try_apply("a", config, true).unwrap();
+    object.check(json!({"spec": {"containers": [{"name": "a", "image": "3"}, {"name": "b"}]}}));
+}
+
+#[test]
+fn old_updates_are_folded() {
+    let mut object = Object::new();
+    object.update("creator", |new| new["data"]["x"] = "".into());
+    for writer in 0..12 {
+        object.update(&format!("writer-{writer:02}"), |live| live["data"][format!("k{writer:02}")] = "".into());
+    }
+    let managers = Managers::decode(managed_fields(object.live.as_ref().unwrap())).unwrap();
+    assert_eq!(managers.0.len(), 10);
+    assert_eq!(managers.0[0].manager, "ancient-changes");
+    assert_eq!(managers.0[0].fields.paths(), [".data.k00", ".data.k01", ".data.k02", ".data.x"]);
+    assert_eq!(managers.0[9].manager, "writer-11");
+}
+
+#[test]
+fn writes_that_come_to_nothing_settle() {
+    let mut object = Object::new();
+    object.apply("a", json!({"data": {"x": "1"}}));
+    let live = object.live.clone().unwrap();
+    let mut later = live.clone();
+    later["metadata"]["managedFields"][0]["time"] = "2030-01-01T00:00:00Z".into();
+    assert_eq!(settle(&live, later.clone()), live);
+    later["data"]["x"] = "2".into();
+    assert_eq!(settle(&live, later.clone()), later);
+    let mut renamed = live.clone();
+    renamed["metadata"]["managedFields"][0]["manager"] = "b".into();
+    assert_eq!(settle(&live, renamed.clone()), renamed);
+}
+
+#[test]
+fn status_is_applied_by_its_own_managers() {
+    let mut object = Object::new();
+    object.apply("a", json!({"spec": {"replicas": 1}, "status": {"ready": 5}}));
+    object.check(json!({"spec": {"replicas": 1}}));
+    let config = named(json!({"spec": {"replicas": 7}, "status": {"ready": 1}, "metadata": {"labels": {"x": "y"}}}));
+    object
+        .write(|live, this| {
+            let definitions = Definitions::default();
+            let writable = Writable::Only(&this.status);
+            apply(live, &config, &Context { subresource: Some("status"), writable, ..this.ctx("a", &definitions) })
+        })
+        .unwrap();
+    object.check(json!({"spec": {"replicas": 1}, "status": {"ready": 1}}));
+    object.check_owners(&[("a/Apply", &[".spec.replicas"]), ("a/Apply/status", &[".status.ready"])]);
+    // The main resource's entry is another: applying there takes nothing from the status.
+    object.apply("a", json!({}));
+    object.check(json!({"status": {"ready": 1}}));
+}
+
+#[test]
+fn odd_objects_are_survived() {
+    for odd in [json!(null), json!([]), json!({"metadata": []}), json!({"metadata": {"managedFields": 3}})] {
+        let object = Object::new();
+        let definitions = Definitions::default();
+        let ctx = object.ctx("a", &definitions);
+        update(None, odd.clone(), &ctx);
+        update(Some(&odd), odd.clone(), &ctx);
+        let _ = apply(Some(&odd), &named(json!({"data": {"x": "1"}})), &ctx);
+        let _ = apply(None, &odd, &ctx);
+    }
+}

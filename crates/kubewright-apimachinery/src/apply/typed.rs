@@ -1,0 +1,321 @@
+//! How values are owned, by their schema: what is one leaf, what is a map of fields, what is a list of items.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use super::fields::{FieldSet, PathElement};
+use crate::schema::{ANYTHING, Additional, Definitions, Kind, List, Node, Schema};
+
+/// A place in an object: its schema, and whether the server keeps some of the fields there to itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor<'a> {
+    node: Node<'a>,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Root,
+    /// The root's `metadata`.
+    Metadata,
+    Inside,
+}
+
+/// How a value is owned.
+pub(crate) enum Shape<'v, 'a> {
+    /// As a whole.
+    Leaf,
+    /// Field by field.
+    Map(&'v Map<String, Value>),
+    /// Item by item.
+    Items(&'v [Value], Items<'a>),
+}
+
+/// How the items of a list are told apart, and what they are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Items<'a> {
+    /// The keys of a list map; a set has none, its items are their own keys.
+    keys: Option<&'a [String]>,
+    item: Cursor<'a>,
+}
+
+/// Why an applied configuration doesn't fit its schema, and where.
+#[derive(Debug)]
+pub(crate) struct Misfit {
+    path: String,
+    why: String,
+}
+
+impl std::fmt::Display for Misfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.path, self.why)
+    }
+}
+
+impl Misfit {
+    fn new(why: impl Into<String>) -> Self {
+        Self { path: String::new(), why: why.into() }
+    }
+
+    fn below(self, element: &PathElement) -> Self {
+        Self { path: format!("{element}{}", self.path), ..self }
+    }
+}
+
+/// How exactly a value must fit its schema.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    /// Every field is known, every item has its keys, no two items are one.
+    Strict,
+    /// Whatever is stored is owned in some way.
+    Lenient,
+}
+
+impl<'a> Cursor<'a> {
+    /// The root of an object.
+    pub(crate) fn root(node: Node<'a>) -> Self {
+        Self { node, place: Place::Root }
+    }
+
+    fn inside(node: Node<'a>) -> Self {
+        Self { node, place: Place::Inside }
+    }
+
+    /// Whether ownership of this field is tracked: not for what identifies the object, nor for what only the server
+    /// sets.
+    pub(crate) fn tracks(self, name: &str) -> bool {
+        match self.place {
+            Place::Inside => true,
+            Place::Root => !matches!(name, "apiVersion" | "kind"),
+            Place::Metadata => !matches!(
+                name,
+                "name"
+                    | "namespace"
+                    | "uid"
+                    | "creationTimestamp"
+                    | "generation"
+                    | "resourceVersion"
+                    | "managedFields"
+                    | "selfLink"
+            ),
+        }
+    }
+
+    /// Whether this is the `metadata` of the object: always there, never anyone's.
+    pub(crate) fn is_metadata(self) -> bool {
+        self.place == Place::Metadata
+    }
+
+    /// The place of a field, and whether the schema names it (rather than allowing any name). `None`: no such field.
+    fn lookup(self, name: &str) -> Option<(Self, bool)> {
+        let schema = self.node.schema();
+        let object = self.place == Place::Root || schema.embedded_resource;
+        let place = if self.place == Place::Root && name == "metadata" { Place::Metadata } else { Place::Inside };
+        let named = schema.properties.contains_key(name);
+        let node = self.node.field(name);
+        if object && name == "metadata" && node.is_none_or(|node| node.schema().properties.is_empty()) {
+            let (schema, definitions) = &*OBJECT_META;
+            return Some((Self { node: Node::new(schema, definitions), place }, true));
+        }
+        if object && node.is_none() && matches!(name, "apiVersion" | "kind") {
+            return Some((Self { node: Node::new(&ANYTHING, self.node.definitions()), place }, true));
+        }
+        node.map(|node| (Self { node, place }, named))
+    }
+
+    /// The place of a field; of an unknown one, a place where anything may be.
+    pub(crate) fn field(self, name: &str) -> Self {
+        self.field_or_anything(name).0
+    }
+
+    fn field_or_anything(self, name: &str) -> (Self, bool) {
+        self.lookup(name).unwrap_or_else(|| (Self::inside(Node::new(&ANYTHING, self.node.definitions())), false))
+    }
+
+    /// How the items of the list here are owned; `None` when the list has one owner.
+    pub(crate) fn items(self) -> Option<Items<'a>> {
+        let keys = match &self.node.schema().list {
+            List::Atomic => return None,
+            List::Set => None,
+            List::Map(keys) => Some(keys.as_slice()),
+        };
+        Some(Items { keys, item: Self::inside(self.node.items()) })
+    }
+
+    /// Whether a map here has one owner.
+    pub(crate) fn is_atomic_map(self) -> bool {
+        self.node.schema().atomic_map
+    }
+
+    /// How `value`, standing here, is owned. What isn't of the type that the schema wants is owned as what it is:
+    /// that it is wrong is for validation to say.
+    pub(crate) fn shape<'v>(self, value: &'v Value) -> Shape<'v, 'a> {
+        match value {
+            Value::Object(map) if !self.is_atomic_map() => Shape::Map(map),
+            Value::Array(items) => self.items().map_or(Shape::Leaf, |kind| Shape::Items(items, kind)),
+            _ => Shape::Leaf,
+        }
+    }
+
+    /// The fields that a configuration applied here lays claim to.
+    ///
+    /// # Errors
+    /// When it has a field that the schema doesn't know, an item without its keys, or two items with the same.
+    pub(crate) fn claimed(self, config: &Value) -> Result<FieldSet, Misfit> {
+        self.owned(config, Fit::Strict)
+    }
+
+    /// The fields that come into being with `value`.
+    pub(crate) fn created(self, value: &Value) -> FieldSet {
+        self.owned(value, Fit::Lenient).unwrap_or_default()
+    }
+
+    /// The fields that come into being with a field of the map here.
+    pub(crate) fn created_field(self, name: &str, value: &Value) -> FieldSet {
+        let (below, named) = self.field_or_anything(name);
+        let mut set = below.created(value);
+        if !named {
+            set.set_owned(true);
+        }
+        set
+    }
+
+    fn owned(self, value: &Value, fit: Fit) -> Result<FieldSet, Misfit> {
+        let set = match self.shape(value) {
+            Shape::Map(map) if !map.is_empty() => self.owned_fields(map, fit)?,
+            Shape::Items(items, kind) if !items.is_empty() => kind.owned(items, fit)?,
+            _ if self.place == Place::Inside => FieldSet::leaf(),
+            _ => FieldSet::default(),
+        };
+        Ok(set)
+    }
+
+    /// An object that isn't empty is there because of its fields, so a named one isn't owned for itself. An entry of
+    /// a map with free names is, as an item of a list is: someone chose that name.
+    fn owned_fields(self, map: &Map<String, Value>, fit: Fit) -> Result<FieldSet, Misfit> {
+        let mut set = FieldSet::with_capacity(map.len());
+        for (name, value) in map {
+            if !self.tracks(name) {
+                continue;
+            }
+            let element = PathElement::field(name);
+            let (below, named) = match self.lookup(name) {
+                Some(found) => found,
+                None if fit == Fit::Lenient => self.field_or_anything(name),
+                None => return Err(Misfit::new("field not declared in schema").below(&element)),
+            };
+            let mut child = below.owned(value, fit).map_err(|misfit| misfit.below(&element))?;
+            if !named {
+                child.set_owned(true);
+            }
+            set.push(element, child);
+        }
+        Ok(set.sorted())
+    }
+}
+
+impl<'a> Items<'a> {
+    /// The place of each item.
+    pub(crate) fn item(self) -> Cursor<'a> {
+        self.item
+    }
+
+    /// What an item is known by. An absent key is its default, else left out.
+    pub(crate) fn element(self, item: &Value) -> PathElement {
+        self.element_or_missing_key(item).0
+    }
+
+    fn element_or_missing_key(self, item: &Value) -> (PathElement, Option<&'a str>) {
+        let Some(keys) = self.keys else { return (PathElement::value(item), None) };
+        let mut missing = None;
+        let mut values = Vec::with_capacity(keys.len());
+        for key in keys {
+            let default = || self.item.node.field(key).and_then(|node| node.schema().default.as_ref());
+            match item.get(key).or_else(default) {
+                Some(value) => values.push((key.as_str(), value)),
+                None => missing = Some(key.as_str()),
+            }
+        }
+        (PathElement::key(values), missing)
+    }
+
+    /// The fields that come into being with an item; more than one are twins, of one key.
+    pub(crate) fn created(self, twins: &[&Value]) -> FieldSet {
+        let mut set = match (twins, self.keys) {
+            ([item], Some(_)) => self.item.created(item),
+            _ => FieldSet::default(),
+        };
+        set.set_owned(true);
+        set
+    }
+
+    fn owned(self, items: &[Value], fit: Fit) -> Result<FieldSet, Misfit> {
+        let mut children = Vec::with_capacity(items.len());
+        for (place, item) in items.iter().enumerate() {
+            let (element, missing) = self.element_or_missing_key(item);
+            if let (Some(key), Fit::Strict) = (missing, fit) {
+                return Err(Misfit::new(format!(
+                    "element {place}: associative list with keys has an element that omits key field {key:?} (and \
+                     doesn't have default value)"
+                )));
+            }
+            let mut child = match self.keys {
+                Some(_) => self.item.owned(item, fit).map_err(|misfit| misfit.below(&element))?,
+                None => FieldSet::default(),
+            };
+            child.set_owned(true);
+            children.push((element, child));
+        }
+        children.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let mut set = FieldSet::with_capacity(children.len());
+        let mut children = children.into_iter().peekable();
+        while let Some((element, mut child)) = children.next() {
+            while children.next_if(|(next, _)| *next == element).is_some() {
+                if fit == Fit::Strict {
+                    return Err(Misfit::new(format!("duplicate entries for key {element}")));
+                }
+                // What is there twice can't be owned in part: no path would say which.
+                child = FieldSet::leaf();
+            }
+            set.push(element, child);
+        }
+        Ok(set)
+    }
+}
+
+/// The metadata of every object, where a custom kind's schema leaves it to the server.
+static OBJECT_META: LazyLock<(Schema, Definitions)> = LazyLock::new(|| {
+    let text = || Schema { kind: Some(Kind::String), ..Schema::default() };
+    let list = |list: List, items: Schema| Schema {
+        kind: Some(Kind::Array),
+        items: Some(Box::new(items)),
+        list,
+        ..Schema::default()
+    };
+    let strings =
+        || Schema { kind: Some(Kind::Object), additional: Additional::Schema(Box::new(text())), ..Schema::default() };
+    let owner = Schema { kind: Some(Kind::Object), preserve_unknown: true, atomic_map: true, ..Schema::default() };
+    let mut properties: std::collections::BTreeMap<String, Schema> = [
+        "name",
+        "namespace",
+        "generateName",
+        "uid",
+        "resourceVersion",
+        "selfLink",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "generation",
+        "deletionGracePeriodSeconds",
+    ]
+    .map(|name| (name.to_owned(), Schema::default()))
+    .into();
+    properties.extend([
+        ("labels".to_owned(), strings()),
+        ("annotations".to_owned(), strings()),
+        ("finalizers".to_owned(), list(List::Set, text())),
+        ("ownerReferences".to_owned(), list(List::Map(vec!["uid".to_owned()]), owner)),
+        ("managedFields".to_owned(), list(List::Atomic, ANYTHING.clone())),
+    ]);
+    (Schema { kind: Some(Kind::Object), properties, ..Schema::default() }, Definitions::default())
+});
