@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use http::{HeaderMap, header};
 use kubewright_apimachinery::status::Status;
 use sha2::{Digest, Sha256};
+use tokio_util::sync::CancellationToken;
 
 use crate::handlers::Route;
 
@@ -34,6 +35,10 @@ impl UserInfo {
         self.name == "system:anonymous"
     }
 }
+
+/// A token in a request's extensions: when it is cancelled, the server wants streams to end.
+#[derive(Clone, Debug)]
+pub(crate) struct Closing(pub(crate) CancellationToken);
 
 /// The bearer tokens that are known, by their digests: looking one up takes the same time however much of it is right.
 #[derive(Debug, Default)]

@@ -18,6 +18,7 @@ mod convert;
 pub mod discovery;
 mod feed;
 mod handlers;
+mod listen;
 mod meta;
 mod ownership;
 pub mod registry;
@@ -27,11 +28,14 @@ mod selection;
 mod server;
 mod storage;
 pub mod table;
+mod tls;
 
 pub use self::{
     auth::UserInfo,
     body::{Body, BoxError},
     feed::{Change, Feed, Lagged},
+    listen::{ListenError, ListenOptions, Listener},
     server::{ApiServer, ApiServerBuilder},
     storage::ChangeKind,
+    tls::TlsError,
 };

@@ -15,13 +15,16 @@ use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
 };
+use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 use crate::{
     auth::{Tokens, UserInfo},
     body::BoxError,
     feed::Feed,
-    handlers, meta,
+    handlers,
+    listen::{ListenError, ListenOptions, Listener},
+    meta,
     registry::{Registry, Resource, builtin},
     respond::Answer,
     storage::{Decision, Key, Limits, Store},
@@ -38,7 +41,7 @@ pub(crate) struct Inner {
     pub(crate) registry: Registry,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
-    pub(crate) tokens: Tokens,
+    pub(crate) tokens: RwLock<Tokens>,
 }
 
 impl fmt::Debug for Inner {
@@ -87,7 +90,7 @@ impl ApiServerBuilder {
             registry: Registry::new(builtin::resources()),
             clock: self.clock.unwrap_or_else(SystemClock::shared),
             random: self.random.unwrap_or_else(Random::from_entropy),
-            tokens: Tokens::default(),
+            tokens: RwLock::default(),
         };
         bootstrap(&inner);
         ApiServer { inner: Arc::new(inner) }
@@ -114,6 +117,19 @@ impl ApiServer {
     /// Every change of every object.
     pub fn feed(&self) -> Feed {
         Feed::new(self.inner.clone())
+    }
+
+    /// Listens on a socket, with TLS and new credentials. Call it inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When the address can't be had, or isn't a loopback address and `allow_remote` isn't set.
+    pub async fn listen(&self, options: impl Into<ListenOptions>) -> Result<Listener, ListenError> {
+        Listener::start(self.clone(), options.into()).await
+    }
+
+    /// Lets a bearer token stand for a user.
+    pub(crate) fn allow(&self, token: &str, user: UserInfo) {
+        self.inner.tokens.write().insert(token, user);
     }
 
     /// What is served.

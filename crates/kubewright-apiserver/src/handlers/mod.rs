@@ -75,7 +75,7 @@ where
     let (parts, body) = request.into_parts();
     let user = match parts.extensions.get::<UserInfo>() {
         Some(user) => user.clone(),
-        None => server.tokens.authenticate(&parts.headers)?,
+        None => server.tokens.read().authenticate(&parts.headers)?,
     };
     let route = Route::parse(&parts.uri, &server.registry);
     auth::authorize(&user, &route)?;

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Call, list, present};
 use crate::{
+    auth::Closing,
     body::Body,
     convert,
     discovery::group_version,
@@ -31,10 +32,6 @@ const USUAL_TIMEOUT: Duration = Duration::from_secs(1800);
 const BATCH: usize = 128;
 /// Marks the bookmark after which a watcher has seen all that existed.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
-
-/// A token in a request's extensions: when it is cancelled, the server wants streams to end.
-#[derive(Clone, Debug)]
-pub(crate) struct Closing(pub(crate) CancellationToken);
 
 /// Watches a collection.
 pub(super) async fn watch(call: Call) -> Result<Answer, Status> {

@@ -1,6 +1,7 @@
 //! The server as its clients see it.
 
 mod objects;
+mod over_tls;
 mod watching;
 
 /// A server, and a client of it.

@@ -1,0 +1,184 @@
+//! The listener's credentials: a throw-away certificate authority, the server's and the client's certificates, a token.
+
+use std::{net::IpAddr, sync::Arc};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kubewright_apimachinery::random::Random;
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose,
+};
+use rustls::{
+    DigitallySignedStruct, DistinguishedName as RawName, ServerConfig, SignatureScheme,
+    client::danger::HandshakeSignatureValid,
+    crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature},
+    pki_types::{CertificateDer, PrivateKeyDer, UnixTime},
+    server::danger::{ClientCertVerified, ClientCertVerifier},
+};
+
+/// Why credentials could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A key or certificate could not be made.
+    #[error("could not make a certificate")]
+    Certificate(#[from] rcgen::Error),
+    /// The TLS library refused them.
+    #[error("could not configure TLS")]
+    Configure(#[from] rustls::Error),
+}
+
+/// What the two sides of a listener need. Keys are of ECDSA P-256: made in well under a millisecond.
+pub(crate) struct Credentials {
+    ca: String,
+    client_key: String,
+    client_pem: String,
+    client: CertificateDer<'static>,
+    token: String,
+    pub(crate) server: Arc<ServerConfig>,
+}
+
+impl Credentials {
+    /// New credentials for a server at this address.
+    pub(crate) fn generate(address: IpAddr) -> Result<Self, TlsError> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name = name("kubewright-ca", None);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+
+        let mut hosts: Vec<String> = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
+            .map(String::from)
+            .into_iter()
+            .chain(["127.0.0.1".into(), "::1".into(), address.to_string()])
+            .collect();
+        hosts.dedup();
+        let mut params = CertificateParams::new(hosts)?;
+        params.distinguished_name = name("kube-apiserver", None);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &ca)?;
+        let server = configure(certificate.der().clone(), &key)?;
+
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.distinguished_name = name("system:admin", Some("system:masters"));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let client_key = KeyPair::generate()?;
+        let client = params.signed_by(&client_key, &ca)?;
+        Ok(Self {
+            ca: ca.pem(),
+            client_key: client_key.serialize_pem(),
+            client_pem: client.pem(),
+            client: client.der().clone(),
+            // A secret comes from the operating system, whatever the simulation's seed.
+            token: Random::from_entropy().uuid() + &Random::from_entropy().uuid(),
+            server: Arc::new(server),
+        })
+    }
+
+    /// The bearer token that stands for the client certificate.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Whether a peer has shown the client certificate. The handshake has proved that it holds the key.
+    pub(crate) fn is_client(&self, shown: Option<&CertificateDer<'_>>) -> bool {
+        shown == Some(&self.client)
+    }
+
+    /// A kubeconfig for the client, as YAML.
+    pub(crate) fn kubeconfig(&self, server: &str) -> String {
+        let data = |pem: &str| STANDARD.encode(pem);
+        let (ca, certificate, key) = (data(&self.ca), data(&self.client_pem), data(&self.client_key));
+        format!(
+            "apiVersion: v1\n\
+             kind: Config\n\
+             clusters:\n\
+             - name: kubewright\n\
+             \x20 cluster:\n\
+             \x20   server: {server}\n\
+             \x20   certificate-authority-data: {ca}\n\
+             users:\n\
+             - name: kubewright-admin\n\
+             \x20 user:\n\
+             \x20   client-certificate-data: {certificate}\n\
+             \x20   client-key-data: {key}\n\
+             contexts:\n\
+             - name: kubewright\n\
+             \x20 context:\n\
+             \x20   cluster: kubewright\n\
+             \x20   user: kubewright-admin\n\
+             \x20   namespace: default\n\
+             current-context: kubewright\n"
+        )
+    }
+}
+
+fn name(common: &str, organization: Option<&str>) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    if let Some(organization) = organization {
+        name.push(DnType::OrganizationName, organization);
+    }
+    name.push(DnType::CommonName, common);
+    name
+}
+
+fn configure(certificate: CertificateDer<'static>, key: &KeyPair) -> Result<ServerConfig, TlsError> {
+    let provider = Arc::new(ring::default_provider());
+    let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+    let verifier = Arc::new(AnyClient { algorithms: provider.signature_verification_algorithms });
+    let mut config = ServerConfig::builder_with_provider(provider as Arc<CryptoProvider>)
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![certificate], key)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// Lets a client show any certificate, whose key it must hold. Whether the certificate means anything is decided by request:
+/// a stranger gets the answer 401 rather than a broken handshake.
+#[derive(Debug)]
+struct AnyClient {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for AnyClient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[RawName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
