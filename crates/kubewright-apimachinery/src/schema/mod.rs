@@ -4,9 +4,26 @@
 //! from its CRD. Validation, defaulting, pruning, apply, strategic merge, OpenAPI and `explain` all walk it through a
 //! [`Node`], which resolves references on the way.
 
+mod default;
+pub mod emit;
+pub mod parse;
+mod prune;
+pub mod structural;
+mod trail;
+mod types;
+mod validate;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
+
+pub use default::default;
+pub use prune::{prune, unknown_fields};
+pub use types::type_check;
+pub use validate::validate;
+
+/// The name of the definition of every kind's `metadata`.
+pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// One schema node. The default is "anything".
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -247,6 +264,25 @@ impl<'a> Node<'a> {
             _ if self.schema.preserve_unknown => Some(Self::new(&ANYTHING, self.definitions)),
             _ => None,
         }
+    }
+
+    /// Like [`Node::field`], for a whole resource or an embedded one: `apiVersion`, `kind` and `metadata` are known even
+    /// if the schema doesn't say so, as it is usual in CRDs.
+    pub fn resource_field(self, name: &str) -> Option<Node<'a>> {
+        match name {
+            "apiVersion" | "kind" => Some(self.field(name).unwrap_or(Self::new(&ANYTHING, self.definitions))),
+            "metadata" => Some(match self.schema.properties.get(name) {
+                Some(schema) if schema.reference.is_some() => Self::new(schema, self.definitions),
+                // A CRD restricts at most the name here, and doesn't tell what metadata is.
+                _ => Self::new(self.definitions.0.get(OBJECT_META).unwrap_or(&ANYTHING), self.definitions),
+            }),
+            _ => self.field(name),
+        }
+    }
+
+    /// Whether nothing is known about values here, so that there is nothing to do below.
+    pub fn is_anything(self) -> bool {
+        std::ptr::eq(self.schema, &ANYTHING)
     }
 
     /// The schema of a list's elements; [`ANYTHING`] when not said.

@@ -1,0 +1,138 @@
+//! Filling in defaults
+//! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#defaulting>).
+
+use serde_json::Value;
+
+use super::{Additional, Node, Schema};
+
+/// Gives absent fields their schema's default, at every depth.
+///
+/// A null that may not be null becomes the default, too; where there is none, the null is dropped. A default beside a
+/// reference counts; one inside the definition that is referred to does not.
+pub fn default(node: Node<'_>, object: &mut Value) {
+    visit(true, node, object);
+}
+
+fn visit(is_resource: bool, node: Node<'_>, value: &mut Value) {
+    if node.is_anything() {
+        return;
+    }
+    let schema = node.schema();
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in schema.properties.iter().filter(|(_, field)| field.default.is_some()) {
+                if fields.get(name).is_none_or(|value| value.is_null() && !is_nullable(field, node)) {
+                    fields.insert(name.clone(), field.default.clone().unwrap_or_default());
+                }
+            }
+            let is_resource = is_resource || schema.embedded_resource;
+            fields.retain(|name, value| {
+                let inner = if is_resource { node.resource_field(name) } else { node.field(name) };
+                let Some(inner) = inner.filter(|inner| !inner.is_anything()) else { return true };
+                if value.is_null() && !inner.schema().nullable {
+                    match additional_default(schema, name) {
+                        Some(default) => *value = default.clone(),
+                        None => return false,
+                    }
+                }
+                visit(false, inner, value);
+                true
+            });
+        }
+        Value::Array(items) => {
+            let inner = node.items();
+            let default = schema.items.as_deref().and_then(|items| items.default.as_ref());
+            for item in items {
+                if let Some(default) = default.filter(|_| item.is_null() && !inner.schema().nullable) {
+                    *item = default.clone();
+                }
+                visit(false, inner, item);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_nullable(field: &Schema, node: Node<'_>) -> bool {
+    Node::new(field, node.definitions()).schema().nullable
+}
+
+/// The default of a map's values, which stands for null only: a map has no absent fields.
+fn additional_default<'a>(schema: &'a Schema, name: &str) -> Option<&'a Value> {
+    match &schema.additional {
+        Additional::Schema(values) if !schema.properties.contains_key(name) => values.default.as_ref(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema::{Definitions, OBJECT_META, parse::from_openapi};
+
+    #[track_caller]
+    fn check(schema: Value, mut object: Value, expect: Value) {
+        let schema = from_openapi(&schema);
+        let named = |document| from_openapi(&document);
+        let definitions = Definitions(
+            [
+                ("port".into(), named(json!({"type": "object", "properties": {"name": {"default": "http"}}}))),
+                (OBJECT_META.into(), named(json!({"type": "object", "properties": {"creationTimestamp": {}}}))),
+            ]
+            .into(),
+        );
+        let node = Node::new(&schema, &definitions);
+        default(node, &mut object);
+        assert_eq!(object, expect);
+        default(node, &mut object);
+        assert_eq!(object, expect, "defaulting twice changes nothing");
+    }
+
+    #[test]
+    fn absent_fields() {
+        let schema = json!({"properties": {
+            "spec": {"default": {}, "properties": {"replicas": {"default": 1}, "other": {"type": "string"}}},
+            "without": {"properties": {"a": {"default": 1}}},
+        }});
+        check(schema.clone(), json!({}), json!({"spec": {"replicas": 1}}));
+        check(schema.clone(), json!({"spec": {"replicas": 0}}), json!({"spec": {"replicas": 0}}));
+        check(schema, json!({"spec": 5, "without": {}}), json!({"spec": 5, "without": {"a": 1}}));
+    }
+
+    #[test]
+    fn lists_and_maps() {
+        check(
+            json!({"properties": {
+                "list": {"items": {"default": {}, "properties": {"a": {"default": 1}}}},
+                "map": {"additionalProperties": {"default": {}, "properties": {"a": {"default": 1}}}},
+            }}),
+            json!({"list": [{}, null, {"a": 2}], "map": {"x": {}, "y": null}}),
+            json!({"list": [{"a": 1}, {"a": 1}, {"a": 2}], "map": {"x": {"a": 1}, "y": {"a": 1}}}),
+        );
+    }
+
+    #[test]
+    fn nulls() {
+        check(
+            json!({"properties": {
+                "dropped": {"type": "string"}, "kept": {"type": "string", "nullable": true},
+                "filled": {"default": "x"}, "null": {"nullable": true, "default": "x"}, "list": {"items": {}},
+                "free": {"x-kubernetes-preserve-unknown-fields": true},
+            }}),
+            json!({"dropped": null, "kept": null, "filled": null, "null": null, "list": [null], "free": {"a": null}}),
+            json!({"kept": null, "filled": "x", "null": null, "list": [null], "free": {"a": null}}),
+        );
+        check(json!({}), json!({"metadata": {"creationTimestamp": null}}), json!({"metadata": {}}));
+    }
+
+    #[test]
+    fn beside_a_reference() {
+        check(
+            json!({"properties": {"port": {"$ref": "#/definitions/port", "default": {}}}}),
+            json!({}),
+            json!({"port": {"name": "http"}}),
+        );
+    }
+}

@@ -1,0 +1,253 @@
+//! From [`Schema`]s to OpenAPI documents, as Kubernetes publishes them.
+
+use serde_json::{Map, Number, Value, json};
+
+use super::{Additional, Limits, List, Rule, Schema};
+
+/// The schema in OpenAPI v3: an entry of `components.schemas`, or part of one.
+pub fn openapi_v3(schema: &Schema) -> Value {
+    Dialect::V3.schema(schema)
+}
+
+/// The schema in OpenAPI v2: an entry of `definitions`, or part of one.
+///
+/// What v2 can't say is left out so that clients accept at least what the server accepts: combinations, defaults, and
+/// the structure of what may be null or may have unknown fields.
+pub fn openapi_v2(schema: &Schema) -> Value {
+    Dialect::V2.schema(schema)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Dialect {
+    V2,
+    V3,
+}
+
+impl Dialect {
+    fn schema(self, schema: &Schema) -> Value {
+        let mut out = Out(Map::new());
+        out.put("description", schema.description.as_deref().map(Value::from));
+        if self == Self::V3 {
+            out.put("default", schema.default.clone());
+        }
+        if let Some(name) = &schema.reference {
+            return self.reference(name, out);
+        }
+        let is_v3 = self == Self::V3;
+        out.put("title", schema.title.as_deref().map(Value::from));
+        if is_v3 || !schema.nullable {
+            out.put("type", schema.kind.map(|kind| kind.as_str().into()));
+        }
+        out.put("format", schema.format.as_deref().map(Value::from));
+        if is_v3 || !(schema.nullable || schema.preserve_unknown) {
+            self.structure(schema, &mut out);
+        }
+        if is_v3 {
+            out.flag("nullable", schema.nullable);
+            let list = |schemas: &[Schema]| {
+                (!schemas.is_empty()).then(|| schemas.iter().map(|schema| self.schema(schema)).collect())
+            };
+            out.put("allOf", list(&schema.logic.all_of));
+            out.put("anyOf", list(&schema.logic.any_of));
+            out.put("oneOf", list(&schema.logic.one_of));
+            out.put("not", schema.logic.not.as_deref().map(|schema| self.schema(schema)));
+        }
+        out.texts("required", self.required(schema));
+        out.put("example", schema.example.clone());
+        limits(&schema.limits, &mut out);
+        extensions(schema, &mut out);
+        Value::Object(out.0)
+    }
+
+    /// Siblings of `$ref` are allowed in v2 only; v3 needs a wrapper for them.
+    fn reference(self, name: &str, mut out: Out) -> Value {
+        match self {
+            Self::V2 => out.put("$ref", Some(format!("#/definitions/{name}").into())),
+            Self::V3 => {
+                let target = format!("#/components/schemas/{name}");
+                if out.0.is_empty() {
+                    out.put("$ref", Some(target.into()));
+                } else {
+                    out.put("allOf", Some(json!([{ "$ref": target }])));
+                }
+            }
+        }
+        Value::Object(out.0)
+    }
+
+    fn structure(self, schema: &Schema, out: &mut Out) {
+        if !schema.properties.is_empty() {
+            let fields = schema.properties.iter().map(|(name, schema)| (name.clone(), self.schema(schema)));
+            out.put("properties", Some(Value::Object(fields.collect())));
+        }
+        match &schema.additional {
+            Additional::Unspecified => {}
+            Additional::Allowed(allowed) => out.put("additionalProperties", Some((*allowed).into())),
+            Additional::Schema(schema) => out.put("additionalProperties", Some(self.schema(schema))),
+        }
+        out.put("items", schema.items.as_deref().map(|schema| self.schema(schema)));
+    }
+
+    /// A v2 client, which doesn't see defaults, must not ask for a field that has one.
+    fn required(self, schema: &Schema) -> impl Iterator<Item = &String> {
+        let has_default = |field: &String| schema.properties.get(field).is_some_and(|field| field.default.is_some());
+        schema.required.iter().filter(move |field| self == Self::V3 || !has_default(field))
+    }
+}
+
+/// Members in the making; what is absent leaves no trace.
+struct Out(Map<String, Value>);
+
+impl Out {
+    fn put(&mut self, name: &str, value: Option<Value>) {
+        if let Some(value) = value {
+            self.0.insert(name.into(), value);
+        }
+    }
+
+    fn flag(&mut self, name: &str, set: bool) {
+        self.put(name, set.then_some(Value::Bool(true)));
+    }
+
+    fn texts<'a>(&mut self, name: &str, texts: impl IntoIterator<Item = &'a String>) {
+        let texts: Vec<Value> = texts.into_iter().map(|text| text.as_str().into()).collect();
+        self.put(name, (!texts.is_empty()).then_some(texts.into()));
+    }
+}
+
+/// A whole number without a fraction, as the documents of Kubernetes have it.
+pub(super) fn number(value: f64) -> Value {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if value.fract() == 0.0 && value.abs() <= EXACT {
+        Value::from(value as i64)
+    } else {
+        Number::from_f64(value).map_or(Value::Null, Value::Number)
+    }
+}
+
+fn limits(limits: &Limits, out: &mut Out) {
+    out.put("minimum", limits.minimum.map(number));
+    out.put("maximum", limits.maximum.map(number));
+    out.flag("exclusiveMinimum", limits.exclusive_minimum);
+    out.flag("exclusiveMaximum", limits.exclusive_maximum);
+    out.put("multipleOf", limits.multiple_of.map(number));
+    out.put("minLength", limits.min_length.map(Value::from));
+    out.put("maxLength", limits.max_length.map(Value::from));
+    out.put("minItems", limits.min_items.map(Value::from));
+    out.put("maxItems", limits.max_items.map(Value::from));
+    out.flag("uniqueItems", limits.unique_items);
+    out.put("minProperties", limits.min_properties.map(Value::from));
+    out.put("maxProperties", limits.max_properties.map(Value::from));
+    out.put("pattern", limits.pattern.as_deref().map(Value::from));
+    out.put("enum", limits.one_of_values.clone().map(Value::from));
+}
+
+fn extensions(schema: &Schema, out: &mut Out) {
+    out.flag("x-kubernetes-int-or-string", schema.int_or_string);
+    out.flag("x-kubernetes-preserve-unknown-fields", schema.preserve_unknown);
+    out.flag("x-kubernetes-embedded-resource", schema.embedded_resource);
+    match &schema.list {
+        List::Atomic => {}
+        List::Set => out.put("x-kubernetes-list-type", Some("set".into())),
+        List::Map(keys) => {
+            out.put("x-kubernetes-list-type", Some("map".into()));
+            out.texts("x-kubernetes-list-map-keys", keys);
+        }
+    }
+    out.put("x-kubernetes-map-type", schema.atomic_map.then(|| "atomic".into()));
+    let strategy = (!schema.patch_strategy.is_empty()).then(|| schema.patch_strategy.join(",").into());
+    out.put("x-kubernetes-patch-strategy", strategy);
+    out.put("x-kubernetes-patch-merge-key", schema.patch_merge_key.as_deref().map(Value::from));
+    out.put("x-kubernetes-validations", (!schema.rules.is_empty()).then(|| schema.rules.iter().map(rule).collect()));
+    if !schema.group_version_kind.is_empty() {
+        let kinds = schema.group_version_kind.iter();
+        let kinds = kinds.map(|(group, version, kind)| json!({"group": group, "version": version, "kind": kind}));
+        out.put("x-kubernetes-group-version-kind", Some(kinds.collect()));
+    }
+}
+
+fn rule(rule: &Rule) -> Value {
+    let mut out = Out(Map::new());
+    out.put("rule", Some(rule.rule.as_str().into()));
+    out.put("message", rule.message.as_deref().map(Value::from));
+    out.put("messageExpression", rule.message_expression.as_deref().map(Value::from));
+    out.put("reason", rule.reason.as_deref().map(Value::from));
+    out.put("fieldPath", rule.field_path.as_deref().map(Value::from));
+    out.put("optionalOldSelf", rule.optional_old_self.map(Value::from));
+    Value::Object(out.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::parse::from_openapi;
+
+    #[track_caller]
+    fn check(document: Value, v3: Value, v2: Value) {
+        let schema = from_openapi(&document);
+        assert_eq!(openapi_v3(&schema), v3);
+        assert_eq!(openapi_v2(&schema), v2);
+        assert_eq!(from_openapi(&v3), schema, "v3 loses nothing");
+    }
+
+    #[test]
+    fn references() {
+        check(
+            json!({"$ref": "#/$defs/X"}),
+            json!({"$ref": "#/components/schemas/X"}),
+            json!({"$ref": "#/definitions/X"}),
+        );
+        check(
+            json!({"$ref": "#/$defs/X", "description": "d", "default": {}}),
+            json!({"allOf": [{"$ref": "#/components/schemas/X"}], "description": "d", "default": {}}),
+            json!({"$ref": "#/definitions/X", "description": "d"}),
+        );
+    }
+
+    #[test]
+    fn everything_survives_v3() {
+        let document = json!({
+            "title": "t", "description": "d", "type": "object", "nullable": true, "example": {"a": 1},
+            "properties": {
+                "n": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 9.5, "exclusiveMinimum": true,
+                    "exclusiveMaximum": true, "multipleOf": 0.5, "default": 3},
+                "s": {"type": "string", "minLength": 1, "maxLength": 5, "pattern": "^a", "enum": ["a", "b"]},
+                "l": {"type": "array", "items": {"type": "object", "x-kubernetes-map-type": "atomic"}, "minItems": 1,
+                    "maxItems": 2, "uniqueItems": true, "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["a"], "x-kubernetes-patch-strategy": "merge,retainKeys",
+                    "x-kubernetes-patch-merge-key": "a"},
+                "m": {"type": "object", "additionalProperties": {"type": "string"}, "minProperties": 1,
+                    "maxProperties": 2},
+                "x": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+                "e": {"type": "object", "x-kubernetes-embedded-resource": true,
+                    "x-kubernetes-preserve-unknown-fields": true},
+                "c": {"oneOf": [{"required": ["a"]}], "allOf": [{"minimum": 1}, {"maximum": 2}], "not": {"enum": [1]}},
+                "f": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
+            },
+            "required": ["n"],
+            "x-kubernetes-validations": [{"rule": "r", "message": "m", "messageExpression": "e", "reason": "f",
+                "fieldPath": ".a", "optionalOldSelf": true}],
+            "x-kubernetes-group-version-kind": [{"group": "g", "version": "v1", "kind": "K"}],
+        });
+        assert_eq!(openapi_v3(&from_openapi(&document)), document);
+    }
+
+    #[test]
+    fn v2_says_less() {
+        check(
+            json!({"type": "object", "properties": {"a": {"type": "string", "default": "x"}}, "required": ["a"]}),
+            json!({"type": "object", "properties": {"a": {"type": "string", "default": "x"}}, "required": ["a"]}),
+            json!({"type": "object", "properties": {"a": {"type": "string"}}}),
+        );
+        check(
+            json!({"type": "object", "nullable": true, "properties": {"a": {"type": "string"}}}),
+            json!({"type": "object", "nullable": true, "properties": {"a": {"type": "string"}}}),
+            json!({}),
+        );
+        check(
+            json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true}),
+            json!({"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true}),
+            json!({"x-kubernetes-int-or-string": true}),
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! Which schemas a CRD may have: structural ones
+//! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>).
+//!
+//! The checks read the document itself, since [`super::Schema`] has no place for most of what is forbidden. They run in
+//! stages, each only if the former found nothing, as on the API server: keywords, structure, defaults. Not checked
+//! here: CEL rules beyond their form.
+
+mod default;
+mod keyword;
+mod structure;
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use crate::{depth, status::Cause};
+
+/// With what every cause's field begins; the caller puts the place in the CRD before it, such as `spec.validation.`.
+pub const ROOT: &str = "openAPIV3Schema";
+
+/// What is wrong with a CRD's `openAPIV3Schema`.
+pub fn check(document: &Value) -> Vec<Cause> {
+    if depth::of(document) > depth::LIMIT {
+        return vec![Cause::forbidden(ROOT, &format!("must not nest deeper than {} levels", depth::LIMIT))];
+    }
+    let root = Place { document: object(document), path: ROOT.into() };
+    let stages = [keyword::check, structure::check, default::check];
+    let causes = stages.into_iter().map(|stage| stage(&root)).find(|causes| !causes.is_empty());
+    let mut causes = causes.unwrap_or_default();
+    causes.sort_by_cached_key(ToString::to_string);
+    causes
+}
+
+/// Unknown names of types, anywhere; the part of the check without which a document has no meaning at all.
+pub(super) fn check_types(document: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let mut stack = vec![Place { document: object(document), path: ROOT.into() }];
+    while let Some(place) = stack.pop() {
+        causes.extend(keyword::check_type(&place));
+        stack.extend(place.children().into_iter().map(|(_, child)| child));
+    }
+    causes.sort_by_cached_key(ToString::to_string);
+    causes
+}
+
+/// A schema somewhere in the document.
+#[derive(Clone)]
+struct Place<'a> {
+    document: &'a Map<String, Value>,
+    path: String,
+}
+
+/// How a schema stands to the one around it.
+#[derive(Clone, Copy, PartialEq)]
+enum Relation<'a> {
+    Property(&'a str),
+    Additional,
+    Items,
+    /// `allOf`, `anyOf`, `oneOf`, `not`: a value check.
+    Junctor(&'static str, usize),
+}
+
+fn object(value: &Value) -> &Map<String, Value> {
+    static EMPTY: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
+    value.as_object().unwrap_or(&EMPTY)
+}
+
+impl<'a> Place<'a> {
+    fn str(&self, name: &str) -> Option<&'a str> {
+        self.document.get(name).and_then(Value::as_str)
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.document.get(name) == Some(&Value::Bool(true))
+    }
+
+    /// A member that is there and not null.
+    fn value(&self, name: &str) -> Option<&'a Value> {
+        self.document.get(name).filter(|value| !value.is_null())
+    }
+
+    /// The type's name; empty if there is none.
+    fn kind(&self) -> &'a str {
+        self.str("type").unwrap_or_default()
+    }
+
+    fn texts(&self, name: &str) -> Vec<&'a str> {
+        self.value(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
+    /// The path of a keyword.
+    fn at(&self, keyword: &str) -> String {
+        format!("{}.{keyword}", self.path)
+    }
+
+    /// The schema under a keyword; one that is no object, such as `additionalProperties: true`, is none.
+    fn child(&self, keyword: &str) -> Option<Self> {
+        let document = self.document.get(keyword)?.as_object()?;
+        Some(Self { document, path: self.at(keyword) })
+    }
+
+    fn property(&self, name: &str) -> Option<Self> {
+        let document = self.document.get("properties")?.get(name)?.as_object()?;
+        Some(Self { document, path: format!("{}.properties[{name}]", self.path) })
+    }
+
+    /// The names of the properties.
+    fn names(&self) -> Vec<&'a str> {
+        self.value("properties")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flat_map(Map::keys)
+            .map(String::as_str)
+            .collect()
+    }
+
+    fn junctors(&self, keyword: &'static str) -> Vec<(Relation<'a>, Self)> {
+        let list = self.value(keyword).and_then(Value::as_array).into_iter().flatten().enumerate();
+        list.map(|(index, document)| {
+            let path = format!("{}.{keyword}[{index}]", self.path);
+            (Relation::Junctor(keyword, index), Self { document: object(document), path })
+        })
+        .collect()
+    }
+
+    /// All schemas directly in this one.
+    fn children(&self) -> Vec<(Relation<'a>, Self)> {
+        let mut children = Vec::new();
+        for name in self.names() {
+            children.extend(self.property(name).map(|place| (Relation::Property(name), place)));
+        }
+        children.extend(self.child("additionalProperties").map(|place| (Relation::Additional, place)));
+        children.extend(self.child("items").map(|place| (Relation::Items, place)));
+        for keyword in ["allOf", "anyOf", "oneOf"] {
+            children.extend(self.junctors(keyword));
+        }
+        children.extend(self.child("not").map(|place| (Relation::Junctor("not", 0), place)));
+        children
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+//! The second stage: every field is specified outside of value checks, and value checks only check values.
+
+use regex::Regex;
+use serde_json::{Value, json};
+
+use super::{Place, Relation};
+use crate::status::Cause;
+
+const EMBEDDED: &str = "x-kubernetes-embedded-resource";
+const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
+const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
+
+pub(super) fn check(root: &Place<'_>) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    invariants(root, Level::Root, &mut causes);
+    causes
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Level {
+    Root,
+    Item,
+    Field,
+}
+
+/// The rules for a schema that gives structure.
+fn invariants(place: &Place<'_>, level: Level, causes: &mut Vec<Cause>) {
+    if place.kind() == "array" && place.value("items").is_none() {
+        causes.push(Cause::required(place.at("items"), "must be specified"));
+    }
+    check_type(place, level, causes);
+    check_flags(place, level, causes);
+    check_pattern(place, causes);
+    if level == Level::Root || place.flag(EMBEDDED) {
+        for name in ["kind", "apiVersion"] {
+            if let Some(field) = place.property(name).filter(|field| field.kind() != "string") {
+                causes.push(Cause::invalid(field.at("type"), &field.kind().into(), "must be string"));
+            }
+        }
+    }
+    if let Some(metadata) = place.property("metadata") {
+        check_metadata(place, &metadata, level, causes);
+    }
+    let skipped = int_or_string_junctor(place);
+    for (relation, child) in place.children() {
+        match relation {
+            Relation::Property(_) | Relation::Additional => invariants(&child, Level::Field, causes),
+            Relation::Items => invariants(&child, Level::Item, causes),
+            Relation::Junctor("anyOf", _) if skipped == Skip::AnyOf => {}
+            Relation::Junctor(keyword, index) => {
+                let skip_any_of = skipped == Skip::FirstAllOf && (keyword, index) == ("allOf", 0);
+                value_check(&child, place, skip_any_of, causes);
+            }
+        }
+    }
+}
+
+fn check_type(place: &Place<'_>, level: Level, causes: &mut Vec<Cause>) {
+    let kind = place.kind();
+    if place.flag(EMBEDDED) && kind != "object" {
+        let why = "must be object if x-kubernetes-embedded-resource is true";
+        causes.push(match kind {
+            "" => Cause::required(place.at("type"), why),
+            _ => Cause::invalid(place.at("type"), &kind.into(), why),
+        });
+    } else if kind.is_empty() && !place.flag(INT_OR_STRING) && !place.flag(PRESERVE) {
+        let why = match level {
+            Level::Root => "must not be empty at the root",
+            Level::Item => "must not be empty for specified array items",
+            Level::Field => "must not be empty for specified object fields",
+        };
+        causes.push(Cause::required(place.at("type"), why));
+    }
+    if level == Level::Root && !matches!(kind, "" | "object") {
+        causes.push(Cause::invalid(place.at("type"), &kind.into(), "must be object at the root"));
+    }
+}
+
+fn check_flags(place: &Place<'_>, level: Level, causes: &mut Vec<Cause>) {
+    for flag in [PRESERVE, EMBEDDED] {
+        if place.flag(INT_OR_STRING) && place.flag(flag) {
+            let why = "must be false if x-kubernetes-int-or-string is true";
+            causes.push(Cause::invalid(place.at(flag), &Value::Bool(true), why));
+        }
+    }
+    if place.value("additionalProperties").is_some() {
+        if level == Level::Root {
+            causes.push(Cause::forbidden(place.at("additionalProperties"), "must not be used at the root"));
+        }
+        if place.flag(EMBEDDED) {
+            let why = "must not be used if x-kubernetes-embedded-resource is set";
+            causes.push(Cause::forbidden(place.at("additionalProperties"), why));
+        }
+    }
+    if place.flag(EMBEDDED) && !place.flag(PRESERVE) && place.names().is_empty() {
+        let why = "must not be empty if x-kubernetes-embedded-resource is true without \
+                   x-kubernetes-preserve-unknown-fields";
+        causes.push(Cause::required(place.at("properties"), why));
+    }
+}
+
+fn check_metadata(place: &Place<'_>, metadata: &Place<'_>, level: Level, causes: &mut Vec<Cause>) {
+    let is_object_meta = level == Level::Root || place.flag(EMBEDDED);
+    if is_object_meta && metadata.kind() != "object" {
+        causes.push(Cause::invalid(metadata.at("type"), &metadata.kind().into(), "must be object"));
+    }
+    let only_names = metadata.names().iter().all(|name| matches!(*name, "name" | "generateName"));
+    let only_structure = metadata
+        .document
+        .keys()
+        .all(|keyword| matches!(keyword.as_str(), "type" | "properties" | "default" | "description" | "title"));
+    if level == Level::Root && !(only_names && only_structure) {
+        let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+        causes.push(Cause::forbidden(&metadata.path, why));
+    }
+}
+
+fn check_pattern(place: &Place<'_>, causes: &mut Vec<Cause>) {
+    let Some(pattern) = place.str("pattern") else { return };
+    if let Err(error) = Regex::new(pattern) {
+        let why = format!("must be a valid regular expression, but isn't: {error}");
+        causes.push(Cause::invalid(place.at("pattern"), &pattern.into(), &why));
+    }
+}
+
+/// Which junctor spells out "integer or string" and may therefore name types.
+#[derive(PartialEq)]
+enum Skip {
+    Nothing,
+    AnyOf,
+    FirstAllOf,
+}
+
+fn int_or_string_junctor(place: &Place<'_>) -> Skip {
+    let spelled_out = json!([{"type": "integer"}, {"type": "string"}]);
+    if !place.flag(INT_OR_STRING) {
+        Skip::Nothing
+    } else if place.document.get("anyOf") == Some(&spelled_out) {
+        Skip::AnyOf
+    } else if place.document.get("allOf").and_then(|all| all.get(0)?.get("anyOf")) == Some(&spelled_out) {
+        Skip::FirstAllOf
+    } else {
+        Skip::Nothing
+    }
+}
+
+/// The rules for a schema inside a junctor. `structure` is the schema that gives the same values their structure.
+fn value_check(place: &Place<'_>, structure: &Place<'_>, skip_any_of: bool, causes: &mut Vec<Cause>) {
+    const EMPTY: &str = "must be empty to be structural";
+    const FALSE: &str = "must be false to be structural";
+    const UNDEFINED: &str = "must be undefined to be structural";
+    const FORBIDDEN: [(&str, &str); 13] = [
+        ("type", EMPTY),
+        ("additionalProperties", UNDEFINED),
+        ("default", UNDEFINED),
+        ("title", EMPTY),
+        ("description", EMPTY),
+        ("nullable", FALSE),
+        ("externalDocs", UNDEFINED),
+        (PRESERVE, FALSE),
+        (EMBEDDED, FALSE),
+        (INT_OR_STRING, FALSE),
+        ("x-kubernetes-list-map-keys", EMPTY),
+        ("x-kubernetes-list-type", UNDEFINED),
+        ("x-kubernetes-map-type", UNDEFINED),
+    ];
+    let is_set = |value: &Value| match value {
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Bool(false) => false,
+        _ => true,
+    };
+    for (keyword, why) in FORBIDDEN {
+        let set = place.value(keyword).is_some_and(|value| is_set(value) || why == UNDEFINED);
+        if set {
+            causes.push(Cause::forbidden(place.at(keyword), why));
+        }
+    }
+    if place.value("x-kubernetes-validations").is_some_and(is_set) {
+        causes.push(Cause::forbidden(place.at("x-kubernetes-validations"), EMPTY));
+    }
+    if let Some(metadata) = place.property("metadata") {
+        causes.push(Cause::forbidden(metadata.path, "must not be specified in a nested context"));
+    }
+    check_pattern(place, causes);
+    for (relation, child) in place.children() {
+        let outside = match relation {
+            Relation::Property(name) => structure.property(name).ok_or(format!("properties[{name}]")),
+            Relation::Items => structure.child("items").ok_or("items".into()),
+            Relation::Junctor("anyOf", _) if skip_any_of => continue,
+            Relation::Junctor(..) => Ok(structure.clone()),
+            Relation::Additional => continue,
+        };
+        match outside {
+            Ok(outside) => value_check(&child, &outside, false, causes),
+            Err(part) => {
+                let why = format!("because it is defined in {}", child.path);
+                causes.push(Cause::required(structure.at(&part), &why));
+            }
+        }
+    }
+}

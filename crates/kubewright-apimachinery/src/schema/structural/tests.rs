@@ -1,0 +1,208 @@
+use serde_json::json;
+
+use super::*;
+
+#[track_caller]
+fn check_schema(schema: Value, expect: &[&str]) {
+    let causes: Vec<String> = check(&schema).iter().map(ToString::to_string).collect();
+    assert_eq!(causes, expect, "{schema}");
+}
+
+/// The schema as that of `spec`.
+fn spec(schema: Value) -> Value {
+    json!({"type": "object", "properties": {"spec": schema}})
+}
+
+#[test]
+fn good_schemas() {
+    check_schema(json!({"type": "object"}), &[]);
+    check_schema(json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}), &[]);
+    check_schema(
+        json!({"type": "object", "properties": {
+            "apiVersion": {"type": "string"}, "kind": {"type": "string"},
+            "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 10}}},
+            "spec": {
+                "type": "object", "required": ["a"], "oneOf": [{"required": ["a"]}, {"properties": {"b": {"minimum": 1}}}],
+                "properties": {
+                    "a": {"type": "string", "pattern": "^a", "default": "abc"},
+                    "b": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
+                    "c": {"x-kubernetes-int-or-string": true,
+                        "allOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"pattern": "%$"}]},
+                    "d": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+                        "items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}}},
+                    "e": {"type": "object", "x-kubernetes-embedded-resource": true,
+                        "x-kubernetes-preserve-unknown-fields": true},
+                    "f": {"type": "object", "additionalProperties": {"type": "string"}},
+                },
+                "x-kubernetes-validations": [{"rule": "true", "message": "m", "reason": "FieldValueInvalid"}],
+            },
+        }}),
+        &[],
+    );
+}
+
+#[test]
+fn structure() {
+    let at = |what: &str| format!("openAPIV3Schema.{what}");
+    check_schema(json!({}), &[&at("type: Required value: must not be empty at the root")]);
+    check_schema(json!({"type": "string"}), &[&at("type: Invalid value: \"string\": must be object at the root")]);
+    check_schema(
+        spec(json!({"properties": {"a": {}}})),
+        &[
+            &at("properties[spec].properties[a].type: Required value: must not be empty for specified object fields"),
+            &at("properties[spec].type: Required value: must not be empty for specified object fields"),
+        ],
+    );
+    check_schema(spec(json!({"type": "array"})), &[&at("properties[spec].items: Required value: must be specified")]);
+    check_schema(
+        spec(json!({"type": "array", "items": {}})),
+        &[&at("properties[spec].items.type: Required value: must not be empty for specified array items")],
+    );
+    check_schema(
+        json!({"type": "object", "additionalProperties": {"type": "string"}}),
+        &[&at("additionalProperties: Forbidden: must not be used at the root")],
+    );
+    check_schema(
+        json!({"type": "object", "properties": {"metadata": {"type": "object", "properties": {"labels": {"type": "object"}}}}}),
+        &[&at("properties[metadata]: Forbidden: must not specify anything other than name and generateName, but \
+               metadata is implicitly specified")],
+    );
+    check_schema(
+        spec(json!({"type": "string", "pattern": "("})),
+        &[&format!(
+            "{}{}",
+            at("properties[spec].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: "),
+            regex::Regex::new("(").unwrap_err()
+        )],
+    );
+}
+
+#[test]
+fn junctors() {
+    let at = |what: &str| format!("openAPIV3Schema.properties[spec].{what}");
+    check_schema(
+        spec(
+            json!({"type": "object", "anyOf": [{"type": "object", "default": {}, "description": "d", "nullable": true}]}),
+        ),
+        &[
+            &at("anyOf[0].default: Forbidden: must be undefined to be structural"),
+            &at("anyOf[0].description: Forbidden: must be empty to be structural"),
+            &at("anyOf[0].nullable: Forbidden: must be false to be structural"),
+            &at("anyOf[0].type: Forbidden: must be empty to be structural"),
+        ],
+    );
+    check_schema(
+        spec(json!({"type": "object", "not": {"properties": {"a": {"minimum": 1}}}})),
+        &[&at(
+            "properties[a]: Required value: because it is defined in openAPIV3Schema.properties[spec].not.properties[a]",
+        )],
+    );
+    check_schema(
+        spec(json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "boolean"}]})),
+        &[
+            &at("anyOf[0].type: Forbidden: must be empty to be structural"),
+            &at("anyOf[1].type: Forbidden: must be empty to be structural"),
+        ],
+    );
+}
+
+#[test]
+fn keywords() {
+    let at = |what: &str| format!("openAPIV3Schema.properties[spec].{what}");
+    check_schema(
+        spec(json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true, "$ref": "#/x"})),
+        &[
+            &at("$ref: Forbidden: $ref is not supported"),
+            &at(
+                "uniqueItems: Forbidden: uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
+            ),
+        ],
+    );
+    check_schema(
+        spec(
+            json!({"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "string"}}),
+        ),
+        &[&at("additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive")],
+    );
+    check_schema(
+        spec(json!({"type": "float"})),
+        &[&at(
+            "type: Unsupported value: \"float\": supported values: \"array\", \"boolean\", \"integer\", \"number\", \
+               \"object\", \"string\"",
+        )],
+    );
+    check_schema(
+        json!({"type": "object", "properties": {"kind": {"type": "string", "default": "K"}}}),
+        &["openAPIV3Schema.properties[kind].default: Forbidden: must not be set in top-level kind"],
+    );
+    check_schema(
+        spec(
+            json!({"type": "string", "x-kubernetes-validations": [{"rule": " "}, {"rule": "a\nb"}, {"rule": "a", "reason": "No"}]}),
+        ),
+        &[
+            &at("x-kubernetes-validations[0].rule: Required value: rule is not specified"),
+            &at(
+                "x-kubernetes-validations[1].message: Required value: message must be specified if rule contains line breaks",
+            ),
+            &at("x-kubernetes-validations[2].reason: Unsupported value: \"No\": supported values: \
+                 \"FieldValueDuplicate\", \"FieldValueForbidden\", \"FieldValueInvalid\", \"FieldValueRequired\""),
+        ],
+    );
+}
+
+#[test]
+fn list_types() {
+    let at = |what: &str| format!("openAPIV3Schema.properties[spec].{what}");
+    check_schema(
+        spec(json!({"type": "array", "items": {"type": "object"}, "x-kubernetes-list-type": "map"})),
+        &[&at("x-kubernetes-list-map-keys: Required value: must not be empty if x-kubernetes-list-type is map")],
+    );
+    check_schema(
+        spec(json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k", "none"],
+            "items": {"type": "object", "properties": {"k": {"type": "string"}}}})),
+        &[
+            &at("items.properties[k].default: Required value: this property is in x-kubernetes-list-map-keys, so it \
+                 must have a default or be a required property"),
+            &at(
+                "x-kubernetes-list-map-keys: Invalid value: [\"k\",\"none\"]: entries must all be names of item properties",
+            ),
+        ],
+    );
+    check_schema(
+        spec(json!({"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "object"}})),
+        &[&at("items.x-kubernetes-map-type: Invalid value: null: must be atomic as item of a list with \
+               x-kubernetes-list-type=set")],
+    );
+    check_schema(
+        spec(json!({"type": "object", "x-kubernetes-list-type": "set"})),
+        &[&at("type: Invalid value: \"object\": must be array if x-kubernetes-list-type is specified")],
+    );
+    check_schema(
+        spec(json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-map-keys": ["a"]})),
+        &[&at("x-kubernetes-list-type: Required value: must be map if x-kubernetes-list-map-keys is non-empty")],
+    );
+}
+
+#[test]
+fn defaults() {
+    let at = |what: &str| format!("openAPIV3Schema.properties[spec].{what}");
+    check_schema(
+        spec(json!({"type": "integer", "default": "a"})),
+        &[&at("default: Invalid value: \"string\": in body must be of type integer: \"string\"")],
+    );
+    check_schema(
+        spec(
+            json!({"type": "object", "default": {"b": 1, "a": 0}, "properties": {"a": {"type": "integer", "minimum": 1}}}),
+        ),
+        &[
+            &at("default.a: Invalid value: 0: a in body should be greater than or equal to 1"),
+            &at("default: Invalid value: {\"a\":0,\"b\":1}: must not have unknown fields"),
+        ],
+    );
+}
+
+#[test]
+fn a_deep_schema_is_refused() {
+    let deep = (0..depth::LIMIT).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
+    assert!(check(&deep)[0].to_string().contains("must not nest deeper"));
+}

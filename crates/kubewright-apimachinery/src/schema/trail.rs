@@ -1,0 +1,31 @@
+//! The way from the root of an object to a value, kept on the stack and written out only when something is to be said.
+
+use std::fmt;
+
+#[derive(Clone, Copy)]
+pub(super) enum Trail<'a> {
+    Root,
+    Field(&'a Trail<'a>, &'a str),
+    Item(&'a Trail<'a>, usize),
+}
+
+impl<'a> Trail<'a> {
+    pub(super) fn field(&'a self, name: &'a str) -> Trail<'a> {
+        Trail::Field(self, name)
+    }
+
+    pub(super) fn item(&'a self, index: usize) -> Trail<'a> {
+        Trail::Item(self, index)
+    }
+}
+
+impl fmt::Display for Trail<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(Trail::Root, name) => f.write_str(name),
+            Self::Field(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Item(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Resources inside resources.
+
+use serde_json::{Map, Value};
+
+use crate::{name, schema::trail::Trail, status::Cause};
+
+/// An embedded resource must say what it is.
+pub(super) fn check(fields: &Map<String, Value>, trail: &Trail<'_>, causes: &mut Vec<Cause>) {
+    for field in ["apiVersion", "kind"] {
+        let path = || trail.field(field).to_string();
+        match fields.get(field) {
+            None => causes.push(Cause::required(path(), "must not be empty")),
+            Some(Value::String(text)) if text.is_empty() => {
+                causes.push(Cause::invalid(path(), &"".into(), "must not be empty"));
+            }
+            Some(Value::String(text)) if field == "apiVersion" => {
+                if text.matches('/').count() > 1 {
+                    let why = format!("unexpected GroupVersion string: {text}");
+                    causes.push(Cause::invalid(path(), &text.as_str().into(), &why));
+                }
+            }
+            Some(Value::String(text)) => {
+                let wrong = name::dns1035_label(&text.to_lowercase());
+                if !wrong.is_empty() {
+                    let why = format!("may have mixed case, but should otherwise match: {}", wrong.join(","));
+                    causes.push(Cause::invalid(path(), &text.as_str().into(), &why));
+                }
+            }
+            Some(other) => causes.push(Cause::invalid(path(), other, "must be a string")),
+        }
+    }
+}

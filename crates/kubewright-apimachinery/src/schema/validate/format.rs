@@ -1,0 +1,363 @@
+//! The formats of strings that the API server knows
+//! (<https://github.com/kubernetes/apiextensions-apiserver>); any other name says nothing.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::name;
+
+/// Whether `text` is of that format; of an unknown format everything is.
+pub(crate) fn is_format(format: &str, text: &str) -> bool {
+    match format {
+        "date-time" | "datetime" => is_date_time(text),
+        "date" => is_date(text),
+        "duration" => is_duration(text),
+        "byte" => is_base64(text),
+        "uuid" => is_uuid(text, None),
+        "uuid3" => is_uuid(text, Some('3')),
+        "uuid4" => is_uuid(text, Some('4')),
+        "uuid5" => is_uuid(text, Some('5')),
+        "ipv4" => text.parse::<Ipv4Addr>().is_ok(),
+        "ipv6" => text.parse::<Ipv6Addr>().is_ok(),
+        "cidr" => is_cidr(text),
+        "mac" => is_mac(text),
+        "hostname" => is_hostname(text),
+        "email" => is_email(text),
+        "uri" => is_uri(text),
+        "bsonobjectid" => text.len() == 24 && is_hex(text),
+        "hexcolor" => is_hex_color(text),
+        "rgbcolor" => is_rgb_color(text),
+        "isbn" => is_isbn10(text) || is_isbn13(text),
+        "isbn10" => is_isbn10(text),
+        "isbn13" => is_isbn13(text),
+        "creditcard" => is_credit_card(text),
+        "ssn" => is_ssn(text),
+        "k8s-short-name" => name::dns1123_label(text).is_empty(),
+        "k8s-long-name" => name::dns1123_subdomain(text).is_empty(),
+        _ => true,
+    }
+}
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn is_hex(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// `count` digits whose number is at most `max`.
+fn is_number(text: &str, count: usize, max: u32) -> bool {
+    text.len() == count && is_digits(text) && text.parse().is_ok_and(|number: u32| number <= max)
+}
+
+/// RFC 3339, full date.
+fn is_date(text: &str) -> bool {
+    text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
+}
+
+/// RFC 3339.
+fn is_date_time(text: &str) -> bool {
+    let Some((date, time)) = text.split_once(['T', 't']) else { return false };
+    let Some(zone) = time.find(['Z', 'z', '+', '-']) else { return false };
+    let (time, zone) = time.split_at(zone);
+    let (time, fraction) = time.split_once('.').map_or((time, None), |(time, fraction)| (time, Some(fraction)));
+    let parts: Vec<&str> = time.split(':').collect();
+    let time_fits = match parts.as_slice() {
+        [hours, minutes, seconds] => is_number(hours, 2, 23) && is_number(minutes, 2, 59) && is_number(seconds, 2, 59),
+        _ => false,
+    };
+    let zone_fits = match zone {
+        "Z" | "z" => true,
+        _ => zone[1..]
+            .split_once(':')
+            .is_some_and(|(hours, minutes)| is_number(hours, 2, 23) && is_number(minutes, 2, 59)),
+    };
+    is_date(date) && time_fits && fraction.is_none_or(is_digits) && zone_fits
+}
+
+/// Go's form, `1h30m`, or words, `2 days`.
+fn is_duration(text: &str) -> bool {
+    const UNITS: [&str; 32] = [
+        "ns",
+        "us",
+        "µs",
+        "μs",
+        "ms",
+        "s",
+        "m",
+        "h",
+        "d",
+        "w",
+        "nano",
+        "nanos",
+        "nanosecond",
+        "nanoseconds",
+        "micro",
+        "micros",
+        "microsecond",
+        "microseconds",
+        "milli",
+        "millis",
+        "millisecond",
+        "milliseconds",
+        "sec",
+        "secs",
+        "second",
+        "seconds",
+        "min",
+        "mins",
+        "minute",
+        "minutes",
+        "hr",
+        "hrs",
+    ];
+    const LONG_UNITS: [&str; 8] = ["hour", "hours", "day", "days", "wk", "wks", "week", "weeks"];
+    let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if rest == "0" {
+        return true;
+    }
+    if rest.is_empty() {
+        return false;
+    }
+    while !rest.is_empty() {
+        let after = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let number = &rest[..rest.len() - after.len()];
+        let after = after.trim_start();
+        let end = after.find(|c: char| !c.is_alphabetic()).unwrap_or(after.len());
+        let unit = &after[..end];
+        let number_fits = number.bytes().any(|byte| byte.is_ascii_digit()) && number.matches('.').count() <= 1;
+        if !number_fits || !(UNITS.contains(&unit) || LONG_UNITS.contains(&unit)) {
+            return false;
+        }
+        rest = after[end..].trim_start();
+    }
+    true
+}
+
+/// Standard alphabet, padded (RFC 4648).
+fn is_base64(text: &str) -> bool {
+    let digits = text.strip_suffix("==").or_else(|| text.strip_suffix('=')).unwrap_or(text);
+    text.len() % 4 == 0 && digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
+}
+
+/// With or without dashes.
+fn is_uuid(text: &str, version: Option<char>) -> bool {
+    const DASHES: [usize; 4] = [8, 13, 18, 23];
+    let mut hex = String::with_capacity(32);
+    let mut at = 0;
+    for c in text.chars() {
+        let may_be_dash = hex.len() == [8, 12, 16, 20][at.min(3)] && at < DASHES.len();
+        match c {
+            '-' if may_be_dash => at += 1,
+            '-' => return false,
+            _ => {
+                if may_be_dash {
+                    at += 1;
+                }
+                hex.push(c);
+            }
+        }
+    }
+    let variant_fits =
+        !matches!(version, Some('4' | '5')) || hex.get(16..17).is_some_and(|digit| "89abAB".contains(digit));
+    let version_fits = version.is_none_or(|version| hex.chars().nth(12) == Some(version));
+    hex.len() == 32 && is_hex(&hex) && version_fits && variant_fits
+}
+
+fn is_cidr(text: &str) -> bool {
+    let Some((address, length)) = text.split_once('/') else { return false };
+    let max = if address.parse::<Ipv4Addr>().is_ok() {
+        32
+    } else if address.parse::<Ipv6Addr>().is_ok() {
+        128
+    } else {
+        return false;
+    };
+    length.len() <= 3 && is_digits(length) && length.parse().is_ok_and(|length: u32| length <= max)
+}
+
+/// 6, 8 or 20 bytes: `00:00:5e:00:53:01`, `00-00-…`, `0000.5e00.5301`.
+fn is_mac(text: &str) -> bool {
+    let (separator, digits) =
+        if text.contains('.') { ('.', 4) } else { (if text.contains('-') { '-' } else { ':' }, 2) };
+    let groups: Vec<&str> = text.split(separator).collect();
+    let bytes = groups.len() * digits / 2;
+    matches!(bytes, 6 | 8 | 20) && groups.iter().all(|group| group.len() == digits && is_hex(group))
+}
+
+/// Labels of letters and digits of any script, with dashes inside.
+fn is_hostname(text: &str) -> bool {
+    let labels: Vec<&str> = text.split('.').collect();
+    let label_fits = |label: &&str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.chars().all(|c| c == '-' || c.is_alphanumeric() || (!c.is_ascii() && !c.is_whitespace()))
+    };
+    text.len() <= 255 && labels.iter().all(label_fits)
+}
+
+/// RFC 5322, an address with or without a display name; rarer forms, such as comments, are not known.
+fn is_email(text: &str) -> bool {
+    let address = match text.strip_suffix('>') {
+        Some(named) => named.rsplit_once('<').map_or("", |(_, address)| address),
+        None => text,
+    };
+    let Some((local, domain)) = address.rsplit_once('@') else { return false };
+    let quoted = local.len() > 2 && local.starts_with('"') && local.ends_with('"');
+    let local_char = |c: char| c.is_alphanumeric() || "!#$%&'*+-/=?^_`{|}~.".contains(c);
+    let local_fits = quoted
+        || !(local.is_empty() || local.starts_with('.') || local.ends_with('.') || local.contains(".."))
+            && local.chars().all(local_char);
+    local_fits && is_hostname(domain)
+}
+
+/// An absolute URI or an absolute path.
+fn is_uri(text: &str) -> bool {
+    if text.is_empty() || text.chars().any(|c| c.is_control() || c == ' ') || !has_whole_escapes(text) {
+        return false;
+    }
+    if text.starts_with('/') {
+        return true;
+    }
+    text.split_once(':').is_some_and(|(scheme, _)| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'))
+    })
+}
+
+fn has_whole_escapes(text: &str) -> bool {
+    text.split('%').skip(1).all(|after| after.get(..2).is_some_and(is_hex))
+}
+
+fn is_hex_color(text: &str) -> bool {
+    let digits = text.strip_prefix('#').unwrap_or(text);
+    matches!(digits.len(), 3 | 6) && is_hex(digits)
+}
+
+fn is_rgb_color(text: &str) -> bool {
+    let Some(inner) = text.strip_prefix("rgb(").and_then(|rest| rest.strip_suffix(')')) else { return false };
+    let parts: Vec<&str> = inner.split(',').map(str::trim).collect();
+    let part_fits = |part: &&str| {
+        let number = part.strip_suffix('%').unwrap_or(part);
+        is_digits(number) && number.len() <= 3 && number.parse().is_ok_and(|number: u32| number <= 255)
+    };
+    parts.len() == 3 && parts.iter().all(part_fits)
+}
+
+/// The digits of a number that may be grouped by spaces or dashes; a final `X` counts 10.
+fn grouped_digits(text: &str) -> Option<Vec<u32>> {
+    let plain: Vec<char> = text.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
+    let last = plain.len().checked_sub(1)?;
+    let digit = |(at, c): (usize, &char)| if at == last && *c == 'X' { Some(10) } else { c.to_digit(10) };
+    plain.iter().enumerate().map(digit).collect()
+}
+
+fn is_isbn10(text: &str) -> bool {
+    grouped_digits(text).is_some_and(|digits| {
+        digits.len() == 10 && digits.iter().zip(1..).map(|(digit, weight)| digit * weight).sum::<u32>() % 11 == 0
+    })
+}
+
+fn is_isbn13(text: &str) -> bool {
+    grouped_digits(text).is_some_and(|digits| {
+        let weights = [1, 3].into_iter().cycle();
+        digits.len() == 13
+            && !digits.contains(&10)
+            && digits.iter().zip(weights).map(|(digit, weight)| digit * weight).sum::<u32>() % 10 == 0
+    })
+}
+
+/// By its check digit (Luhn).
+fn is_credit_card(text: &str) -> bool {
+    grouped_digits(text).is_some_and(|digits| {
+        let doubled = |(at, digit): (usize, &u32)| match (at % 2, *digit) {
+            (0, digit) => digit,
+            (_, digit) if digit > 4 => digit * 2 - 9,
+            (_, digit) => digit * 2,
+        };
+        (13..=19).contains(&digits.len())
+            && !digits.contains(&10)
+            && digits.iter().rev().enumerate().map(doubled).sum::<u32>() % 10 == 0
+    })
+}
+
+fn is_ssn(text: &str) -> bool {
+    let plain: String = text.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
+    let grouped = matches!(text.len(), 9..=11)
+        && text
+            .chars()
+            .enumerate()
+            .all(|(at, c)| c.is_ascii_digit() || matches!((at, c), (3, ' ' | '-') | (5 | 6, ' ' | '-')));
+    plain.len() == 9 && is_digits(&plain) && grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(format: &str, good: &[&str], bad: &[&str]) {
+        good.iter().for_each(|text| assert!(is_format(format, text), "{text:?} is a {format}"));
+        bad.iter().for_each(|text| assert!(!is_format(format, text), "{text:?} is no {format}"));
+    }
+
+    #[test]
+    fn times() {
+        let good = ["2026-01-31T23:59:59Z", "2026-01-31T23:59:59.123456+02:00", "2024-02-29t00:00:00z"];
+        let bad = [
+            "",
+            "2026-01-31",
+            "2026-01-31 23:59:59Z",
+            "2026-02-30T00:00:00Z",
+            "2026-01-31T24:00:00Z",
+            "2026-01-31T23:59:59",
+            "2026-01-31T23:59Z",
+            "2026-01-31T23:59:59.Z",
+            "2026-1-31T23:59:59Z",
+        ];
+        check("date-time", &good, &bad);
+        check("date", &["2024-02-29"], &["2023-02-29", "2024-2-9", "20240229", "2024-02-29T00:00:00Z"]);
+        check("duration", &["1h30m", "1.5s", "0", "-3ms", "2 days", "1w 2d"], &["", "5", "1x", "h", "1h x", "1..5s"]);
+    }
+
+    #[test]
+    fn identifiers() {
+        let uuid = "f47ac10b-58cc-4372-a567-0e02b2c3d479";
+        check("uuid", &[uuid, &uuid.replace('-', ""), &uuid.to_uppercase()], &["", "f47ac10b", "-", "ä"]);
+        check("uuid", &[], &["f47ac10b58-cc-4372-a567-0e02b2c3d479", &format!("{uuid}-"), &format!("-{uuid}")]);
+        check("uuid4", &[uuid], &["f47ac10b-58cc-3372-a567-0e02b2c3d479", "f47ac10b-58cc-4372-c567-0e02b2c3d479"]);
+        check("uuid3", &["f47ac10b-58cc-3372-a567-0e02b2c3d479"], &[uuid]);
+        check("bsonobjectid", &["507f1f77bcf86cd799439011"], &["507f1f77bcf86cd79943901", "507f1f77bcf86cd79943901x"]);
+        check("isbn", &["0-306-40615-2", "080442957X", "978-3-16-148410-0"], &["", "0-306-40615-3", "X"]);
+        check("creditcard", &["4111 1111 1111 1111"], &["4111 1111 1111 1112", "0"]);
+        check("ssn", &["123-45-6789", "123456789"], &["1-2345-6789", "12345678", ""]);
+        check("k8s-short-name", &["at-1"], &["At", "a.b"]);
+        check("k8s-long-name", &["a.b"], &["A.b"]);
+    }
+
+    #[test]
+    fn network() {
+        check("ipv4", &["127.0.0.1"], &["127.0.0.01", "127.0.0", "::1", ""]);
+        check("ipv6", &["::1", "fe80::1", "::ffff:1.2.3.4"], &["127.0.0.1", ":::", ""]);
+        check("cidr", &["10.0.0.0/8", "fd00::/64"], &["10.0.0.0", "10.0.0.0/33", "10.0.0.0/+8", "x/8"]);
+        check(
+            "mac",
+            &["00:00:5e:00:53:01", "00-00-5e-00-53-01", "0000.5e00.5301"],
+            &["00:00:5e", "", "g0:00:5e:00:53:01"],
+        );
+        check("hostname", &["a", "example.com", "xn--a.de", "1.2.3.4"], &["", "a..b", "-a", "a_b", "a b"]);
+        check("email", &["a@b.c", "First Last <a@b.c>", "a+b@c.d"], &["", "a", "@b", "a@", "a b@c.d", "a..b@c.d"]);
+        check("uri", &["https://example.com/%20", "/a/b", "urn:x"], &["", "a b", "example", "https://%zz", ":x"]);
+    }
+
+    #[test]
+    fn others() {
+        check("byte", &["", "YQ==", "YWI=", "YWJj"], &["YQ", "Y===", "YQ=a", "Y Q="]);
+        check("hexcolor", &["#fff", "a0b1c2"], &["#ffff", "#ggg"]);
+        check("rgbcolor", &["rgb(0, 128,255)", "rgb(1%,2%,3%)"], &["rgb(0,0)", "rgb(256,0,0)", "0,0,0"]);
+        check("password", &["anything"], &[]);
+        check("no-such-format", &["anything"], &[]);
+    }
+}

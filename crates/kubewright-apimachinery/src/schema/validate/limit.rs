@@ -1,0 +1,157 @@
+//! Bounds, patterns, formats, enumerations.
+
+use serde_json::{Number, Value};
+
+use super::{NO_FIELD, format, invalid, pattern};
+use crate::{
+    schema::{Kind, Limits, Schema, trail::Trail},
+    status::Cause,
+};
+
+pub(super) fn check(schema: &Schema, value: &Value, trail: &Trail<'_>, causes: &mut Vec<Cause>) {
+    let limits = &schema.limits;
+    let size = |size: usize| Value::from(size);
+    let mut fail = |shown: &Value, why: String| {
+        let why = format!("{trail} in body {why}");
+        causes.push(Cause::new("FieldValueInvalid", trail.to_string(), invalid(shown, &why)));
+    };
+    match value {
+        Value::String(text) => check_text(schema, text, trail, causes),
+        Value::Number(number) => check_number(schema, number, trail, causes),
+        Value::Array(items) => {
+            if let Some(min) = limits.min_items.filter(|min| (items.len() as u64) < *min) {
+                fail(&size(items.len()), format!("should have at least {min} items"));
+            }
+            if let Some(max) = limits.max_items.filter(|max| (items.len() as u64) > *max) {
+                causes.push(too_many(trail, items.len(), max));
+            }
+        }
+        Value::Object(fields) => {
+            if let Some(min) = limits.min_properties.filter(|min| (fields.len() as u64) < *min) {
+                fail(&size(fields.len()), format!("should have at least {min} properties"));
+            }
+            if let Some(max) = limits.max_properties.filter(|max| (fields.len() as u64) > *max) {
+                causes.push(too_many(trail, fields.len(), max));
+            }
+        }
+        _ => {}
+    }
+    if let Some(values) = &limits.one_of_values
+        && !values.iter().any(|allowed| is_same(allowed, value))
+    {
+        let names: Vec<String> =
+            values.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        causes.push(Cause::not_supported(trail.to_string(), value, &names));
+    }
+}
+
+fn too_many(trail: &Trail<'_>, found: usize, max: u64) -> Cause {
+    let items = if max == 1 { "item" } else { "items" };
+    let message = format!("Too many: {found}: must have at most {max} {items}");
+    Cause::new("FieldValueTooMany", trail.to_string(), message)
+}
+
+/// Equal, where `1` and `1.0` are the same number.
+fn is_same(allowed: &Value, value: &Value) -> bool {
+    match (allowed, value) {
+        (Value::Number(allowed), Value::Number(value)) => allowed == value || allowed.as_f64() == value.as_f64(),
+        _ => allowed == value,
+    }
+}
+
+fn check_text(schema: &Schema, text: &str, trail: &Trail<'_>, causes: &mut Vec<Cause>) {
+    let Limits { min_length, max_length, pattern, .. } = &schema.limits;
+    let mut fail = |reason: &str, why: String| {
+        let why = format!("{trail} in body {why}");
+        causes.push(Cause::new(reason, trail.to_string(), invalid(&text.into(), &why)));
+    };
+    if let Some(pattern) = pattern {
+        match pattern::is_match(pattern, text) {
+            Ok(true) => {}
+            Ok(false) => fail("FieldValueInvalid", format!("should match '{pattern}'")),
+            Err(why) => fail("FieldValueInvalid", format!("should match '{pattern}, but pattern is invalid: {why}'")),
+        }
+    }
+    if let Some(format) = &schema.format
+        && matches!(schema.kind, Some(Kind::String) | None)
+        && !format::is_format(format, text)
+    {
+        fail("FieldValueTypeInvalid", format!("must be of type {format}: {}", Value::from(text)));
+    }
+    // Lengths are in characters, which are never more than bytes.
+    if let Some(min) = min_length
+        && (text.chars().count() as u64) < *min
+    {
+        fail("FieldValueInvalid", format!("should be at least {min} chars long"));
+    }
+    if let Some(max) = max_length
+        && text.len() as u64 > *max
+        && text.chars().count() as u64 > *max
+    {
+        let bytes = if *max == 1 { "byte" } else { "bytes" };
+        let message = format!("Too long: may not be more than {max} {bytes}");
+        causes.push(Cause::new("FieldValueTooLong", trail.to_string(), message));
+    }
+}
+
+fn check_number(schema: &Schema, number: &Number, trail: &Trail<'_>, causes: &mut Vec<Cause>) {
+    check_range(schema, number, trail, causes);
+    let limits = &schema.limits;
+    let Some(value) = number.as_f64() else { return };
+    let mut fail = |why: String| {
+        let why = format!("{trail} in body {why}");
+        let shown = Value::Number(number.clone());
+        causes.push(Cause::new("FieldValueInvalid", trail.to_string(), invalid(&shown, &why)));
+    };
+    if let Some(factor) = limits.multiple_of.filter(|factor| *factor > 0.0) {
+        let quotient = if factor < 1.0 { 1.0 / factor * value } else { value / factor };
+        // Decimal fractions are not exact, so a hair's breadth is forgiven.
+        if (quotient - quotient.round()).abs() > f64::EPSILON * quotient.abs().max(1.0) * 4.0 {
+            fail(format!("should be a multiple of {factor}"));
+        }
+    }
+    if let Some(max) = limits.maximum {
+        if limits.exclusive_maximum && value >= max {
+            fail(format!("should be less than {max}"));
+        } else if value > max {
+            fail(format!("should be less than or equal to {max}"));
+        }
+    }
+    if let Some(min) = limits.minimum {
+        if limits.exclusive_minimum && value <= min {
+            fail(format!("should be greater than {min}"));
+        } else if value < min {
+            fail(format!("should be greater than or equal to {min}"));
+        }
+    }
+}
+
+/// What the type and format can hold.
+fn check_range(schema: &Schema, number: &Number, trail: &Trail<'_>, causes: &mut Vec<Cause>) {
+    let format = schema.format.as_deref();
+    let fits = match (schema.kind, format) {
+        (Some(Kind::Integer), Some("int32")) => in_range(number, i32::MIN.into(), i32::MAX.into()),
+        (Some(Kind::Integer), Some("uint32")) => in_range(number, 0, u32::MAX.into()),
+        (Some(Kind::Integer), Some("uint64")) => in_range(number, 0, u64::MAX.into()),
+        (Some(Kind::Integer), _) => in_range(number, i64::MIN.into(), i64::MAX.into()),
+        (Some(Kind::Number), Some("float" | "float32")) => {
+            number.as_f64().is_some_and(|number| number.abs() <= f32::MAX.into())
+        }
+        _ => true,
+    };
+    if !fits {
+        let kind = schema.kind.map_or("", Kind::as_str);
+        let format = format.map_or_else(|| "(default format)".into(), |format| format!("with format {format}"));
+        let why = format!("Checked value must be of type {kind} {format} in {trail}");
+        causes.push(Cause::invalid(NO_FIELD, &"".into(), &why));
+    }
+}
+
+fn in_range(number: &Number, min: i128, max: i128) -> bool {
+    let exact = number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
+    match exact {
+        Some(number) => (min..=max).contains(&number),
+        None => number.as_f64().is_some_and(|number| number >= min as f64 && number <= max as f64),
+    }
+}

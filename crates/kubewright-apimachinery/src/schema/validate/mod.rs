@@ -1,0 +1,222 @@
+//! Checking values against a schema, in the words of the API server's checks of custom resources.
+//!
+//! Not checked here: CEL rules, unknown fields, and what metadata may hold.
+
+mod embedded;
+mod format;
+mod limit;
+mod list;
+mod pattern;
+
+use serde_json::{Map, Value};
+
+use super::{Additional, Kind, List, Node, Schema, trail::Trail};
+use crate::status::Cause;
+
+pub(super) use format::is_format;
+
+/// What is wrong with `value`, in the order of its fields.
+///
+/// With `old`, what `value` replaces, faults that were there before are accepted where the value did not change
+/// ("ratcheting"): the same field, or the same element of a list of type map.
+pub fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let causes = Validator::run(node, value, None);
+    // Nearly all values are valid, so the old value is only looked at when one is not.
+    if causes.is_empty() || old.is_none() { causes } else { Validator::run(node, value, old) }
+}
+
+/// The field of causes that the API server can't attribute to a field; the message then names it.
+const NO_FIELD: &str = "<nil>";
+
+#[derive(Default)]
+struct Validator {
+    causes: Vec<Cause>,
+}
+
+impl Validator {
+    fn run(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec<Cause> {
+        let mut validator = Self::default();
+        validator.visit(node, value, old, &Trail::Root);
+        validator.causes
+    }
+
+    fn visit(&mut self, node: Node<'_>, value: &Value, old: Option<&Value>, trail: &Trail<'_>) {
+        if node.is_anything() {
+            return;
+        }
+        let before = self.causes.len();
+        self.check(node, value, old, trail);
+        if self.causes.len() > before && old == Some(value) {
+            self.causes.truncate(before);
+        }
+    }
+
+    fn check(&mut self, node: Node<'_>, value: &Value, old: Option<&Value>, trail: &Trail<'_>) {
+        let schema = node.schema();
+        if let Some((wanted, found)) = type_mismatch(schema, value) {
+            let shown = Value::from(found);
+            let why = format!("{trail} in body must be of type {wanted}: {shown}");
+            self.causes.push(Cause::new("FieldValueTypeInvalid", trail.to_string(), invalid(&shown, &why)));
+            return;
+        }
+        if value.is_null() {
+            return;
+        }
+        self.check_logic(node, value, trail);
+        limit::check(schema, value, trail, &mut self.causes);
+        match value {
+            Value::Object(fields) => self.check_object(node, fields, old, trail),
+            Value::Array(items) => self.check_array(node, items, old, trail),
+            _ => {}
+        }
+    }
+
+    fn check_object(&mut self, node: Node<'_>, fields: &Map<String, Value>, old: Option<&Value>, trail: &Trail<'_>) {
+        let schema = node.schema();
+        let closed = schema.additional == Additional::Allowed(false);
+        for (name, value) in fields {
+            match node.field(name) {
+                Some(inner) => self.visit(inner, value, old.and_then(|old| old.get(name)), &trail.field(name)),
+                None if closed => {
+                    let why = format!("{trail}.{name} in body is a forbidden property");
+                    self.causes.push(Cause::invalid(trail.to_string(), &name.as_str().into(), &why));
+                }
+                None => {}
+            }
+        }
+        for name in schema.required.iter().filter(|name| !fields.contains_key(*name)) {
+            self.causes.push(Cause::required(trail.field(name).to_string(), ""));
+        }
+        if schema.embedded_resource {
+            embedded::check(fields, trail, &mut self.causes);
+        }
+    }
+
+    fn check_array(&mut self, node: Node<'_>, items: &[Value], old: Option<&Value>, trail: &Trail<'_>) {
+        let schema = node.schema();
+        let inner = node.items();
+        if !inner.is_anything() {
+            for (index, item) in items.iter().enumerate() {
+                let old = match &schema.list {
+                    List::Map(keys) => old.and_then(|old| list::counterpart(old, index, item, keys)),
+                    _ => None,
+                };
+                self.visit(inner, item, old, &trail.item(index));
+            }
+        }
+        list::check_unique(schema, items, trail, &mut self.causes);
+    }
+
+    fn check_logic(&mut self, node: Node<'_>, value: &Value, trail: &Trail<'_>) {
+        let logic = &node.schema().logic;
+        let attempt = |schema: &Schema| {
+            let mut validator = Self::default();
+            validator.visit(Node::new(schema, node.definitions()), value, None, trail);
+            validator.causes
+        };
+        let unattributed = |why: String| Cause::invalid(NO_FIELD, &"".into(), &why);
+        let path = || format!("{:?}", trail.to_string());
+        if !logic.any_of.is_empty()
+            && let Err(closest) = first_success(&logic.any_of, attempt)
+        {
+            self.causes.push(unattributed(format!("{} must validate at least one schema (anyOf)", path())));
+            self.causes.extend(closest);
+        }
+        if !logic.one_of.is_empty() {
+            let attempts: Vec<Vec<Cause>> = logic.one_of.iter().map(attempt).collect();
+            let valid = attempts.iter().filter(|causes| causes.is_empty()).count();
+            if valid != 1 {
+                let found = match valid {
+                    0 => "Found none valid".into(),
+                    many => format!("Found {many} valid alternatives"),
+                };
+                let why = format!("{} must validate one and only one schema (oneOf). {found}", path());
+                self.causes.push(unattributed(why));
+            }
+            if valid == 0 {
+                self.causes.extend(attempts.into_iter().min_by_key(Vec::len).unwrap_or_default());
+            }
+        }
+        let failed: Vec<Vec<Cause>> = logic.all_of.iter().map(attempt).filter(|causes| !causes.is_empty()).collect();
+        if !failed.is_empty() {
+            let none = if failed.len() == logic.all_of.len() { ". None validated" } else { "" };
+            self.causes.extend(failed.into_iter().flatten());
+            self.causes.push(unattributed(format!("{} must validate all the schemas (allOf){none}", path())));
+        }
+        if logic.not.as_deref().is_some_and(|not| attempt(not).is_empty()) {
+            self.causes.push(unattributed(format!("{} must not validate the schema (not)", path())));
+        }
+    }
+}
+
+/// `Err` is what was wrong with the closest alternative.
+fn first_success(schemas: &[Schema], attempt: impl Fn(&Schema) -> Vec<Cause>) -> Result<(), Vec<Cause>> {
+    let mut closest: Option<Vec<Cause>> = None;
+    for schema in schemas {
+        let causes = attempt(schema);
+        if causes.is_empty() {
+            return Ok(());
+        }
+        if closest.as_ref().is_none_or(|closest| causes.len() < closest.len()) {
+            closest = Some(causes);
+        }
+    }
+    Err(closest.unwrap_or_default())
+}
+
+/// The message of an invalid value, for causes whose reason is a narrower one.
+fn invalid(value: &Value, why: &str) -> String {
+    // The root has no name, which would leave a space behind.
+    format!("Invalid value: {value}: {}", why.trim_start())
+}
+
+/// The wanted and the found type, as the API server names them, if they don't fit.
+fn type_mismatch(schema: &Schema, value: &Value) -> Option<(String, &'static str)> {
+    if schema.int_or_string {
+        let fits = value.is_string() || is_integer(value) || (value.is_null() && schema.nullable);
+        return (!fits).then(|| ("integer,string".into(), type_name(value)));
+    }
+    let kind = schema.kind?;
+    let fits = match (kind, value) {
+        (_, Value::Null) => schema.nullable,
+        (Kind::Object, Value::Object(_))
+        | (Kind::Array, Value::Array(_))
+        | (Kind::String, Value::String(_))
+        | (Kind::Number, Value::Number(_))
+        | (Kind::Boolean, Value::Bool(_)) => true,
+        (Kind::Integer, _) => is_integer(value),
+        _ => false,
+    };
+    if fits {
+        return None;
+    }
+    // With a format, a value that is neither text nor a list is measured by formats instead of types.
+    Some(match (&schema.format, value) {
+        (Some(format), Value::Number(number)) if number.is_f64() => (format.clone(), "float64"),
+        (Some(format), Value::Number(_)) => (format.clone(), "int64"),
+        (Some(format), Value::Bool(_) | Value::Object(_)) => (format.clone(), ""),
+        _ => (kind.as_str().into(), type_name(value)),
+    })
+}
+
+fn is_integer(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => !number.is_f64() || number.as_f64().is_some_and(|number| number.fract() == 0.0),
+        _ => false,
+    }
+}
+
+fn type_name(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) if is_integer(value) => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+#[cfg(test)]
+mod tests;
