@@ -4,13 +4,11 @@
 //! child's namespace or is cluster-scoped, and at most one owner is the controller. Identity is the UID throughout,
 //! never the name: an owner that was deleted and made again under the same name is another owner.
 
-use std::fmt;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use thiserror::Error;
 
-/// Why an owner can't control a child.
+/// Why an owner can't control a child. Objects are named as `Kind namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OwnerError {
@@ -18,55 +16,28 @@ pub enum OwnerError {
     #[error("{owner} has no name or no uid: it must come from the API server before it can own {child}")]
     NotStored {
         /// The would-be owner.
-        owner: ObjectName,
+        owner: String,
         /// The would-be child.
-        child: ObjectName,
+        child: String,
     },
     /// The garbage collector would delete the child, as it looks for the owner in the child's namespace.
     #[error("{owner} can't own {child}: they are in different namespaces")]
     CrossNamespace {
         /// The would-be owner.
-        owner: ObjectName,
+        owner: String,
         /// The would-be child.
-        child: ObjectName,
+        child: String,
     },
     /// The child has another controller already.
-    #[error("{owner} can't own {child}: it is controlled by {controller} (uid {uid})")]
+    #[error("{owner} can't own {child}: it is controlled by {controller}")]
     AlreadyControlled {
         /// The would-be owner.
-        owner: ObjectName,
+        owner: String,
         /// The would-be child.
-        child: ObjectName,
-        /// Who controls the child.
-        controller: ObjectName,
-        /// The uid of the one who controls the child.
-        uid: String,
+        child: String,
+        /// Who controls the child, with its uid.
+        controller: String,
     },
-}
-
-/// An object as errors show it: `Kind namespace/name`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectName {
-    kind: String,
-    namespace: Option<String>,
-    name: String,
-}
-
-impl ObjectName {
-    fn of<K: Resource>(object: &K, dynamic_type: &K::DynamicType) -> Self {
-        let ObjectMeta { name, generate_name, namespace, .. } = object.meta();
-        let name = name.clone().or_else(|| generate_name.as_ref().map(|prefix| format!("{prefix}*")));
-        Self { kind: K::kind(dynamic_type).into(), namespace: namespace.clone(), name: name.unwrap_or_default() }
-    }
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.namespace {
-            Some(namespace) => write!(f, "{} {namespace}/{}", self.kind, self.name),
-            None => write!(f, "{} {}", self.kind, self.name),
-        }
-    }
 }
 
 /// Makes `owner` the controller of `child`: the child is deleted with it, and its changes wake the owner.
@@ -95,25 +66,21 @@ pub fn set_controller_reference_with<O: Resource, C: Resource>(
     child: &mut C,
     child_type: &C::DynamicType,
 ) -> Result<(), OwnerError> {
-    let names = || (ObjectName::of(owner, owner_type), ObjectName::of(child, child_type));
+    let (owner_name, child_name) = (name_of(owner, owner_type), name_of(child, child_type));
     let Some(reference) = owner.controller_owner_ref(owner_type) else {
-        let (owner, child) = names();
-        return Err(OwnerError::NotStored { owner, child });
+        return Err(OwnerError::NotStored { owner: owner_name, child: child_name });
     };
     let reference = OwnerReference { block_owner_deletion: Some(true), ..reference };
 
     let owner_namespace = owner.meta().namespace.as_deref().filter(|namespace| !namespace.is_empty());
     if owner_namespace.is_some() && owner_namespace != child.meta().namespace.as_deref() {
-        let (owner, child) = names();
-        return Err(OwnerError::CrossNamespace { owner, child });
+        return Err(OwnerError::CrossNamespace { owner: owner_name, child: child_name });
     }
-    if let Some(controller) = controller_of(child)
-        && controller.uid != reference.uid
+    if let Some(OwnerReference { kind, name, uid, .. }) = controller_of(child)
+        && *uid != reference.uid
     {
-        let (owner, child_name) = names();
-        let uid = controller.uid.clone();
-        let controller = ObjectName { kind: controller.kind.clone(), namespace: None, name: controller.name.clone() };
-        return Err(OwnerError::AlreadyControlled { owner, child: child_name, controller, uid });
+        let controller = format!("{kind} {name} (uid {uid})");
+        return Err(OwnerError::AlreadyControlled { owner: owner_name, child: child_name, controller });
     }
 
     let references = child.meta_mut().owner_references.get_or_insert_default();
@@ -132,6 +99,15 @@ pub fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
 /// Whether the object's controller is the object with this uid.
 pub fn is_controlled_by<K: Resource>(object: &K, uid: &str) -> bool {
     controller_of(object).is_some_and(|reference| reference.uid == uid)
+}
+
+fn name_of<K: Resource>(object: &K, dynamic_type: &K::DynamicType) -> String {
+    let ObjectMeta { name, generate_name, namespace, .. } = object.meta();
+    let name = name.clone().or_else(|| generate_name.as_ref().map(|prefix| format!("{prefix}*"))).unwrap_or_default();
+    match namespace {
+        Some(namespace) => format!("{} {namespace}/{name}", K::kind(dynamic_type)),
+        None => format!("{} {name}", K::kind(dynamic_type)),
+    }
 }
 
 #[cfg(test)]

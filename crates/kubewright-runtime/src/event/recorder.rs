@@ -218,6 +218,8 @@ fn after(error: Error, write: Write, uncertain: bool) -> Next {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use http::{Method, Request, Response};
     use http_body_util::BodyExt;
     use kube::client::Body;
@@ -237,13 +239,16 @@ mod tests {
         Hang,
     }
 
+    /// Method and body.
+    type Requests = Arc<Mutex<Vec<(Method, Value)>>>;
+
     /// A client of a scripted API server, which accepts all when the script is over, and what it was sent.
-    fn api(script: &[Script]) -> (Client, Arc<Mutex<Vec<(Method, Value)>>>) {
+    fn api(script: &[Script]) -> (Client, Requests) {
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let script = Arc::new(Mutex::new(script.to_vec().into_iter()));
+        let script = Arc::new(Mutex::new(VecDeque::from(script.to_vec())));
         let record = seen.clone();
         let service = service_fn(move |request: Request<Body>| {
-            let (record, step) = (record.clone(), script.lock().next().unwrap_or(Script::Accept));
+            let (record, step) = (record.clone(), script.lock().pop_front().unwrap_or(Script::Accept));
             async move {
                 let method = request.method().clone();
                 let body = request.into_body().collect().await.unwrap().to_bytes();

@@ -1,0 +1,136 @@
+//! What a request asks for, read from its method, path and body, in the words of RBAC.
+
+use bytes::Bytes;
+use http::{Method, Uri};
+use serde_json::Value;
+
+/// What a request does, in RBAC's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    /// Reads one object.
+    Get,
+    /// Reads a collection.
+    List,
+    /// Follows a collection.
+    Watch,
+    /// Makes an object.
+    Create,
+    /// Replaces an object.
+    Update,
+    /// Changes an object in part; server-side apply too.
+    Patch,
+    /// Deletes an object.
+    Delete,
+    /// Deletes a collection.
+    DeleteCollection,
+}
+
+impl Verb {
+    /// All that change something.
+    pub const WRITES: &'static [Self] =
+        &[Self::Create, Self::Update, Self::Patch, Self::Delete, Self::DeleteCollection];
+    /// All that change nothing.
+    pub const READS: &'static [Self] = &[Self::Get, Self::List, Self::Watch];
+
+    /// Whether it changes something.
+    pub fn is_write(self) -> bool {
+        Self::WRITES.contains(&self)
+    }
+}
+
+/// A request for resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ApiRequest {
+    /// What it does.
+    pub verb: Verb,
+    /// The plural, and after a slash the subresource: `pods`, `podsets/status`.
+    pub resource: String,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The namespace, if the path has one.
+    pub namespace: Option<String>,
+    /// The object's name, from the path, or for a create from the body. A `generateName` counts as the name.
+    pub name: Option<String>,
+}
+
+impl ApiRequest {
+    /// `None` for what isn't about resources: discovery, health, versions.
+    pub(super) fn parse(method: &Method, uri: &Uri, body: &Bytes) -> Option<Self> {
+        let mut path = uri.path().split('/').filter(|part| !part.is_empty());
+        let group = match path.next()? {
+            "api" => String::new(),
+            "apis" => path.next()?.to_owned(),
+            _ => return None,
+        };
+        path.next()?;
+        let mut parts: Vec<_> = path.collect();
+        // /namespaces/<name>/status is about a namespace, /namespaces/<name>/pods is not.
+        let namespaced = matches!(parts[..], ["namespaces", _, third, ..] if !matches!(third, "status" | "finalize"));
+        let namespace = namespaced.then(|| parts.drain(..2).nth(1).map(str::to_owned)).flatten();
+        let (plural, name, subresource) = match parts[..] {
+            [plural] => (plural, None, None),
+            [plural, name] => (plural, Some(name), None),
+            [plural, name, subresource, ..] => (plural, Some(name), Some(subresource)),
+            [] => return None,
+        };
+        let watches =
+            uri.query().is_some_and(|query| query.split('&').any(|it| matches!(it, "watch=true" | "watch=1")));
+        let verb = match (method.as_str(), name) {
+            ("GET", None) if watches => Verb::Watch,
+            ("GET", None) => Verb::List,
+            ("GET", Some(_)) => Verb::Get,
+            ("POST", _) => Verb::Create,
+            ("PUT", _) => Verb::Update,
+            ("PATCH", _) => Verb::Patch,
+            ("DELETE", None) => Verb::DeleteCollection,
+            ("DELETE", Some(_)) => Verb::Delete,
+            _ => return None,
+        };
+        let resource = subresource.map_or(plural.to_owned(), |subresource| format!("{plural}/{subresource}"));
+        let name = name.map(str::to_owned).or_else(|| name_in(body).filter(|_| verb == Verb::Create));
+        Some(Self { verb, resource, group, namespace, name })
+    }
+}
+
+fn name_in(body: &Bytes) -> Option<String> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    let metadata = body.get("metadata")?;
+    let name = metadata.get("name").or_else(|| metadata.get("generateName"))?;
+    name.as_str().map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_in_the_words_of_rbac() {
+        let pod = r#"{"metadata":{"generateName":"web-"}}"#;
+        for (method, uri, body, expected) in [
+            ("GET", "/api/v1/pods", "", "List  pods - -"),
+            ("GET", "/api/v1/namespaces/a/pods?limit=1&watch=true", "", "Watch  pods a -"),
+            ("GET", "/api/v1/namespaces/a/pods/x", "", "Get  pods a x"),
+            ("POST", "/api/v1/namespaces/a/pods", pod, "Create  pods a web-"),
+            (
+                "PATCH",
+                "/apis/app.example.com/v1alpha1/namespaces/a/podsets/x/status",
+                "{}",
+                "Patch app.example.com podsets/status a x",
+            ),
+            ("PUT", "/api/v1/nodes/x", "{}", "Update  nodes - x"),
+            ("DELETE", "/api/v1/namespaces/a/pods", "", "DeleteCollection  pods a -"),
+            ("DELETE", "/api/v1/namespaces/a", "", "Delete  namespaces - a"),
+            ("PUT", "/api/v1/namespaces/a/finalize", "{}", "Update  namespaces/finalize - a"),
+        ] {
+            let body = Bytes::from_static(body.as_bytes());
+            let found = ApiRequest::parse(&method.parse().unwrap(), &uri.parse().unwrap(), &body).unwrap();
+            let ApiRequest { verb, resource, group, namespace, name } = found;
+            let (namespace, name) = (namespace.unwrap_or("-".into()), name.unwrap_or("-".into()));
+            assert_eq!(format!("{verb:?} {group} {resource} {namespace} {name}"), expected, "{method} {uri}");
+        }
+        for uri in ["/version", "/api", "/apis/apps/v1", "/"] {
+            assert_eq!(ApiRequest::parse(&Method::GET, &uri.parse().unwrap(), &Bytes::new()), None, "{uri}");
+        }
+    }
+}
