@@ -13,6 +13,7 @@ use super::{
     Entry,
     cluster::{self, NamespaceStrategy, NodeStrategy, ServiceAccountStrategy},
     config::{self, ConfigMapStrategy, SecretStrategy},
+    crd::CrdStrategy,
     event::{self, CoreEvents, ModernEvents},
     fields::flag,
     job::{self, CronJobStrategy, JobStrategy},
@@ -154,7 +155,8 @@ fn machinery_groups() -> Vec<Entry> {
             .columns(other::webhook_columns()),
         Entry::of::<apiextensions::CustomResourceDefinition>()
             .short(&["crd", "crds"])
-            .in_categories(&["api-extensions"]),
+            .in_categories(&["api-extensions"])
+            .strategy(CrdStrategy::default()),
         Entry::of::<coordination::Lease>().strategy(LeaseStrategy).columns(other::lease_columns()),
         Entry::of::<discovery::EndpointSlice>().columns(other::endpoint_slice_columns()),
     ]

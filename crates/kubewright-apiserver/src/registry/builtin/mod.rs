@@ -6,6 +6,7 @@ mod check;
 mod cluster;
 mod columns;
 mod config;
+mod crd;
 mod event;
 mod facts;
 mod fields;
@@ -25,7 +26,7 @@ use k8s_openapi::{
 
 use serde_json::Value;
 
-pub use self::schemas::{OBJECT_META, definitions};
+pub use self::schemas::definitions;
 use super::{Column, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue, Strategy, Subresource};
 
 /// Every built-in resource, ready for [`super::Registry::new`].

@@ -12,14 +12,11 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Status},
     schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings},
 };
-use kubewright_apimachinery::schema::{Additional, Definitions, Kind, List, Schema};
+use kubewright_apimachinery::schema::{Definitions, List, Schema, parse};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::catalogue;
-
-/// `io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta`: what `metadata` of every kind is.
-pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 /// The shared table of every built-in type by its OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`.
 pub fn definitions() -> Arc<Definitions> {
@@ -46,7 +43,7 @@ fn build() -> Definitions {
         .take_definitions(false)
         .into_iter()
         .map(|(name, document)| {
-            let schema = convert_type(&name, document);
+            let schema = convert(&name, &document);
             (name.into(), schema)
         })
         .collect();
@@ -88,63 +85,13 @@ const FREE_FORM: &[&str] = &[
 const FREE_OBJECTS: &[&str] =
     &["io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1", "io.k8s.apimachinery.pkg.runtime.RawExtension"];
 
-fn convert_type(name: &str, document: Value) -> Schema {
-    let mut schema = convert(document);
+fn convert(name: &str, document: &Value) -> Schema {
+    let mut schema = parse::from_openapi(document);
     if FREE_FORM.contains(&name) {
         return Schema { description: schema.description, preserve_unknown: true, ..Schema::default() };
     }
     schema.preserve_unknown = FREE_OBJECTS.contains(&name);
     schema
-}
-
-/// Converts what k8s-openapi's types emit, which is a small part of JSON schema. It takes the document apart instead of
-/// copying it: descriptions are most of the table's bytes.
-fn convert(document: Value) -> Schema {
-    let Value::Object(mut document) = document else { return Schema::default() };
-    let description = take_string(&mut document, "description");
-    if let Some(target) = document.get("$ref").and_then(Value::as_str) {
-        let name = target.rsplit('/').next().unwrap_or(target);
-        return Schema { description, ..reference(name) };
-    }
-    let mut schema = Schema {
-        description,
-        kind: document.get("type").and_then(Value::as_str).and_then(kind),
-        format: take_string(&mut document, "format"),
-        int_or_string: document.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)),
-        ..Schema::default()
-    };
-    if let Some(Value::Object(properties)) = document.remove("properties") {
-        schema.properties = properties.into_iter().map(|(name, field)| (name, convert(field))).collect();
-    }
-    if let Some(values) = document.remove("additionalProperties") {
-        schema.additional = Additional::Schema(Box::new(convert(values)));
-    }
-    if let Some(items) = document.remove("items") {
-        schema.items = Some(Box::new(convert(items)));
-    }
-    if let Some(Value::Array(required)) = document.remove("required") {
-        schema.required = required.iter().filter_map(Value::as_str).map(String::from).collect();
-    }
-    schema
-}
-
-fn take_string(document: &mut Map<String, Value>, key: &str) -> Option<String> {
-    match document.remove(key) {
-        Some(Value::String(text)) => Some(text),
-        _ => None,
-    }
-}
-
-fn kind(name: &str) -> Option<Kind> {
-    Some(match name {
-        "object" => Kind::Object,
-        "array" => Kind::Array,
-        "string" => Kind::String,
-        "integer" => Kind::Integer,
-        "number" => Kind::Number,
-        "boolean" => Kind::Boolean,
-        _ => return None,
-    })
 }
 
 /// The markers of one type or field that the crate does not carry.
@@ -207,7 +154,7 @@ fn complete(table: &mut BTreeMap<Arc<str>, Schema>) {
 
 #[cfg(test)]
 mod tests {
-    use kubewright_apimachinery::schema::Node;
+    use kubewright_apimachinery::schema::{Additional, Kind, Node};
 
     use super::*;
 

@@ -1,0 +1,146 @@
+//! From a definition to what is served.
+
+use std::sync::Arc;
+
+use kubewright_apimachinery::schema::{Kind, OBJECT_META, Schema, parse};
+use serde_json::Value;
+
+use super::status::holds;
+use crate::registry::{
+    Cell, Column, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue,
+    builtin::{
+        fields::{flag, has, int, list, text},
+        schemas::{definitions, reference},
+    },
+};
+
+const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+/// While the definition is being deleted, its objects can only go.
+const LAST_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
+
+/// Where the objects of a definition are stored.
+pub(super) fn storage(definition: &Value) -> String {
+    format!("{}/{}", text(definition, "/spec/group"), text(definition, "/spec/names/plural"))
+}
+
+/// One entry for each served version.
+pub(super) fn entries(definition: &Value) -> Vec<Resource> {
+    let versions = list(definition, "/spec/versions");
+    let stored = versions.iter().find(|version| flag(version, "/storage"));
+    let stored = stored.map(|version| text(version, "/name")).unwrap_or_default();
+    versions
+        .iter()
+        .filter(|version| flag(version, "/served"))
+        .map(|version| entry(definition, version, stored))
+        .collect()
+}
+
+fn entry(definition: &Value, version: &Value, stored: &str) -> Resource {
+    let names = &definition["status"]["acceptedNames"];
+    let (group, kind) = (text(definition, "/spec/group"), text(names, "/kind"));
+    let name = text(version, "/name");
+    let strings = |pointer| list(names, pointer).iter().filter_map(Value::as_str).map(String::from).collect();
+    let verbs = if holds(definition, "Terminating") { LAST_VERBS } else { VERBS };
+    Resource {
+        group: group.into(),
+        version: name.into(),
+        kind: kind.into(),
+        list_kind: text(names, "/listKind").into(),
+        plural: text(names, "/plural").into(),
+        singular: text(names, "/singular").into(),
+        short_names: strings("/shortNames"),
+        categories: strings("/categories"),
+        namespaced: text(definition, "/spec/scope") == "Namespaced",
+        verbs: verbs.to_vec(),
+        storage: storage(definition).into(),
+        stored_as: (group.into(), stored.into(), kind.into()),
+        schema: Arc::new(ResourceSchema {
+            root: root(group, name, kind, &version["schema"]["openAPIV3Schema"]),
+            definitions: definitions(),
+            name: schema_name(group, name, kind),
+            custom: true,
+        }),
+        strategy: Arc::new(Plain),
+        status: has(version, "/subresources/status"),
+        scale: version.pointer("/subresources/scale").filter(|scale| scale.is_object()).map(scale),
+        subresources: Vec::new(),
+        columns: columns(version),
+        selectable: list(version, "/selectableFields").iter().map(selectable).collect(),
+        deprecated: flag(version, "/deprecated").then(|| match text(version, "/deprecationWarning") {
+            "" => format!("{group}/{name} {kind} is deprecated"),
+            warning => warning.into(),
+        }),
+    }
+}
+
+/// The kind's name in OpenAPI documents: `com.example.app.v1alpha1.PodSet`.
+fn schema_name(group: &str, version: &str, kind: &str) -> String {
+    let reversed: Vec<_> = group.rsplit('.').collect();
+    format!("{}.{version}.{kind}", reversed.join("."))
+}
+
+/// The schema of the kind, completed by what every object has. A schema that can't be read has been refused before.
+fn root(group: &str, version: &str, kind: &str, document: &Value) -> Schema {
+    let mut root = parse::from_crd(document).unwrap_or_default();
+    let text = |description: &str| Schema {
+        kind: Some(Kind::String),
+        description: Some(description.into()),
+        ..Schema::default()
+    };
+    let fields = &mut root.properties;
+    fields.entry("apiVersion".into()).or_insert_with(|| text("The group and version of this representation."));
+    fields.entry("kind".into()).or_insert_with(|| text("The kind of the object."));
+    // A definition may only restrict the name; what else metadata is, it doesn't say.
+    if fields.get("metadata").is_none_or(|metadata| metadata.properties.is_empty()) {
+        fields.insert("metadata".into(), reference(OBJECT_META));
+    }
+    root.group_version_kind = vec![(group.into(), version.into(), kind.into())];
+    root
+}
+
+fn scale(scale: &Value) -> Scale {
+    Scale {
+        spec_replicas: text(scale, "/specReplicasPath").into(),
+        status_replicas: text(scale, "/statusReplicasPath").into(),
+        selector: scale["labelSelectorPath"].as_str().filter(|path| !path.is_empty()).map(String::from),
+    }
+}
+
+fn columns(version: &Value) -> Vec<Column> {
+    let columns = list(version, "/additionalPrinterColumns");
+    if columns.is_empty() {
+        return vec![column("Age", "date", ".metadata.creationTimestamp")];
+    }
+    columns
+        .iter()
+        .map(|given| Column {
+            format: text(given, "/format").into(),
+            description: match text(given, "/description") {
+                "" => description(text(given, "/jsonPath")),
+                description => description.into(),
+            },
+            priority: i32::try_from(int(given, "/priority")).unwrap_or_default(),
+            ..column(text(given, "/name"), text(given, "/type"), text(given, "/jsonPath"))
+        })
+        .collect()
+}
+
+fn column(name: &str, kind: &str, path: &str) -> Column {
+    Column {
+        name: name.into(),
+        kind: kind.into(),
+        format: String::new(),
+        description: description(path),
+        priority: 0,
+        cell: Cell::Path(path.into()),
+    }
+}
+
+fn description(path: &str) -> String {
+    format!("Custom resource definition column (in JSONPath format): {path}")
+}
+
+fn selectable(field: &Value) -> Selectable {
+    let path = text(field, "/jsonPath");
+    Selectable { label: path.trim_start_matches('.').into(), value: SelectableValue::Path(path.into()) }
+}

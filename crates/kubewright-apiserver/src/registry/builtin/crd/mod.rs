@@ -1,0 +1,99 @@
+//! Custom resource definitions: the kind whose objects make other kinds.
+//!
+//! A definition is checked and given its status here; once it is established, [`entries`] turns it into registry entries,
+//! one for each version that is served. With conversion `None` all versions show the same stored objects.
+
+mod entries;
+mod status;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+use std::sync::Arc;
+
+use kubewright_apimachinery::status::Cause;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use self::status::Names;
+use super::fields::{each, fill, list, present, set, text, within};
+use crate::registry::{Registry, Strategy};
+
+/// Keeps a definition until its objects are gone, which a controller sees to.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// The life of a custom resource definition. It knows which names the established ones have.
+#[derive(Debug, Default)]
+pub(super) struct CrdStrategy {
+    names: Mutex<Names>,
+}
+
+impl Strategy for CrdStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "spec", |spec| {
+            within(spec, "names", |names| {
+                let kind = text(names, "/kind").to_owned();
+                if !kind.is_empty() {
+                    fill(names, "singular", kind.to_lowercase());
+                    fill(names, "listKind", format!("{kind}List"));
+                }
+            });
+            within(spec, "conversion", |conversion| {
+                fill(conversion, "strategy", "None");
+                if let Some(service) = conversion.pointer_mut("/webhook/clientConfig/service") {
+                    fill(service, "port", 443);
+                }
+            });
+            for version in each(spec, "versions") {
+                fill(version, "served", false);
+                fill(version, "storage", false);
+                present(version, "subresources", |subresources| {
+                    present(subresources, "status", |status| *status = json!({}));
+                });
+            }
+        });
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        within(object, "metadata", |metadata| {
+            let mut finalizers = list(metadata, "/finalizers").to_vec();
+            if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
+                finalizers.push(CLEANUP.into());
+            }
+            set(metadata, "finalizers", finalizers);
+        });
+        set(object, "status", json!({}));
+        status::settle(object, &self.names.lock());
+    }
+
+    fn prepare_update(&self, _old: &Value, new: &mut Value) {
+        status::settle(new, &self.names.lock());
+    }
+
+    fn prepare_delete(&self, object: &mut Value) {
+        status::terminate(object);
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        validate::definition(old, new)
+    }
+
+    fn committed(&self, registry: &Registry, before: Option<&Value>, after: Option<&Value>) {
+        self.names.lock().replace(before, after);
+        let Some(definition) = after.or(before) else { return };
+        let storage: Arc<str> = entries::storage(definition).into();
+        let Some(after) = after.filter(|after| status::holds(after, "Established")) else {
+            registry.replace(&storage, Vec::new());
+            return;
+        };
+        if before.is_none_or(|before| served_part(before) != served_part(after)) {
+            registry.replace(&storage, entries::entries(after));
+        }
+    }
+}
+
+/// What of a definition decides what is served.
+fn served_part(definition: &Value) -> (&Value, &Value, bool, bool) {
+    let holds = |condition| status::holds(definition, condition);
+    (&definition["spec"], &definition["status"]["acceptedNames"], holds("Established"), holds("Terminating"))
+}

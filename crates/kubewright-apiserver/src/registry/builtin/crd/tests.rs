@@ -1,0 +1,233 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::registry::Registry;
+
+fn definition() -> Value {
+    json!({
+        "metadata": {"name": "ats.cnat.d2iq.com", "creationTimestamp": "2024-01-01T00:00:00Z"},
+        "spec": {
+            "group": "cnat.d2iq.com", "scope": "Namespaced", "names": {"plural": "ats", "kind": "At"},
+            "versions": [{
+                "name": "v1alpha1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {
+                        "schedule": {"type": "string"}, "replicas": {"type": "integer"},
+                    }},
+                    "status": {"type": "object", "properties": {"phase": {"type": "string"}}},
+                }}},
+                "subresources": {"status": {}},
+                "additionalPrinterColumns": [{"name": "Schedule", "type": "string", "jsonPath": ".spec.schedule"}],
+                "selectableFields": [{"jsonPath": ".status.phase"}],
+            }],
+        },
+    })
+}
+
+/// A strategy and a registry, into which definitions are stored.
+#[derive(Default)]
+struct Server {
+    strategy: CrdStrategy,
+    registry: Registry,
+}
+
+impl Server {
+    fn create(&self, mut object: Value) -> Result<Value, Vec<String>> {
+        self.strategy.default(&mut object);
+        self.strategy.prepare_create(&mut object);
+        let causes = self.strategy.validate(None, &object);
+        if !causes.is_empty() {
+            return Err(causes.iter().map(ToString::to_string).collect());
+        }
+        self.strategy.committed(&self.registry, None, Some(&object));
+        Ok(object)
+    }
+
+    fn update(&self, old: &Value, mut new: Value) -> Result<Value, Vec<String>> {
+        self.strategy.default(&mut new);
+        self.strategy.prepare_update(old, &mut new);
+        let causes = self.strategy.validate(Some(old), &new);
+        if !causes.is_empty() {
+            return Err(causes.iter().map(ToString::to_string).collect());
+        }
+        self.strategy.committed(&self.registry, Some(old), Some(&new));
+        Ok(new)
+    }
+}
+
+fn check(change: impl FnOnce(&mut Value), expect: &[&str]) {
+    let mut object = definition();
+    change(&mut object);
+    let found = Server::default().create(object).err().unwrap_or_default();
+    assert_eq!(found.len(), expect.len(), "{found:?}");
+    for (found, expect) in found.iter().zip(expect) {
+        assert!(found.starts_with(expect), "{found:?} is not {expect:?}");
+    }
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+    object["status"]["conditions"].as_array().unwrap().iter().find(|condition| condition["type"] == kind).unwrap()
+}
+
+#[test]
+fn a_definition_is_established_and_served_at_once() {
+    let server = Server::default();
+    let object = server.create(definition()).unwrap();
+    assert_eq!(object["spec"]["names"]["singular"], "at");
+    assert_eq!(object["spec"]["names"]["listKind"], "AtList");
+    assert_eq!(object["spec"]["conversion"], json!({"strategy": "None"}));
+    assert_eq!(object["metadata"]["finalizers"], json!([CLEANUP]));
+    assert_eq!(object["status"]["storedVersions"], json!(["v1alpha1"]));
+    assert_eq!(object["status"]["acceptedNames"], object["spec"]["names"]);
+    assert_eq!(condition(&object, "Established")["status"], "True");
+    let entry = server.registry.find("cnat.d2iq.com", "v1alpha1", "ats").unwrap();
+    assert_eq!((&*entry.kind, &*entry.list_kind, &*entry.singular), ("At", "AtList", "at"));
+    assert_eq!(entry.schema.name, "com.d2iq.cnat.v1alpha1.At");
+    assert!(entry.status && entry.scale.is_none() && entry.namespaced && entry.schema.custom);
+    assert_eq!(entry.columns[0].name, "Schedule");
+    assert_eq!(entry.selectable[0].label, "status.phase");
+    let metadata = entry.schema.node().field("metadata").unwrap();
+    assert!(metadata.field("finalizers").is_some());
+}
+
+#[test]
+fn a_definition_that_goes_takes_its_kind_with_it() {
+    let server = Server::default();
+    let old = server.create(definition()).unwrap();
+    let mut going = old.clone();
+    going["metadata"]["deletionTimestamp"] = "2024-01-01T00:01:00Z".into();
+    server.strategy.prepare_delete(&mut going);
+    assert_eq!(condition(&going, "Terminating")["lastTransitionTime"], "2024-01-01T00:01:00Z");
+    server.strategy.committed(&server.registry, Some(&old), Some(&going));
+    let entry = server.registry.find("cnat.d2iq.com", "v1alpha1", "ats").unwrap();
+    assert!(!entry.verbs.contains(&"create") && entry.verbs.contains(&"delete"));
+    server.strategy.committed(&server.registry, Some(&going), None);
+    assert!(server.registry.find("cnat.d2iq.com", "v1alpha1", "ats").is_none());
+}
+
+#[test]
+fn a_kind_without_columns_shows_its_age() {
+    let server = Server::default();
+    let mut object = definition();
+    object["spec"]["versions"][0].as_object_mut().unwrap().remove("additionalPrinterColumns");
+    server.create(object).unwrap();
+    let entry = server.registry.find("cnat.d2iq.com", "v1alpha1", "ats").unwrap();
+    assert_eq!((entry.columns.len(), &*entry.columns[0].name, &*entry.columns[0].kind), (1, "Age", "date"));
+}
+
+#[test]
+fn all_versions_share_one_storage() {
+    let server = Server::default();
+    let old = server.create(definition()).unwrap();
+    let mut new = old.clone();
+    let mut version = new["spec"]["versions"][0].clone();
+    version["name"] = "v1".into();
+    new["spec"]["versions"][0]["storage"] = false.into();
+    new["spec"]["versions"].as_array_mut().unwrap().push(version);
+    let new = server.update(&old, new).unwrap();
+    assert_eq!(new["status"]["storedVersions"], json!(["v1alpha1", "v1"]));
+    let entries: Vec<_> = ["v1alpha1", "v1"].map(|it| server.registry.find("cnat.d2iq.com", it, "ats").unwrap()).into();
+    assert_eq!(entries[0].storage, entries[1].storage);
+    assert_eq!((&*entries[0].stored_as.1, &*entries[1].stored_as.1), ("v1", "v1"));
+    let mut gone = new.clone();
+    gone["spec"]["versions"].as_array_mut().unwrap().remove(0);
+    let refused = server.update(&new, gone).unwrap_err();
+    assert_eq!(refused, ["status.storedVersions[0]: Invalid value: \"v1alpha1\": must appear in spec.versions"]);
+}
+
+#[test]
+fn names_in_use_are_not_accepted() {
+    let server = Server::default();
+    server.create(definition()).unwrap();
+    let mut other = definition();
+    other["metadata"]["name"] = "others.cnat.d2iq.com".into();
+    other["spec"]["names"]["plural"] = "others".into();
+    let other = server.create(other).unwrap();
+    assert_eq!(condition(&other, "NamesAccepted")["reason"], "SingularConflict");
+    assert_eq!(condition(&other, "NamesAccepted")["message"], "\"at\" is already in use");
+    assert_eq!(condition(&other, "Established")["status"], "False");
+    assert!(server.registry.find("cnat.d2iq.com", "v1alpha1", "others").is_none());
+    let mut renamed = other.clone();
+    renamed["spec"]["names"] =
+        json!({"plural": "others", "singular": "other", "kind": "Other", "listKind": "OtherList"});
+    server.update(&other, renamed).unwrap();
+    assert!(server.registry.find("cnat.d2iq.com", "v1alpha1", "others").is_some());
+}
+
+#[test]
+fn wrong_definitions_are_refused_in_kubernetes_words() {
+    check(|_| {}, &[]);
+    check(
+        |object| object["metadata"]["name"] = "x".into(),
+        &["metadata.name: Invalid value: \"x\": must be spec.names.plural+\".\"+spec.group"],
+    );
+    check(|object| object["spec"]["scope"] = "Wide".into(), &["spec.scope: Unsupported value: \"Wide\""]);
+    check(
+        |object| object["spec"]["versions"][0]["storage"] = false.into(),
+        &["spec.versions: Invalid value: [\"v1alpha1\"]: must have exactly one version marked as storage version"],
+    );
+    check(
+        |object| object["spec"]["versions"][0]["schema"] = Value::Null,
+        &[
+            "spec.versions[0].schema.openAPIV3Schema: Required value: schemas are required",
+            "spec.selectableFields[0].jsonPath: Invalid value: \".status.phase\": is an invalid path",
+        ],
+    );
+    check(
+        |object| object["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["type"] = "string".into(),
+        &["spec.validation.openAPIV3Schema.type: Invalid value: \"string\": must be object at the root"],
+    );
+    check(
+        |object| object["spec"]["names"]["listKind"] = "At".into(),
+        &["spec.names.listKind: Invalid value: \"At\": kind and listKind may not be the same"],
+    );
+    check(
+        |object| {
+            object["metadata"]["name"] = "ats.apps".into();
+            object["spec"]["group"] = "apps".into();
+        },
+        &["spec.group: Invalid value: \"apps\": should be a domain with at least one dot"],
+    );
+    check(
+        |object| {
+            object["metadata"]["name"] = "ats.x.k8s.io".into();
+            object["spec"]["group"] = "x.k8s.io".into();
+        },
+        &["metadata.annotations[api-approved.kubernetes.io]: Required value: protected groups must have approval"],
+    );
+}
+
+#[test]
+fn subresources_columns_and_selectable_fields_are_checked() {
+    check(
+        |object| object["spec"]["versions"][0]["subresources"]["scale"] = json!({"specReplicasPath": ".status.x"}),
+        &[
+            "spec.subresources.scale.specReplicasPath: Invalid value: \".status.x\": should be a json path under .spec",
+            "spec.subresources.scale.statusReplicasPath: Required value",
+        ],
+    );
+    check(
+        |object| object["spec"]["versions"][0]["additionalPrinterColumns"][0]["type"] = "text".into(),
+        &["spec.additionalPrinterColumns[0].type: Invalid value: \"text\": must be one of boolean,date,integer"],
+    );
+    check(
+        |object| object["spec"]["versions"][0]["selectableFields"][0]["jsonPath"] = ".spec".into(),
+        &["spec.selectableFields[0].jsonPath: Invalid value: \".spec\": must point to a field of type"],
+    );
+    check(
+        |object| object["spec"]["conversion"] = json!({"strategy": "Webhook"}),
+        &[
+            "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
+            "spec.conversion.conversionReviewVersions: Required value",
+        ],
+    );
+}
+
+#[test]
+fn group_scope_and_kind_stay() {
+    let server = Server::default();
+    let old = server.create(definition()).unwrap();
+    let mut new = old.clone();
+    new["spec"]["scope"] = "Cluster".into();
+    assert_eq!(server.update(&old, new).unwrap_err(), ["spec.scope: Invalid value: \"Cluster\": field is immutable"]);
+}

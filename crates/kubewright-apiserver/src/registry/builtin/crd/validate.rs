@@ -1,0 +1,297 @@
+//! What a definition must obey, in Kubernetes' words
+//! (<https://kubernetes.io/docs/reference/kubernetes-api/extend-resources/custom-resource-definition-v1/>).
+
+use std::collections::BTreeSet;
+
+use kubewright_apimachinery::{
+    name,
+    path::JsonPath,
+    schema::{Kind, Node, parse, structural},
+    status::Cause,
+};
+use serde_json::{Value, json};
+
+use super::status::holds;
+use crate::registry::builtin::{
+    check::{each_sentence, immutable, one_of},
+    fields::{flag, has, list, text},
+    schemas::definitions,
+};
+
+/// How many fields of a version may be selected by.
+const SELECTABLE_LIMIT: usize = 8;
+
+/// Checks a definition; `old` is what it replaces.
+pub(super) fn definition(old: Option<&Value>, new: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let spec = &new["spec"];
+    let (group, plural) = (text(spec, "/group"), text(spec, "/names/plural"));
+    if text(new, "/metadata/name") != format!("{plural}.{group}") {
+        let why = "must be spec.names.plural+\".\"+spec.group";
+        causes.push(Cause::invalid("metadata.name", &new["metadata"]["name"], why));
+    }
+    self::group(new, &mut causes);
+    names(&spec["names"], &mut causes);
+    if text(spec, "/scope").is_empty() {
+        causes.push(Cause::required("spec.scope", ""));
+    } else {
+        one_of(spec, "spec", "scope", &["Cluster", "Namespaced"], &mut causes);
+    }
+    if flag(spec, "/preserveUnknownFields") {
+        let why = "must be false, use x-kubernetes-preserve-unknown-fields in the schema instead";
+        causes.push(Cause::invalid("spec.preserveUnknownFields", &json!(true), why));
+    }
+    versions(spec, &mut causes);
+    conversion(&spec["conversion"], &mut causes);
+    if let Some(old) = old {
+        update(old, new, &mut causes);
+    }
+    causes
+}
+
+fn group(definition: &Value, causes: &mut Vec<Cause>) {
+    let spec = &definition["spec"];
+    let group = text(spec, "/group");
+    if group.is_empty() {
+        causes.push(Cause::required("spec.group", ""));
+    } else if !group.contains('.') {
+        causes.push(Cause::invalid("spec.group", &spec["group"], "should be a domain with at least one dot"));
+    }
+    each_sentence(spec, "spec", "group", name::dns1123_subdomain, causes);
+    const APPROVAL: &str = "api-approved.kubernetes.io";
+    let protected = [".k8s.io", ".kubernetes.io"].iter().any(|suffix| format!(".{group}").ends_with(suffix));
+    if protected && definition["metadata"]["annotations"].get(APPROVAL).is_none() {
+        let why = format!(
+            "protected groups must have approval annotation {APPROVAL:?}, see \
+             https://github.com/kubernetes/enhancements/pull/1111"
+        );
+        causes.push(Cause::required(format!("metadata.annotations[{APPROVAL}]"), &why));
+    }
+}
+
+fn names(names: &Value, causes: &mut Vec<Cause>) {
+    let path = "spec.names";
+    for field in ["plural", "singular", "kind", "listKind"] {
+        if text(names, &format!("/{field}")).is_empty() {
+            causes.push(Cause::required(format!("{path}.{field}"), ""));
+        }
+    }
+    for field in ["plural", "singular"] {
+        each_sentence(names, path, field, name::dns1035_label, causes);
+    }
+    for field in ["kind", "listKind"] {
+        let value = text(names, &format!("/{field}"));
+        for why in name::dns1035_label(&value.to_lowercase()).iter().filter(|_| !value.is_empty()) {
+            let why = format!("may have mixed case, but should otherwise match: {why}");
+            causes.push(Cause::invalid(format!("{path}.{field}"), &names[field], &why));
+        }
+    }
+    let kind = text(names, "/kind");
+    if !kind.is_empty() && kind == text(names, "/listKind") {
+        causes.push(Cause::invalid(
+            format!("{path}.listKind"),
+            &names["listKind"],
+            "kind and listKind may not be the same",
+        ));
+    }
+    for field in ["shortNames", "categories"] {
+        for (index, value) in list(names, &format!("/{field}")).iter().enumerate() {
+            let sentences = name::dns1035_label(value.as_str().unwrap_or_default());
+            causes.extend(sentences.iter().map(|why| Cause::invalid(format!("{path}.{field}[{index}]"), value, why)));
+        }
+    }
+}
+
+fn versions(spec: &Value, causes: &mut Vec<Cause>) {
+    let versions = list(spec, "/versions");
+    let shown = || versions.iter().map(|version| version["name"].clone()).collect::<Value>();
+    if versions.is_empty() {
+        causes.push(Cause::required("spec.versions", "must have at least one version"));
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    if !versions.iter().all(|version| seen.insert(text(version, "/name"))) {
+        causes.push(Cause::invalid("spec.versions", &shown(), "must contain unique version names"));
+    }
+    if versions.iter().filter(|version| flag(version, "/storage")).count() != 1 {
+        let why = "must have exactly one version marked as storage version";
+        causes.push(Cause::invalid("spec.versions", &shown(), why));
+    }
+    for (index, version) in versions.iter().enumerate() {
+        let path = format!("spec.versions[{index}]");
+        if text(version, "/name").is_empty() {
+            causes.push(Cause::required(format!("{path}.name"), ""));
+        }
+        each_sentence(version, &path, "name", name::dns1035_label, causes);
+        // Of a single version Kubernetes speaks as if its parts stood in the spec itself.
+        let single = versions.len() == 1;
+        let place = if single { "spec".to_owned() } else { path };
+        schema(version, &place, single, causes);
+        subresources(version, &place, causes);
+        columns(version, &place, causes);
+        selectable(version, &place, causes);
+    }
+}
+
+fn schema(version: &Value, place: &str, single: bool, causes: &mut Vec<Cause>) {
+    let parent = if single { format!("{place}.validation") } else { format!("{place}.schema") };
+    let document = &version["schema"]["openAPIV3Schema"];
+    if !document.is_object() {
+        let field =
+            if single { "spec.versions[0].schema.openAPIV3Schema" } else { &format!("{parent}.openAPIV3Schema") };
+        causes.push(Cause::required(field, "schemas are required"));
+        return;
+    }
+    causes.extend(structural::check(document).into_iter().map(|mut cause| {
+        cause.field = format!("{parent}.{}", cause.field);
+        cause
+    }));
+}
+
+fn subresources(version: &Value, place: &str, causes: &mut Vec<Cause>) {
+    let scale = &version["subresources"]["scale"];
+    if !scale.is_object() {
+        return;
+    }
+    let place = format!("{place}.subresources.scale");
+    let rules: [(&str, &[&str], bool); 3] = [
+        ("specReplicasPath", &["spec"], true),
+        ("statusReplicasPath", &["status"], true),
+        ("labelSelectorPath", &["spec", "status"], false),
+    ];
+    for (field, parents, required) in rules {
+        let path = text(scale, &format!("/{field}"));
+        if path.is_empty() {
+            if required {
+                causes.push(Cause::required(format!("{place}.{field}"), ""));
+            }
+            continue;
+        }
+        let first = JsonPath::parse(path).ok().filter(|_| path.starts_with('.'));
+        let below = first.as_ref().and_then(JsonPath::fields).filter(|fields| fields.len() > 1);
+        if !below.is_some_and(|fields| parents.contains(&fields[0])) {
+            let parents: Vec<_> = parents.iter().map(|parent| format!(".{parent}")).collect();
+            let why = format!("should be a json path under {}", parents.join(" or "));
+            causes.push(Cause::invalid(format!("{place}.{field}"), &scale[field], &why));
+        }
+    }
+}
+
+fn columns(version: &Value, place: &str, causes: &mut Vec<Cause>) {
+    const TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+    const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+    for (index, column) in list(version, "/additionalPrinterColumns").iter().enumerate() {
+        let place = format!("{place}.additionalPrinterColumns[{index}]");
+        if text(column, "/name").is_empty() {
+            causes.push(Cause::required(format!("{place}.name"), ""));
+        }
+        let why = format!("must be one of {}", TYPES.join(","));
+        match text(column, "/type") {
+            "" => causes.push(Cause::required(format!("{place}.type"), &why)),
+            kind if !TYPES.contains(&kind) => {
+                causes.push(Cause::invalid(format!("{place}.type"), &column["type"], &why));
+            }
+            _ => {}
+        }
+        let format = text(column, "/format");
+        if !format.is_empty() && !FORMATS.contains(&format) {
+            let why = format!("must be one of {}", FORMATS.join(","));
+            causes.push(Cause::invalid(format!("{place}.format"), &column["format"], &why));
+        }
+        match text(column, "/jsonPath") {
+            "" => causes.push(Cause::required(format!("{place}.jsonPath"), "")),
+            path => {
+                if let Err(error) = JsonPath::parse(path) {
+                    causes.push(Cause::invalid(format!("{place}.jsonPath"), &column["jsonPath"], &error.to_string()));
+                }
+            }
+        }
+    }
+}
+
+fn selectable(version: &Value, place: &str, causes: &mut Vec<Cause>) {
+    let fields = list(version, "/selectableFields");
+    let place = format!("{place}.selectableFields");
+    if fields.len() > SELECTABLE_LIMIT {
+        let message = format!("Too many: {}: must have at most {SELECTABLE_LIMIT} items", fields.len());
+        causes.push(Cause::new("FieldValueTooMany", place.clone(), message));
+    }
+    let schema = parse::from_crd(&version["schema"]["openAPIV3Schema"]).unwrap_or_default();
+    let definitions = definitions();
+    let mut seen = BTreeSet::new();
+    for (index, field) in fields.iter().enumerate() {
+        let place = format!("{place}[{index}].jsonPath");
+        let path = text(field, "/jsonPath");
+        if path.is_empty() {
+            causes.push(Cause::required(place, ""));
+            continue;
+        }
+        if !seen.insert(path) {
+            causes.push(Cause::duplicate(place.clone(), &field["jsonPath"]));
+        }
+        let parsed = JsonPath::parse(path).ok();
+        let mut node = Some(Node::new(&schema, &definitions));
+        match parsed.as_ref().and_then(JsonPath::fields) {
+            Some(steps) if path.starts_with('.') => {
+                for step in steps {
+                    node = node.and_then(|node| node.field(step));
+                }
+            }
+            _ => node = None,
+        }
+        match node.map(|node| node.schema().kind) {
+            Some(Some(Kind::String | Kind::Boolean | Kind::Integer)) => {}
+            Some(_) => {
+                let why = "must point to a field of type string, boolean or integer. Enum string fields and strings \
+                           with formats are allowed";
+                causes.push(Cause::invalid(place, &field["jsonPath"], why));
+            }
+            None => {
+                let why = "is an invalid path: does not refer to a valid field";
+                causes.push(Cause::invalid(place, &field["jsonPath"], why));
+            }
+        }
+    }
+}
+
+fn conversion(conversion: &Value, causes: &mut Vec<Cause>) {
+    one_of(conversion, "spec.conversion", "strategy", &["None", "Webhook"], causes);
+    let webhook = &conversion["webhook"];
+    if text(conversion, "/strategy") != "Webhook" {
+        if has(webhook, "/clientConfig") {
+            let why = "should not be set when strategy is not set to Webhook";
+            causes.push(Cause::forbidden("spec.conversion.webhookClientConfig", why));
+        }
+        return;
+    }
+    let (url, service) = (has(webhook, "/clientConfig/url"), has(webhook, "/clientConfig/service"));
+    if !has(webhook, "/clientConfig") {
+        let why = "required when strategy is set to Webhook";
+        causes.push(Cause::required("spec.conversion.webhookClientConfig", why));
+    } else if url == service {
+        let why = "exactly one of url or service is required";
+        causes.push(Cause::required("spec.conversion.webhookClientConfig", why));
+    }
+    if list(webhook, "/conversionReviewVersions").is_empty() {
+        causes.push(Cause::required("spec.conversion.conversionReviewVersions", ""));
+    }
+}
+
+fn update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
+    immutable(old, new, "/spec/group", causes);
+    immutable(old, new, "/spec/names/plural", causes);
+    if holds(old, "Established") {
+        immutable(old, new, "/spec/scope", causes);
+        immutable(old, new, "/spec/names/kind", causes);
+    }
+    let names: Vec<_> = list(new, "/spec/versions").iter().map(|version| text(version, "/name")).collect();
+    for (index, stored) in list(new, "/status/storedVersions").iter().enumerate() {
+        if !stored.as_str().is_some_and(|stored| names.contains(&stored)) {
+            causes.push(Cause::invalid(
+                format!("status.storedVersions[{index}]"),
+                stored,
+                "must appear in spec.versions",
+            ));
+        }
+    }
+}
