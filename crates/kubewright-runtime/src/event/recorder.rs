@@ -21,7 +21,7 @@ use super::{
     Event,
     correlator::{Correlator, Decision, Write},
 };
-use crate::metrics::Metrics;
+use crate::{client::explain, metrics::Metrics};
 
 /// As many events may wait to be written; what comes on top is discarded.
 const CAPACITY: usize = 1000;
@@ -156,7 +156,7 @@ impl Writer {
                 Next::Done => return,
                 Next::Refused(error) => {
                     // Mostly a namespace that goes away, or a role without events.
-                    tracing::info!(%error, "the API server refuses an event");
+                    tracing::info!(error = explain(&error), "the API server refuses an event");
                     return self.metrics.event_discarded("refused");
                 }
                 Next::Create(event) => write = Write::Create(event),
@@ -166,7 +166,7 @@ impl Writer {
                     uncertain = false;
                 }
                 Next::Retry(error, same) => {
-                    tracing::debug!(%error, "an event can't be written now");
+                    tracing::debug!(error = explain(&error), "an event can't be written now");
                     write = same;
                     uncertain = true;
                     sleep(pause).await;

@@ -15,7 +15,7 @@ use super::{
     LeaderOptions, LeaderOptionsError,
     candidate::{Action, Candidate},
 };
-use crate::metrics::Metrics;
+use crate::{client::explain, metrics::Metrics};
 
 /// The most that is added to a wait, as a part of it.
 const JITTER: f64 = 0.2;
@@ -154,7 +154,7 @@ impl Elector {
     async fn read_and_write(&mut self) -> Result<(), String> {
         if self.candidate.must_read() {
             let lease = self.leases.get_opt(&self.candidate.options().name).await;
-            let lease = lease.map_err(|error| format!("can't read the lease: {error}"))?;
+            let lease = lease.map_err(|error| format!("can't read the lease: {}", explain(&error)))?;
             self.candidate.observe(lease, self.clock.monotonic());
         }
         let sent = self.clock.monotonic();
@@ -164,7 +164,7 @@ impl Elector {
             Action::Create(lease) => self.leases.create(&parameters, &lease).await,
             Action::Update(lease) => self.leases.replace(&self.candidate.options().name, &parameters, &lease).await,
         };
-        let lease = written.map_err(|error| format!("can't write the lease: {error}"))?;
+        let lease = written.map_err(|error| format!("can't write the lease: {}", explain(&error)))?;
         self.candidate.written(lease, sent);
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Elector {
         match done.await {
             Ok(Ok(())) => tracing::info!(lease = %self.lease(), "leadership released"),
             Ok(Err(error)) => {
-                tracing::warn!(lease = %self.lease(), %error, "the lease is not released but left to expire")
+                tracing::warn!(lease = %self.lease(), error = explain(&error), "the lease is not released but left to expire")
             }
             Err(_) => tracing::warn!(lease = %self.lease(), "the lease is not released but left to expire"),
         }

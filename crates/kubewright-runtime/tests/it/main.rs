@@ -1,3 +1,5 @@
 //! The runtime against processes, sockets and the embedded cluster.
 
+mod event;
+mod leader;
 mod signal;

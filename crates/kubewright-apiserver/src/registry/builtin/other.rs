@@ -47,9 +47,7 @@ impl Strategy for LeaseStrategy {
         {
             causes.push(Cause::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
         }
-        if new.pointer("/spec/holderIdentity").and_then(Value::as_str) == Some("") {
-            causes.push(Cause::invalid("spec.holderIdentity", &json!(""), "must not be empty"));
-        }
+        // An empty holder is right: it is how a leader gives its lease up.
         causes
     }
 
@@ -346,7 +344,7 @@ mod tests {
 
     #[test]
     fn leases_have_bounds_and_bindings_keep_their_role() {
-        let lease = json!({"spec": {"leaseDurationSeconds": 0, "holderIdentity": ""}});
+        let lease = json!({"spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1, "holderIdentity": ""}});
         assert_eq!(LeaseStrategy.validate(None, &lease).len(), 2);
         let (old, new) = (json!({"roleRef": {"name": "a"}}), json!({"roleRef": {"name": "b"}}));
         assert_eq!(BindingStrategy.validate(Some(&old), &new)[0].field, "roleRef");
