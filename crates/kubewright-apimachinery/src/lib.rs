@@ -5,6 +5,7 @@
 //! * [`apply`]: server-side apply and the ownership of fields
 //! * [`selector`]: label and field selectors
 //! * [`path`]: JSON paths, as CRDs write them
+//! * [`decode`]: JSON and YAML text into values, strictly
 //! * [`depth`]: how deep a document may nest
 //! * [`name`]: the syntax of names, labels and annotations
 //! * [`status`]: errors in Kubernetes' words
@@ -14,6 +15,7 @@
 
 pub mod apply;
 pub mod clock;
+pub mod decode;
 pub mod depth;
 #[cfg(test)]
 mod fixture;
@@ -26,3 +28,4 @@ pub mod selector;
 pub mod status;
 #[cfg(test)]
 mod testing;
+mod trail;

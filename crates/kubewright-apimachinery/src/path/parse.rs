@@ -57,7 +57,8 @@ impl<'a> Parser<'a> {
                 }
             } else if self.skip(".") {
                 // A lone dot is the whole object; a dot before a bracket says nothing.
-                if !self.rest().starts_with('[') && !(steps.is_empty() && self.rest().is_empty()) {
+                let is_whole = steps.is_empty() && self.rest().is_empty();
+                if !is_whole && !self.rest().starts_with('[') {
                     steps.push(self.field()?);
                 }
             } else if self.skip("[") {

@@ -9,7 +9,6 @@ pub mod emit;
 pub mod parse;
 mod prune;
 pub mod structural;
-mod trail;
 mod types;
 mod validate;
 

@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use super::{Node, trail::Trail};
+use super::Node;
+use crate::trail::Trail;
 
 /// Drops the fields of an object that its schema doesn't know, and tells where they were: `spec.foo`,
 /// `spec.containers[0].foo`. Strict field validation words each as `unknown field "spec.foo"`.

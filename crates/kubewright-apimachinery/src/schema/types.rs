@@ -2,7 +2,8 @@
 
 use serde_json::{Number, Value};
 
-use super::{Additional, Kind, Node, Schema, trail::Trail, validate::is_format};
+use super::{Additional, Kind, Node, Schema, validate::is_format};
+use crate::trail::Trail;
 
 /// The first value of a wrong type, in the words of Go's decoder, such as `json: cannot unmarshal string into Go struct
 /// field PodSpec.spec.replicas of type int32`.

@@ -67,14 +67,9 @@ fn structure() {
         &[&at("properties[metadata]: Forbidden: must not specify anything other than name and generateName, but \
                metadata is implicitly specified")],
     );
-    check_schema(
-        spec(json!({"type": "string", "pattern": "("})),
-        &[&format!(
-            "{}{}",
-            at("properties[spec].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: "),
-            regex::Regex::new("(").unwrap_err()
-        )],
-    );
+    let pattern = check(&spec(json!({"type": "string", "pattern": "("})));
+    let expect = at("properties[spec].pattern: Invalid value: \"(\": must be a valid regular expression, but isn't: ");
+    assert!(pattern[0].to_string().starts_with(&expect), "{}", pattern[0]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::{name, schema::trail::Trail, status::Cause};
+use crate::{name, status::Cause, trail::Trail};
 
 /// An embedded resource must say what it is.
 pub(super) fn check(fields: &Map<String, Value>, trail: &Trail<'_>, causes: &mut Vec<Cause>) {

@@ -4,8 +4,9 @@ use serde_json::{Number, Value};
 
 use super::{NO_FIELD, format, invalid, pattern};
 use crate::{
-    schema::{Kind, Limits, Schema, trail::Trail},
+    schema::{Kind, Limits, Schema},
     status::Cause,
+    trail::Trail,
 };
 
 pub(super) fn check(schema: &Schema, value: &Value, trail: &Trail<'_>, causes: &mut Vec<Cause>) {

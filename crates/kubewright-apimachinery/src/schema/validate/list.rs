@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::{
-    schema::{List, Schema, trail::Trail},
+    schema::{List, Schema},
     status::Cause,
+    trail::Trail,
 };
 
 /// Duplicates in a list of type set or map, or under `uniqueItems`.

@@ -10,8 +10,8 @@ mod pattern;
 
 use serde_json::{Map, Value};
 
-use super::{Additional, Kind, List, Node, Schema, trail::Trail};
-use crate::status::Cause;
+use super::{Additional, Kind, List, Node, Schema};
+use crate::{status::Cause, trail::Trail};
 
 pub(super) use format::is_format;
 

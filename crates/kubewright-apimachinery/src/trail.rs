@@ -3,18 +3,18 @@
 use std::fmt;
 
 #[derive(Clone, Copy)]
-pub(super) enum Trail<'a> {
+pub(crate) enum Trail<'a> {
     Root,
     Field(&'a Trail<'a>, &'a str),
     Item(&'a Trail<'a>, usize),
 }
 
 impl<'a> Trail<'a> {
-    pub(super) fn field(&'a self, name: &'a str) -> Trail<'a> {
+    pub(crate) fn field(&'a self, name: &'a str) -> Trail<'a> {
         Trail::Field(self, name)
     }
 
-    pub(super) fn item(&'a self, index: usize) -> Trail<'a> {
+    pub(crate) fn item(&'a self, index: usize) -> Trail<'a> {
         Trail::Item(self, index)
     }
 }

@@ -1,0 +1,304 @@
+//! Text into values, strictly: what is given twice is noticed, and nothing is read that could later break the server.
+//!
+//! Bounds on the size of the text are the caller's; on its nesting see [`depth::LIMIT`].
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+use serde_saphyr::{DuplicateKeyPolicy, Options};
+
+use crate::{depth, trail::Trail};
+
+/// Duplicate fields that are told of at most.
+const DUPLICATES_LIMIT: usize = 100;
+
+/// A decoded document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The document. Of a field that is given more than once, the last value counts.
+    pub value: Value,
+    /// One sentence for each field given more than once, as strict field validation words them:
+    /// `duplicate field "spec.replicas"`.
+    pub duplicates: Vec<String>,
+}
+
+/// Why a text can't be decoded: a 400 answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// Not JSON, nested too deeply, or a number that no JSON value can hold.
+    #[error("json: {0}")]
+    Json(String),
+    /// Not YAML, nested too deeply, or far larger than its text, by aliases.
+    #[error("error converting YAML to JSON: yaml: {0}")]
+    Yaml(String),
+}
+
+/// Decodes JSON.
+pub fn json(text: &[u8]) -> Result<Decoded, DecodeError> {
+    let mut duplicates = Vec::new();
+    let mut deserializer = serde_json::Deserializer::from_slice(text);
+    let seed = Builder { trail: &Trail::Root, depth: 0, duplicates: &mut duplicates };
+    let value = seed.deserialize(&mut deserializer).map_err(|error| DecodeError::Json(error.to_string()))?;
+    deserializer.end().map_err(|error| DecodeError::Json(error.to_string()))?;
+    Ok(Decoded { value, duplicates })
+}
+
+/// Decodes one YAML document; JSON under YAML's name, as clients send it for apply, is decoded as JSON.
+///
+/// Keys that are no strings become such, as Kubernetes does it.
+pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
+    if text.trim_ascii_start().starts_with(b"{")
+        && let Ok(decoded) = json(text)
+    {
+        return Ok(decoded);
+    }
+    let text = std::str::from_utf8(text).map_err(|error| DecodeError::Yaml(error.to_string()))?;
+    match yaml_with(text, DuplicateKeyPolicy::Error) {
+        Ok(value) => Ok(Decoded { value, duplicates: Vec::new() }),
+        // If only the duplicate was wrong, the error is the sentence about it.
+        Err(error) => match yaml_with(text, DuplicateKeyPolicy::LastWins) {
+            Ok(value) => Ok(Decoded { value, duplicates: vec![format!("yaml: {error}")] }),
+            Err(error) => Err(DecodeError::Yaml(error.to_string())),
+        },
+    }
+}
+
+fn yaml_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Value, serde_saphyr::Error> {
+    let options: Options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: depth::LIMIT },
+        duplicate_keys: duplicate_keys,
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options::<Document>(text, options).map(|document| document.0)
+}
+
+/// A value by way of [`Builder`], for a parser that takes no seed and reports duplicates itself.
+struct Document(Value);
+
+impl<'de> de::Deserialize<'de> for Document {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Builder { trail: &Trail::Root, depth: 0, duplicates: &mut Vec::new() }.deserialize(deserializer).map(Self)
+    }
+}
+
+/// Builds the value at one place.
+struct Builder<'a> {
+    trail: &'a Trail<'a>,
+    /// Of the containers around.
+    depth: usize,
+    duplicates: &'a mut Vec<String>,
+}
+
+impl Builder<'_> {
+    /// The depth inside a container here.
+    fn deeper<E: de::Error>(&self) -> Result<usize, E> {
+        if self.depth < depth::LIMIT {
+            Ok(self.depth + 1)
+        } else {
+            Err(E::custom(format_args!("exceeded max depth of {}", depth::LIMIT)))
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Builder<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Builder<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: de::Error>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::from(value))
+    }
+
+    fn visit_i128<E: de::Error>(self, value: i128) -> Result<Value, E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_u128<E: de::Error>(self, value: u128) -> Result<Value, E> {
+        self.visit_f64(value as f64)
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("a number that JSON does not have"))
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.into()))
+    }
+
+    fn visit_string<E: de::Error>(self, value: String) -> Result<Value, E> {
+        Ok(Value::String(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let depth = self.deeper()?;
+        let mut list = Vec::new();
+        loop {
+            let trail = self.trail.item(list.len());
+            let builder = Builder { trail: &trail, depth, duplicates: &mut *self.duplicates };
+            match items.next_element_seed(builder)? {
+                Some(item) => list.push(item),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
+        let depth = self.deeper()?;
+        let mut object = Map::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            let trail = self.trail.field(&name);
+            let builder = Builder { trail: &trail, depth, duplicates: &mut *self.duplicates };
+            let value = fields.next_value_seed(builder)?;
+            if object.contains_key(&name) && self.duplicates.len() < DUPLICATES_LIMIT {
+                self.duplicates.push(format!("duplicate field \"{trail}\""));
+            }
+            object.insert(name, value);
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::json_value;
+
+    #[track_caller]
+    fn check(text: &str, value: Value, duplicates: &[&str]) {
+        let decoded = json(text.as_bytes()).unwrap();
+        assert_eq!(
+            (&decoded.value, decoded.duplicates.as_slice()),
+            (&value, &*duplicates.iter().map(|text| text.to_string()).collect::<Vec<_>>())
+        );
+    }
+
+    #[test]
+    fn duplicates_are_noticed() {
+        check(
+            r#"{"a": 1, "b": [{"c": 1, "c": 2}], "a": {"d": 1, "d": 2}}"#,
+            json!({"a": {"d": 2}, "b": [{"c": 2}]}),
+            &["duplicate field \"b[0].c\"", "duplicate field \"a.d\"", "duplicate field \"a\""],
+        );
+        let many = format!("{{{}}}", vec!["\"a\": 1"; 1000].join(","));
+        assert_eq!(json(many.as_bytes()).unwrap().duplicates.len(), DUPLICATES_LIMIT);
+    }
+
+    #[test]
+    fn numbers() {
+        check("18446744073709551615", json!(u64::MAX), &[]);
+        check("-9223372036854775808", json!(i64::MIN), &[]);
+        check("99999999999999999999", json!(1e20), &[]);
+        assert!(json(b"1e999").unwrap_err().to_string().contains("number out of range"));
+    }
+
+    #[track_caller]
+    fn check_error(text: &[u8], expect: &str) {
+        let error = json(text).unwrap_err().to_string();
+        assert!(error.contains(expect), "{error}");
+    }
+
+    #[test]
+    fn errors() {
+        check_error(b"", "EOF while parsing a value");
+        check_error(b"{", "EOF while parsing an object");
+        check_error(b"{} {}", "trailing characters");
+        check_error(b"NaN", "expected value");
+        check_error(b"\"\xff\"", "invalid unicode code point");
+        check_error(br#"{"a": "\ud800"}"#, "unexpected end of hex escape");
+        check_error("[".repeat(100_000).as_bytes(), "exceeded max depth");
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(json(nested(depth::LIMIT).as_bytes()).is_ok());
+        check_error(nested(depth::LIMIT + 1).as_bytes(), "exceeded max depth");
+        let nested = (0..depth::LIMIT).fold("1".to_owned(), |inner, _| format!("{{\"a\":{inner}}}"));
+        assert_eq!(depth::of(&json(nested.as_bytes()).unwrap().value), depth::LIMIT);
+    }
+
+    #[track_caller]
+    fn check_yaml(text: &str, expect: Value) {
+        let decoded = yaml(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!((decoded.value, decoded.duplicates), (expect, vec![]), "{text}");
+    }
+
+    #[test]
+    fn yaml_documents() {
+        check_yaml(
+            "a: 1\nb: [x, 'y', 1.5, true, null]\nc:\n  d: \"1\"\n",
+            json!({"a": 1, "b": ["x", "y", 1.5, true, null], "c": {"d": "1"}}),
+        );
+        check_yaml("---\na: |\n  text\n", json!({"a": "text\n"}));
+        check_yaml("1: a\ntrue: b\n", json!({"1": "a", "true": "b"}));
+        check_yaml("a: &x {b: 1}\nc: *x\n", json!({"a": {"b": 1}, "c": {"b": 1}}));
+        check_yaml("{\"a\": \"\\u00e4\"}", json!({"a": "ä"}));
+        check_yaml("{a: 1}", json!({"a": 1}));
+        check_yaml("a: 2026-01-31\nb: 0x10\nc: 1_000\n", json!({"a": "2026-01-31", "b": 16, "c": 1000}));
+    }
+
+    #[test]
+    fn duplicates_in_yaml() {
+        let decoded = yaml(b"a: 1\nb: 2\na: 3\n").unwrap();
+        assert_eq!(decoded.value, json!({"a": 3, "b": 2}));
+        assert!(decoded.duplicates[0].contains("duplicate"), "{:?}", decoded.duplicates);
+    }
+
+    #[test]
+    fn yaml_errors() {
+        let error = |text: &str| yaml(text.as_bytes()).unwrap_err().to_string();
+        assert!(error("a: [").starts_with("error converting YAML to JSON: yaml: "));
+        assert!(error("a: .nan").starts_with("error converting YAML to JSON: yaml: "));
+        assert!(error(&"[".repeat(100_000)).starts_with("error converting YAML to JSON: yaml: "));
+        assert!(yaml(b"\xff").is_err());
+        let bomb = (0..20).fold("a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned(), |text, level| {
+            let alias = format!("*a{level}");
+            format!("{text}a{next}: &a{next} [{}]\n", vec![alias; 9].join(", "), next = level + 1)
+        });
+        assert!(yaml(bomb.as_bytes()).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_printed_is_read(value in json_value()) {
+            let expect = Decoded { value: value.clone(), duplicates: vec![] };
+            prop_assert_eq!(json(value.to_string().as_bytes()).unwrap(), expect);
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(text in "\\PC{0,40}") {
+            let _ = (json(text.as_bytes()), yaml(text.as_bytes()));
+        }
+    }
+}
