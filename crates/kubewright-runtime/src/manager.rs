@@ -1,8 +1,9 @@
 //! The manager: one client, one cache, one clock and one source of randomness for all controllers, and their lifecycle.
 //!
-//! It starts the HTTP servers, then the caches, then the controllers, and stops them the other way round.
+//! It starts the HTTP servers, then the caches, then, once it leads if that is asked for, the controllers; and stops them
+//! the other way round.
 
-use std::{collections::BTreeSet, future::IntoFuture, io, time::Duration};
+use std::{collections::BTreeSet, future::IntoFuture, io, path::Path, time::Duration};
 
 use clap::Parser;
 use kube::Client;
@@ -11,18 +12,23 @@ use kubewright_apimachinery::{
     random::Random,
 };
 use thiserror::Error;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
 
 use crate::{
-    args::{ConnectError, ManagerArgs},
-    controller::{Controller, ControllerDescription},
+    args::{ConnectError, ManagerArgs, hostname},
+    cache::{Cache, NotSynced},
+    controller::{BarrierFamilies, Controller, ControllerDescription, Environment, Prepared},
+    event::Broadcaster,
+    leader::{LeaderElection, LeaderOptions, LeaderOptionsError, identity},
     log::LevelError,
+    metrics::Metrics,
     object::Object,
-    probe::{BindAddress, BindError, Probes},
+    probe::{self, BindAddress, BindError, Probes, Server},
     signal::Signals,
 };
 
-/// How long controllers have to end their work after the manager was asked to stop.
-const GRACE: Duration = Duration::from_secs(30);
 /// How long events that were recorded may take to be written at the end.
 const EVENT_GRACE: Duration = Duration::from_secs(2);
 
@@ -45,6 +51,22 @@ pub enum ManagerError {
     /// Two controllers have one name, so that their metrics, events and field ownership would mix.
     #[error("two controllers are named {0:?}: give one of them another name with Controller::name")]
     SameName(String),
+    /// The durations of the leader election don't fit together.
+    #[error(transparent)]
+    LeaderOptions(#[from] LeaderOptionsError),
+    /// Another replica leads now. Let the process end, and be started again.
+    #[error("leadership lost: the lease {0} could not be renewed in time")]
+    LeadershipLost(String),
+}
+
+/// What a manager would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Description {
+    /// Its controllers, in the order in which they were added.
+    pub controllers: Vec<ControllerDescription>,
+    /// The namespaces it watches; none means all.
+    pub namespaces: BTreeSet<String>,
 }
 
 /// Runs controllers against one cluster.
@@ -66,7 +88,21 @@ pub struct Manager {
     metrics_address: BindAddress,
     probe_address: BindAddress,
     probes: Probes,
+    leader: Leader,
     controllers: Vec<Box<dyn Prepare>>,
+}
+
+/// Whether controllers work only while holding a lease.
+#[derive(Debug)]
+enum Leader {
+    /// They work in any case.
+    Not,
+    /// In the namespace that the client's configuration names, if none is given.
+    Default {
+        namespace: Option<String>,
+        name: String,
+    },
+    Options(LeaderOptions),
 }
 
 /// Where the client comes from.
@@ -87,11 +123,17 @@ impl std::fmt::Debug for Connection {
 /// A controller of any kind.
 trait Prepare: std::fmt::Debug + Send {
     fn describe(&self) -> ControllerDescription;
+
+    fn prepare(self: Box<Self>, environment: &Environment<'_>) -> Prepared;
 }
 
 impl<K: Object> Prepare for Controller<K> {
     fn describe(&self) -> ControllerDescription {
         Controller::describe(self)
+    }
+
+    fn prepare(self: Box<Self>, environment: &Environment<'_>) -> Prepared {
+        Controller::prepare(*self, environment)
     }
 }
 
@@ -126,7 +168,14 @@ impl Manager {
         args.log.init()?;
         let (metrics, probes) = (args.metrics_bind_address.clone(), args.health_probe_bind_address.clone());
         let namespaces = args.namespaces();
-        Ok(Self::with(Connection::Args(Box::new(args)), metrics, probes).namespaces(namespaces))
+        let leader = if args.leader_elect {
+            let name = args.leader_election_id.clone().unwrap_or_else(program_name);
+            Leader::Default { namespace: args.leader_election_namespace.clone(), name }
+        } else {
+            Leader::Not
+        };
+        let manager = Self::with(Connection::Args(Box::new(args)), metrics, probes).namespaces(namespaces);
+        Ok(Self { leader, ..manager })
     }
 
     fn with(connection: Connection, metrics_address: BindAddress, probe_address: BindAddress) -> Self {
@@ -138,6 +187,7 @@ impl Manager {
             metrics_address,
             probe_address,
             probes: Probes::default(),
+            leader: Leader::Not,
             controllers: Vec::new(),
         }
     }
@@ -173,6 +223,12 @@ impl Manager {
         Self { probe_address, ..self }
     }
 
+    /// Lets the controllers work only while this lease is held. The caches are filled meanwhile, so that a replica that
+    /// takes over can begin at once.
+    pub fn leader_election(self, options: LeaderOptions) -> Self {
+        Self { leader: Leader::Options(options), ..self }
+    }
+
     /// The health and readiness checks, to add some. The manager's own are `ping` and `caches`.
     pub fn probes(&self) -> &Probes {
         &self.probes
@@ -202,20 +258,149 @@ impl Manager {
     /// the kind start when it can.
     ///
     /// # Errors
-    /// When it can't begin: no cluster, an address that is taken, two controllers of one name.
+    /// When it can't begin: no cluster, an address that is taken, two controllers of one name. And when leadership is lost:
+    /// then the reconciles under way are aborted at once, since another replica may begin.
     pub async fn run_until(self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
-        let _ = (self, GRACE, EVENT_GRACE);
-        shutdown.await;
+        let shutdown = shutdown.into_future();
+        self.check()?;
+        let metrics = Metrics::new(self.clock.clone());
+        let client = match &self.connection {
+            Connection::Client(client) => client.clone(),
+            Connection::Args(args) => args.client(&metrics).await?,
+        };
+        let cache = Cache::new(self.namespaces);
+        let events = Broadcaster::start(client.clone(), &hostname(), self.clock.clone(), metrics.clone());
+        let environment = Environment {
+            client,
+            cache,
+            clock: self.clock,
+            random: self.random,
+            barrier_metrics: BarrierFamilies::new(metrics.registry()),
+            metrics,
+            events: &events,
+        };
+        let controllers = self.controllers.into_iter().map(|controller| controller.prepare(&environment));
+        let controllers = controllers.collect::<Vec<_>>();
+
+        add_checks(&self.probes, &environment.cache);
+        let servers = serve(&self.probes, &self.probe_address, &environment.metrics, &self.metrics_address).await?;
+        let mut watches = JoinSet::new();
+        environment.cache.start(&environment.client, &environment.random, &mut watches);
+        let result = match self.leader.options(&environment) {
+            None => {
+                work(controllers, shutdown, &CancellationToken::new()).await;
+                Ok(())
+            }
+            Some(options) => lead(options, &environment, controllers, shutdown).await,
+        };
+        watches.shutdown().await;
+        events.shutdown(EVENT_GRACE).await;
+        for server in servers {
+            server.shutdown().await;
+        }
+        info!("stopped");
+        result
+    }
+
+    fn check(&self) -> Result<(), ManagerError> {
+        let mut names = BTreeSet::new();
+        for controller in &self.controllers {
+            let name = controller.describe().name;
+            if !names.insert(name.clone()) {
+                return Err(ManagerError::SameName(name));
+            }
+        }
         Ok(())
     }
 }
 
-/// What a manager would do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Description {
-    /// Its controllers, in the order in which they were added.
-    pub controllers: Vec<ControllerDescription>,
-    /// The namespaces it watches; none means all.
-    pub namespaces: BTreeSet<String>,
+impl Leader {
+    fn options(self, environment: &Environment<'_>) -> Option<LeaderOptions> {
+        match self {
+            Self::Not => None,
+            Self::Options(options) => Some(options),
+            Self::Default { namespace, name } => {
+                let namespace = namespace.unwrap_or_else(|| environment.client.default_namespace().into());
+                Some(LeaderOptions::new(namespace, name, identity(&environment.random)))
+            }
+        }
+    }
+}
+
+/// Waits for the lease, works, and gives it back.
+async fn lead(
+    options: LeaderOptions,
+    environment: &Environment<'_>,
+    controllers: Vec<Prepared>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), ManagerError> {
+    let lease = format!("{}/{}", options.namespace, options.name);
+    let Environment { client, clock, random, metrics, .. } = environment;
+    let election = LeaderElection::start(client.clone(), options, clock.clone(), random.clone(), metrics.clone())?;
+    let (elected, lost) = (election.elected(), election.lost());
+    let mut shutdown = std::pin::pin!(shutdown);
+    let began = tokio::select! {
+        biased;
+        () = &mut shutdown => false,
+        () = lost.cancelled() => false,
+        () = elected.cancelled() => true,
+    };
+    if began {
+        work(controllers, shutdown, &lost).await;
+    }
+    let is_lost = lost.is_cancelled();
+    election.release().await;
+    if is_lost { Err(ManagerError::LeadershipLost(lease)) } else { Ok(()) }
+}
+
+/// Runs the controllers until `shutdown`, and until they have drained; or until the leadership is lost, when there is no
+/// time for that.
+async fn work(controllers: Vec<Prepared>, shutdown: impl Future<Output = ()>, lost: &CancellationToken) {
+    let stop = CancellationToken::new();
+    let mut running = controllers.into_iter().map(|controller| controller.run(stop.clone())).collect::<JoinSet<_>>();
+    let drained = async {
+        shutdown.await;
+        info!("stopping");
+        stop.cancel();
+        while let Some(ended) = running.join_next().await {
+            if let Err(error) = ended {
+                error!(%error, "a controller ended badly");
+            }
+        }
+    };
+    tokio::select! {
+        biased;
+        () = lost.cancelled() => stop.cancel(),
+        () = drained => {}
+    }
+    running.shutdown().await;
+}
+
+/// The manager's own checks: that it answers, and that its caches are filled.
+fn add_checks(probes: &Probes, cache: &Cache) {
+    probes.healthz.add("ping", || async { Ok(()) });
+    let cache = cache.clone();
+    probes.readyz.add("caches", move || {
+        let unsynced = cache.unsynced();
+        async move { if unsynced.is_empty() { Ok(()) } else { Err(NotSynced(unsynced).to_string()) } }
+    });
+}
+
+async fn serve(
+    probes: &Probes,
+    probe_address: &BindAddress,
+    metrics: &Metrics,
+    metrics_address: &BindAddress,
+) -> Result<Vec<Server>, BindError> {
+    let probes = Server::start("probes", "--health-probe-bind-address", probe_address, probes.router()).await?;
+    let router = probe::metrics_router(metrics.clone());
+    let metrics = Server::start("metrics", "--metrics-bind-address", metrics_address, router).await?;
+    Ok(probes.into_iter().chain(metrics).collect())
+}
+
+/// The name of the binary that runs: what its lease is named after.
+fn program_name() -> String {
+    let program = std::env::current_exe().ok();
+    let name = program.as_deref().and_then(Path::file_stem).map(|name| name.to_string_lossy().replace('_', "-"));
+    name.unwrap_or_else(|| "operator".into())
 }

@@ -52,7 +52,9 @@ impl<'a, K> Change<'a, K> {
 }
 
 /// A test that a change must pass to wake a key.
-pub struct Predicate<K>(Arc<dyn Fn(Change<'_, K>) -> bool + Send + Sync>);
+pub struct Predicate<K>(Arc<Test<K>>);
+
+type Test<K> = dyn Fn(Change<'_, K>) -> bool + Send + Sync;
 
 impl<K> Clone for Predicate<K> {
     fn clone(&self) -> Self {

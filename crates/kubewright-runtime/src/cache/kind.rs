@@ -6,12 +6,15 @@ use std::{
     sync::Arc,
 };
 
+use futures::{FutureExt, future::BoxFuture};
+use kube::core::Selector;
 use kube_runtime::watcher::Event;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 
-use super::{decode::Decoded, feed::Feed, store::Store};
+use super::{decode::Decoded, feed::Feed, reader::Reader, store::Store};
 use crate::{
+    client::{ApiClient, ClientError},
     object::{KindName, Object, ObjectKey, version_of},
     predicate::Change,
 };
@@ -66,7 +69,20 @@ pub(crate) trait AnyKind: Send + Sync {
     /// Calls `listener` after every event that was taken in.
     fn on_advance(&self, listener: Listener);
 
+    /// A [`Reader`] of the cache in which these namespaces are as the API server has them now.
+    fn live_view(self: Arc<Self>, api: ApiClient, namespaces: Vec<Option<String>>) -> LiveRead;
+
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+type LiveRead = BoxFuture<'static, Result<LiveView, ClientError>>;
+
+/// What a live read gave.
+pub(crate) struct LiveView {
+    /// A [`Reader`] of the kind.
+    pub(crate) reader: Arc<dyn Any + Send + Sync>,
+    /// What the cache must show before it is as new.
+    pub(crate) arrivals: Vec<(Option<String>, Arrival)>,
 }
 
 type Handler<K> = Arc<dyn Fn(&Delta<K>) + Send + Sync>;
@@ -146,6 +162,20 @@ impl<K: Object> Kind<K> {
         taken
     }
 
+    /// What the cache must come to show to be as new as this list: its newest object, and the absence of what it lacks.
+    fn newer_than_cache(&self, namespace: Option<&str>, listed: &[Decoded<K>]) -> Vec<Arrival> {
+        let newest = listed.iter().filter_map(version_of).max().map(Arrival::Version);
+        let keys = listed.iter().map(ObjectKey::of).collect::<BTreeSet<_>>();
+        self.read(|store| {
+            let gone = store.within(namespace).filter(|(key, _)| !keys.contains(key));
+            let gone = gone.map(|(key, object)| Arrival::Gone {
+                key: key.clone(),
+                uid: object.meta().uid.clone().unwrap_or_default(),
+            });
+            newest.into_iter().chain(gone).collect()
+        })
+    }
+
     /// Notes that a feed can't get on, and why.
     pub(super) fn fail(&self, feed: usize, why: String) {
         if let Some(feed) = self.state.write().feeds.get_mut(feed) {
@@ -197,6 +227,21 @@ impl<K: Object> AnyKind for Kind<K> {
 
     fn on_advance(&self, listener: Listener) {
         self.listeners.write().push(listener);
+    }
+
+    fn live_view(self: Arc<Self>, api: ApiClient, namespaces: Vec<Option<String>>) -> LiveRead {
+        async move {
+            let (mut live, mut arrivals) = (Vec::new(), Vec::new());
+            for namespace in namespaces {
+                let listed: Vec<Decoded<K>> = api.list_as::<K, _>(namespace.as_deref(), &Selector::default()).await?;
+                let seen = self.newer_than_cache(namespace.as_deref(), &listed);
+                arrivals.extend(seen.into_iter().map(|arrival| (namespace.clone(), arrival)));
+                live.push((namespace, listed.into_iter().filter_map(|listed| listed.object.ok()).collect()));
+            }
+            let reader: Arc<dyn Any + Send + Sync> = Arc::new(Reader::with_live(&self, live));
+            Ok(LiveView { reader, arrivals })
+        }
+        .boxed()
     }
 
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {

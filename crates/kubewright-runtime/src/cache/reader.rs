@@ -38,13 +38,13 @@ impl<K: Object> Reader<K> {
     }
 
     /// The cache as it is, but with the objects of these namespaces (`None`: of all) as a live read gave them.
-    pub(crate) fn with_live(kind: &Kind<K>, live: Vec<(Option<String>, Vec<K>)>) -> Self {
+    pub(crate) fn with_live(kind: &Kind<K>, live: Vec<(Option<String>, Vec<Arc<K>>)>) -> Self {
         let mut store = kind.read(Store::clone);
         for (namespace, objects) in live {
             let stale = store.within(namespace.as_deref()).map(|(key, _)| key.clone()).collect::<Vec<_>>();
             stale.iter().for_each(|key| drop(store.remove(key)));
             for object in objects {
-                store.insert(ObjectKey::of(&object), Arc::new(object));
+                store.insert(ObjectKey::of(object.as_ref()), object);
             }
         }
         Self(Source::Copy(Arc::new(store)))

@@ -24,7 +24,7 @@ pub enum ClientError {
     },
     /// The reconciled object can't own the other: see [`OwnerError`].
     #[error(transparent)]
-    Owner(#[from] OwnerError),
+    Owner(Box<OwnerError>),
     /// An object of that name exists, and isn't controlled by the reconciled one.
     #[error("{target} exists already, and is controlled by {controller}")]
     NameTaken {
@@ -41,6 +41,12 @@ pub enum ClientError {
         /// The reconciled object.
         owner: String,
     },
+}
+
+impl From<OwnerError> for ClientError {
+    fn from(error: OwnerError) -> Self {
+        Self::Owner(Box::new(error))
+    }
 }
 
 impl ClientError {
@@ -114,21 +120,31 @@ fn describe(error: &kube::Error) -> String {
     }
 }
 
-/// How long the API server asked to wait, wherever in the chain of sources its answer is.
-pub(crate) fn retry_after(error: &(dyn error::Error + 'static)) -> Option<Duration> {
+/// The API server's answer, wherever in the chain of sources it is.
+fn answer<'a>(error: &'a (dyn error::Error + 'static)) -> Option<&'a Status> {
     let mut next = Some(error);
     while let Some(error) = next {
-        let delay = match (error.downcast_ref::<ClientError>(), error.downcast_ref::<kube::Error>()) {
-            (Some(error), _) => error.retry_after(),
-            (_, Some(kube::Error::Api(status))) => asked_delay(status),
+        let status = match (error.downcast_ref::<ClientError>(), error.downcast_ref::<kube::Error>()) {
+            (Some(error), _) => error.status(),
+            (_, Some(kube::Error::Api(status))) => Some(status.as_ref()),
             _ => None,
         };
-        if delay.is_some() {
-            return delay;
+        if status.is_some() {
+            return status;
         }
         next = error.source();
     }
     None
+}
+
+/// How long the API server asked to wait.
+pub(crate) fn retry_after(error: &(dyn error::Error + 'static)) -> Option<Duration> {
+    answer(error).and_then(asked_delay)
+}
+
+/// Whether the API server said that something has changed meanwhile: part of the day's work.
+pub(crate) fn is_conflict(error: &(dyn error::Error + 'static)) -> bool {
+    answer(error).is_some_and(Status::is_conflict)
 }
 
 /// The error and its sources as one line, each said once.

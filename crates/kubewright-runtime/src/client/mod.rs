@@ -10,11 +10,11 @@ use kube::{
     Client, ResourceExt,
     api::{DeleteParams, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams, Request},
 };
-use serde::Serialize;
+use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 pub use self::error::ClientError;
-pub(crate) use self::error::{explain, retry_after};
+pub(crate) use self::error::{explain, is_conflict, retry_after};
 
 use crate::object::{KindName, Object, ObjectKey};
 
@@ -49,10 +49,6 @@ impl ApiClient {
         Self { client, field_manager: field_manager.into() }
     }
 
-    pub(crate) fn field_manager(&self) -> &str {
-        &self.field_manager
-    }
-
     pub(crate) async fn get<K: Object>(&self, key: &ObjectKey) -> Result<Option<K>, ClientError> {
         let request = resources::<K>(key.namespace()).get(key.name(), &GetParams::default());
         match self.send("get", key, request).await {
@@ -68,6 +64,15 @@ impl ApiClient {
         namespace: Option<&str>,
         selector: &Selector,
     ) -> Result<Vec<K>, ClientError> {
+        self.list_as::<K, K>(namespace, selector).await
+    }
+
+    /// [`ApiClient::list`], with the objects decoded as something else.
+    pub(crate) async fn list_as<K: Object, T: Clone + DeserializeOwned>(
+        &self,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> Result<Vec<T>, ClientError> {
         let mut params = ListParams::default().limit(PAGE);
         if !selector.selects_all() {
             params = params.labels_from(selector);
@@ -76,7 +81,7 @@ impl ApiClient {
         let mut items = Vec::new();
         loop {
             let request = resources::<K>(namespace).list(&params);
-            let page: ObjectList<K> = self.send_for::<K, _>("list", &place, request).await?;
+            let page: ObjectList<T> = self.send_for::<K, _>("list", &place, request).await?;
             items.extend(page.items);
             params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
@@ -156,7 +161,7 @@ impl ApiClient {
         self.send_for::<K, K>(verb, key, request).await
     }
 
-    async fn send_for<K: Object, T: serde::de::DeserializeOwned>(
+    async fn send_for<K: Object, T: DeserializeOwned>(
         &self,
         verb: &'static str,
         key: &ObjectKey,

@@ -4,12 +4,21 @@
 //! read-your-writes barrier, which holds a key back until the cache shows the key's own last writes; and the loop that
 //! hands keys to a bounded number of workers, isolates their panics and drains them on shutdown.
 
+mod barrier;
+mod dispatch;
+mod metrics;
+mod prepare;
 mod reconciler;
 mod run;
 mod source;
+mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+pub(crate) use self::{
+    metrics::BarrierFamilies,
+    prepare::{Environment, Prepared},
+};
 pub use self::{reconciler::Reconciler, source::Relation};
 use self::{
     run::{Typed, Work},
@@ -50,7 +59,7 @@ pub struct Controller<K: Object> {
     timeout: Option<Duration>,
     predicate: Predicate<K>,
     sources: Vec<Source>,
-    work: Arc<dyn Work<K>>,
+    work: Arc<dyn Work>,
     finalizer: Option<&'static str>,
 }
 
@@ -71,7 +80,7 @@ impl<K: Object> Controller<K> {
             timeout: None,
             predicate: Predicate::always(),
             sources: Vec::new(),
-            work: Arc::new(Typed(reconciler)),
+            work: Arc::new(Typed::<K, R>::new(reconciler)),
             finalizer: R::FINALIZER,
         }
     }
@@ -155,7 +164,10 @@ impl<K: Object> Controller<K> {
         let finalizer = self.finalizer.map(Into::into);
         let mut uses: Vec<_> = [own].into_iter().chain(uses).collect();
         uses.sort();
-        uses.dedup();
+        // A kind that is used otherwise is read in any case, and the relations are in the order of their weight.
+        uses.dedup_by(|later, first| {
+            later.kind == first.kind && [first.relation, Relation::Reads].contains(&later.relation)
+        });
         ControllerDescription { name: self.name.clone(), uses, finalizer }
     }
 }

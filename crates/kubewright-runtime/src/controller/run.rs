@@ -1,6 +1,6 @@
 //! One reconcile of one key: from the key to the object, through finalizers, to the reconciler and its answer.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{error::Error, marker::PhantomData, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use kube::api::Patch;
@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Reconciler;
 use crate::{
-    client::{ClientError, explain, retry_after},
+    client::{ClientError, explain, is_conflict, retry_after},
     context::{Context, Journal, Services, Views},
     object::{Object, ObjectKey},
     outcome::{Outcome, Retry},
@@ -32,31 +32,43 @@ pub(super) struct Failure {
     pub(super) retry: Retry,
     /// How long the API server asked to wait.
     pub(super) retry_after: Option<Duration>,
+    /// Something changed meanwhile: no error that anyone need hear of.
+    pub(super) is_conflict: bool,
 }
 
-/// A reconciler whose type is known only to itself.
-pub(super) trait Work<K>: Send + Sync {
+impl Failure {
+    pub(super) fn new(error: &(dyn Error + 'static), retry: Retry) -> Self {
+        Self { message: explain(error), retry, retry_after: retry_after(error), is_conflict: is_conflict(error) }
+    }
+}
+
+/// A reconciler of any kind.
+pub(super) trait Work: Send + Sync {
     fn run(self: Arc<Self>, run: Run) -> BoxFuture<'static, Result<Outcome, Failure>>;
 }
 
 /// A [`Reconciler`] as [`Work`].
-pub(super) struct Typed<R>(pub(super) R);
+pub(super) struct Typed<K, R> {
+    reconciler: R,
+    kind: PhantomData<fn(K)>,
+}
 
-impl<K: Object, R: Reconciler<K>> Work<K> for Typed<R> {
+impl<K: Object, R: Reconciler<K>> Work for Typed<K, R> {
     fn run(self: Arc<Self>, run: Run) -> BoxFuture<'static, Result<Outcome, Failure>> {
         async move { self.work(run).await }.boxed()
     }
 }
 
-impl<R> Typed<R> {
-    async fn work<K: Object>(&self, run: Run) -> Result<Outcome, Failure>
-    where
-        R: Reconciler<K>,
-    {
+impl<K: Object, R: Reconciler<K>> Typed<K, R> {
+    pub(super) fn new(reconciler: R) -> Self {
+        Self { reconciler, kind: PhantomData }
+    }
+
+    async fn work(&self, run: Run) -> Result<Outcome, Failure> {
         let Run { services, key, views, journal, cancel } = run;
         let context = Context::<K>::new(services, key, views, cancel, journal);
         let Some(object) = context.get::<K>(context.key()) else {
-            let deleted = self.0.deleted(context.key(), &context).await;
+            let deleted = self.reconciler.deleted(context.key(), &context).await;
             return deleted.map(|()| Outcome::done()).map_err(|error| self.failed(error));
         };
         let finalized = R::FINALIZER.is_some_and(|finalizer| has_finalizer(object.as_ref(), finalizer));
@@ -64,7 +76,7 @@ impl<R> Typed<R> {
             (Some(finalizer), true) if finalized => self.clean_up(&object, context, finalizer).await,
             (None, true) => {
                 let context = context.with_object(object.clone());
-                self.0.cleanup(&object, &context).await.map_err(|error| self.failed(error))
+                self.reconciler.cleanup(&object, &context).await.map_err(|error| self.failed(error))
             }
             (Some(_), true) => Ok(Outcome::done()),
             (Some(finalizer), false) if !finalized => {
@@ -76,25 +88,14 @@ impl<R> Typed<R> {
         }
     }
 
-    async fn reconcile<K: Object>(&self, object: &Arc<K>, context: Context<K>) -> Result<Outcome, Failure>
-    where
-        R: Reconciler<K>,
-    {
+    async fn reconcile(&self, object: &Arc<K>, context: Context<K>) -> Result<Outcome, Failure> {
         let context = context.with_object(object.clone());
-        self.0.reconcile(object, &context).await.map_err(|error| self.failed(error))
+        self.reconciler.reconcile(object, &context).await.map_err(|error| self.failed(error))
     }
 
-    async fn clean_up<K: Object>(
-        &self,
-        object: &Arc<K>,
-        context: Context<K>,
-        finalizer: &str,
-    ) -> Result<Outcome, Failure>
-    where
-        R: Reconciler<K>,
-    {
+    async fn clean_up(&self, object: &Arc<K>, context: Context<K>, finalizer: &str) -> Result<Outcome, Failure> {
         let context = context.with_object(object.clone());
-        let outcome = self.0.cleanup(object, &context).await.map_err(|error| self.failed(error))?;
+        let outcome = self.reconciler.cleanup(object, &context).await.map_err(|error| self.failed(error))?;
         if outcome == Outcome::done() {
             match context.patch_finalizers(object, without(object.as_ref(), finalizer)).await {
                 Err(error) if !error.is_not_found() => return Err(refused(&error)),
@@ -104,13 +105,10 @@ impl<R> Typed<R> {
         Ok(outcome)
     }
 
-    fn failed<K: Object>(&self, error: R::Error) -> Failure
-    where
-        R: Reconciler<K>,
-    {
-        let retry = self.0.retry(&error);
+    fn failed(&self, error: R::Error) -> Failure {
+        let retry = self.reconciler.retry(&error);
         let error: Box<dyn Error + Send + Sync> = error.into();
-        Failure { message: explain(error.as_ref()), retry, retry_after: retry_after(error.as_ref()) }
+        Failure::new(error.as_ref(), retry)
     }
 }
 
@@ -136,5 +134,5 @@ fn without<K: Object>(object: &K, finalizer: &str) -> Vec<String> {
 }
 
 fn refused(error: &ClientError) -> Failure {
-    Failure { message: explain(error), retry: Retry::Backoff, retry_after: error.retry_after() }
+    Failure::new(error, Retry::Backoff)
 }

@@ -29,13 +29,15 @@ pub enum Relation {
     Reads,
 }
 
+/// Makes the cache keep a kind, and its changes wake keys.
+type Wire = Box<dyn FnOnce(&Cache, Wake) + Send>;
+
 /// A kind that a controller uses.
 pub(super) struct Source {
     pub(super) kind: KindName,
     pub(super) relation: Relation,
     pub(super) id: TypeId,
-    /// Makes the cache keep the kind, and its changes wake keys.
-    pub(super) wire: Box<dyn FnOnce(&Cache, Wake) + Send>,
+    pub(super) wire: Wire,
 }
 
 impl Source {

@@ -1,7 +1,375 @@
 //! The work queue: keys that wait to be reconciled.
+//!
+//! [`Queue`] is a state machine: it does no I/O, draws no randomness and is told the time. It guarantees that
+//! * a key that was added is handed out after that, once however often it was added;
+//! * a key is never handed out while it is being worked on: what comes meanwhile is remembered;
+//! * a higher priority goes first, and within a priority the key that became ready first;
+//! * every operation is of logarithmic cost, also with a million scheduled keys.
+//!
+//! Its terms are those of Kubernetes' controllers, with two differences. A key that is handed out loses its pending
+//! delays: the run's own outcome says when to look again. And a delay may end at a time of the wall clock, which is then
+//! read anew instead of being converted once, so that a clock that is set is followed.
+
+mod backoff;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    hash::Hash,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+
+pub use self::backoff::Backoff;
+pub(crate) use self::shared::SharedQueue;
 
 /// The priority of what has just changed.
 pub const NORMAL_PRIORITY: i32 = 0;
 
 /// The priority of what a first list shows: behind everything that has just changed.
 pub const LOW_PRIORITY: i32 = -100;
+
+/// While a key waits for the wall clock, look at it at least this often: it may be set.
+const WALL_CLOCK_CHECK: Duration = Duration::from_secs(10);
+
+/// The time, as the queue is told it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Now {
+    /// Never goes back.
+    pub monotonic: Duration,
+    /// May jump.
+    pub wall: Timestamp,
+}
+
+/// When a key is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At once.
+    Now,
+    /// After this much monotonic time.
+    After(Duration),
+    /// When the wall clock shows this time.
+    At(Timestamp),
+}
+
+/// A key that was handed out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken<K> {
+    /// The key. It is ours until [`Queue::done`] or [`Queue::park`].
+    pub key: K,
+    /// The priority with which it waited.
+    pub priority: i32,
+    /// How long it was ready.
+    pub waited: Duration,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct Queue<K> {
+    entries: HashMap<K, Entry>,
+    /// What is ready, best first.
+    ready: BTreeMap<(Reverse<i32>, u64), K>,
+    /// What waits for monotonic time, and for the wall clock. A key may be in both.
+    by_delay: BTreeMap<(Duration, u64), K>,
+    by_wall: BTreeMap<(Timestamp, u64), K>,
+    /// How many keys are ready, by priority; priorities once seen stay, with zero.
+    depths: BTreeMap<i32, usize>,
+    backoff: Backoff,
+    working: usize,
+    /// Numbers everything that waits, so that equals are in the order of their coming.
+    sequence: u64,
+    closed: bool,
+}
+
+/// All that is known of a key. An entry that says nothing is removed.
+#[derive(Debug, Default)]
+struct Entry {
+    phase: Phase,
+    /// It is wanted. In [`Phase::Idle`] it is therefore among the ready.
+    demand: Option<Ticket>,
+    /// The ticket of the work under way.
+    current: Option<Ticket>,
+    delay: Option<(Duration, u64)>,
+    wall: Option<(Timestamp, u64)>,
+    /// The priority it will be ready with when a delay ends.
+    delayed_priority: Option<i32>,
+    failures: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Idle,
+    Working,
+    Parked,
+}
+
+/// A place among the ready.
+#[derive(Clone, Copy, Debug)]
+struct Ticket {
+    priority: i32,
+    sequence: u64,
+    /// When it became ready.
+    since: Duration,
+}
+
+impl Ticket {
+    /// The better of both priorities, the earlier of both places.
+    fn merge(self, other: Self) -> Self {
+        Self {
+            priority: self.priority.max(other.priority),
+            sequence: self.sequence.min(other.sequence),
+            since: self.since.min(other.since),
+        }
+    }
+
+    fn place(self) -> (Reverse<i32>, u64) {
+        (Reverse(self.priority), self.sequence)
+    }
+}
+
+impl Entry {
+    fn is_empty(&self) -> bool {
+        self.phase == Phase::Idle
+            && self.demand.is_none()
+            && self.delay.is_none()
+            && self.wall.is_none()
+            && self.failures == 0
+    }
+}
+
+impl<K: Clone + Eq + Hash> Queue<K> {
+    /// An empty queue.
+    pub fn new(backoff: Backoff) -> Self {
+        Self {
+            entries: HashMap::new(),
+            ready: BTreeMap::new(),
+            by_delay: BTreeMap::new(),
+            by_wall: BTreeMap::new(),
+            depths: BTreeMap::new(),
+            backoff,
+            working: 0,
+            sequence: 0,
+            closed: false,
+        }
+    }
+
+    /// Wants a key. Of several wishes the earliest time and the highest priority count. Returns whether the key is wanted
+    /// now and wasn't before.
+    pub fn add(&mut self, key: K, priority: i32, when: When, now: Now) -> bool {
+        if self.closed {
+            return false;
+        }
+        match when {
+            When::After(delay) if !delay.is_zero() => {
+                self.delay(key, priority, now.monotonic.saturating_add(delay));
+                false
+            }
+            When::At(time) if time > now.wall => {
+                self.delay_until(key, priority, time);
+                false
+            }
+            _ => self.demand(key, priority, now.monotonic),
+        }
+    }
+
+    /// Hands out the best of the ready keys, if there is one.
+    pub fn take(&mut self, now: Now) -> Option<Taken<K>> {
+        self.promote(now);
+        let (_, key) = self.ready.pop_first()?;
+        let entry = self.entries.get_mut(&key)?;
+        let ticket = entry.demand.take()?;
+        entry.phase = Phase::Working;
+        entry.current = Some(ticket);
+        self.working += 1;
+        self.count(ticket.priority, -1);
+        self.forget_delays(&key);
+        Some(Taken { key, priority: ticket.priority, waited: now.monotonic.saturating_sub(ticket.since) })
+    }
+
+    /// The work on a key has ended. If it was wanted meanwhile it is ready again.
+    pub fn done(&mut self, key: &K) {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.phase == Phase::Working) else { return };
+        self.working -= 1;
+        entry.current = None;
+        self.release(key);
+    }
+
+    /// The key that was handed out can't be worked on yet. It gives its place back, and isn't handed out again before
+    /// [`Queue::unpark`].
+    pub fn park(&mut self, key: &K) {
+        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.phase == Phase::Working) else { return };
+        self.working -= 1;
+        entry.phase = Phase::Parked;
+        entry.demand = [entry.current.take(), entry.demand].into_iter().flatten().reduce(Ticket::merge);
+    }
+
+    /// A parked key is ready, in its old place.
+    pub fn unpark(&mut self, key: &K) {
+        if self.entries.get(key).is_some_and(|entry| entry.phase == Phase::Parked) {
+            self.release(key);
+        }
+    }
+
+    /// Counts a failure of the key and says how long to wait. `fraction`, from 0 to 1, spreads the delays.
+    pub fn back_off(&mut self, key: &K, fraction: f64) -> Duration {
+        let failures = &mut self.entries.entry(key.clone()).or_default().failures;
+        let delay = self.backoff.delay(*failures, fraction);
+        *failures = failures.saturating_add(1);
+        delay
+    }
+
+    /// Forgets the failures of the key: it has succeeded.
+    pub fn forget(&mut self, key: &K) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            entry.failures = 0;
+            self.clean(key);
+        }
+    }
+
+    /// How long until a delayed key may be ready; zero if one is. `None` if none waits.
+    pub fn next_wake(&self, now: Now) -> Option<Duration> {
+        if !self.ready.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let delay = self.by_delay.first_key_value().map(|((due, _), _)| due.saturating_sub(now.monotonic));
+        let wall = self.by_wall.first_key_value().map(|((due, _), _)| {
+            let left = Duration::try_from(due.duration_since(now.wall)).unwrap_or_default();
+            left.min(WALL_CLOCK_CHECK)
+        });
+        delay.into_iter().chain(wall).min()
+    }
+
+    /// Takes no more keys and hands out no more. The work under way goes on.
+    pub fn close(&mut self) {
+        self.closed = true;
+        self.ready.clear();
+        self.by_delay.clear();
+        self.by_wall.clear();
+        self.entries.retain(|_, entry| {
+            *entry = Entry { phase: entry.phase, ..Entry::default() };
+            entry.phase == Phase::Working
+        });
+        self.depths.values_mut().for_each(|depth| *depth = 0);
+    }
+
+    /// How many keys are ready, by priority.
+    pub fn depths(&self) -> &BTreeMap<i32, usize> {
+        &self.depths
+    }
+
+    /// How many keys are being worked on.
+    pub fn working(&self) -> usize {
+        self.working
+    }
+
+    fn next_sequence(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    /// Makes a key wanted since `since`; it is ready unless it is worked on or parked.
+    fn demand(&mut self, key: K, priority: i32, since: Duration) -> bool {
+        let ticket = Ticket { priority, sequence: self.next_sequence(), since };
+        let entry = self.entries.entry(key.clone()).or_default();
+        let old = entry.demand;
+        let new = old.map_or(ticket, |old| old.merge(ticket));
+        entry.demand = Some(new);
+        if entry.phase == Phase::Idle {
+            if let Some(old) = old {
+                self.ready.remove(&old.place());
+                self.count(old.priority, -1);
+            }
+            self.ready.insert(new.place(), key);
+            self.count(new.priority, 1);
+        }
+        old.is_none()
+    }
+
+    fn delay(&mut self, key: K, priority: i32, due: Duration) {
+        let sequence = self.next_sequence();
+        let entry = self.entries.entry(key.clone()).or_default();
+        entry.delayed_priority = entry.delayed_priority.max(Some(priority));
+        match entry.delay {
+            Some((known, _)) if known <= due => return,
+            Some(later) => drop(self.by_delay.remove(&later)),
+            None => {}
+        }
+        entry.delay = Some((due, sequence));
+        self.by_delay.insert((due, sequence), key);
+    }
+
+    fn delay_until(&mut self, key: K, priority: i32, time: Timestamp) {
+        let sequence = self.next_sequence();
+        let entry = self.entries.entry(key.clone()).or_default();
+        entry.delayed_priority = entry.delayed_priority.max(Some(priority));
+        match entry.wall {
+            Some((known, _)) if known <= time => return,
+            Some(later) => drop(self.by_wall.remove(&later)),
+            None => {}
+        }
+        entry.wall = Some((time, sequence));
+        self.by_wall.insert((time, sequence), key);
+    }
+
+    /// Makes ready what has waited long enough.
+    fn promote(&mut self, now: Now) {
+        while let Some(first) = self.by_delay.first_entry().filter(|first| first.key().0 <= now.monotonic) {
+            let ((due, _), key) = first.remove_entry();
+            self.end_delay(key, due, |entry| entry.delay = None);
+        }
+        while let Some(first) = self.by_wall.first_entry().filter(|first| first.key().0 <= now.wall) {
+            let key = first.remove();
+            self.end_delay(key, now.monotonic, |entry| entry.wall = None);
+        }
+    }
+
+    fn end_delay(&mut self, key: K, since: Duration, clear: impl FnOnce(&mut Entry)) {
+        let Some(entry) = self.entries.get_mut(&key) else { return };
+        clear(entry);
+        let priority = entry.delayed_priority.unwrap_or(NORMAL_PRIORITY);
+        if entry.delay.is_none() && entry.wall.is_none() {
+            entry.delayed_priority = None;
+        }
+        self.demand(key, priority, since);
+    }
+
+    fn forget_delays(&mut self, key: &K) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.delayed_priority = None;
+        if let Some(place) = entry.delay.take() {
+            self.by_delay.remove(&place);
+        }
+        if let Some(place) = entry.wall.take() {
+            self.by_wall.remove(&place);
+        }
+    }
+
+    /// Puts a key that is no longer worked on or parked among the ready, if it is wanted.
+    fn release(&mut self, key: &K) {
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        entry.phase = Phase::Idle;
+        match entry.demand {
+            Some(ticket) => {
+                self.ready.insert(ticket.place(), key.clone());
+                self.count(ticket.priority, 1);
+            }
+            None => self.clean(key),
+        }
+    }
+
+    fn clean(&mut self, key: &K) {
+        if self.entries.get(key).is_some_and(Entry::is_empty) {
+            self.entries.remove(key);
+        }
+    }
+
+    fn count(&mut self, priority: i32, change: isize) {
+        let depth = self.depths.entry(priority).or_default();
+        *depth = depth.saturating_add_signed(change);
+    }
+}

@@ -1,0 +1,237 @@
+//! Read your writes: a key's next reconcile starts only when the cache shows what its earlier ones wrote (architecture,
+//! invariant 2). A state machine: no I/O, the time is passed in.
+//!
+//! A key that must wait is parked, and takes no worker. A cache that doesn't catch up in time, or a write whose answer was
+//! lost, so that nobody knows what to wait for, is no reason to stand still: the run then reads those kinds live.
+
+use std::{
+    any::TypeId,
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+    time::Duration,
+};
+
+use crate::{cache::Arrival, context::Write, object::ObjectKey};
+
+/// How long a key waits for the cache.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How many keys are looked at for what they no longer need to wait for, each time the cache advances.
+const SWEEP: usize = 64;
+
+/// A kind in a namespace, or a cluster-scoped kind.
+pub(crate) type Scope = (TypeId, Option<String>);
+
+/// Whether a key may be worked on.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It may, if these are read live.
+    Go { stale: BTreeSet<Scope> },
+    /// It must be parked until [`Barrier::released`] gives it back.
+    Wait,
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(super) struct Barrier {
+    /// What the cache must show before the key's next run.
+    owed: BTreeMap<ObjectKey, Vec<Write>>,
+    /// The keys that are parked, and until when.
+    parked: BTreeMap<ObjectKey, Duration>,
+    deadlines: BTreeSet<(Duration, ObjectKey)>,
+    /// The keys whose time ran out.
+    overdue: BTreeSet<ObjectKey>,
+    /// Where the next sweep begins.
+    swept: Option<ObjectKey>,
+}
+
+impl Barrier {
+    /// Notes what a run of the key wrote, and which scopes it read live: what was uncertain there is so no longer.
+    pub(super) fn owe(&mut self, key: &ObjectKey, writes: Vec<Write>, read_live: &BTreeSet<Scope>) {
+        let mut owed = self.owed.remove(key).unwrap_or_default();
+        owed.retain(|write| write.arrival.is_some() || !read_live.contains(&scope(write)));
+        writes.into_iter().for_each(|write| add(&mut owed, write));
+        if !owed.is_empty() {
+            self.owed.insert(key.clone(), owed);
+        }
+    }
+
+    /// Whether a key that was taken from the queue may be worked on.
+    pub(super) fn check(&mut self, key: &ObjectKey, now: Duration, has_arrived: impl Fn(&Write) -> bool) -> Verdict {
+        let overdue = self.overdue.remove(key);
+        self.settle(key, &has_arrived);
+        let Some(owed) = self.owed.get(key) else { return Verdict::Go { stale: BTreeSet::new() } };
+        let is_awaited = |write: &Write| write.arrival.is_some();
+        if overdue || !owed.iter().any(is_awaited) {
+            return Verdict::Go { stale: owed.iter().map(scope).collect() };
+        }
+        let deadline = now.saturating_add(PATIENCE);
+        self.parked.insert(key.clone(), deadline);
+        self.deadlines.insert((deadline, key.clone()));
+        Verdict::Wait
+    }
+
+    /// The parked keys that may be taken again, each with whether its time ran out.
+    pub(super) fn released(&mut self, now: Duration, has_arrived: impl Fn(&Write) -> bool) -> Vec<(ObjectKey, bool)> {
+        self.sweep(&has_arrived);
+        let waits = |key: &ObjectKey| {
+            let owed = self.owed.get(key).into_iter().flatten();
+            owed.filter(|write| write.arrival.is_some()).any(|write| !has_arrived(write))
+        };
+        let parked = self.parked.iter().map(|(key, deadline)| (key.clone(), *deadline, waits(key)));
+        let free = parked.filter(|(_, deadline, waits)| !waits || *deadline <= now).collect::<Vec<_>>();
+        let mut released = Vec::with_capacity(free.len());
+        for (key, deadline, is_overdue) in free {
+            self.parked.remove(&key);
+            self.deadlines.remove(&(deadline, key.clone()));
+            if is_overdue {
+                self.overdue.insert(key.clone());
+            }
+            released.push((key, is_overdue));
+        }
+        released
+    }
+
+    /// When the first parked key's time runs out.
+    pub(super) fn next_deadline(&self) -> Option<Duration> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Forgets what a key need no longer wait for.
+    fn settle(&mut self, key: &ObjectKey, has_arrived: &impl Fn(&Write) -> bool) {
+        let Some(owed) = self.owed.get_mut(key) else { return };
+        // All at one moment: a create may have arrived and, with it, the object whose deletion has not.
+        if owed.iter().all(|write| write.arrival.is_some() && has_arrived(write)) {
+            self.owed.remove(key);
+        }
+    }
+
+    /// Settles some keys that may never be taken again, in turn, so that they don't pile up.
+    fn sweep(&mut self, has_arrived: &impl Fn(&Write) -> bool) {
+        let from = self.swept.take().map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.owed.range((from, Bound::Unbounded)).take(SWEEP).map(|(key, _)| key.clone());
+        let next = next.collect::<Vec<_>>();
+        next.iter().for_each(|key| self.settle(key, has_arrived));
+        // At the end it begins anew.
+        self.swept = next.last().filter(|_| next.len() == SWEEP).cloned();
+    }
+}
+
+fn scope(write: &Write) -> Scope {
+    (write.kind, write.namespace.clone())
+}
+
+/// Adds a write, or raises the version that is waited for in its scope.
+fn add(owed: &mut Vec<Write>, write: Write) {
+    let same = owed.iter_mut().find(|known| {
+        known.kind == write.kind && known.namespace == write.namespace && {
+            match (&known.arrival, &write.arrival) {
+                (Some(Arrival::Version(_)), Some(Arrival::Version(_))) | (None, None) => true,
+                (known, new) => known == new,
+            }
+        }
+    });
+    match same {
+        Some(known) => {
+            if let (Some(Arrival::Version(known)), Some(Arrival::Version(new))) = (&mut known.arrival, write.arrival) {
+                *known = (*known).max(new);
+            }
+        }
+        None => owed.push(write),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Pod;
+    struct Job;
+
+    fn key() -> ObjectKey {
+        ObjectKey::namespaced("a", "owner")
+    }
+
+    fn write<K: 'static>(arrival: Option<Arrival>) -> Write {
+        Write { kind: TypeId::of::<K>(), namespace: Some("a".into()), arrival }
+    }
+
+    fn version<K: 'static>(version: u64) -> Write {
+        write::<K>(Some(Arrival::Version(version)))
+    }
+
+    /// A cache of pods at this version, which shows no deletion.
+    fn at(seen: u64) -> impl Fn(&Write) -> bool {
+        move |write| matches!(write.arrival, Some(Arrival::Version(version)) if version <= seen)
+    }
+
+    fn stale<K: 'static>() -> BTreeSet<Scope> {
+        BTreeSet::from([(TypeId::of::<K>(), Some("a".into()))])
+    }
+
+    const FREE: Verdict = Verdict::Go { stale: BTreeSet::new() };
+    const T0: Duration = Duration::ZERO;
+
+    #[test]
+    fn a_key_waits_for_its_newest_write_and_not_for_others() {
+        let mut barrier = Barrier::default();
+        barrier.owe(&key(), vec![version::<Pod>(7), version::<Pod>(9), version::<Pod>(8)], &BTreeSet::new());
+        assert_eq!(barrier.check(&ObjectKey::cluster("other"), T0, at(0)), FREE);
+        assert_eq!(barrier.check(&key(), T0, at(8)), Verdict::Wait);
+        assert!(barrier.released(T0, at(8)).is_empty());
+        assert_eq!(barrier.next_deadline(), Some(PATIENCE));
+        assert_eq!(barrier.released(T0, at(9)), [(key(), false)]);
+        assert_eq!((barrier.check(&key(), T0, at(9)), barrier.next_deadline()), (FREE, None));
+        assert!(barrier.owed.is_empty());
+    }
+
+    /// A write that changes nothing is answered with a version that the cache has long seen.
+    #[test]
+    fn a_write_without_effect_holds_nothing_up() {
+        let mut barrier = Barrier::default();
+        barrier.owe(&key(), vec![version::<Pod>(3)], &BTreeSet::new());
+        assert_eq!(barrier.check(&key(), T0, at(40)), FREE);
+    }
+
+    #[test]
+    fn patience_ends_in_a_live_read_and_the_debt_remains() {
+        let mut barrier = Barrier::default();
+        barrier.owe(&key(), vec![version::<Pod>(7)], &BTreeSet::new());
+        assert_eq!(barrier.check(&key(), T0, at(0)), Verdict::Wait);
+        assert!(barrier.released(PATIENCE - Duration::from_millis(1), at(0)).is_empty());
+        assert_eq!(barrier.released(PATIENCE, at(0)), [(key(), true)]);
+        assert_eq!(barrier.check(&key(), PATIENCE, at(0)), Verdict::Go { stale: stale::<Pod>() });
+        barrier.owe(&key(), vec![], &stale::<Pod>());
+        assert_eq!(barrier.check(&key(), PATIENCE, at(6)), Verdict::Wait, "the cache is still behind");
+    }
+
+    /// Rows 1 and 2 of the faults: the write took effect, the answer was lost.
+    #[test]
+    fn row_2_a_lost_answer_is_cleared_up_by_a_live_read() {
+        let mut barrier = Barrier::default();
+        barrier.owe(&key(), vec![write::<Pod>(None), version::<Job>(5)], &BTreeSet::new());
+        assert_eq!(barrier.check(&key(), T0, at(4)), Verdict::Wait, "first what can be waited for");
+        assert_eq!(barrier.released(T0, at(5)), [(key(), false)]);
+        let Verdict::Go { stale: read } = barrier.check(&key(), T0, at(5)) else { panic!("it may go") };
+        assert!(read.contains(stale::<Pod>().first().expect("one")));
+        barrier.owe(&key(), vec![], &BTreeSet::new());
+        assert_ne!(barrier.check(&key(), T0, at(5)), FREE, "the live read failed: still uncertain");
+        barrier.owe(&key(), vec![version::<Pod>(12)], &read);
+        assert_eq!(barrier.check(&key(), T0, at(11)), Verdict::Wait, "what was read live must come");
+        assert_eq!(barrier.released(T0, at(12)), [(key(), false)]);
+        assert_eq!(barrier.check(&key(), T0, at(12)), FREE);
+    }
+
+    #[test]
+    fn keys_that_never_run_again_are_forgotten() {
+        let mut barrier = Barrier::default();
+        for number in 0..3 * SWEEP {
+            let key = ObjectKey::cluster(&format!("k{number:04}"));
+            barrier.owe(&key, vec![version::<Pod>(7)], &BTreeSet::new());
+        }
+        for _ in 0..5 {
+            assert!(barrier.released(T0, at(7)).is_empty());
+        }
+        assert!(barrier.owed.is_empty());
+    }
+}

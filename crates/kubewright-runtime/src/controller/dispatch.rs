@@ -1,0 +1,244 @@
+//! The loop of a controller: from the queue to a bounded number of workers, and back.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use kubewright_apimachinery::random::Random;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, debug, error, info, info_span, warn};
+
+use super::{
+    barrier::{Barrier, Scope, Verdict},
+    metrics::BarrierMetrics,
+    run::{Failure, Work},
+    worker::{End, Job, Report},
+};
+use crate::{
+    context::{Services, Write},
+    metrics::{ActiveWorker, ControllerMetrics, QueueMetrics, ReconcileResult, WorkTimer},
+    object::ObjectKey,
+    outcome::{Outcome, Retry, Wake},
+    queue::{SharedQueue, Taken, When},
+};
+
+/// How long workers may take to end when the manager stops, before they are aborted.
+pub(super) const DRAIN: Duration = Duration::from_secs(30);
+
+/// What the loop works with.
+pub(super) struct Dispatcher {
+    pub(super) services: Arc<Services>,
+    pub(super) work: Arc<dyn Work>,
+    pub(super) queue: Arc<SharedQueue>,
+    pub(super) barrier: Barrier,
+    pub(super) concurrency: usize,
+    pub(super) timeout: Option<Duration>,
+    pub(super) workers: JoinSet<Report>,
+    pub(super) metrics: Metrics,
+}
+
+/// Where the loop counts.
+pub(super) struct Metrics {
+    pub(super) controller: ControllerMetrics,
+    pub(super) queue: QueueMetrics,
+    pub(super) barrier: BarrierMetrics,
+}
+
+impl Dispatcher {
+    /// Works until `stop`, then takes no more keys and waits for the workers, which are aborted when they take too long.
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        loop {
+            self.unpark();
+            self.start_workers(&stop);
+            let pause = self.next_wake();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                Some(report) = self.workers.join_next() => self.finish(report),
+                () = self.queue.changed(pause) => {}
+            }
+        }
+        self.drain().await;
+    }
+
+    /// Gives the free workers the best keys.
+    fn start_workers(&mut self, stop: &CancellationToken) {
+        while self.workers.len() < self.concurrency {
+            let Some((taken, now)) = self.queue.with(|queue, now| queue.take(now).map(|taken| (taken, now))) else {
+                return;
+            };
+            match self.barrier.check(&taken.key, now.monotonic, has_arrived(&self.services)) {
+                Verdict::Go { stale } => self.start(taken, stale, stop),
+                Verdict::Wait => {
+                    self.metrics.barrier.waited();
+                    self.queue.with(|queue, _| queue.park(&taken.key));
+                    // The cache may have caught up between the check and the parking.
+                    self.unpark();
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, taken: Taken<ObjectKey>, stale: BTreeSet<Scope>, stop: &CancellationToken) {
+        let Taken { key, priority, waited } = taken;
+        let span = info_span!(
+            "reconcile",
+            controller = %self.services.controller,
+            namespace = key.namespace(),
+            name = key.name(),
+            reconcile_id = reconcile_id(&self.services.random),
+        );
+        let timers: (WorkTimer, ActiveWorker) = (self.metrics.queue.taken(waited), self.metrics.controller.started());
+        let job = Job {
+            services: self.services.clone(),
+            work: self.work.clone(),
+            key,
+            priority,
+            stale,
+            timeout: self.timeout,
+            cancel: stop.child_token(),
+            span: span.clone(),
+        };
+        let task = async move {
+            let report = job.run().await;
+            drop(timers);
+            report
+        };
+        self.workers.spawn(task.instrument(span));
+    }
+
+    /// Makes parked keys ready whose writes have arrived, or whose time has run out.
+    fn unpark(&mut self) {
+        let now = self.queue.now().monotonic;
+        for (key, is_overdue) in self.barrier.released(now, has_arrived(&self.services)) {
+            if is_overdue {
+                warn!(controller = self.services.controller, object = %key, "the cache is behind: reading live");
+                self.metrics.barrier.timed_out();
+            }
+            self.queue.with(|queue, _| queue.unpark(&key));
+        }
+    }
+
+    fn next_wake(&self) -> Option<Duration> {
+        // With all workers busy, only their end or the barrier can change anything.
+        let is_free = self.workers.len() < self.concurrency;
+        let queue = self.queue.with(|queue, now| queue.next_wake(now)).filter(|_| is_free);
+        let now = self.queue.now().monotonic;
+        let barrier = self.barrier.next_deadline().map(|deadline| deadline.saturating_sub(now));
+        queue.into_iter().chain(barrier).min()
+    }
+
+    fn finish(&mut self, report: Result<Report, JoinError>) {
+        let Report { key, priority, end, writes, read_live, span } = match report {
+            Ok(report) => report,
+            // A job catches its panics, and none is aborted before the loop has ended.
+            Err(error) => return error!(%error, "a worker ended badly"),
+        };
+        self.barrier.owe(&key, writes, &read_live);
+        let next = span.in_scope(|| self.judge(&key, end));
+        self.queue.with(|queue, now| {
+            queue.done(&key);
+            if let Some(when) = next {
+                queue.add(key, priority, when, now);
+            }
+        });
+    }
+
+    /// Counts and logs the end of a run, and says when the key is wanted again.
+    fn judge(&self, key: &ObjectKey, end: End) -> Option<When> {
+        let metrics = &self.metrics.controller;
+        match end {
+            End::Done(outcome) => {
+                self.queue.with(|queue, _| queue.forget(key));
+                self.judge_outcome(outcome)
+            }
+            End::Failed(failure) => {
+                metrics.finished(ReconcileResult::Error);
+                self.judge_failure(key, failure)
+            }
+            End::Panicked(message) => {
+                metrics.finished(ReconcileResult::Error);
+                metrics.panicked();
+                let delay = self.back_off(key);
+                error!(error = message, retry_in = ?delay, "the reconciler panicked");
+                Some(When::After(delay))
+            }
+            End::TimedOut(limit) => {
+                metrics.finished(ReconcileResult::Error);
+                metrics.timed_out();
+                let delay = self.back_off(key);
+                error!(?limit, retry_in = ?delay, "the reconcile took too long");
+                Some(When::After(delay))
+            }
+        }
+    }
+
+    fn judge_outcome(&self, outcome: Outcome) -> Option<When> {
+        let (result, when) = match outcome.wake {
+            None => (ReconcileResult::Success, None),
+            Some(Wake::After(delay)) if delay.is_zero() => (ReconcileResult::Requeue, Some(When::Now)),
+            Some(Wake::After(delay)) => (ReconcileResult::RequeueAfter, Some(When::After(delay))),
+            Some(Wake::At(time)) => (ReconcileResult::RequeueAfter, Some(When::At(time))),
+        };
+        debug!(?result, ?when, "reconciled");
+        self.metrics.controller.finished(result);
+        if when.is_some() {
+            self.metrics.queue.retried();
+        }
+        when
+    }
+
+    fn judge_failure(&self, key: &ObjectKey, failure: Failure) -> Option<When> {
+        let Failure { message, retry, retry_after, is_conflict } = failure;
+        let delay = match retry {
+            Retry::Terminal => {
+                self.metrics.controller.terminal_error();
+                self.queue.with(|queue, _| queue.forget(key));
+                error!(error = message, "the reconcile failed for good: only a change of the object can help");
+                return None;
+            }
+            Retry::After(delay) => {
+                self.metrics.queue.retried();
+                delay
+            }
+            Retry::Backoff => self.back_off(key).max(retry_after.unwrap_or_default()),
+        };
+        if is_conflict {
+            debug!(error = message, retry_in = ?delay, "something changed meanwhile");
+        } else {
+            error!(error = message, retry_in = ?delay, "the reconcile failed");
+        }
+        Some(When::After(delay))
+    }
+
+    fn back_off(&self, key: &ObjectKey) -> Duration {
+        self.metrics.queue.retried();
+        let fraction = self.services.random.fraction();
+        self.queue.with(|queue, _| queue.back_off(key, fraction))
+    }
+
+    async fn drain(mut self) {
+        self.queue.with(|queue, _| queue.close());
+        let working = self.workers.len();
+        if working == 0 {
+            return;
+        }
+        let controller = &self.services.controller;
+        info!(controller, working, "waiting for reconciles to end");
+        let drained = async { while self.workers.join_next().await.is_some() {} };
+        if tokio::time::timeout(DRAIN, drained).await.is_err() {
+            warn!(controller, working = self.workers.len(), "aborting reconciles that didn't end in time");
+            self.workers.shutdown().await;
+        }
+    }
+}
+
+fn has_arrived(services: &Services) -> impl Fn(&Write) -> bool {
+    |write| match (services.cache.any_kind(write.kind), &write.arrival) {
+        (Some(kind), Some(arrival)) => kind.has_arrived(write.namespace.as_deref(), arrival),
+        _ => true,
+    }
+}
+
+fn reconcile_id(random: &Random) -> String {
+    format!("{:016x}", random.u64())
+}

@@ -1,0 +1,54 @@
+//! What the read-your-writes barrier counts.
+
+use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
+
+/// The families of all controllers of a manager.
+#[derive(Clone, Debug)]
+pub(crate) struct BarrierFamilies {
+    waits: IntCounterVec,
+    timeouts: IntCounterVec,
+}
+
+impl BarrierFamilies {
+    /// Registers the families, unless an earlier manager with the same registry has.
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let counters = |name: &str, help: &str| {
+            let family = IntCounterVec::new(Opts::new(name, help), &["controller"]).expect("constant names are valid");
+            // Two managers with one registry: the later one's counts are its own, and not shown.
+            let _ = registry.register(Box::new(family.clone()));
+            family
+        };
+        Self {
+            waits: counters(
+                "kubewright_read_your_writes_waits_total",
+                "Reconciles that had to wait until the cache showed the key's own last writes.",
+            ),
+            timeouts: counters(
+                "kubewright_read_your_writes_timeouts_total",
+                "Of those, the ones that waited in vain and read live.",
+            ),
+        }
+    }
+
+    pub(super) fn controller(&self, controller: &str) -> BarrierMetrics {
+        let [waits, timeouts] = [&self.waits, &self.timeouts].map(|family| family.with_label_values(&[controller]));
+        BarrierMetrics { waits, timeouts }
+    }
+}
+
+/// The counters of one controller.
+#[derive(Clone, Debug)]
+pub(super) struct BarrierMetrics {
+    waits: IntCounter,
+    timeouts: IntCounter,
+}
+
+impl BarrierMetrics {
+    pub(super) fn waited(&self) {
+        self.waits.inc();
+    }
+
+    pub(super) fn timed_out(&self) {
+        self.timeouts.inc();
+    }
+}

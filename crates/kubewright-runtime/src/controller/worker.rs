@@ -1,0 +1,101 @@
+//! One worker's task: the live reads that the barrier asks for, then the reconcile, with its panics and its time limit.
+
+use std::{any::Any, collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use futures::FutureExt;
+use tokio_util::sync::CancellationToken;
+use tracing::Span;
+
+use super::{
+    barrier::Scope,
+    run::{Failure, Run, Work},
+};
+use crate::{
+    client::ClientError,
+    context::{Journal, Services, Views, Write},
+    object::ObjectKey,
+    outcome::{Outcome, Retry},
+};
+
+/// A key and all that working on it takes.
+pub(super) struct Job {
+    pub(super) services: Arc<Services>,
+    pub(super) work: Arc<dyn Work>,
+    pub(super) key: ObjectKey,
+    pub(super) priority: i32,
+    /// What the cache must not be asked for.
+    pub(super) stale: BTreeSet<Scope>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) cancel: CancellationToken,
+    pub(super) span: Span,
+}
+
+/// How it ended.
+pub(super) enum End {
+    Done(Outcome),
+    Failed(Failure),
+    Panicked(String),
+    TimedOut(Duration),
+}
+
+/// A job that has ended.
+pub(super) struct Report {
+    pub(super) key: ObjectKey,
+    pub(super) priority: i32,
+    pub(super) end: End,
+    /// What the key's next run must see: what was written, and what was read live.
+    pub(super) writes: Vec<Write>,
+    /// What was read live.
+    pub(super) read_live: BTreeSet<Scope>,
+    pub(super) span: Span,
+}
+
+impl Job {
+    /// Works on the key. It doesn't panic, whatever the reconciler does.
+    pub(super) async fn run(self) -> Report {
+        let Self { services, work, key, priority, stale, timeout, cancel, span } = self;
+        // Whatever the run has started and left behind hears that it is over, however it ends.
+        let _over = cancel.clone().drop_guard();
+        let journal = Journal::default();
+        let mut writes = Vec::new();
+        let mut read_live = BTreeSet::new();
+        let run = async {
+            let views = match read(&services, &stale, &mut writes).await {
+                Ok(views) => views,
+                Err(error) => return End::Failed(Failure::new(&error, Retry::Backoff)),
+            };
+            read_live = stale;
+            let run = Run { services, key: key.clone(), views, journal: journal.clone(), cancel };
+            work.run(run).await.map_or_else(End::Failed, End::Done)
+        };
+        let limited = async {
+            match timeout {
+                Some(timeout) => tokio::time::timeout(timeout, run).await.unwrap_or(End::TimedOut(timeout)),
+                None => run.await,
+            }
+        };
+        let end = AssertUnwindSafe(limited).catch_unwind().await;
+        let end = end.unwrap_or_else(|panic| End::Panicked(message(panic.as_ref())));
+        writes.extend(journal.writes());
+        Report { key, priority, end, writes, read_live, span }
+    }
+}
+
+/// Reads the stale scopes live, kind by kind.
+async fn read(services: &Services, stale: &BTreeSet<Scope>, writes: &mut Vec<Write>) -> Result<Views, ClientError> {
+    let mut views = Views::new();
+    for id in stale.iter().map(|(id, _)| *id).collect::<BTreeSet<_>>() {
+        let Some(kind) = services.cache.any_kind(id) else { continue };
+        let namespaces = stale.iter().filter(|(kind, _)| *kind == id).map(|(_, namespace)| namespace.clone());
+        let view = kind.live_view(services.api.clone(), namespaces.collect()).await?;
+        let seen = view.arrivals.into_iter();
+        writes.extend(seen.map(|(namespace, arrival)| Write { kind: id, namespace, arrival: Some(arrival) }));
+        views.insert(id, view.reader);
+    }
+    Ok(views)
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
+}
