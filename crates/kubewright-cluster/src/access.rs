@@ -1,0 +1,179 @@
+//! Requests of the built-in controllers, for objects of any kind.
+
+use std::{fmt, sync::Arc};
+
+use http::{Method, Request};
+use kube::Client;
+use kubewright_apiserver::registry::Resource;
+use serde_json::{Value, json};
+
+/// Where an object, or with an empty name a collection, is served.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Address {
+    /// The group; empty for the core group.
+    pub(crate) group: Arc<str>,
+    /// The version.
+    pub(crate) version: Arc<str>,
+    /// The resource.
+    pub(crate) plural: Arc<str>,
+    /// The namespace, if the object is in one.
+    pub(crate) namespace: Option<String>,
+    /// The name.
+    pub(crate) name: String,
+}
+
+impl Address {
+    /// An object of a resource.
+    pub(crate) fn of(resource: &Resource, namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            group: resource.group.clone(),
+            version: resource.version.clone(),
+            plural: resource.plural.clone(),
+            namespace: namespace.filter(|_| resource.namespaced).map(Into::into),
+            name: name.into(),
+        }
+    }
+
+    /// An object of the core group.
+    pub(crate) fn core(plural: &str, namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            group: "".into(),
+            version: "v1".into(),
+            plural: plural.into(),
+            namespace: namespace.map(Into::into),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    /// The path.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.group {
+            "" => write!(f, "/api/{}", self.version)?,
+            group => write!(f, "/apis/{group}/{}", self.version)?,
+        }
+        if let Some(namespace) = &self.namespace {
+            write!(f, "/namespaces/{namespace}")?;
+        }
+        write!(f, "/{}", self.plural)?;
+        if !self.name.is_empty() {
+            write!(f, "/{}", self.name)?;
+        }
+        Ok(())
+    }
+}
+
+/// How a deletion goes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Deletion<'a> {
+    /// Only if the object is this one.
+    pub(crate) uid: Option<&'a str>,
+    /// Only if it is at this version.
+    pub(crate) version: Option<&'a str>,
+    /// What becomes of dependents.
+    pub(crate) propagation: Option<&'a str>,
+    /// The grace in seconds.
+    pub(crate) grace: Option<i64>,
+}
+
+/// A client that speaks of objects as JSON.
+#[derive(Clone)]
+pub(crate) struct Access(Client);
+
+impl Access {
+    /// Requests by this client.
+    pub(crate) fn new(client: Client) -> Self {
+        Self(client)
+    }
+
+    /// Reads an object; `None` if there is none.
+    pub(crate) async fn get(&self, address: &Address) -> Result<Option<Value>, kube::Error> {
+        match self.send(Method::GET, address.to_string(), "application/json", None).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Creates an object in a collection, or something at an object's subresource.
+    pub(crate) async fn create(
+        &self,
+        address: &Address,
+        subresource: &str,
+        body: &Value,
+    ) -> Result<Value, kube::Error> {
+        self.send(Method::POST, format!("{address}{subresource}"), "application/json", Some(body)).await
+    }
+
+    /// Replaces an object, or a subresource of it.
+    pub(crate) async fn replace(
+        &self,
+        address: &Address,
+        subresource: &str,
+        body: &Value,
+    ) -> Result<Value, kube::Error> {
+        self.send(Method::PUT, format!("{address}{subresource}"), "application/json", Some(body)).await
+    }
+
+    /// Merges a patch into an object, or into a subresource of it.
+    pub(crate) async fn merge(
+        &self,
+        address: &Address,
+        subresource: &str,
+        patch: &Value,
+    ) -> Result<Value, kube::Error> {
+        self.send(Method::PATCH, format!("{address}{subresource}"), "application/merge-patch+json", Some(patch)).await
+    }
+
+    /// Deletes an object, or with an empty name all of a collection.
+    pub(crate) async fn delete(&self, address: &Address, how: &Deletion<'_>) -> Result<(), kube::Error> {
+        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
+        let preconditions = [("uid", how.uid), ("resourceVersion", how.version)];
+        for (name, value) in preconditions.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            options["preconditions"][name] = json!(value);
+        }
+        if let Some(propagation) = how.propagation {
+            options["propagationPolicy"] = json!(propagation);
+        }
+        if let Some(grace) = how.grace {
+            options["gracePeriodSeconds"] = json!(grace);
+        }
+        self.send(Method::DELETE, address.to_string(), "application/json", Some(&options)).await.map(drop)
+    }
+
+    async fn send(
+        &self,
+        method: Method,
+        path: String,
+        content_type: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, kube::Error> {
+        let body = body.map(serde_json::to_vec).transpose().map_err(kube::Error::SerdeError)?.unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", content_type)
+            .body(body)
+            .map_err(kube::Error::HttpError)?;
+        self.0.request(request).await
+    }
+}
+
+/// The code of the server's answer, if there was one.
+fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// There is no such object.
+pub(crate) fn is_gone(error: &kube::Error) -> bool {
+    code(error) == Some(404)
+}
+
+/// The object has changed, or there is one already.
+pub(crate) fn is_conflict(error: &kube::Error) -> bool {
+    code(error) == Some(409)
+}

@@ -1,0 +1,133 @@
+//! What namespaces and custom kinds say of themselves while they are being deleted.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::contents::Remains;
+
+/// A condition's type, status, reason and message.
+type Wanted = (&'static str, bool, &'static str, String);
+
+/// The conditions of a namespace that is being deleted, as Kubernetes' namespace controller writes them.
+pub(super) fn namespace(present: &Value, remains: &Remains, failures: &[String], now: Timestamp) -> Value {
+    let yes_or = |holds: bool, reason, message: String, otherwise: (&'static str, &str)| {
+        if holds { (reason, message) } else { (otherwise.0, otherwise.1.to_owned()) }
+    };
+    let failed = !failures.is_empty();
+    let (deletion_reason, deletion_message) = yes_or(
+        failed,
+        "ContentDeletionFailed",
+        format!("Failed to delete all resource types, {} remaining: {}", failures.len(), failures.join(", ")),
+        ("ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+    );
+    let instances: Vec<_> = remains
+        .resources
+        .iter()
+        .map(|(resource, count)| format!("{resource} has {count} resource instances"))
+        .collect();
+    let (remaining_reason, remaining_message) = yes_or(
+        !instances.is_empty(),
+        "SomeResourcesRemain",
+        format!("Some resources are remaining: {}", instances.join(", ")),
+        ("ContentRemoved", "All content successfully removed"),
+    );
+    let held: Vec<_> = remains
+        .finalizers
+        .iter()
+        .map(|(finalizer, count)| format!("{finalizer} in {count} resource instances"))
+        .collect();
+    let (finalizers_reason, finalizers_message) = yes_or(
+        !held.is_empty(),
+        "SomeFinalizersRemain",
+        format!("Some content in the namespace has finalizers remaining: {}", held.join(", ")),
+        ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+    );
+    let wanted: [Wanted; 5] = [
+        (
+            "NamespaceDeletionDiscoveryFailure",
+            false,
+            "ResourcesDiscovered",
+            "All resources successfully discovered".into(),
+        ),
+        (
+            "NamespaceDeletionGroupVersionParsingFailure",
+            false,
+            "ParsedGroupVersions",
+            "All legacy kube types successfully parsed".into(),
+        ),
+        ("NamespaceDeletionContentFailure", failed, deletion_reason, deletion_message),
+        ("NamespaceContentRemaining", !instances.is_empty(), remaining_reason, remaining_message),
+        ("NamespaceFinalizersRemaining", !held.is_empty(), finalizers_reason, finalizers_message),
+    ];
+    merged(present, &wanted, now)
+}
+
+/// The conditions of a custom resource definition that is being deleted.
+pub(super) fn custom_kind(present: &Value, remains: &Remains, failures: &[String], now: Timestamp) -> Value {
+    let (holds, reason, message) = match (remains.is_empty(), failures.is_empty()) {
+        (true, _) => (false, "InstanceDeletionCompleted", "removed all instances".to_owned()),
+        (false, true) => (true, "InstanceDeletionInProgress", "CustomResource deletion is in progress".to_owned()),
+        (false, false) => {
+            let message = format!("could not issue all deletes: {}", failures.join(", "));
+            (true, "InstanceDeletionFailed", message)
+        }
+    };
+    merged(present, &[("Terminating", holds, reason, message)], now)
+}
+
+/// The present conditions with the wanted ones; a condition whose status stays keeps its time.
+fn merged(present: &Value, wanted: &[Wanted], now: Timestamp) -> Value {
+    let mut conditions = present.as_array().cloned().unwrap_or_default();
+    for (kind, holds, reason, message) in wanted {
+        let status = if *holds { "True" } else { "False" };
+        let index = conditions.iter().position(|condition| condition["type"] == *kind);
+        let kept = index.map(|index| conditions[index].clone()).filter(|condition| condition["status"] == status);
+        let time = kept.map_or_else(|| json!(format!("{now:.0}")), |condition| condition["lastTransitionTime"].clone());
+        let condition = json!({
+            "type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": time,
+        });
+        match index {
+            Some(index) => conditions[index] = condition,
+            None => conditions.push(condition),
+        }
+    }
+    conditions.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, time::Duration};
+
+    use super::*;
+
+    fn remains() -> Remains {
+        Remains {
+            resources: BTreeMap::from([("pods".to_owned(), 2)]),
+            finalizers: BTreeMap::from([("example.com/mine".to_owned(), 1)]),
+            to_delete: Vec::new(),
+        }
+    }
+
+    fn find<'a>(conditions: &'a Value, kind: &str) -> &'a Value {
+        conditions.as_array().and_then(|list| list.iter().find(|one| one["type"] == kind)).expect("the condition")
+    }
+
+    #[test]
+    fn stuck_content_is_named() {
+        let conditions = namespace(&Value::Null, &remains(), &[], Timestamp::UNIX_EPOCH);
+        let remaining = find(&conditions, "NamespaceContentRemaining");
+        assert_eq!(remaining["status"], "True");
+        assert_eq!(remaining["message"], "Some resources are remaining: pods has 2 resource instances");
+        assert_eq!(find(&conditions, "NamespaceFinalizersRemaining")["reason"], "SomeFinalizersRemain");
+        assert_eq!(find(&conditions, "NamespaceDeletionContentFailure")["status"], "False");
+    }
+
+    #[test]
+    fn what_stays_keeps_its_time() {
+        let first = namespace(&Value::Null, &remains(), &[], Timestamp::UNIX_EPOCH);
+        let later = Timestamp::UNIX_EPOCH + Duration::from_secs(60);
+        assert_eq!(namespace(&first, &remains(), &[], later), first);
+        let second = namespace(&first, &Remains::default(), &[], later);
+        assert_eq!(find(&second, "NamespaceContentRemaining")["lastTransitionTime"], "1970-01-01T00:01:00Z");
+    }
+}

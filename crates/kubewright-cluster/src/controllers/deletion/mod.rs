@@ -1,0 +1,251 @@
+//! The deletion of namespaces and of custom kinds: each is marked, emptied, and goes when nothing is left in it.
+//!
+//! What is left is known from the feed, so nothing is polled. What can't be deleted is named in conditions.
+
+mod conditions;
+mod contents;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apiserver::{ApiServer, Change, ChangeKind, Feed, registry::Resource};
+use serde_json::{Value, json};
+
+use self::contents::{Contents, Item, Remains, Scope};
+use super::retry::{Retries, until};
+use crate::access::{Access, Address, Deletion, is_conflict, is_gone};
+
+/// What holds a custom resource definition until its objects are gone.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+/// What holds a namespace until its content is gone.
+const KUBERNETES: &str = "kubernetes";
+/// How often conditions may be written while content goes one by one.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+/// Empties namespaces and kinds that are being deleted, for as long as it is polled.
+pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock) {
+    let feed = api.feed();
+    let deleter = Deleter {
+        access,
+        clock,
+        feed,
+        contents: Contents::default(),
+        ending: BTreeMap::new(),
+        dirty: BTreeSet::new(),
+        retries: Retries::default(),
+    };
+    deleter.run().await;
+}
+
+struct Deleter {
+    access: Access,
+    clock: SharedClock,
+    feed: Feed,
+    contents: Contents,
+    /// What is being deleted, and its object.
+    ending: BTreeMap<Scope, Ending>,
+    dirty: BTreeSet<Scope>,
+    retries: Retries<Scope>,
+}
+
+/// A namespace or a custom resource definition that is being deleted.
+#[derive(Debug)]
+struct Ending {
+    address: Address,
+    object: Arc<Value>,
+    /// When conditions were last written.
+    reported: Option<Duration>,
+}
+
+impl Deleter {
+    async fn run(mut self) {
+        loop {
+            let now = self.clock.monotonic();
+            self.dirty.extend(self.retries.due(now));
+            if self.feed.is_synced() {
+                while let Some(scope) = self.dirty.pop_first() {
+                    self.proceed(scope).await;
+                }
+            }
+            let timer = until(self.retries.next(), now);
+            tokio::select! {
+                change = self.feed.next() => self.take_all(change),
+                () = timer => {}
+            }
+        }
+    }
+
+    /// Takes in a change and all that have come with it.
+    fn take_all(&mut self, first: Result<Change, kubewright_apiserver::Lagged>) {
+        let mut next = first.map(Some);
+        loop {
+            match next {
+                Ok(Some(change)) => self.take(&change),
+                Ok(None) => return,
+                Err(lagged) => {
+                    tracing::info!(%lagged, "the deletion of namespaces begins anew");
+                    self.contents = Contents::default();
+                    self.ending.clear();
+                }
+            }
+            next = self.feed.try_next();
+        }
+    }
+
+    fn take(&mut self, change: &Change) {
+        let Some(item) = item(&change.resource, &change.object) else { return };
+        let gone = change.kind == ChangeKind::Deleted;
+        if let Some(scope) = scope(&change.resource, &change.object) {
+            if gone {
+                self.ending.remove(&scope);
+                self.retries.forget(&scope);
+            } else if item.deleting {
+                let (address, object) = (item.address.clone(), change.object.clone());
+                let reported = self.ending.get(&scope).and_then(|ending| ending.reported);
+                self.ending.insert(scope.clone(), Ending { address, object, reported });
+                self.dirty.insert(scope);
+            }
+        }
+        self.dirty.extend(item.scopes().filter(|scope| self.ending.contains_key(scope)));
+        if gone {
+            self.contents.remove(&item);
+        } else {
+            self.contents.set(item);
+        }
+    }
+
+    /// Does the next thing for a scope that is being deleted.
+    async fn proceed(&mut self, scope: Scope) {
+        if !self.ending.contains_key(&scope) {
+            return;
+        }
+        let remains = self.contents.remains(&scope);
+        let failures = self.delete_contents(&remains).await;
+        let Some(ending) = self.ending.get_mut(&scope) else { return };
+        let now = self.clock.monotonic();
+        let held = is_held(&scope, &ending.object);
+        let reported = if held && !failures.is_empty() || remains.to_delete.is_empty() {
+            report(&self.access, &self.clock, &scope, ending, &remains, &failures).await
+        } else {
+            Ok(true)
+        };
+        let result = match reported {
+            Ok(true) if remains.is_empty() && held => release(&self.access, &scope, ending).await,
+            other => other,
+        };
+        match result {
+            Ok(true) if failures.is_empty() => self.retries.forget(&scope),
+            Err(error) if is_gone(&error) || is_conflict(&error) => self.retries.forget(&scope),
+            Ok(true) => self.retries.failed(scope, now),
+            Ok(false) => self.retries.later(scope, now + REPORT_EVERY),
+            Err(error) => {
+                tracing::warn!(%error, address = %ending.address, "a deletion can't go on");
+                self.retries.failed(scope, now);
+            }
+        }
+    }
+
+    /// Deletes what nobody has deleted yet, and says what could not be.
+    async fn delete_contents(&self, remains: &Remains) -> Vec<String> {
+        let mut failures = Vec::new();
+        for collection in &remains.to_delete {
+            let how = Deletion { propagation: Some("Background"), ..Deletion::default() };
+            if let Err(error) = self.access.delete(collection, &how).await
+                && !is_gone(&error)
+            {
+                failures.push(format!("{}: {error}", collection.plural));
+            }
+        }
+        failures
+    }
+}
+
+/// Writes the conditions if they say something new. False means that it is too early to write them again.
+async fn report(
+    access: &Access,
+    clock: &SharedClock,
+    scope: &Scope,
+    ending: &mut Ending,
+    remains: &Remains,
+    failures: &[String],
+) -> Result<bool, kube::Error> {
+    let now = clock.now();
+    let present = &ending.object["status"]["conditions"];
+    let conditions = match scope {
+        Scope::Namespace(_) if remains.is_empty() => return Ok(true),
+        Scope::Namespace(_) => conditions::namespace(present, remains, failures, now),
+        Scope::Kind(_) => conditions::custom_kind(present, remains, failures, now),
+    };
+    if *present == conditions {
+        return Ok(true);
+    }
+    let monotonic = clock.monotonic();
+    if !remains.is_empty() && ending.reported.is_some_and(|at| monotonic < at + REPORT_EVERY) {
+        return Ok(false);
+    }
+    ending.reported = Some(monotonic);
+    let patch = json!({"metadata": {"uid": ending.object["metadata"]["uid"]}, "status": {"conditions": conditions}});
+    let answer = access.merge(&ending.address, "/status", &patch).await?;
+    ending.object = Arc::new(answer);
+    Ok(true)
+}
+
+/// Lets a scope go that is empty.
+async fn release(access: &Access, scope: &Scope, ending: &Ending) -> Result<bool, kube::Error> {
+    let mut object = (*ending.object).clone();
+    let (list, held) = match scope {
+        Scope::Namespace(_) => (&mut object["spec"]["finalizers"], KUBERNETES),
+        Scope::Kind(_) => (&mut object["metadata"]["finalizers"], CLEANUP),
+    };
+    let kept = list.as_array().into_iter().flatten().filter(|name| *name != held).cloned().collect::<Vec<_>>();
+    *list = kept.into();
+    match scope {
+        Scope::Namespace(_) => access.replace(&ending.address, "/finalize", &object).await?,
+        Scope::Kind(_) => {
+            let metadata = &object["metadata"];
+            let patch = json!({"metadata": {
+                "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": metadata["finalizers"],
+            }});
+            access.merge(&ending.address, "", &patch).await?
+        }
+    };
+    Ok(true)
+}
+
+/// Whether it waits for this controller.
+fn is_held(scope: &Scope, object: &Value) -> bool {
+    let (list, held) = match scope {
+        Scope::Namespace(_) => (&object["spec"]["finalizers"], KUBERNETES),
+        Scope::Kind(_) => (&object["metadata"]["finalizers"], CLEANUP),
+    };
+    list.as_array().is_some_and(|list| list.iter().any(|name| name == held))
+}
+
+/// What the object's own deletion has to empty, if anything.
+fn scope(resource: &Resource, object: &Value) -> Option<Scope> {
+    match (&*resource.group, &*resource.kind) {
+        ("", "Namespace") => Some(Scope::Namespace(object["metadata"]["name"].as_str()?.into())),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => {
+            let spec = &object["spec"];
+            let plural = spec["names"]["plural"].as_str()?;
+            Some(Scope::Kind(format!("{}/{plural}", spec["group"].as_str()?)))
+        }
+        _ => None,
+    }
+}
+
+fn item(resource: &Resource, object: &Value) -> Option<Item> {
+    let metadata = &object["metadata"];
+    let finalizers = metadata["finalizers"].as_array().into_iter().flatten();
+    Some(Item {
+        uid: metadata["uid"].as_str()?.into(),
+        storage: resource.storage.to_string(),
+        address: Address::of(resource, metadata["namespace"].as_str(), metadata["name"].as_str()?),
+        deleting: !metadata["deletionTimestamp"].is_null(),
+        finalizers: finalizers.filter_map(|name| Some(name.as_str()?.to_owned())).collect(),
+    })
+}

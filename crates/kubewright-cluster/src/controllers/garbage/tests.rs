@@ -1,0 +1,264 @@
+//! The graph, played against a tiny API server: each decision is carried out until nothing is left to do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use super::graph::{Decision, FOREGROUND, Graph, ORPHAN, Object, Verdict};
+use crate::access::Address;
+
+#[derive(Default)]
+struct World {
+    objects: BTreeMap<String, Object>,
+    graph: Graph,
+    writes: usize,
+    /// Kinds that the server doesn't serve.
+    unknown: BTreeSet<String>,
+}
+
+impl World {
+    /// Adds objects as `name` or `name: owner owner!`, where `!` means that the owner's deletion is blocked.
+    fn with(lines: &[&str]) -> Self {
+        let mut world = Self::default();
+        for line in lines {
+            let (name, owners) = line.split_once(':').unwrap_or((line, ""));
+            world.put(object(name, "default", owners));
+        }
+        world
+    }
+
+    fn put(&mut self, mut object: Object) {
+        object.version = (object.version.parse::<u32>().unwrap_or(0) + 1).to_string();
+        if object.deleting && object.finalizers.is_empty() {
+            self.objects.remove(&object.address.name);
+            self.graph.remove(&object.uid);
+        } else {
+            self.graph.set(object.clone());
+            self.objects.insert(object.address.name.clone(), object);
+        }
+    }
+
+    fn change(&mut self, name: &str, change: impl FnOnce(&mut Object)) {
+        let mut object = self.objects.get(name).cloned().expect("the object");
+        change(&mut object);
+        self.put(object);
+    }
+
+    fn delete(&mut self, name: &str, policy: &str) {
+        self.change(name, |object| {
+            object.deleting = true;
+            object.finalizers.retain(|finalizer| finalizer != FOREGROUND && finalizer != ORPHAN);
+            match policy {
+                "Foreground" => object.finalizers.push(FOREGROUND.into()),
+                "Orphan" => object.finalizers.push(ORPHAN.into()),
+                _ => {}
+            }
+        });
+    }
+
+    /// Carries out all decisions, and says what is left: `name`, `name: owners`, `name (deleting)`.
+    fn settle(&mut self) -> Vec<String> {
+        let mut steps = 0;
+        while let Some(uid) = self.graph.next() {
+            steps += 1;
+            assert!(steps < 1000, "it goes round in circles");
+            let name = uid.trim_start_matches("uid-").to_owned();
+            let decision = self.graph.decide(&uid);
+            self.writes += usize::from(!matches!(decision, Decision::Nothing | Decision::Verify(_)));
+            match decision {
+                Decision::Nothing => {}
+                Decision::Verify(claims) => {
+                    for claim in claims {
+                        let found = self.objects.get(&claim.name).filter(|found| {
+                            found.uid == claim.uid
+                                && (found.address.namespace == claim.namespace)
+                                && *found.kind == *claim.kind
+                        });
+                        let verdict = match found {
+                            _ if self.unknown.contains(&claim.kind) => Verdict::Unknown,
+                            Some(_) => Verdict::Present,
+                            None => Verdict::Absent,
+                        };
+                        self.graph.verified(claim, verdict);
+                    }
+                    self.graph.touch(uid);
+                }
+                Decision::Delete(policy) => self.delete(&name, policy),
+                Decision::SetOwners(owners) => self.change(&name, |object| object.owners = owners),
+                Decision::SetFinalizers(finalizers) => self.change(&name, |object| object.finalizers = finalizers),
+            }
+        }
+        let line = |object: &Object| {
+            let mut line = object.address.name.clone();
+            if object.deleting {
+                line += " (deleting)";
+            }
+            if !object.owners.is_empty() {
+                let owners: Vec<_> = object.owners.iter().map(|owner| owner.name.as_str()).collect();
+                line += &format!(": {}", owners.join(" "));
+            }
+            line
+        };
+        self.objects.values().map(line).collect()
+    }
+
+    fn check(&mut self, expect: &[&str]) {
+        assert_eq!(self.settle(), expect);
+        let writes = self.writes;
+        self.settle();
+        assert_eq!(self.writes, writes, "a settled world is left alone");
+    }
+}
+
+fn object(name: &str, namespace: &str, owners: &str) -> Object {
+    let owner = |word: &str| {
+        let name = word.trim_end_matches('!');
+        OwnerReference {
+            api_version: "v1".into(),
+            kind: "Thing".into(),
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            block_owner_deletion: Some(word.ends_with('!')),
+            ..OwnerReference::default()
+        }
+    };
+    Object {
+        uid: format!("uid-{name}").as_str().into(),
+        address: Address::core("things", Some(namespace).filter(|name| !name.is_empty()), name),
+        kind: "Thing".into(),
+        version: "0".into(),
+        owners: owners.split_whitespace().map(owner).collect(),
+        finalizers: Vec::new(),
+        deleting: false,
+    }
+}
+
+#[test]
+fn background() {
+    let mut world = World::with(&["a", "b: a!", "c: b!", "d"]);
+    world.check(&["a", "b: a", "c: b", "d"]);
+    world.delete("a", "Background");
+    world.check(&["d"]);
+}
+
+#[test]
+fn foreground_waits_for_those_that_block() {
+    let mut world = World::with(&["a", "b: a!", "c: a", "d: b!"]);
+    world.change("d", |object| object.finalizers.push("example.com/mine".into()));
+    world.delete("a", "Foreground");
+    world.check(&["a (deleting)", "b (deleting): a", "d (deleting): b"]);
+    world.change("d", |object| object.finalizers.clear());
+    world.check(&[]);
+}
+
+#[test]
+fn orphan_lets_go() {
+    let mut world = World::with(&["a", "b: a! x", "x", "c: b!"]);
+    world.delete("a", "Orphan");
+    world.check(&["b: x", "c: b", "x"]);
+}
+
+#[test]
+fn an_owner_among_several_is_enough() {
+    let mut world = World::with(&["a", "b", "c: a! b!"]);
+    world.delete("a", "Background");
+    world.check(&["b", "c: b"]);
+    world.delete("b", "Background");
+    world.check(&[]);
+}
+
+#[test]
+fn an_owner_that_waits_is_let_go_for_one_that_stays() {
+    let mut world = World::with(&["a", "b", "c: a! b!"]);
+    world.delete("a", "Foreground");
+    world.check(&["b", "c: b"]);
+}
+
+#[test]
+fn absent_owners() {
+    World::with(&["b: ghost", "c: ghost2 a", "a"]).check(&["a", "c: a"]);
+}
+
+#[test]
+fn the_own_finalizer_says_the_policy() {
+    let mut world = World::with(&["a", "b: a!", "c: b!"]);
+    world.change("b", |object| object.finalizers.push(ORPHAN.into()));
+    world.delete("a", "Background");
+    world.check(&["c"]);
+}
+
+#[test]
+fn circles() {
+    for policy in ["Background", "Foreground"] {
+        let mut world = World::with(&["a: c!", "b: a!", "c: b!"]);
+        world.check(&["a: c", "b: a", "c: b"]);
+        world.delete("a", policy);
+        world.check(&[]);
+        let mut world = World::with(&["a: b!", "b: a!"]);
+        world.delete("a", policy);
+        world.check(&[]);
+        let mut world = World::with(&["a: a!"]);
+        world.delete("a", policy);
+        world.check(&[]);
+    }
+    let mut world = World::with(&["a: b!", "b: a!"]);
+    world.delete("a", "Orphan");
+    world.check(&["b"]);
+}
+
+#[test]
+fn another_namespace_is_another_world() {
+    let mut world = World::with(&["a"]);
+    world.put(object("b", "elsewhere", "a!"));
+    assert_eq!(world.graph.misplaced_owners("uid-b").len(), 1);
+    world.check(&["a"]);
+
+    let mut world = World::default();
+    world.put(object("cluster", "", ""));
+    world.put(object("b", "elsewhere", "cluster!"));
+    world.check(&["b: cluster", "cluster"]);
+    world.delete("cluster", "Foreground");
+    world.check(&[]);
+}
+
+#[test]
+fn another_uid_is_another_owner() {
+    let mut world = World::with(&["a", "b: a!"]);
+    world.delete("a", "Background");
+    let mut again = object("a", "default", "");
+    again.uid = "uid-a2".into();
+    world.put(again);
+    world.check(&["a"]);
+}
+
+#[test]
+fn an_unknown_kind_is_waited_for() {
+    let mut world = World::with(&["b: ghost"]);
+    world.unknown.insert("Thing".into());
+    world.check(&["b: ghost"]);
+    world.unknown.clear();
+    world.check(&["b: ghost"]);
+    world.graph.kinds_changed();
+    world.check(&[]);
+}
+
+#[test]
+fn a_kind_that_goes_after_its_objects_is_not_missed() {
+    let mut world = World::with(&["a", "b: a!"]);
+    world.check(&["a", "b: a"]);
+    world.unknown.insert("Thing".into());
+    world.delete("a", "Background");
+    world.check(&[]);
+}
+
+#[test]
+fn nothing_is_remembered_of_what_is_gone() {
+    let mut world = World::with(&["a", "b: a! ghost", "c: b!"]);
+    for name in ["a", "c", "b"] {
+        if world.objects.contains_key(name) {
+            world.delete(name, "Background");
+        }
+        world.settle();
+    }
+    assert_eq!(format!("{:?}", world.graph), format!("{:?}", Graph::default()));
+}

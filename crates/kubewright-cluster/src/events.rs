@@ -1,0 +1,151 @@
+//! Events as the scheduler and the kubelet record them: one object for each kind of occurrence, counted when it repeats.
+//!
+//! Recording never waits: events are written by a task of their own, and dropped when too many are pending.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kubewright_apimachinery::{clock::SharedClock, random::Random};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::access::{Access, Address};
+
+/// How many events may be pending.
+const PENDING: usize = 1000;
+/// How many occurrences are remembered in order to count repetitions.
+const REMEMBERED: usize = 4096;
+
+/// What happened to an object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Occurrence {
+    /// The object: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
+    pub(crate) regarding: [String; 5],
+    /// `Warning`, else `Normal`.
+    pub(crate) warning: bool,
+    /// `Started`, …
+    pub(crate) reason: String,
+    /// For people.
+    pub(crate) message: String,
+}
+
+impl Occurrence {
+    /// An occurrence in a pod's life.
+    pub(crate) fn of_pod(pod: &Pod, warning: bool, reason: &str, message: String) -> Self {
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let metadata = &pod.metadata;
+        let regarding =
+            ["v1".into(), "Pod".into(), text(&metadata.namespace), text(&metadata.name), text(&metadata.uid)];
+        Self { regarding, warning, reason: reason.into(), message }
+    }
+}
+
+/// Records events for one component.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorder(mpsc::Sender<Occurrence>);
+
+impl Recorder {
+    /// A recorder, and the task that writes. The task ends when all recorders are gone.
+    pub(crate) fn new(
+        component: &'static str,
+        host: &'static str,
+        access: Access,
+        clock: SharedClock,
+        random: Random,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (sender, receiver) = mpsc::channel(PENDING);
+        let writer = Writer { component, host, access, clock, random, written: BTreeMap::new(), order: VecDeque::new() };
+        (Self(sender), writer.run(receiver))
+    }
+
+    /// Notes an occurrence.
+    pub(crate) fn record(&self, occurrence: Occurrence) {
+        if self.0.try_send(occurrence).is_err() {
+            tracing::debug!("an event is dropped: too many are pending");
+        }
+    }
+}
+
+struct Writer {
+    component: &'static str,
+    host: &'static str,
+    access: Access,
+    clock: SharedClock,
+    random: Random,
+    /// Where an occurrence has been written, and how often it was.
+    written: BTreeMap<Occurrence, (String, u32)>,
+    order: VecDeque<Occurrence>,
+}
+
+impl Writer {
+    async fn run(mut self, mut occurrences: mpsc::Receiver<Occurrence>) {
+        while let Some(occurrence) = occurrences.recv().await {
+            self.write(occurrence).await;
+        }
+    }
+
+    async fn write(&mut self, occurrence: Occurrence) {
+        let [.., namespace, _, _] = &occurrence.regarding;
+        let place = if namespace.is_empty() { "default" } else { namespace.as_str() };
+        let events = Address::core("events", Some(place), "");
+        let now = self.clock.now();
+        if let Some((name, count)) = self.written.get_mut(&occurrence) {
+            *count += 1;
+            let patch = json!({"count": *count, "lastTimestamp": written(now)});
+            let address = Address { name: name.clone(), ..events.clone() };
+            match self.access.merge(&address, "", &patch).await {
+                Ok(_) => return,
+                Err(error) => tracing::debug!(%error, "an event can't be counted, hence is written anew"),
+            }
+        }
+        let body = self.body(&occurrence, place, now);
+        match self.access.create(&events, "", &body).await {
+            Ok(event) => {
+                let name = event["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                self.remember(occurrence, name);
+            }
+            Err(error) => tracing::debug!(%error, "an event can't be written"),
+        }
+    }
+
+    fn remember(&mut self, occurrence: Occurrence, name: String) {
+        if self.written.insert(occurrence.clone(), (name, 1)).is_none() {
+            self.order.push_back(occurrence);
+        }
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.written.remove(&oldest);
+        }
+    }
+
+    fn body(&self, occurrence: &Occurrence, place: &str, now: Timestamp) -> Value {
+        let [version, kind, namespace, name, uid] = &occurrence.regarding;
+        json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": format!("{name}.{:016x}", self.random.u64()), "namespace": place},
+            "involvedObject": {"apiVersion": version, "kind": kind, "namespace": namespace, "name": name, "uid": uid},
+            "type": if occurrence.warning { "Warning" } else { "Normal" },
+            "reason": occurrence.reason,
+            "message": occurrence.message,
+            "count": 1,
+            "firstTimestamp": written(now),
+            "lastTimestamp": written(now),
+            "source": {"component": self.component, "host": self.host},
+            "reportingComponent": self.component,
+            "reportingInstance": self.host,
+        })
+    }
+}
+
+/// A time in whole seconds, as the objects of Kubernetes have it.
+pub(crate) fn written(time: Timestamp) -> String {
+    whole_seconds(time).to_string()
+}
+
+/// The time without its fraction of a second.
+pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}

@@ -1,0 +1,73 @@
+//! The addresses of pods: on Linux each has its own in the host's loopback network, so that two pods can use one port.
+
+use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
+
+use parking_lot::Mutex;
+
+/// The first address given out, less one. The net 127.0.0.0/16 is left to the host's own programs.
+const BASE: u32 = u32::from_be_bytes([127, 1, 0, 0]);
+/// How many addresses there are.
+const COUNT: u32 = 0x00fe_0000;
+
+/// The addresses in use. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Addresses(Arc<Mutex<InUse>>);
+
+#[derive(Debug, Default)]
+struct InUse {
+    taken: BTreeSet<u32>,
+    last: u32,
+}
+
+/// An address that is given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    offset: u32,
+    addresses: Addresses,
+}
+
+impl Addresses {
+    /// Takes an address; those given back are used again last.
+    pub(crate) fn take(&self) -> Lease {
+        let mut used = self.0.lock();
+        let mut offset = used.last;
+        loop {
+            offset = offset % COUNT + 1;
+            // With all taken, sharing one is better than no pod.
+            if used.taken.insert(offset) || used.taken.len() >= COUNT as usize {
+                break;
+            }
+        }
+        used.last = offset;
+        drop(used);
+        Lease { offset, addresses: self.clone() }
+    }
+}
+
+impl Lease {
+    /// The address in its text form.
+    pub(crate) fn address(&self) -> String {
+        if cfg!(target_os = "linux") { Ipv4Addr::from(BASE + self.offset).to_string() } else { "127.0.0.1".into() }
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.addresses.0.lock().taken.remove(&self.offset);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_pod_has_its_own() {
+        let addresses = Addresses::default();
+        let (one, two) = (addresses.take(), addresses.take());
+        assert_ne!(one.address(), two.address());
+        drop(one);
+        assert_eq!(addresses.0.lock().taken.len(), 1);
+        assert_eq!(addresses.take().offset, 3, "what was given back rests first");
+    }
+}

@@ -1,0 +1,83 @@
+//! How long a container waits before it is started again, or an image is pulled again.
+//!
+//! The kubelet's rule: the first retry comes at once, the next after 10 s, then twice as long each time up to 5 min;
+//! after 10 min without a failure it begins anew
+//! (<https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy>).
+
+use std::time::Duration;
+
+const BASE: Duration = Duration::from_secs(10);
+const LONGEST: Duration = Duration::from_secs(300);
+const RESET_AFTER: Duration = Duration::from_secs(600);
+
+/// The state of one back-off. Time is passed in, as monotonic time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Backoff {
+    /// The delay of the failure to come, and when the last one was.
+    last: Option<(Duration, Duration)>,
+}
+
+impl Backoff {
+    /// Notes a failure at `now` and says how long to wait from then. The first one waits `first`.
+    fn failed(&mut self, now: Duration, first: Duration) -> Duration {
+        let delay = match self.last {
+            Some((next, at)) if now.saturating_sub(at) <= RESET_AFTER => next,
+            _ => first,
+        };
+        let next = if delay.is_zero() { BASE } else { (delay * 2).min(LONGEST) };
+        self.last = Some((next, now));
+        delay
+    }
+
+    /// A container ended at `now`.
+    pub(crate) fn crashed(&mut self, now: Duration) -> Duration {
+        self.failed(now, Duration::ZERO)
+    }
+
+    /// A container could not be started at `now`, for a reason that only another try can show to be gone.
+    pub(crate) fn refused(&mut self, now: Duration) -> Duration {
+        self.failed(now, BASE)
+    }
+}
+
+/// A duration as Kubernetes' messages write it: `10s`, `2m40s`, `5m0s`.
+pub(crate) fn written(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crashes_double_up_to_five_minutes() {
+        let mut backoff = Backoff::default();
+        let mut now = Duration::ZERO;
+        let mut delays = Vec::new();
+        for _ in 0..8 {
+            let delay = backoff.crashed(now);
+            delays.push(written(delay));
+            now += delay + Duration::from_secs(1);
+        }
+        assert_eq!(delays, ["0s", "10s", "20s", "40s", "1m20s", "2m40s", "5m0s", "5m0s"]);
+    }
+
+    #[test]
+    fn ten_good_minutes_begin_anew() {
+        let mut backoff = Backoff::default();
+        backoff.crashed(Duration::ZERO);
+        assert_eq!(backoff.crashed(Duration::from_secs(600)), Duration::from_secs(10));
+        assert_eq!(backoff.crashed(Duration::from_secs(1201)), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_refused_start_waits_at_once() {
+        let mut backoff = Backoff::default();
+        assert_eq!(backoff.refused(Duration::ZERO), Duration::from_secs(10));
+        assert_eq!(backoff.refused(Duration::from_secs(10)), Duration::from_secs(20));
+    }
+}

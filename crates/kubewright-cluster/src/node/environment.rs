@@ -1,0 +1,313 @@
+//! A container's environment: its variables, where they come from, and their use in `command` and `args`.
+//!
+//! Pure: what a variable refers to is fetched before ([`references`]) and passed in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod};
+
+/// A ConfigMap or Secret of the pod's namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reference {
+    /// A ConfigMap, by name.
+    ConfigMap(String),
+    /// A Secret, by name.
+    Secret(String),
+}
+
+/// The data of what was found.
+pub(crate) type Found = BTreeMap<Reference, BTreeMap<String, String>>;
+
+/// Why a container can't be configured. The wording is the kubelet's, where it has one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("{kind} {name:?} not found")]
+    NoObject { kind: &'static str, name: String },
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    NoKey { kind: &'static str, namespace: String, name: String, key: String },
+    #[error("unsupported fieldPath: {0}")]
+    FieldPath(String),
+    #[error("the variable {0} has a source that this node doesn't support")]
+    Source(String),
+}
+
+impl Reference {
+    fn kind(&self) -> (&'static str, &'static str) {
+        match self {
+            Self::ConfigMap(_) => ("configmap", "ConfigMap"),
+            Self::Secret(_) => ("secret", "Secret"),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::ConfigMap(name) | Self::Secret(name) => name,
+        }
+    }
+}
+
+/// What the container's environment refers to.
+pub(crate) fn references(container: &Container) -> BTreeSet<Reference> {
+    let from = container.env_from.iter().flatten().flat_map(|source| {
+        let config_map = source.config_map_ref.iter().map(|found| Reference::ConfigMap(found.name.clone()));
+        let secret = source.secret_ref.iter().map(|found| Reference::Secret(found.name.clone()));
+        config_map.chain(secret)
+    });
+    let single = container.env.iter().flatten().filter_map(|variable| {
+        let source = variable.value_from.as_ref()?;
+        let config_map = source.config_map_key_ref.as_ref().map(|key| Reference::ConfigMap(key.name.clone()));
+        config_map.or_else(|| source.secret_key_ref.as_ref().map(|key| Reference::Secret(key.name.clone())))
+    });
+    from.chain(single).collect()
+}
+
+/// Builds the environment: `base`, then `envFrom`, then `env`; later ones win, and keep the place of the first.
+pub(crate) fn variables(
+    pod: &Pod,
+    container: &Container,
+    base: Vec<(String, String)>,
+    found: &Found,
+) -> Result<Vec<(String, String)>, ConfigError> {
+    let mut variables = Variables::default();
+    for (name, value) in base {
+        variables.set(name, value);
+    }
+    for source in container.env_from.iter().flatten() {
+        let prefix = source.prefix.as_deref().unwrap_or_default();
+        let config_map =
+            source.config_map_ref.as_ref().map(|one| (Reference::ConfigMap(one.name.clone()), one.optional));
+        let secret = source.secret_ref.as_ref().map(|one| (Reference::Secret(one.name.clone()), one.optional));
+        for (reference, optional) in config_map.into_iter().chain(secret) {
+            match found.get(&reference) {
+                Some(data) => {
+                    for (key, value) in data.iter().filter(|(key, _)| is_variable_name(key)) {
+                        variables.set(format!("{prefix}{key}"), value.clone());
+                    }
+                }
+                None if optional == Some(true) => {}
+                None => return Err(no_object(&reference)),
+            }
+        }
+    }
+    for variable in container.env.iter().flatten() {
+        if let Some(value) = value(pod, variable, &variables, found)? {
+            variables.set(variable.name.clone(), value);
+        }
+    }
+    Ok(variables.0)
+}
+
+/// Variables in the order of their first appearance.
+#[derive(Debug, Default)]
+struct Variables(Vec<(String, String)>);
+
+impl Variables {
+    fn set(&mut self, name: String, value: String) {
+        match self.0.iter_mut().find(|(present, _)| *present == name) {
+            Some((_, present)) => *present = value,
+            None => self.0.push((name, value)),
+        }
+    }
+}
+
+/// A variable's value; `None` when what it refers to is optional and absent.
+fn value(pod: &Pod, variable: &EnvVar, before: &Variables, found: &Found) -> Result<Option<String>, ConfigError> {
+    let Some(source) = &variable.value_from else {
+        return Ok(Some(expand(variable.value.as_deref().unwrap_or_default(), &before.0)));
+    };
+    match source {
+        EnvVarSource { field_ref: Some(field), .. } => downward(pod, &field.field_path).map(Some),
+        EnvVarSource { config_map_key_ref: Some(key), .. } => {
+            by_key(pod, Reference::ConfigMap(key.name.clone()), &key.key, key.optional, found)
+        }
+        EnvVarSource { secret_key_ref: Some(key), .. } => {
+            by_key(pod, Reference::Secret(key.name.clone()), &key.key, key.optional, found)
+        }
+        _ => Err(ConfigError::Source(variable.name.clone())),
+    }
+}
+
+fn by_key(
+    pod: &Pod,
+    reference: Reference,
+    key: &str,
+    optional: Option<bool>,
+    found: &Found,
+) -> Result<Option<String>, ConfigError> {
+    let optional = optional == Some(true);
+    let Some(data) = found.get(&reference) else {
+        return if optional { Ok(None) } else { Err(no_object(&reference)) };
+    };
+    match data.get(key) {
+        Some(value) => Ok(Some(value.clone())),
+        None if optional => Ok(None),
+        None => Err(ConfigError::NoKey {
+            kind: reference.kind().1,
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            name: reference.name().into(),
+            key: key.into(),
+        }),
+    }
+}
+
+fn no_object(reference: &Reference) -> ConfigError {
+    ConfigError::NoObject { kind: reference.kind().0, name: reference.name().into() }
+}
+
+/// A field of the pod itself, by the downward API
+/// (<https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#available-fields>).
+fn downward(pod: &Pod, path: &str) -> Result<String, ConfigError> {
+    let metadata = &pod.metadata;
+    let spec = pod.spec.as_ref();
+    let status = pod.status.as_ref();
+    let text = |value: Option<&String>| value.cloned().unwrap_or_default();
+    if let Some((map, key)) = path.strip_suffix("']").and_then(|path| path.split_once("['")) {
+        let map = match map {
+            "metadata.labels" => &metadata.labels,
+            "metadata.annotations" => &metadata.annotations,
+            _ => return Err(ConfigError::FieldPath(path.into())),
+        };
+        return Ok(text(map.as_ref().and_then(|map| map.get(key))));
+    }
+    Ok(match path {
+        "metadata.name" => text(metadata.name.as_ref()),
+        "metadata.namespace" => text(metadata.namespace.as_ref()),
+        "metadata.uid" => text(metadata.uid.as_ref()),
+        "spec.nodeName" => text(spec.and_then(|spec| spec.node_name.as_ref())),
+        "spec.serviceAccountName" => text(spec.and_then(|spec| spec.service_account_name.as_ref())),
+        "status.hostIP" | "status.hostIPs" => text(status.and_then(|status| status.host_ip.as_ref())),
+        "status.podIP" | "status.podIPs" => text(status.and_then(|status| status.pod_ip.as_ref())),
+        _ => return Err(ConfigError::FieldPath(path.into())),
+    })
+}
+
+/// What Kubernetes takes as a variable's name: printable ASCII without `=`.
+fn is_variable_name(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| (' '..='~').contains(&c) && c != '=')
+}
+
+/// Replaces `$(NAME)` by the variable's value; `$$` is a dollar sign, and an unknown reference stays as it is.
+pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(dollar) = rest.find('$') {
+        expanded += &rest[..dollar];
+        rest = &rest[dollar + 1..];
+        if let Some(after) = rest.strip_prefix('$') {
+            expanded.push('$');
+            rest = after;
+            continue;
+        }
+        let Some((name, after)) = rest.strip_prefix('(').and_then(|inner| inner.split_once(')')) else {
+            expanded.push('$');
+            continue;
+        };
+        match variables.iter().find(|(present, _)| present == name) {
+            Some((_, value)) => expanded += value,
+            None => {
+                expanded += "$(";
+                expanded += name;
+                expanded.push(')');
+            }
+        }
+        rest = after;
+    }
+    expanded + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod() -> Pod {
+        let pod = json!({
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "labels": {"app": "cow"}},
+            "spec": {"nodeName": "kubewright", "containers": []},
+            "status": {"podIP": "127.1.0.1"},
+        });
+        serde_json::from_value(pod).expect("a pod")
+    }
+
+    fn build(container: Value) -> Result<Vec<String>, ConfigError> {
+        let mut container = container;
+        container["name"] = json!("main");
+        let container: Container = serde_json::from_value(container).expect("a container");
+        let data = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<BTreeMap<_, _>>()
+        };
+        let known = BTreeMap::from([
+            (Reference::ConfigMap("settings".into()), data(&[("COLOR", "red"), ("bad=name", "x")])),
+            (Reference::Secret("keys".into()), data(&[("token", "s3cret")])),
+        ]);
+        let wanted = references(&container);
+        let found = known.into_iter().filter(|(reference, _)| wanted.contains(reference)).collect();
+        let variables = variables(&pod(), &container, vec![("HOME".into(), "/".into())], &found)?;
+        Ok(variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
+    }
+
+    #[test]
+    fn variables_come_from_many_places() {
+        let check = |container, expect: &[&str]| assert_eq!(build(container).expect("no error"), expect);
+        check(json!({}), &["HOME=/"]);
+        check(json!({"env": [{"name": "HOME", "value": "/me"}]}), &["HOME=/me"]);
+        check(
+            json!({"env": [{"name": "A", "value": "1"}, {"name": "B", "value": "$(A)-$(C)-$$(A)"}, {"name": "C"}]}),
+            &["HOME=/", "A=1", "B=1-$(C)-$(A)", "C="],
+        );
+        check(json!({"envFrom": [{"prefix": "P_", "configMapRef": {"name": "settings"}}]}), &["HOME=/", "P_COLOR=red"]);
+        check(
+            json!({"env": [
+                {"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "COLOR"}}},
+                {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "token"}}},
+            ]}),
+            &["HOME=/", "COLOR=red", "TOKEN=s3cret"],
+        );
+        check(
+            json!({"env": [
+                {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                {"name": "APP", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['app']"}}},
+                {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            ]}),
+            &["HOME=/", "NAME=web", "APP=cow", "IP=127.1.0.1"],
+        );
+        check(
+            json!({"envFrom": [{"secretRef": {"name": "gone", "optional": true}}],
+                   "env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "no", "optional": true}}}]}),
+            &["HOME=/"],
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let check = |container, expect: &str| {
+            assert_eq!(build(container).expect_err("an error").to_string(), expect);
+        };
+        check(json!({"envFrom": [{"configMapRef": {"name": "gone"}}]}), "configmap \"gone\" not found");
+        check(
+            json!({"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "gone", "key": "k"}}}]}),
+            "secret \"gone\" not found",
+        );
+        check(
+            json!({"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "k"}}}]}),
+            "couldn't find key k in Secret shop/keys",
+        );
+        check(
+            json!({"env": [{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "spec.containers"}}}]}),
+            "unsupported fieldPath: spec.containers",
+        );
+    }
+
+    #[test]
+    fn dollars() {
+        let variables = [("A".to_owned(), "1".to_owned())];
+        let check = |text, expect| assert_eq!(expand(text, &variables), expect, "{text}");
+        check("plain", "plain");
+        check("$(A)", "1");
+        check("$$(A)", "$(A)");
+        check("$A ${A} $", "$A ${A} $");
+        check("$(unclosed", "$(unclosed");
+        check("$(B) $(A)", "$(B) 1");
+    }
+}

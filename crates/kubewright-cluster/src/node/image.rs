@@ -1,0 +1,181 @@
+//! The image table: which host program plays which container image.
+//!
+//! There is no registry and nothing is pulled. An image that the table doesn't have is an image that can't be pulled.
+
+use std::{collections::BTreeMap, env, path::PathBuf};
+
+/// Where commands are looked for when the cluster's own environment has no `PATH`.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How the containers of an image run on the host.
+///
+/// As in an image's configuration, a container's `command` replaces the entrypoint *and* the default arguments, and its
+/// `args` replace the default arguments alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    entrypoint: Vec<String>,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+impl Program {
+    /// An image of shell tools, without an entrypoint: commands are those of the host's `PATH`, and `sh` is the default.
+    pub fn host_tools() -> Self {
+        Self { arguments: vec!["sh".into()], ..Self::default() }
+    }
+
+    /// An image whose entrypoint is this program of the host. An absolute path is the safe choice; a bare name is looked
+    /// up on the container's `PATH`.
+    pub fn executable(path: impl Into<PathBuf>) -> Self {
+        Self { entrypoint: vec![path.into().to_string_lossy().into_owned()], ..Self::default() }
+    }
+
+    /// Sets the default arguments, which a container's `args` replace.
+    pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.arguments = arguments.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Adds an environment variable, as an image's `ENV` does. The container's own `env` wins over it.
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// What to execute, for a container's `command` and `args`.
+    pub(crate) fn argv(&self, command: &[String], args: &[String]) -> Vec<String> {
+        let (head, tail) = match (command.is_empty(), args.is_empty()) {
+            (false, _) => (command, args),
+            (true, false) => (self.entrypoint.as_slice(), args),
+            (true, true) => (self.entrypoint.as_slice(), self.arguments.as_slice()),
+        };
+        head.iter().chain(tail).cloned().collect()
+    }
+
+    /// The variables that a container of this image starts with.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        let path = env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.into());
+        let mut variables = vec![("PATH".to_owned(), path)];
+        variables.extend(self.environment.iter().cloned());
+        variables
+    }
+}
+
+/// Which program plays which image. The default table has `busybox`, played by the host's shell tools.
+#[derive(Clone, Debug)]
+pub struct ImageTable {
+    programs: BTreeMap<String, Program>,
+}
+
+impl Default for ImageTable {
+    fn default() -> Self {
+        Self::empty().with("busybox", Program::host_tools())
+    }
+}
+
+impl ImageTable {
+    /// A table without any image.
+    pub fn empty() -> Self {
+        Self { programs: BTreeMap::new() }
+    }
+
+    /// Adds an image, or replaces it. Tag and digest of `image` don't matter, nor does the default registry:
+    /// `busybox` and `docker.io/library/busybox:1.36` are one image.
+    pub fn with(mut self, image: &str, program: Program) -> Self {
+        self.programs.insert(repository(image), program);
+        self
+    }
+
+    /// The program for an image reference.
+    pub(crate) fn find(&self, image: &str) -> Result<&Program, ImageError> {
+        if !is_reference(image) {
+            return Err(ImageError::Invalid(image.into()));
+        }
+        self.programs.get(&repository(image)).ok_or_else(|| ImageError::Unknown {
+            image: image.into(),
+            known: self.programs.keys().cloned().collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+/// Why an image can't be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ImageError {
+    /// The reference doesn't parse.
+    #[error("couldn't parse image name {0:?}: invalid reference format")]
+    Invalid(String),
+    /// The table has no such image.
+    #[error(
+        "failed to pull and unpack image {image:?}: not found: this node has no program that plays it (it plays: {known})"
+    )]
+    Unknown {
+        /// The reference.
+        image: String,
+        /// What the table has, for the message.
+        known: String,
+    },
+}
+
+/// A coarse check of an image reference's syntax: what could never be one is refused.
+fn is_reference(image: &str) -> bool {
+    let name = repository(image);
+    let component = |part: &str| {
+        !part.is_empty()
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || "._-:".contains(c))
+            && part.starts_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    let mut parts = name.rsplit('/');
+    let last = parts.next().unwrap_or_default();
+    component(last) && !last.contains(|c: char| c.is_ascii_uppercase()) && parts.all(component)
+}
+
+/// The repository that an image reference names, without digest, tag and default registry.
+fn repository(image: &str) -> String {
+    let name = image.split('@').next().unwrap_or_default();
+    let last = name.rfind('/').map_or(0, |slash| slash + 1);
+    let name = name[last..].find(':').map_or(name, |colon| &name[..last + colon]);
+    let name = name.strip_prefix("docker.io/").or_else(|| name.strip_prefix("index.docker.io/")).unwrap_or(name);
+    name.strip_prefix("library/").unwrap_or(name).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_of_one_repository_are_one_image() {
+        let check = |image, expect| assert_eq!(repository(image), expect, "{image}");
+        check("busybox", "busybox");
+        check("busybox:1.36", "busybox");
+        check("docker.io/library/busybox:1.36", "busybox");
+        check("busybox@sha256:0123", "busybox");
+        check("busybox:1.36@sha256:0123", "busybox");
+        check("localhost:5000/busybox", "localhost:5000/busybox");
+        check("localhost:5000/busybox:dev", "localhost:5000/busybox");
+        check("ghcr.io/vsoch/lolcow-operator", "ghcr.io/vsoch/lolcow-operator");
+    }
+
+    #[test]
+    fn a_command_replaces_entrypoint_and_arguments() {
+        let program = Program::executable("/bin/cow").arguments(["moo"]);
+        let check = |command: &[&str], args: &[&str], expect: &[&str]| {
+            let owned = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
+            assert_eq!(program.argv(&owned(command), &owned(args)), owned(expect));
+        };
+        check(&[], &[], &["/bin/cow", "moo"]);
+        check(&[], &["hello"], &["/bin/cow", "hello"]);
+        check(&["echo"], &[], &["echo"]);
+        check(&["echo"], &["hello"], &["echo", "hello"]);
+        assert_eq!(Program::host_tools().argv(&[], &[]), ["sh"]);
+    }
+
+    #[test]
+    fn an_unknown_image_is_told_from_an_invalid_one() {
+        let table = ImageTable::default();
+        assert!(table.find("docker.io/library/busybox:latest").is_ok());
+        assert!(matches!(table.find("nginx:1"), Err(ImageError::Unknown { .. })));
+        for image in ["", "Busy Box", "BUSYBOX", "/busybox", "a//b"] {
+            assert!(matches!(table.find(image), Err(ImageError::Invalid(_))), "{image}");
+        }
+    }
+}

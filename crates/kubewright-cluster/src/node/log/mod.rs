@@ -1,0 +1,254 @@
+//! A container's log: what it wrote, line by line, in files of bounded size.
+//!
+//! A line is stored as the container runtime interface has it, `<time> stdout F <text>`. There are at most two files for
+//! each run of a container: the one written to, and the one before it.
+
+mod read;
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File},
+    io::{self, Write},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use kubewright_apimachinery::clock::SharedClock;
+use parking_lot::Mutex;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    sync::watch,
+};
+
+pub(crate) use read::Query;
+
+/// A file longer than this is not written to any more. The kubelet's `containerLogMaxSize`.
+const LONGEST_FILE: u64 = 10 << 20;
+/// A line longer than this is cut in pieces.
+const LONGEST_LINE: usize = 16 << 10;
+
+/// Where a line came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Stream {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
+        }
+    }
+}
+
+/// The log of one run of one container. Clones are the same log.
+#[derive(Clone, Debug)]
+pub(crate) struct Log(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    longest_file: u64,
+    clock: SharedClock,
+    state: Mutex<State>,
+    /// Tells followers that there is more, or that it has ended.
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    segments: VecDeque<Segment>,
+    ended: bool,
+}
+
+/// One file.
+#[derive(Clone, Debug)]
+struct Segment {
+    number: u64,
+    path: PathBuf,
+    file: Arc<File>,
+    length: u64,
+}
+
+impl Log {
+    /// A log whose files are `path` with a number behind. None is made before the first line.
+    pub(crate) fn new(path: PathBuf, clock: SharedClock) -> Self {
+        Self::with_longest_file(path, clock, LONGEST_FILE)
+    }
+
+    fn with_longest_file(path: PathBuf, clock: SharedClock, longest_file: u64) -> Self {
+        let changed = watch::Sender::new(());
+        Self(Arc::new(Shared { path, longest_file, clock, state: Mutex::default(), changed }))
+    }
+
+    /// Writes down all that `input` gives until it ends.
+    pub(crate) async fn record(&self, stream: Stream, mut input: impl AsyncRead + Unpin) -> io::Result<()> {
+        let mut line = Vec::new();
+        let mut chunk = vec![0; 8 << 10];
+        loop {
+            let length = input.read(&mut chunk).await?;
+            let now = self.0.clock.now();
+            if length == 0 {
+                if !line.is_empty() {
+                    self.append(&record(now, stream, true, &line))?;
+                }
+                return Ok(());
+            }
+            let mut records = Vec::with_capacity(length + 64);
+            for byte in &chunk[..length] {
+                if *byte == b'\n' {
+                    records.extend(record(now, stream, true, &line));
+                    line.clear();
+                } else {
+                    line.push(*byte);
+                    if line.len() >= LONGEST_LINE {
+                        records.extend(record(now, stream, false, &line));
+                        line.clear();
+                    }
+                }
+            }
+            self.append(&records)?;
+        }
+    }
+
+    /// Appends whole records.
+    fn append(&self, records: &[u8]) -> io::Result<()> {
+        if records.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.0.state.lock();
+        if state.segments.back().is_none_or(|segment| segment.length >= self.0.longest_file) {
+            self.rotate(&mut state)?;
+        }
+        if let Some(segment) = state.segments.back_mut() {
+            (&*segment.file).write_all(records)?;
+            segment.length += records.len() as u64;
+        }
+        drop(state);
+        self.0.changed.send_replace(());
+        Ok(())
+    }
+
+    fn rotate(&self, state: &mut State) -> io::Result<()> {
+        let number = state.segments.back().map_or(0, |segment| segment.number + 1);
+        let path = self.0.path.with_extension(format!("{number}.log"));
+        let file = File::options().read(true).append(true).create_new(true).open(&path)?;
+        state.segments.push_back(Segment { number, path, file: Arc::new(file), length: 0 });
+        if state.segments.len() > 2
+            && let Some(oldest) = state.segments.pop_front()
+        {
+            fs::remove_file(&oldest.path)?;
+        }
+        Ok(())
+    }
+
+    /// Says that no more will be written; followers stop.
+    pub(crate) fn end(&self) {
+        self.0.state.lock().ended = true;
+        self.0.changed.send_replace(());
+    }
+
+    /// Removes the files. Who reads them now can go on.
+    pub(crate) fn remove(&self) {
+        self.end();
+        let segments = std::mem::take(&mut self.0.state.lock().segments);
+        for segment in segments {
+            if let Err(error) = fs::remove_file(&segment.path) {
+                tracing::debug!(path = %segment.path.display(), %error, "can't remove a log file");
+            }
+        }
+    }
+}
+
+/// One record. Its time has nine decimals, so that records of one container line up.
+fn record(now: Timestamp, stream: Stream, whole: bool, text: &[u8]) -> Vec<u8> {
+    let tag = if whole { 'F' } else { 'P' };
+    let mut record = format!("{now:.9} {} {tag} ", stream.name()).into_bytes();
+    record.extend_from_slice(text);
+    record.push(b'\n');
+    record
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures::TryStreamExt;
+    use kubewright_apimachinery::clock::VirtualClock;
+
+    use super::*;
+
+    fn start() -> Timestamp {
+        Timestamp::from_second(1_700_000_000).expect("a valid time")
+    }
+
+    async fn read(log: &Log, query: Query) -> String {
+        let bytes: Vec<_> = log.read(query).try_collect().await.expect("readable");
+        String::from_utf8(bytes.concat()).expect("text")
+    }
+
+    fn log(folder: &tempfile::TempDir) -> Log {
+        Log::with_longest_file(folder.path().join("main"), VirtualClock::starting_at(start()), 100)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_written_is_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = log(&folder);
+        log.record(Stream::Stdout, &b"one\ntwo\n\nlast"[..]).await.expect("recorded");
+        assert_eq!(read(&log, Query::default()).await, "one\ntwo\n\nlast\n");
+        assert_eq!(read(&log, Query { tail: Some(2), ..Query::default() }).await, "\nlast\n");
+        assert_eq!(read(&log, Query { tail: Some(0), ..Query::default() }).await, "");
+        assert_eq!(read(&log, Query { limit: Some(5), ..Query::default() }).await, "one\nt");
+        let stamped = read(&log, Query { timestamps: true, tail: Some(1), ..Query::default() }).await;
+        assert_eq!(stamped, "2023-11-14T22:13:20.000000000Z last\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn since_leaves_older_lines_out() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = log(&folder);
+        log.record(Stream::Stdout, &b"old\n"[..]).await.expect("recorded");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        log.record(Stream::Stderr, &b"new\n"[..]).await.expect("recorded");
+        let since = Some(start() + Duration::from_secs(5));
+        assert_eq!(read(&log, Query { since, ..Query::default() }).await, "new\n");
+        assert_eq!(read(&log, Query { stream: Some(Stream::Stdout), ..Query::default() }).await, "old\n");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_follower_sees_all_across_files_until_the_end() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = log(&folder);
+        let follower = tokio::spawn({
+            let log = log.clone();
+            async move { read(&log, Query { follow: true, ..Query::default() }).await }
+        });
+        let mut expect = String::new();
+        for number in 0..20 {
+            let line = format!("line {number}\n");
+            log.record(Stream::Stdout, line.as_bytes()).await.expect("recorded");
+            expect += &line;
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        log.end();
+        assert_eq!(follower.await.expect("no panic"), expect);
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "older files are gone");
+        log.remove();
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_long_line_is_cut_in_storage_only() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = log(&folder);
+        let long = "x".repeat(LONGEST_LINE + 5) + "\n";
+        log.record(Stream::Stdout, long.as_bytes()).await.expect("recorded");
+        assert_eq!(read(&log, Query::default()).await, long);
+    }
+}

@@ -1,0 +1,167 @@
+//! The Node object, and the Lease by which a node shows that it is alive.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apiserver::discovery;
+use serde_json::{Value, json};
+
+use super::{NODE_NAME, pod::status::HOST_ADDRESS};
+use crate::{
+    access::{Access, Address, is_conflict},
+    events::written,
+};
+
+/// How often the lease is renewed, and for how many seconds it holds: the kubelet's figures.
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+const LEASE_SECONDS: i64 = 40;
+
+/// How much a node has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Capacity {
+    processors: usize,
+    memory_kib: u64,
+    pods: u32,
+}
+
+impl Capacity {
+    /// What this host has.
+    pub(crate) fn of_host() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, Into::into);
+        Self { processors, memory_kib: memory_kib().unwrap_or(8 << 20), pods: 1000 }
+    }
+
+    /// Plenty, and the same on every host.
+    pub(crate) fn simulated() -> Self {
+        Self { processors: 1000, memory_kib: 1 << 30, pods: 100_000 }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn memory_kib() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn memory_kib() -> Option<u64> {
+    None
+}
+
+/// Registers the node, with its lease.
+pub(crate) async fn register(access: &Access, clock: &SharedClock, capacity: Capacity) -> Result<(), kube::Error> {
+    let now = clock.now();
+    let nodes = Address::core("nodes", None, "");
+    let node = match access.create(&nodes, "", &node()).await {
+        Ok(node) => Some(node),
+        Err(error) if is_conflict(&error) => access.get(&Address { name: NODE_NAME.into(), ..nodes.clone() }).await?,
+        Err(error) => return Err(error),
+    };
+    let address = Address { name: NODE_NAME.into(), ..nodes };
+    access.merge(&address, "/status", &json!({"status": status(capacity, now)})).await?;
+    let uid = node.map(|node| node["metadata"]["uid"].clone()).unwrap_or_default();
+    match access.create(&leases(""), "", &lease(&uid, now)).await {
+        Err(error) if !is_conflict(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Renews the lease for as long as it is polled.
+pub(crate) async fn renew(access: Access, clock: SharedClock) {
+    loop {
+        tokio::time::sleep(RENEW_EVERY).await;
+        let patch = json!({"spec": {"renewTime": micro(clock.now())}});
+        if let Err(error) = access.merge(&leases(NODE_NAME), "", &patch).await {
+            tracing::warn!(%error, "the node's lease can't be renewed");
+        }
+    }
+}
+
+fn leases(name: &str) -> Address {
+    Address {
+        group: "coordination.k8s.io".into(),
+        version: "v1".into(),
+        plural: "leases".into(),
+        namespace: Some("kube-node-lease".into()),
+        name: name.into(),
+    }
+}
+
+fn lease(uid: &Value, now: Timestamp) -> Value {
+    let owner = json!({"apiVersion": "v1", "kind": "Node", "name": NODE_NAME, "uid": uid});
+    json!({
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": NODE_NAME, "ownerReferences": [owner]},
+        "spec": {"holderIdentity": NODE_NAME, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": micro(now)},
+    })
+}
+
+/// A time as `MicroTime` has it.
+fn micro(time: Timestamp) -> String {
+    format!("{time:.6}")
+}
+
+fn node() -> Value {
+    let (system, machine) = platform();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": NODE_NAME,
+            "labels": {
+                "kubernetes.io/arch": machine, "kubernetes.io/os": system, "kubernetes.io/hostname": NODE_NAME,
+                "node-role.kubernetes.io/control-plane": "",
+            },
+        },
+        "spec": {},
+    })
+}
+
+/// The operating system and the machine in Go's words, which Kubernetes uses.
+fn platform() -> (&'static str, &'static str) {
+    let system = if cfg!(target_os = "macos") { "darwin" } else { std::env::consts::OS };
+    let machine = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    (system, machine)
+}
+
+fn status(capacity: Capacity, now: Timestamp) -> Value {
+    let (system, machine) = platform();
+    let condition = |kind: &str, status: &str, reason: &str, message: &str| {
+        json!({
+            "type": kind, "status": status, "reason": reason, "message": message,
+            "lastHeartbeatTime": written(now), "lastTransitionTime": written(now),
+        })
+    };
+    let amounts = json!({
+        "cpu": capacity.processors.to_string(),
+        "memory": format!("{}Ki", capacity.memory_kib),
+        "pods": capacity.pods.to_string(),
+    });
+    json!({
+        "addresses": [
+            {"type": "InternalIP", "address": HOST_ADDRESS},
+            {"type": "Hostname", "address": NODE_NAME},
+        ],
+        "allocatable": amounts,
+        "capacity": amounts,
+        "conditions": [
+            condition("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+            condition("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+            condition("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+            condition("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
+        ],
+        "nodeInfo": {
+            "architecture": machine, "operatingSystem": system, "osImage": "Kubewright",
+            "containerRuntimeVersion": concat!("kubewright://", env!("CARGO_PKG_VERSION")),
+            "kubeletVersion": discovery::GIT_VERSION, "kubeProxyVersion": "",
+            "kernelVersion": "", "machineID": NODE_NAME, "systemUUID": NODE_NAME, "bootID": NODE_NAME,
+        },
+    })
+}

@@ -1,0 +1,405 @@
+//! A pod's life as a state machine: facts come in, effects come out. It does no I/O and reads no clock.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use super::container::{Ended, Moment, Record, Role, Running, State, Waiting};
+use crate::node::backoff::written;
+
+/// How long a failed pull is shown as such before it is shown as a back-off.
+const PULL_ERROR_SHOWN: Duration = Duration::from_secs(2);
+/// The grace that a pod gets when nothing else is said.
+const DEFAULT_GRACE: i64 = 30;
+
+/// What is to be done. Containers are meant by their index.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Effect {
+    /// Start the process, then tell [`Machine::started`] or [`Machine::refused`], and later [`Machine::ended`].
+    Start(usize),
+    /// Ask the process to end.
+    Terminate(usize),
+    /// Kill the process.
+    Kill(usize),
+    /// Record an event about the pod.
+    Event(Event),
+    /// Remove the pod's object: nothing of it runs any more.
+    Remove,
+}
+
+/// An event about the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// A warning, else normal.
+    pub(crate) warning: bool,
+    /// `Started`, …
+    pub(crate) reason: &'static str,
+    /// For people.
+    pub(crate) message: String,
+}
+
+/// Why a container was not started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The image's name is none.
+    InvalidImage(String),
+    /// There is no such image.
+    NoImage(String),
+    /// Something that its configuration refers to is missing.
+    Config(String),
+    /// The program can't be executed.
+    Start(String),
+}
+
+/// Why all containers are being stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// The object is being deleted.
+    Deleted,
+    /// The pod has been active for longer than it may.
+    Deadline,
+}
+
+/// The state machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    /// The object, as last seen.
+    pub(crate) pod: Arc<Pod>,
+    /// Init containers first.
+    pub(crate) containers: Vec<Record>,
+    /// The pod's address.
+    pub(crate) address: String,
+    /// When the node took the pod in.
+    pub(crate) started: Timestamp,
+    /// The pod is to end: why, and when what is left is killed.
+    pub(crate) stop: Option<(Stop, Duration)>,
+    admitted: Duration,
+    removed: bool,
+    effects: Vec<Effect>,
+}
+
+impl Machine {
+    /// Takes a pod in.
+    pub(crate) fn new(pod: Arc<Pod>, address: String, now: Moment) -> Self {
+        let containers = containers(&pod).map(|(container, init)| Record::new(container, init)).collect();
+        let mut machine = Self {
+            pod: pod.clone(),
+            containers,
+            address,
+            started: now.wall,
+            stop: None,
+            admitted: now.monotonic,
+            removed: false,
+            effects: Vec::new(),
+        };
+        machine.observe(pod, now);
+        machine
+    }
+
+    /// The pod's object has changed.
+    pub(crate) fn observe(&mut self, pod: Arc<Pod>, now: Moment) {
+        self.pod = pod;
+        if self.pod.metadata.deletion_timestamp.is_some() {
+            let grace = self.pod.metadata.deletion_grace_period_seconds.unwrap_or(DEFAULT_GRACE);
+            self.stop(Stop::Deleted, seconds(grace), now);
+        }
+        for index in 0..self.containers.len() {
+            self.observe_image(index, now);
+        }
+    }
+
+    /// A container whose image was changed runs anew with the other one.
+    fn observe_image(&mut self, index: usize, now: Moment) {
+        let image = self.spec(index).and_then(|container| container.image.clone()).unwrap_or_default();
+        let grace = self.grace();
+        let stopping = self.stop.is_some();
+        let record = &mut self.containers[index];
+        if image == record.image || stopping {
+            return;
+        }
+        match &mut record.state {
+            State::Running(running) if running.kill_at.is_none() => {
+                running.kill_at = Some(now.monotonic + grace);
+                running.replaced = true;
+                let message = format!("Container {} definition changed, will be restarted", record.name);
+                self.effects.push(Effect::Event(Event { warning: false, reason: "Killing", message }));
+                self.effects.push(Effect::Terminate(index));
+            }
+            State::Waiting(waiting) => waiting.until = now.monotonic,
+            _ => {}
+        }
+    }
+
+    /// Something that a container may have waited for has appeared.
+    pub(crate) fn configuration_changed(&mut self, now: Moment) {
+        for record in &mut self.containers {
+            if let State::Waiting(waiting) = &mut record.state
+                && waiting.reason == "CreateContainerConfigError"
+            {
+                waiting.until = now.monotonic;
+            }
+        }
+    }
+
+    /// A process runs.
+    pub(crate) fn started(&mut self, index: usize, id: String, now: Moment) {
+        let record = &mut self.containers[index];
+        if record.last.is_some() {
+            record.restarts += 1;
+        }
+        record.state = State::Running(Running { id, since: now.wall, kill_at: None, killed: false, replaced: false });
+        let (name, image) = (record.name.clone(), record.image.clone());
+        self.event(false, "Pulled", format!("Container image {image:?} already present on machine"));
+        self.event(false, "Created", format!("Created container: {name}"));
+        self.event(false, "Started", format!("Started container {name}"));
+    }
+
+    /// A process could not be started.
+    pub(crate) fn refused(&mut self, index: usize, why: Refusal, now: Moment) {
+        let Record { name, image, .. } = self.containers[index].clone();
+        let (reason, message, then) = match why {
+            Refusal::Start(message) => {
+                let message = format!("failed to start container {name:?}: {message}");
+                self.event(true, "Failed", format!("Error: {message}"));
+                let record = &mut self.containers[index];
+                if record.last.is_some() {
+                    record.restarts += 1;
+                }
+                let ended = Ended {
+                    id: String::new(),
+                    code: 128,
+                    reason: "StartError",
+                    message: Some(message),
+                    started: Timestamp::UNIX_EPOCH,
+                    finished: now.wall,
+                };
+                return self.over(index, ended, false, now);
+            }
+            Refusal::Config(message) => {
+                self.event(true, "Failed", format!("Error: {message}"));
+                ("CreateContainerConfigError", message, None)
+            }
+            Refusal::InvalidImage(message) => {
+                self.event(true, "InspectFailed", format!("Failed to apply default image tag {image:?}: {message}"));
+                self.event(true, "Failed", "Error: InvalidImageName".into());
+                let message = format!("Failed to apply default image tag {image:?}: {message}");
+                ("InvalidImageName", message, None)
+            }
+            Refusal::NoImage(message) => {
+                self.event(true, "Failed", format!("Failed to pull image {image:?}: {message}"));
+                self.event(true, "Failed", "Error: ErrImagePull".into());
+                let later = format!("Back-off pulling image {image:?}: ErrImagePull: {message}");
+                let at = now.monotonic + PULL_ERROR_SHOWN;
+                ("ErrImagePull", message, Some((at, "ImagePullBackOff", later)))
+            }
+        };
+        let record = &mut self.containers[index];
+        let until = now.monotonic + record.refused.refused(now.monotonic);
+        record.state = State::Waiting(Waiting { until, reason, message, then });
+    }
+
+    /// A process has ended.
+    pub(crate) fn ended(&mut self, index: usize, code: i32, now: Moment) {
+        let State::Running(running) = &self.containers[index].state else { return };
+        let replaced = running.replaced;
+        let ended = Ended {
+            id: running.id.clone(),
+            code,
+            reason: if code == 0 { "Completed" } else { "Error" },
+            message: None,
+            started: running.since,
+            finished: now.wall,
+        };
+        self.over(index, ended, replaced, now);
+    }
+
+    /// One run of a container is over: another follows, or none.
+    fn over(&mut self, index: usize, ended: Ended, replaced: bool, now: Moment) {
+        let restarts = replaced || self.restarts(self.containers[index].role, ended.code);
+        let record = &mut self.containers[index];
+        if self.stop.is_some() || !restarts {
+            record.state = State::Ended(ended);
+            return;
+        }
+        record.last = Some(ended);
+        let delay = if replaced { Duration::ZERO } else { record.crash.crashed(now.monotonic) };
+        let who = describe(&self.pod, &record.name);
+        let message = format!("back-off {} restarting failed container={who}", written(delay));
+        record.state =
+            State::Waiting(Waiting { until: now.monotonic + delay, reason: "CrashLoopBackOff", message, then: None });
+        if !delay.is_zero() {
+            let name = record.name.clone();
+            let pod = describe(&self.pod, "").trim_start_matches(" pod=").to_owned();
+            self.event(true, "BackOff", format!("Back-off restarting failed container {name} in pod {pod}"));
+        }
+    }
+
+    /// Whether a container that ended with `code` runs again.
+    fn restarts(&self, role: Role, code: i32) -> bool {
+        let main_runs = || self.containers.iter().any(|other| other.role == Role::Main && other.ended().is_none());
+        match (role, self.restart_policy()) {
+            (Role::Sidecar, _) => main_runs(),
+            (Role::Init, "Never") => false,
+            (Role::Init, _) => code != 0,
+            (Role::Main, "Never") => false,
+            (Role::Main, "OnFailure") => code != 0,
+            (Role::Main, _) => true,
+        }
+    }
+
+    /// What is to be done now.
+    pub(crate) fn step(&mut self, now: Moment) -> Vec<Effect> {
+        if let Some(limit) = self.active_deadline()
+            && self.stop.is_none()
+            && !self.is_over()
+            && now.monotonic >= limit
+        {
+            self.event(true, "DeadlineExceeded", super::status::DEADLINE_MESSAGE.into());
+            self.stop(Stop::Deadline, self.grace(), now);
+        }
+        if self.stop.is_some() || self.main_is_over() {
+            self.wind_down(now);
+        } else {
+            self.start_next(now);
+        }
+        for index in 0..self.containers.len() {
+            self.pass_time(index, now);
+        }
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Starts the containers whose turn it is.
+    fn start_next(&mut self, now: Moment) {
+        for index in 0..self.containers.len() {
+            if self.containers[..index].iter().any(|before| before.role != Role::Main && !before.lets_pass()) {
+                return;
+            }
+            let due = match &self.containers[index].state {
+                State::Pending => true,
+                State::Waiting(waiting) => now.monotonic >= waiting.until,
+                _ => false,
+            };
+            if due {
+                let image = self.spec(index).and_then(|container| container.image.clone()).unwrap_or_default();
+                let record = &mut self.containers[index];
+                record.image = image;
+                record.state = State::Starting;
+                self.effects.push(Effect::Start(index));
+            }
+        }
+    }
+
+    /// Stops what runs: sidecars after the others.
+    fn wind_down(&mut self, now: Moment) {
+        let others_run = self.containers.iter().any(|record| record.role != Role::Sidecar && record.is_alive());
+        let kill_at = self.stop.map_or(now.monotonic + self.grace(), |(_, kill_at)| kill_at);
+        for index in 0..self.containers.len() {
+            let record = &mut self.containers[index];
+            let State::Running(running) = &mut record.state else { continue };
+            let earliest = running.kill_at.map_or(kill_at, |present| present.min(kill_at));
+            let asked = running.kill_at.is_some();
+            if asked {
+                running.kill_at = Some(earliest);
+            } else if record.role != Role::Sidecar || !others_run || now.monotonic >= kill_at {
+                running.kill_at = Some(earliest);
+                let message = format!("Stopping container {}", record.name);
+                self.effects.push(Effect::Event(Event { warning: false, reason: "Killing", message }));
+                self.effects.push(Effect::Terminate(index));
+            }
+        }
+        let deleted = matches!(self.stop, Some((Stop::Deleted, _)));
+        if deleted && !self.removed && !self.containers.iter().any(Record::is_alive) {
+            self.removed = true;
+            self.effects.push(Effect::Remove);
+        }
+    }
+
+    fn pass_time(&mut self, index: usize, now: Moment) {
+        match &mut self.containers[index].state {
+            State::Running(running) if !running.killed && running.kill_at.is_some_and(|at| now.monotonic >= at) => {
+                running.killed = true;
+                self.effects.push(Effect::Kill(index));
+            }
+            State::Waiting(waiting) => {
+                if let Some((_, reason, message)) = waiting.then.take_if(|(at, ..)| now.monotonic >= *at) {
+                    (waiting.reason, waiting.message) = (reason, message);
+                    let image = self.containers[index].image.clone();
+                    self.event(false, "BackOff", format!("Back-off pulling image {image:?}"));
+                    self.event(true, "Failed", format!("Error: {reason}"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// When time alone makes another step useful.
+    pub(crate) fn wake(&self) -> Option<Duration> {
+        let deadline = self.active_deadline().filter(|_| self.stop.is_none() && !self.is_over());
+        let stopping = self.stop.is_some() || self.main_is_over();
+        let due = |record: &Record| record.wake().filter(|_| !stopping || record.is_running());
+        self.containers.iter().filter_map(due).chain(deadline).min()
+    }
+
+    /// Every container has ended for good, or will never run.
+    pub(crate) fn is_over(&self) -> bool {
+        (self.stop.is_some() || self.main_is_over()) && !self.containers.iter().any(Record::is_alive)
+    }
+
+    /// The main containers have ended for good, or an init container has failed for good.
+    pub(crate) fn main_is_over(&self) -> bool {
+        let failed = |record: &Record| record.role == Role::Init && record.ended().is_some_and(|ended| ended.code != 0);
+        self.containers.iter().any(failed)
+            || self.containers.iter().all(|record| record.role != Role::Main || record.ended().is_some())
+    }
+
+    /// A container's description. Its place is fixed for the pod's life.
+    pub(crate) fn spec(&self, index: usize) -> Option<&Container> {
+        containers(&self.pod).nth(index).map(|(container, _)| container)
+    }
+
+    /// `Always`, `OnFailure` or `Never`.
+    pub(crate) fn restart_policy(&self) -> &str {
+        self.pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always")
+    }
+
+    fn stop(&mut self, why: Stop, grace: Duration, now: Moment) {
+        let kill_at = now.monotonic + grace;
+        self.stop = match self.stop {
+            Some((_, present)) => Some((why, present.min(kill_at))),
+            None => Some((why, kill_at)),
+        };
+    }
+
+    fn active_deadline(&self) -> Option<Duration> {
+        let limit = self.pod.spec.as_ref()?.active_deadline_seconds?;
+        Some(self.admitted + seconds(limit))
+    }
+
+    fn grace(&self) -> Duration {
+        let grace = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+        seconds(grace.unwrap_or(DEFAULT_GRACE))
+    }
+
+    fn event(&mut self, warning: bool, reason: &'static str, message: String) {
+        self.effects.push(Effect::Event(Event { warning, reason, message }));
+    }
+}
+
+/// A pod's containers in the order of their start, with whether they are init containers.
+fn containers(pod: &Pod) -> impl Iterator<Item = (&Container, bool)> {
+    let spec = pod.spec.iter();
+    let init = spec.clone().flat_map(|spec| spec.init_containers.iter().flatten().map(|container| (container, true)));
+    init.chain(spec.flat_map(|spec| spec.containers.iter().map(|container| (container, false))))
+}
+
+/// `main pod=web_default(uid)`, as the kubelet names a container in its messages.
+fn describe(pod: &Pod, container: &str) -> String {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let metadata = &pod.metadata;
+    format!("{container} pod={}_{}({})", text(&metadata.name), text(&metadata.namespace), text(&metadata.uid))
+}
+
+fn seconds(count: i64) -> Duration {
+    Duration::from_secs(u64::try_from(count).unwrap_or(0))
+}

@@ -1,0 +1,228 @@
+//! One run of one container, from its preparation to its end.
+
+use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
+
+use base64::Engine;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use serde_json::Value;
+use tokio::{
+    process::{ChildStderr, ChildStdout},
+    sync::mpsc,
+    time::timeout,
+};
+
+use super::machine::Refusal;
+use crate::{
+    access::Address,
+    node::{
+        Host,
+        environment::{Found, Reference, expand, references, variables},
+        image::{ImageError, Program},
+        log::{Log, Stream},
+        process::{CommandLine, Process, exit_code},
+    },
+};
+
+/// How long the output is read on after the last process of the group has been killed. It ends at once, unless a process
+/// has left the group and taken the output along.
+const LAST_OUTPUT: Duration = Duration::from_millis(500);
+
+/// What became of a container.
+#[derive(Debug)]
+pub(crate) enum Fact {
+    /// Its process runs, under this id.
+    Started(usize, String, Arc<Process>),
+    /// Its process did not start.
+    Refused(usize, Refusal),
+    /// Its process has ended with this code.
+    Ended(usize, i32),
+}
+
+/// Starts a container and stays with it until it has ended. Dropping the future kills it.
+pub(crate) async fn play(
+    host: Arc<Host>,
+    pod: Arc<Pod>,
+    address: String,
+    container: Container,
+    index: usize,
+    run: i32,
+    facts: mpsc::UnboundedSender<Fact>,
+) {
+    let tell = |fact| {
+        // Nobody listens any more when the pod is gone, and then nobody needs to know.
+        let _gone = facts.send(fact);
+    };
+    let line = match prepare(&host, &pod, &address, &container, run).await {
+        Ok(line) => line,
+        Err(why) => return tell(Fact::Refused(index, why)),
+    };
+    let (process, stdout, stderr) = match host.processes.spawn(&line) {
+        Ok((process, stdout, stderr)) => (Arc::new(process), stdout, stderr),
+        Err(error) => return tell(Fact::Refused(index, Refusal::Start(error.to_string()))),
+    };
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let uid = text(&pod.metadata.uid);
+    let name = (text(&pod.metadata.namespace), text(&pod.metadata.name));
+    let path = host.pod_directory(&uid).join(format!("{}-{}", container.name, host.random.suffix(5)));
+    let log = host.logs.begin(&name, &uid, &container.name, path, host.clock.clone());
+    tell(Fact::Started(index, host.random.uuid().replace('-', ""), process.clone()));
+    let code = attend(&process, &log, stdout, stderr).await;
+    log.end();
+    tell(Fact::Ended(index, code));
+}
+
+/// Records the output until the process has ended.
+async fn attend(
+    process: &Process,
+    log: &Log,
+    stdout: std::process::ChildStdout,
+    stderr: std::process::ChildStderr,
+) -> i32 {
+    let record = async {
+        let stdout = ChildStdout::from_std(stdout)?;
+        let stderr = ChildStderr::from_std(stderr)?;
+        let (out, err) = tokio::join!(log.record(Stream::Stdout, stdout), log.record(Stream::Stderr, stderr));
+        out.and(err)
+    };
+    let mut record = std::pin::pin!(record);
+    let mut recorded: Option<io::Result<()>> = None;
+    let mut ended = std::pin::pin!(process.ended());
+    let status = loop {
+        tokio::select! {
+            result = &mut record, if recorded.is_none() => recorded = Some(result),
+            status = &mut ended => break status,
+        }
+    };
+    if recorded.is_none() {
+        recorded = timeout(LAST_OUTPUT, record).await.ok();
+    }
+    if let Some(Err(error)) = recorded {
+        tracing::warn!(%error, "a container's output can't be recorded");
+    }
+    match status {
+        Ok(status) => exit_code(status),
+        Err(error) => {
+            tracing::debug!(%error, "a container's end is not known");
+            137
+        }
+    }
+}
+
+/// What to execute, and where.
+async fn prepare(
+    host: &Host,
+    pod: &Pod,
+    address: &str,
+    container: &Container,
+    run: i32,
+) -> Result<CommandLine, Refusal> {
+    let image = container.image.as_deref().unwrap_or_default();
+    let program = host.images.find(image).map_err(|error| match error {
+        ImageError::Invalid(_) => Refusal::InvalidImage(error.to_string()),
+        ImageError::Unknown { .. } => Refusal::NoImage(error.to_string()),
+    })?;
+    let directory = working_directory(host, pod, container, run)
+        .map_err(|error| Refusal::Config(format!("failed to create the working directory: {error}")))?;
+    let found = fetch(host, pod, container).await.map_err(|error| Refusal::Config(error.to_string()))?;
+    let base = base(host, pod, program, &directory.home);
+    let mut placed = pod.clone();
+    let status = placed.status.get_or_insert_default();
+    status.pod_ip = Some(address.into());
+    status.host_ip = Some(super::status::HOST_ADDRESS.into());
+    let environment =
+        variables(&placed, container, base, &found).map_err(|error| Refusal::Config(error.to_string()))?;
+    let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
+        list.iter().flatten().map(|word| expand(word, &environment)).collect()
+    };
+    let argv = program.argv(&expanded(&container.command), &expanded(&container.args));
+    Ok(CommandLine { argv, environment, directory: directory.work })
+}
+
+/// The variables that every container has.
+fn base(host: &Host, pod: &Pod, program: &Program, home: &std::path::Path) -> Vec<(String, String)> {
+    let hostname = pod.spec.as_ref().and_then(|spec| spec.hostname.clone()).or_else(|| pod.metadata.name.clone());
+    let home = home.to_string_lossy().into_owned();
+    let mut variables = vec![
+        ("HOME".to_owned(), home.clone()),
+        ("TMPDIR".to_owned(), home),
+        ("HOSTNAME".to_owned(), hostname.unwrap_or_default()),
+    ];
+    if let Some(server) = *host.server.lock() {
+        variables.push(("KUBERNETES_SERVICE_HOST".into(), server.ip().to_string()));
+        variables.push(("KUBERNETES_SERVICE_PORT".into(), server.port().to_string()));
+        variables.push(("KUBERNETES_SERVICE_PORT_HTTPS".into(), server.port().to_string()));
+    }
+    variables.extend(program.environment());
+    variables
+}
+
+/// Where a container lives.
+struct Directory {
+    /// Its own, empty at the start of each run.
+    home: PathBuf,
+    /// Where its process starts.
+    work: PathBuf,
+}
+
+/// Makes a fresh directory for a run. `workingDir` is taken as it is when it exists on the host, else made in there.
+fn working_directory(host: &Host, pod: &Pod, container: &Container, run: i32) -> io::Result<Directory> {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let pod_directory = host.pod_directory(uid);
+    make(&pod_directory)?;
+    let container_directory = pod_directory.join(&container.name);
+    if run > 0 && container_directory.exists() {
+        std::fs::remove_dir_all(&container_directory)?;
+    }
+    make(&container_directory)?;
+    let home = container_directory;
+    let work = match container.working_dir.as_deref().map(std::path::Path::new) {
+        None => home.clone(),
+        Some(path) if path.is_absolute() && path.is_dir() => path.into(),
+        Some(path) => {
+            let inside: PathBuf =
+                path.components().filter(|part| matches!(part, std::path::Component::Normal(_))).collect();
+            let work = home.join(inside);
+            std::fs::create_dir_all(&work)?;
+            work
+        }
+    };
+    Ok(Directory { home, work })
+}
+
+/// Makes a directory, but not those above it: when the node is gone, so is its directory, and nothing may come back.
+fn make(directory: &std::path::Path) -> io::Result<()> {
+    match std::fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        result => result,
+    }
+}
+
+/// Reads the ConfigMaps and Secrets that the environment refers to.
+async fn fetch(host: &Host, pod: &Pod, container: &Container) -> Result<Found, kube::Error> {
+    let mut found = BTreeMap::new();
+    for reference in references(container) {
+        let (plural, name) = match &reference {
+            Reference::ConfigMap(name) => ("configmaps", name),
+            Reference::Secret(name) => ("secrets", name),
+        };
+        let address = Address::core(plural, pod.metadata.namespace.as_deref(), name);
+        if let Some(object) = host.access.get(&address).await? {
+            let secret = matches!(reference, Reference::Secret(_));
+            found.insert(reference, data(&object, secret));
+        }
+    }
+    Ok(found)
+}
+
+fn data(object: &Value, secret: bool) -> BTreeMap<String, String> {
+    let fields = object["data"].as_object().into_iter().flatten();
+    let text = |value: &Value| {
+        let text = value.as_str().unwrap_or_default();
+        if !secret {
+            return text.to_owned();
+        }
+        let bytes = base64::engine::general_purpose::STANDARD.decode(text).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    fields.map(|(key, value)| (key.clone(), text(value))).collect()
+}

@@ -1,0 +1,232 @@
+//! A pod's status, as the kubelet reports it
+//! (<https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/>).
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{
+        ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
+        HostIP, Pod, PodCondition, PodIP, PodStatus,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use serde_json::{Value, json};
+
+use super::{
+    container::{Ended, Record, Role, State},
+    machine::{Machine, Stop},
+};
+
+/// What a pod that was active for too long says.
+pub(crate) const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
+
+/// The address of the one node.
+pub(crate) const HOST_ADDRESS: &str = "127.0.0.1";
+
+impl Machine {
+    /// The status as it is now. `now` is only used for the transition times of conditions that differ from those of the
+    /// pod's object; while nothing changes, the status doesn't either.
+    pub(crate) fn status(&self, now: Timestamp) -> PodStatus {
+        let (init, main): (Vec<_>, Vec<_>) = self.containers.iter().partition(|record| record.role != Role::Main);
+        let phase = self.phase();
+        let (reason, message) = match self.stop {
+            Some((Stop::Deadline, _)) if phase == "Failed" => {
+                (Some("DeadlineExceeded".to_owned()), Some(DEADLINE_MESSAGE.to_owned()))
+            }
+            _ => (None, None),
+        };
+        let statuses =
+            |records: Vec<&Record>| records.into_iter().map(|record| self.container_status(record)).collect();
+        PodStatus {
+            conditions: Some(self.conditions(phase, now)),
+            container_statuses: Some(statuses(main)),
+            host_ip: Some(HOST_ADDRESS.into()),
+            host_ips: Some(vec![HostIP { ip: HOST_ADDRESS.into() }]),
+            init_container_statuses: Some(statuses(init)).filter(|list: &Vec<_>| !list.is_empty()),
+            message,
+            observed_generation: self.pod.metadata.generation,
+            phase: Some(phase.into()),
+            pod_ip: Some(self.address.clone()),
+            pod_ips: Some(vec![PodIP { ip: self.address.clone() }]),
+            reason,
+            start_time: Some(Time(self.started)),
+            ..PodStatus::default()
+        }
+    }
+
+    /// The pod's phase, by the state of its containers.
+    pub(crate) fn phase(&self) -> &'static str {
+        let main = || self.containers.iter().filter(|record| record.role == Role::Main);
+        let ended_well = |record: &Record| record.ended().is_some_and(|ended| ended.code == 0);
+        if self.is_over() {
+            let succeeded = main().all(ended_well) && !matches!(self.stop, Some((Stop::Deadline, _)));
+            return if succeeded { "Succeeded" } else { "Failed" };
+        }
+        let begun = |record: &Record| record.is_running() || record.ended().is_some() || record.last.is_some();
+        if main().all(begun) { "Running" } else { "Pending" }
+    }
+
+    fn container_status(&self, record: &Record) -> ContainerStatus {
+        let initialized = self.initialized();
+        let id = match &record.state {
+            State::Running(running) => Some(running.id.clone()),
+            State::Ended(ended) => Some(ended.id.clone()),
+            _ => record.last.as_ref().map(|ended| ended.id.clone()),
+        };
+        ContainerStatus {
+            name: record.name.clone(),
+            image: record.image.clone(),
+            image_id: if id.is_some() { format!("kubewright://{}", record.image) } else { String::new() },
+            container_id: id.filter(|id| !id.is_empty()).map(|id| container_id(&id)),
+            ready: record.is_ready(),
+            started: Some(record.is_running()),
+            restart_count: record.restarts,
+            state: Some(state(record, initialized)),
+            last_state: record.last.as_ref().map(|ended| terminated(ended)),
+            ..ContainerStatus::default()
+        }
+    }
+
+    fn initialized(&self) -> bool {
+        self.containers.iter().all(Record::lets_pass)
+    }
+
+    /// The node's conditions, and those that others have set.
+    fn conditions(&self, phase: &str, now: Timestamp) -> Vec<PodCondition> {
+        let present = self.pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let unready = |init: bool| {
+            let records = self.containers.iter().filter(|record| (record.role != Role::Main) == init);
+            let names: Vec<_> =
+                records.filter(|record| !record.is_ready()).map(|record| record.name.as_str()).collect();
+            names.join(" ")
+        };
+        let over = match phase {
+            "Succeeded" => Some("PodCompleted"),
+            "Failed" => Some("PodFailed"),
+            _ => None,
+        };
+        let containers = match (over, unready(false)) {
+            (Some(reason), _) => Judgement::no(reason, String::new()),
+            (None, names) if names.is_empty() => Judgement::yes(),
+            (None, names) => Judgement::no("ContainersNotReady", format!("containers with unready status: [{names}]")),
+        };
+        let initialized = if self.initialized() {
+            Judgement { reason: over.filter(|reason| *reason == "PodCompleted"), ..Judgement::yes() }
+        } else {
+            let message = format!("containers with incomplete status: [{}]", unready(true));
+            Judgement::no("ContainersNotInitialized", message)
+        };
+        let ready = match gate(&self.pod, present) {
+            Some(message) if containers.holds => Judgement::no("ReadinessGatesNotReady", message),
+            _ => containers.clone(),
+        };
+        let ours = [
+            ("PodReadyToStartContainers", Judgement { holds: over.is_none(), ..Judgement::yes() }),
+            ("Initialized", initialized),
+            ("Ready", ready),
+            ("ContainersReady", containers),
+            ("PodScheduled", Judgement::yes()),
+        ];
+        let generation = self.pod.metadata.generation;
+        let mut conditions: Vec<_> =
+            ours.iter().map(|(kind, judgement)| judgement.condition(kind, present, generation, now)).collect();
+        conditions.extend(present.iter().filter(|one| ours.iter().all(|(kind, _)| one.type_ != *kind)).cloned());
+        conditions
+    }
+}
+
+/// What a condition says.
+#[derive(Clone, Debug)]
+struct Judgement {
+    holds: bool,
+    reason: Option<&'static str>,
+    message: Option<String>,
+}
+
+impl Judgement {
+    fn yes() -> Self {
+        Self { holds: true, reason: None, message: None }
+    }
+
+    fn no(reason: &'static str, message: String) -> Self {
+        Self { holds: false, reason: Some(reason), message: Some(message).filter(|text| !text.is_empty()) }
+    }
+
+    fn condition(&self, kind: &str, present: &[PodCondition], generation: Option<i64>, now: Timestamp) -> PodCondition {
+        let status = if self.holds { "True" } else { "False" };
+        let same = present.iter().find(|condition| condition.type_ == kind && condition.status == status);
+        PodCondition {
+            type_: kind.into(),
+            status: status.into(),
+            reason: self.reason.map(Into::into),
+            message: self.message.clone(),
+            last_transition_time: same.and_then(|one| one.last_transition_time.clone()).or(Some(Time(now))),
+            observed_generation: generation,
+            ..PodCondition::default()
+        }
+    }
+}
+
+/// Why the pod's readiness gates keep it from being ready.
+fn gate(pod: &Pod, present: &[PodCondition]) -> Option<String> {
+    let gates = pod.spec.as_ref()?.readiness_gates.as_ref()?;
+    let closed = gates.iter().filter_map(|gate| {
+        let kind = &gate.condition_type;
+        match present.iter().find(|condition| condition.type_ == *kind) {
+            Some(condition) if condition.status == "True" => None,
+            Some(_) => Some(format!("the status of pod readiness gate {kind:?} is not \"True\"")),
+            None => Some(format!("corresponding condition of pod readiness gate {kind:?} does not exist.")),
+        }
+    });
+    let closed: Vec<_> = closed.collect();
+    (!closed.is_empty()).then(|| closed.join(", "))
+}
+
+fn container_id(id: &str) -> String {
+    format!("kubewright://{id}")
+}
+
+fn state(record: &Record, initialized: bool) -> ContainerState {
+    let waiting = |reason: &str, message: Option<String>| ContainerState {
+        waiting: Some(ContainerStateWaiting { reason: Some(reason.into()), message }),
+        ..ContainerState::default()
+    };
+    match &record.state {
+        State::Running(running) => ContainerState {
+            running: Some(ContainerStateRunning { started_at: Some(Time(running.since)) }),
+            ..ContainerState::default()
+        },
+        State::Ended(ended) => terminated(ended),
+        State::Waiting(found) => waiting(found.reason, Some(found.message.clone())),
+        State::Pending | State::Starting if record.role == Role::Main && !initialized => {
+            waiting("PodInitializing", None)
+        }
+        State::Pending if record.role != Role::Main => waiting("PodInitializing", None),
+        State::Pending | State::Starting => waiting("ContainerCreating", None),
+    }
+}
+
+fn terminated(ended: &Ended) -> ContainerState {
+    ContainerState {
+        terminated: Some(ContainerStateTerminated {
+            container_id: Some(&ended.id).filter(|id| !id.is_empty()).map(|id| container_id(id)),
+            exit_code: ended.code,
+            finished_at: Some(Time(ended.finished)),
+            message: ended.message.clone(),
+            reason: Some(ended.reason.into()),
+            signal: None,
+            started_at: Some(Time(ended.started)),
+        }),
+        ..ContainerState::default()
+    }
+}
+
+/// The merge patch that makes a pod's status this one, whoever else has written to it, unless the pod is another one by now.
+pub(crate) fn patch(uid: &str, status: &PodStatus) -> Value {
+    let mut status = serde_json::to_value(status).unwrap_or_default();
+    if let Some(fields) = status.as_object_mut() {
+        for field in ["reason", "message"] {
+            fields.entry(field).or_insert(Value::Null);
+        }
+    }
+    json!({"metadata": {"uid": uid}, "status": status})
+}

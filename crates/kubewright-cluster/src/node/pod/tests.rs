@@ -1,0 +1,318 @@
+//! The pod's state machine, driven by hand.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use super::{
+    container::Moment,
+    machine::{Effect, Machine, Refusal},
+};
+
+/// A pod under test, with a clock.
+struct Bench {
+    machine: Machine,
+    seconds: u64,
+}
+
+fn pod(spec: &Value) -> Arc<Pod> {
+    let pod = json!({"metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "generation": 1}, "spec": spec});
+    Arc::new(serde_json::from_value(pod).expect("a pod"))
+}
+
+impl Bench {
+    fn new(spec: Value) -> Self {
+        let seconds = 0;
+        Self { machine: Machine::new(pod(&spec), "127.1.0.1".into(), moment(seconds)), seconds }
+    }
+
+    /// What has to be done, without the events.
+    fn step(&mut self) -> Vec<Effect> {
+        let effects = self.machine.step(moment(self.seconds));
+        effects.into_iter().filter(|effect| !matches!(effect, Effect::Event(_))).collect()
+    }
+
+    fn started(&mut self, index: usize) {
+        self.machine.started(index, format!("id-{index}"), moment(self.seconds));
+    }
+
+    fn ended(&mut self, index: usize, code: i32) {
+        self.machine.ended(index, code, moment(self.seconds));
+    }
+
+    fn refused(&mut self, index: usize, why: Refusal) {
+        self.machine.refused(index, why, moment(self.seconds));
+    }
+
+    /// Lets time pass until the machine wants a step.
+    fn sleep(&mut self) -> u64 {
+        let wake = self.machine.wake().expect("something to wait for").as_secs();
+        let slept = wake - self.seconds;
+        self.seconds = wake;
+        slept
+    }
+
+    fn delete(&mut self, grace: i64) {
+        let mut pod = (*self.machine.pod).clone();
+        pod.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(moment(self.seconds).wall));
+        pod.metadata.deletion_grace_period_seconds = Some(grace);
+        self.machine.observe(Arc::new(pod), moment(self.seconds));
+    }
+
+    fn status(&self) -> Value {
+        serde_json::to_value(self.machine.status(moment(self.seconds).wall)).expect("a status")
+    }
+
+    fn check(&self, pointer: &str, expect: Value) {
+        assert_eq!(self.status().pointer(pointer).cloned().unwrap_or_default(), expect, "{pointer}");
+    }
+
+    fn condition(&self, kind: &str) -> String {
+        let status = self.status();
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|one| one["type"] == kind).cloned().unwrap_or_default();
+        format!("{} {}", found["status"].as_str().unwrap_or("-"), found["reason"].as_str().unwrap_or("-"))
+    }
+}
+
+fn moment(seconds: u64) -> Moment {
+    let wall = Timestamp::UNIX_EPOCH + Duration::from_secs(1_700_000_000 + seconds);
+    Moment { wall, monotonic: Duration::from_secs(seconds) }
+}
+
+fn one(policy: &str) -> Value {
+    json!({"restartPolicy": policy, "containers": [{"name": "main", "image": "busybox"}]})
+}
+
+#[test]
+fn a_pod_that_succeeds() {
+    let mut bench = Bench::new(one("OnFailure"));
+    assert_eq!(bench.step(), [Effect::Start(0)]);
+    bench.check("/phase", json!("Pending"));
+    bench.check("/containerStatuses/0/state/waiting/reason", json!("ContainerCreating"));
+    bench.started(0);
+    assert_eq!(bench.step(), []);
+    bench.check("/phase", json!("Running"));
+    assert_eq!(bench.condition("Ready"), "True -");
+    bench.ended(0, 0);
+    assert_eq!(bench.step(), []);
+    bench.check("/phase", json!("Succeeded"));
+    bench.check("/containerStatuses/0/state/terminated/reason", json!("Completed"));
+    assert_eq!(bench.condition("Ready"), "False PodCompleted");
+    assert_eq!(bench.machine.wake(), None);
+}
+
+#[test]
+fn policies() {
+    let check = |policy: &str, code, phase: &str, again: bool| {
+        let mut bench = Bench::new(one(policy));
+        bench.step();
+        bench.started(0);
+        bench.ended(0, code);
+        assert_eq!(bench.step(), if again { vec![Effect::Start(0)] } else { vec![] }, "{policy} {code}");
+        bench.check("/phase", json!(phase));
+    };
+    check("Always", 0, "Running", true);
+    check("Always", 1, "Running", true);
+    check("OnFailure", 0, "Succeeded", false);
+    check("OnFailure", 1, "Running", true);
+    check("Never", 0, "Succeeded", false);
+    check("Never", 1, "Failed", false);
+}
+
+#[test]
+fn crashes_back_off() {
+    let mut bench = Bench::new(one("Always"));
+    let mut waits = Vec::new();
+    for _ in 0..4 {
+        assert_eq!(bench.step(), [Effect::Start(0)]);
+        bench.started(0);
+        bench.ended(0, 1);
+        waits.push(bench.sleep());
+    }
+    assert_eq!(waits, [0, 10, 20, 40]);
+    bench.check("/containerStatuses/0/restartCount", json!(3));
+    bench.check("/containerStatuses/0/lastState/terminated/exitCode", json!(1));
+    bench.check("/containerStatuses/0/state/waiting/reason", json!("CrashLoopBackOff"));
+    let message = "back-off 40s restarting failed container=main pod=web_shop(u-1)";
+    bench.check("/containerStatuses/0/state/waiting/message", json!(message));
+    assert_eq!(bench.condition("ContainersReady"), "False ContainersNotReady");
+}
+
+#[test]
+fn init_containers_run_in_order_before_the_others() {
+    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}],
+        "initContainers": [{"name": "a", "image": "busybox"}, {"name": "b", "image": "busybox"}]});
+    let mut bench = Bench::new(spec.clone());
+    assert_eq!(bench.step(), [Effect::Start(0)]);
+    bench.started(0);
+    assert_eq!(bench.step(), []);
+    bench.check("/containerStatuses/0/state/waiting/reason", json!("PodInitializing"));
+    assert_eq!(bench.condition("Initialized"), "False ContainersNotInitialized");
+    bench.ended(0, 0);
+    assert_eq!(bench.step(), [Effect::Start(1)]);
+    bench.started(1);
+    bench.ended(1, 0);
+    assert_eq!(bench.step(), [Effect::Start(2)]);
+    assert_eq!(bench.condition("Initialized"), "True -");
+
+    let mut failing = Bench::new(spec);
+    failing.step();
+    failing.started(0);
+    failing.ended(0, 3);
+    assert_eq!(failing.step(), []);
+    failing.check("/phase", json!("Failed"));
+}
+
+#[test]
+fn sidecars_start_before_and_stop_after() {
+    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}],
+        "initContainers": [{"name": "proxy", "image": "busybox", "restartPolicy": "Always"}]});
+    let mut bench = Bench::new(spec);
+    assert_eq!(bench.step(), [Effect::Start(0)]);
+    bench.started(0);
+    assert_eq!(bench.step(), [Effect::Start(1)]);
+    bench.started(1);
+    bench.ended(1, 0);
+    assert_eq!(bench.step(), [Effect::Terminate(0)]);
+    bench.check("/phase", json!("Running"));
+    bench.ended(0, 143);
+    assert_eq!(bench.step(), []);
+    bench.check("/phase", json!("Succeeded"));
+}
+
+#[test]
+fn graceful_deletion_terminates_then_kills_then_removes() {
+    let mut bench = Bench::new(one("Always"));
+    bench.step();
+    bench.started(0);
+    bench.step();
+    bench.delete(5);
+    assert_eq!(bench.step(), [Effect::Terminate(0)]);
+    assert_eq!(bench.sleep(), 5);
+    assert_eq!(bench.step(), [Effect::Kill(0)]);
+    bench.ended(0, 137);
+    assert_eq!(bench.step(), [Effect::Remove]);
+    bench.check("/phase", json!("Failed"));
+    assert_eq!(bench.step(), []);
+}
+
+#[test]
+fn a_second_deletion_can_only_shorten_the_grace() {
+    let mut bench = Bench::new(one("Always"));
+    bench.step();
+    bench.started(0);
+    bench.delete(100);
+    bench.step();
+    bench.delete(1);
+    assert_eq!(bench.step(), []);
+    assert_eq!(bench.sleep(), 1);
+    bench.delete(50);
+    assert_eq!(bench.step(), [Effect::Kill(0)]);
+}
+
+#[test]
+fn deletion_while_starting_waits_for_the_process() {
+    let mut bench = Bench::new(one("Always"));
+    assert_eq!(bench.step(), [Effect::Start(0)]);
+    bench.delete(30);
+    assert_eq!(bench.step(), []);
+    bench.started(0);
+    assert_eq!(bench.step(), [Effect::Terminate(0)]);
+}
+
+#[test]
+fn an_unknown_image_is_tried_again() {
+    let mut bench = Bench::new(one("Never"));
+    bench.step();
+    bench.refused(0, Refusal::NoImage("not found".into()));
+    bench.check("/containerStatuses/0/state/waiting/reason", json!("ErrImagePull"));
+    bench.check("/phase", json!("Pending"));
+    assert_eq!(bench.sleep(), 2);
+    assert_eq!(bench.step(), []);
+    bench.check("/containerStatuses/0/state/waiting/reason", json!("ImagePullBackOff"));
+    assert_eq!(bench.sleep(), 8);
+    assert_eq!(bench.step(), [Effect::Start(0)]);
+    bench.refused(0, Refusal::NoImage("not found".into()));
+    bench.step();
+    assert_eq!(
+        bench.sleep() + {
+            bench.step();
+            bench.sleep()
+        },
+        20
+    );
+    bench.check("/containerStatuses/0/restartCount", json!(0));
+}
+
+#[test]
+fn a_program_that_does_not_start_counts_as_a_run() {
+    let mut bench = Bench::new(one("Never"));
+    bench.step();
+    bench.refused(0, Refusal::Start("exec: \"x\": executable file not found in $PATH".into()));
+    bench.check("/containerStatuses/0/state/terminated/exitCode", json!(128));
+    bench.check("/containerStatuses/0/state/terminated/reason", json!("StartError"));
+    bench.check("/phase", json!("Failed"));
+}
+
+#[test]
+fn missing_configuration_is_waited_for() {
+    let mut bench = Bench::new(one("Never"));
+    bench.step();
+    bench.refused(0, Refusal::Config("configmap \"x\" not found".into()));
+    assert_eq!(bench.step(), []);
+    bench.check("/containerStatuses/0/state/waiting/reason", json!("CreateContainerConfigError"));
+    bench.machine.configuration_changed(moment(0));
+    assert_eq!(bench.step(), [Effect::Start(0)]);
+}
+
+#[test]
+fn an_active_deadline_fails_the_pod() {
+    let mut spec = one("Always");
+    spec["activeDeadlineSeconds"] = json!(7);
+    spec["terminationGracePeriodSeconds"] = json!(2);
+    let mut bench = Bench::new(spec);
+    bench.step();
+    bench.started(0);
+    bench.step();
+    assert_eq!(bench.sleep(), 7);
+    assert_eq!(bench.step(), [Effect::Terminate(0)]);
+    bench.ended(0, 143);
+    assert_eq!(bench.step(), []);
+    bench.check("/phase", json!("Failed"));
+    bench.check("/reason", json!("DeadlineExceeded"));
+}
+
+#[test]
+fn another_image_means_another_run() {
+    let mut bench = Bench::new(one("Never"));
+    bench.step();
+    bench.started(0);
+    let mut changed = (*bench.machine.pod).clone();
+    if let Some(spec) = &mut changed.spec {
+        spec.containers[0].image = Some("busybox:2".into());
+    }
+    bench.machine.observe(Arc::new(changed), moment(0));
+    assert_eq!(bench.step(), [Effect::Terminate(0)]);
+    bench.ended(0, 143);
+    assert_eq!(bench.step(), [Effect::Start(0)]);
+    bench.started(0);
+    bench.check("/containerStatuses/0/image", json!("busybox:2"));
+    bench.check("/containerStatuses/0/restartCount", json!(1));
+}
+
+#[test]
+fn a_steady_pod_has_a_steady_status() {
+    let mut bench = Bench::new(one("Always"));
+    bench.step();
+    bench.started(0);
+    let status = bench.machine.status(moment(0).wall);
+    let mut seen = (*bench.machine.pod).clone();
+    seen.status = Some(status.clone());
+    bench.seconds = 1000;
+    bench.machine.observe(Arc::new(seen), moment(1000));
+    assert_eq!(bench.machine.status(moment(1000).wall), status);
+}

@@ -1,0 +1,287 @@
+//! Processes of the host, each the leader of its own process group.
+//!
+//! A group is killed whole, before its leader is reaped: as long as the leader isn't, no other process can have its id.
+//! A process that leaves its group on purpose (`setsid`) is not followed.
+
+use std::{
+    collections::BTreeMap,
+    env, io,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    path::{Path, PathBuf},
+    process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio},
+    sync::Arc,
+};
+
+use parking_lot::Mutex;
+use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process_group, setrlimit};
+
+/// What to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CommandLine {
+    /// The program and its arguments; never empty.
+    pub(crate) argv: Vec<String>,
+    /// The whole environment.
+    pub(crate) environment: Vec<(String, String)>,
+    /// Where it runs.
+    pub(crate) directory: PathBuf,
+}
+
+/// Why a process did not start. The wording is what people know from containerd.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpawnError {
+    #[error("no command specified")]
+    NoCommand,
+    #[error("exec: {0:?}: executable file not found in $PATH")]
+    NotFound(String),
+    #[error("exec: {program:?}: {source}")]
+    Failed { program: String, source: io::Error },
+    #[error("the node is shutting down")]
+    Closed,
+}
+
+/// Every living process group of a node, so that one call kills them all.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Processes(Arc<Mutex<Living>>);
+
+#[derive(Debug, Default)]
+struct Living {
+    closed: bool,
+    children: BTreeMap<u32, Child>,
+}
+
+/// A running process group. Dropping it kills the group.
+#[derive(Debug)]
+pub(crate) struct Process {
+    id: u32,
+    processes: Processes,
+}
+
+impl Processes {
+    /// Starts a process with its standard input closed, and hands out its output.
+    pub(crate) fn spawn(&self, line: &CommandLine) -> Result<(Process, ChildStdout, ChildStderr), SpawnError> {
+        let name = line.argv.first().ok_or(SpawnError::NoCommand)?;
+        let program = find_program(name, line).ok_or_else(|| SpawnError::NotFound(name.clone()))?;
+        let mut command = Command::new(program);
+        command
+            .arg0(name)
+            .args(&line.argv[1..])
+            .env_clear()
+            .envs(line.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(&line.directory)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        let failed = |source| SpawnError::Failed { program: name.clone(), source };
+        let mut living = self.0.lock();
+        if living.closed {
+            return Err(SpawnError::Closed);
+        }
+        let mut child = command.spawn().map_err(failed)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let id = child.id();
+        living.children.insert(id, child);
+        drop(living);
+        let process = Process { id, processes: self.clone() };
+        match (stdout, stderr) {
+            (Some(stdout), Some(stderr)) => Ok((process, stdout, stderr)),
+            _ => Err(failed(io::Error::other("its output is not connected"))),
+        }
+    }
+
+    /// Kills every group, waits until it is gone, and starts no other from now on. It blocks for as long as the host
+    /// needs to end killed processes: microseconds, as a rule.
+    pub(crate) fn close(&self) {
+        let mut living = self.0.lock();
+        living.closed = true;
+        let children = std::mem::take(&mut living.children);
+        drop(living);
+        for id in children.keys() {
+            signal(*id, Signal::KILL);
+        }
+        for (_, mut child) in children {
+            if let Err(error) = child.wait() {
+                tracing::warn!(pid = child.id(), %error, "can't reap a process");
+            }
+        }
+    }
+}
+
+impl Process {
+    /// Asks the group to end.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Ends the group.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, which: Signal) {
+        // Under the lock, an id that is listed has not been reaped, hence is still ours.
+        let living = self.processes.0.lock();
+        if living.children.contains_key(&self.id) {
+            signal(self.id, which);
+        }
+    }
+
+    /// Waits until the leader has ended, kills what is left of its group, and reaps it.
+    pub(crate) async fn ended(&self) -> io::Result<ExitStatus> {
+        exited(self.id).await?;
+        let child = {
+            let mut living = self.processes.0.lock();
+            let child = living.children.remove(&self.id);
+            if child.is_some() {
+                signal(self.id, Signal::KILL);
+            }
+            child
+        };
+        match child {
+            Some(mut child) => child.wait(),
+            None => Err(io::Error::other("the node has killed the process")),
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let child = self.processes.0.lock().children.remove(&self.id);
+        if let Some(mut child) = child {
+            signal(self.id, Signal::KILL);
+            if let Err(error) = child.wait() {
+                tracing::warn!(pid = self.id, %error, "can't reap a process");
+            }
+        }
+    }
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
+}
+
+fn signal(id: u32, which: Signal) {
+    let Some(pid) = pid(id) else { return };
+    if let Err(error) = kill_process_group(pid, which)
+        && error != rustix::io::Errno::SRCH
+    {
+        tracing::warn!(pid = id, %error, "can't signal a process group");
+    }
+}
+
+/// Waits until a child has ended, and leaves it to be reaped.
+#[cfg(target_os = "linux")]
+async fn exited(id: u32) -> io::Result<()> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+    use tokio::io::{Interest, unix::AsyncFd};
+
+    let pid = pid(id).ok_or_else(|| io::Error::other("no such process id"))?;
+    let descriptor = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
+    AsyncFd::with_interest(descriptor, Interest::READABLE)?.readable().await?.retain_ready();
+    Ok(())
+}
+
+/// Waits until a child has ended, and leaves it to be reaped.
+#[cfg(not(target_os = "linux"))]
+async fn exited(id: u32) -> io::Result<()> {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+    let pid = pid(id).ok_or_else(|| io::Error::other("no such process id"))?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    while waitid(WaitId::Pid(pid), options)?.is_none() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    Ok(())
+}
+
+/// A container's exit code, as container runtimes count it: 128 and the signal's number for a killed process.
+pub(crate) fn exit_code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255)
+}
+
+/// Allows this process as many open files as the host lets it have, since each container takes three. Go programs, such
+/// as the kubelet, do the same when they start.
+pub(crate) fn raise_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::debug!(%error, "the limit of open files stays as it is");
+        }
+    }
+}
+
+/// The file to execute: a path as it is (from the working directory, if relative), a bare name from the `PATH`.
+fn find_program(name: &str, line: &CommandLine) -> Option<PathBuf> {
+    if name.is_empty() {
+        return None;
+    }
+    if name.contains('/') {
+        let path = line.directory.join(name);
+        return path.exists().then_some(path);
+    }
+    let path = line.environment.iter().rev().find(|(name, _)| name == "PATH")?;
+    env::split_paths(&path.1).map(|folder| folder.join(name)).find(|file| is_executable(file))
+}
+
+fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+
+    file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Read, time::Duration};
+
+    use super::*;
+
+    fn line(argv: &[&str]) -> CommandLine {
+        CommandLine {
+            argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+            environment: vec![("PATH".into(), env::var("PATH").unwrap_or_default())],
+            directory: env::temp_dir(),
+        }
+    }
+
+    async fn code(argv: &[&str]) -> i32 {
+        let (process, ..) = Processes::default().spawn(&line(argv)).expect("it starts");
+        exit_code(process.ended().await.expect("it ends"))
+    }
+
+    #[tokio::test]
+    async fn exit_codes_and_signals() {
+        assert_eq!(code(&["true"]).await, 0);
+        assert_eq!(code(&["sh", "-c", "exit 42"]).await, 42);
+        assert_eq!(code(&["sh", "-c", "kill -TERM $$"]).await, 143);
+        assert_eq!(code(&["cat"]).await, 0, "standard input is closed");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_is_not_there() {
+        let error = Processes::default().spawn(&line(&["no-such-tool"])).expect_err("no such program");
+        assert_eq!(error.to_string(), "exec: \"no-such-tool\": executable file not found in $PATH");
+    }
+
+    #[tokio::test]
+    async fn the_leaders_end_is_the_groups_end() {
+        let (process, mut output, _) =
+            Processes::default().spawn(&line(&["sh", "-c", "sleep 1000 & echo started"])).expect("it starts");
+        tokio::time::timeout(Duration::from_secs(10), process.ended()).await.expect("in time").expect("it ends");
+        // The sleep held the pipe open; now that it is gone, reading reaches the end.
+        let mut text = String::new();
+        output.read_to_string(&mut text).expect("readable");
+        assert_eq!(text, "started\n");
+    }
+
+    #[tokio::test]
+    async fn closing_kills_all_and_starts_no_more() {
+        let processes = Processes::default();
+        let (process, mut output, _) = processes.spawn(&line(&["sleep", "1000"])).expect("it starts");
+        processes.close();
+        let mut text = String::new();
+        output.read_to_string(&mut text).expect("readable");
+        assert!(matches!(processes.spawn(&line(&["true"])), Err(SpawnError::Closed)));
+        drop(process);
+    }
+}

@@ -1,0 +1,225 @@
+//! Pods without processes: each is running and ready at once, or after a while, and goes at once when it is deleted.
+//!
+//! A simulated pod runs until it is told to end ([`Simulation::finish`]).
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream::FuturesUnordered};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apiserver::{ApiServer, Change, ChangeKind};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::{
+    address::{Addresses, Lease},
+    has_ended, is_here,
+    pod::{
+        container::{Moment, Role},
+        machine::{Effect, Machine},
+        status::patch,
+    },
+};
+use crate::{
+    access::{Access, Address, Deletion, is_conflict, is_gone},
+    events::whole_seconds,
+};
+
+/// How many pods are written to at a time.
+const AT_A_TIME: usize = 64;
+/// How often a write is tried, and how long between.
+const TRIES: u32 = 5;
+
+/// Why a simulated pod could not be told to end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FinishError {
+    /// There is no such pod.
+    #[error("there is no pod {0} in the namespace {1}")]
+    NoPod(String, String),
+    /// The pod doesn't run.
+    #[error("the pod {0} is not running")]
+    NotRunning(String),
+    /// The API server refused.
+    #[error("the pod's status could not be written")]
+    Api(#[from] kube::Error),
+}
+
+/// What plays the pods.
+#[derive(Clone)]
+pub(crate) struct Simulation {
+    access: Access,
+    clock: SharedClock,
+    /// How long a pod takes to start.
+    start: Duration,
+    addresses: Addresses,
+    /// The pods' addresses, by UID.
+    leases: Arc<Mutex<BTreeMap<String, Lease>>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Simulation {
+    /// Pods that are running `start` after they were bound.
+    pub(crate) fn new(access: Access, clock: SharedClock, start: Duration) -> Self {
+        let permits = Arc::new(Semaphore::new(AT_A_TIME));
+        Self { access, clock, start, addresses: Addresses::default(), leases: Arc::default(), permits }
+    }
+
+    /// Plays the pods that are bound to the node, for as long as it is polled.
+    pub(crate) async fn run(self, api: ApiServer) {
+        let mut feed = api.feed();
+        let mut work = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                change = feed.next() => match change {
+                    Ok(change) => work.extend(self.wanted(&change).map(|act| self.perform(act))),
+                    Err(lagged) => tracing::info!(%lagged, "the simulated node begins anew"),
+                },
+                Some(()) = work.next() => {}
+            }
+        }
+    }
+
+    /// What a change asks for.
+    fn wanted(&self, change: &Change) -> Option<Act> {
+        let pod = &change.object;
+        if &*change.resource.storage != "/pods" || !is_here(pod) {
+            return None;
+        }
+        if change.kind == ChangeKind::Deleted {
+            self.leases.lock().remove(pod["metadata"]["uid"].as_str()?);
+            return None;
+        }
+        if !pod["metadata"]["deletionTimestamp"].is_null() {
+            let before = change.previous.as_ref();
+            let begins = before.is_none_or(|before| before["metadata"]["deletionTimestamp"].is_null());
+            return begins.then(|| Act::Remove(pod.clone()));
+        }
+        let fresh = !has_ended(pod) && pod["status"]["phase"] != "Running";
+        // A pod is met when it comes into being or is bound; later changes before it runs are no news.
+        let met = change.previous.as_ref().is_none_or(|before| !is_here(before));
+        (fresh && met).then(|| Act::Start(pod.clone()))
+    }
+
+    async fn perform(&self, act: Act) {
+        if let Act::Start(_) = &act
+            && !self.start.is_zero()
+        {
+            tokio::time::sleep(self.start).await;
+        }
+        let Ok(_permit) = self.permits.acquire().await else { return };
+        for attempt in 0..TRIES {
+            let result = match &act {
+                Act::Start(pod) => self.begin(pod).await,
+                Act::Remove(pod) => self.remove(pod).await,
+            };
+            match result {
+                Err(error) if !is_gone(&error) && !is_conflict(&error) => {
+                    tracing::debug!(%error, "a simulated pod can't be written to");
+                    tokio::time::sleep(Duration::from_millis(100) * 2u32.pow(attempt)).await;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    async fn begin(&self, value: &Value) -> Result<(), kube::Error> {
+        let pod = Pod::deserialize(value).map_err(kube::Error::SerdeError)?;
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let address = self.leases.lock().entry(uid).or_insert_with(|| self.addresses.take()).address();
+        let now = self.now();
+        let machine = started(Arc::new(pod), address, now);
+        self.write(value, &machine.status(now.wall)).await
+    }
+
+    async fn remove(&self, pod: &Value) -> Result<(), kube::Error> {
+        let uid = pod["metadata"]["uid"].as_str();
+        self.access.delete(&address(pod), &Deletion { uid, grace: Some(0), ..Deletion::default() }).await
+    }
+
+    async fn write(&self, pod: &Value, status: &PodStatus) -> Result<(), kube::Error> {
+        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+        self.access.merge(&address(pod), "/status", &patch(uid, status)).await.map(drop)
+    }
+
+    /// Ends the main containers of a running pod with an exit code; the restart policy decides what follows.
+    pub(crate) async fn finish(&self, namespace: &str, name: &str, code: i32) -> Result<(), FinishError> {
+        let found = self.access.get(&Address::core("pods", Some(namespace), name)).await?;
+        let value = found.ok_or_else(|| FinishError::NoPod(name.into(), namespace.into()))?;
+        if value["status"]["phase"] != "Running" {
+            return Err(FinishError::NotRunning(name.into()));
+        }
+        let pod = Pod::deserialize(&value).map_err(kube::Error::SerdeError)?;
+        let status = pod.status.clone().unwrap_or_default();
+        let now = self.now();
+        let mut machine = started(Arc::new(pod), status.pod_ip.unwrap_or_default(), now);
+        machine.started = status.start_time.map_or(now.wall, |time| time.0);
+        let statuses = status.container_statuses.unwrap_or_default();
+        for record in &mut machine.containers {
+            let before = statuses.iter().find(|before| before.name == record.name);
+            record.restarts = before.map_or(0, |before| before.restart_count);
+        }
+        let main = (0..machine.containers.len()).filter(|index| machine.containers[*index].role == Role::Main);
+        for index in main.collect::<Vec<_>>() {
+            machine.ended(index, code, now);
+        }
+        settle(&mut machine, now);
+        Ok(self.write(&value, &machine.status(now.wall)).await?)
+    }
+
+    fn now(&self) -> Moment {
+        Moment { wall: whole_seconds(self.clock.now()), monotonic: self.clock.monotonic() }
+    }
+}
+
+/// What is to be done with a pod.
+enum Act {
+    Start(Arc<Value>),
+    Remove(Arc<Value>),
+}
+
+/// A pod whose init containers have succeeded, and whose others run.
+fn started(pod: Arc<Pod>, address: String, now: Moment) -> Machine {
+    let mut machine = Machine::new(pod, address, now);
+    settle(&mut machine, now);
+    machine
+}
+
+/// Lets happen what the machine asks for.
+fn settle(machine: &mut Machine, now: Moment) {
+    loop {
+        let effects = machine.step(now);
+        let mut moved = false;
+        for effect in effects {
+            let (index, code) = match effect {
+                Effect::Start(index) => {
+                    let uid = machine.pod.metadata.uid.clone().unwrap_or_default();
+                    let id = format!("{uid}-{index}-{}", machine.containers[index].restarts);
+                    machine.started(index, id, now);
+                    match machine.containers[index].role {
+                        Role::Init => (index, 0),
+                        Role::Sidecar | Role::Main => {
+                            moved = true;
+                            continue;
+                        }
+                    }
+                }
+                Effect::Terminate(index) => (index, 143),
+                Effect::Kill(index) => (index, 137),
+                Effect::Event(_) | Effect::Remove => continue,
+            };
+            machine.ended(index, code, now);
+            moved = true;
+        }
+        if !moved {
+            return;
+        }
+    }
+}
+
+fn address(pod: &Value) -> Address {
+    let text = |field: &str| pod["metadata"][field].as_str();
+    Address::core("pods", text("namespace"), text("name").unwrap_or_default())
+}
