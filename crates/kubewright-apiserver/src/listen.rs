@@ -82,6 +82,7 @@ pub enum ListenError {
 pub struct Listener {
     address: SocketAddr,
     kubeconfig: String,
+    authority: String,
     token: String,
     stop: Stop,
     tasks: TaskTracker,
@@ -110,6 +111,7 @@ impl Listener {
         let listener = Self {
             address,
             kubeconfig: credentials.kubeconfig(&format!("https://{address}")),
+            authority: credentials.authority().to_owned(),
             token: credentials.token().to_owned(),
             stop: Stop::default(),
             tasks: TaskTracker::new(),
@@ -133,6 +135,11 @@ impl Listener {
     /// A kubeconfig whose user may do everything, as YAML. It holds a private key: keep it from others (mode 0600).
     pub fn kubeconfig(&self) -> String {
         self.kubeconfig.clone()
+    }
+
+    /// The certificate of the authority that signed the server's, in PEM.
+    pub fn authority(&self) -> &str {
+        &self.authority
     }
 
     /// A bearer token for the same user, for clients without certificates.

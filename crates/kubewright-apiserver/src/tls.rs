@@ -81,6 +81,11 @@ impl Credentials {
         &self.token
     }
 
+    /// The certificate of the authority that signed the others, in PEM.
+    pub(crate) fn authority(&self) -> &str {
+        &self.ca
+    }
+
     /// Whether a peer has shown the client certificate. The handshake has proved that it holds the key.
     pub(crate) fn is_client(&self, shown: Option<&CertificateDer<'_>>) -> bool {
         shown == Some(&self.client)

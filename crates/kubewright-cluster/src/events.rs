@@ -55,7 +55,8 @@ impl Recorder {
         random: Random,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(PENDING);
-        let writer = Writer { component, host, access, clock, random, written: BTreeMap::new(), order: VecDeque::new() };
+        let writer =
+            Writer { component, host, access, clock, random, written: BTreeMap::new(), order: VecDeque::new() };
         (Self(sender), writer.run(receiver))
     }
 

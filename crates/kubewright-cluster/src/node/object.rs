@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kubewright_apimachinery::clock::SharedClock;
-use kubewright_apiserver::discovery;
 use serde_json::{Value, json};
 
 use super::{NODE_NAME, pod::status::HOST_ADDRESS};
@@ -50,8 +49,13 @@ fn memory_kib() -> Option<u64> {
     None
 }
 
-/// Registers the node, with its lease.
-pub(crate) async fn register(access: &Access, clock: &SharedClock, capacity: Capacity) -> Result<(), kube::Error> {
+/// Registers the node, with its lease. `version` is the cluster's.
+pub(crate) async fn register(
+    access: &Access,
+    clock: &SharedClock,
+    capacity: Capacity,
+    version: &str,
+) -> Result<(), kube::Error> {
     let now = clock.now();
     let nodes = Address::core("nodes", None, "");
     let node = match access.create(&nodes, "", &node()).await {
@@ -60,7 +64,7 @@ pub(crate) async fn register(access: &Access, clock: &SharedClock, capacity: Cap
         Err(error) => return Err(error),
     };
     let address = Address { name: NODE_NAME.into(), ..nodes };
-    access.merge(&address, "/status", &json!({"status": status(capacity, now)})).await?;
+    access.merge(&address, "/status", &json!({"status": status(capacity, version, now)})).await?;
     let uid = node.map(|node| node["metadata"]["uid"].clone()).unwrap_or_default();
     match access.create(&leases(""), "", &lease(&uid, now)).await {
         Err(error) if !is_conflict(&error) => Err(error),
@@ -131,7 +135,7 @@ fn platform() -> (&'static str, &'static str) {
     (system, machine)
 }
 
-fn status(capacity: Capacity, now: Timestamp) -> Value {
+fn status(capacity: Capacity, version: &str, now: Timestamp) -> Value {
     let (system, machine) = platform();
     let condition = |kind: &str, status: &str, reason: &str, message: &str| {
         json!({
@@ -160,7 +164,7 @@ fn status(capacity: Capacity, now: Timestamp) -> Value {
         "nodeInfo": {
             "architecture": machine, "operatingSystem": system, "osImage": "Kubewright",
             "containerRuntimeVersion": concat!("kubewright://", env!("CARGO_PKG_VERSION")),
-            "kubeletVersion": discovery::GIT_VERSION, "kubeProxyVersion": "",
+            "kubeletVersion": version, "kubeProxyVersion": "",
             "kernelVersion": "", "machineID": NODE_NAME, "systemUUID": NODE_NAME, "bootID": NODE_NAME,
         },
     })

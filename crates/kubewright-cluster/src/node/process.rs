@@ -13,7 +13,8 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process_group, setrlimit};
+use rustix::process::{Pid, Resource, Signal, WaitId, WaitIdOptions, getrlimit, kill_process_group, setrlimit, waitid};
+use tokio::signal::unix::{SignalKind, signal as signal_stream};
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -170,26 +171,15 @@ fn signal(id: u32, which: Signal) {
 }
 
 /// Waits until a child has ended, and leaves it to be reaped.
-#[cfg(target_os = "linux")]
 async fn exited(id: u32) -> io::Result<()> {
-    use rustix::process::{PidfdFlags, pidfd_open};
-    use tokio::io::{Interest, unix::AsyncFd};
-
     let pid = pid(id).ok_or_else(|| io::Error::other("no such process id"))?;
-    let descriptor = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-    AsyncFd::with_interest(descriptor, Interest::READABLE)?.readable().await?.retain_ready();
-    Ok(())
-}
-
-/// Waits until a child has ended, and leaves it to be reaped.
-#[cfg(not(target_os = "linux"))]
-async fn exited(id: u32) -> io::Result<()> {
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
-
-    let pid = pid(id).ok_or_else(|| io::Error::other("no such process id"))?;
+    // The signal is listened for before looking, so that no end is missed between the two.
+    let mut ends = signal_stream(SignalKind::child())?;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     while waitid(WaitId::Pid(pid), options)?.is_none() {
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        if ends.recv().await.is_none() {
+            return Err(io::Error::other("the runtime is shutting down"));
+        }
     }
     Ok(())
 }

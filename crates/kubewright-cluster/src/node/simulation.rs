@@ -42,6 +42,9 @@ pub enum FinishError {
     /// The pod doesn't run.
     #[error("the pod {0} is not running")]
     NotRunning(String),
+    /// The cluster's pods are not simulated.
+    #[error("pods are not simulated in this cluster")]
+    NotSimulated,
     /// The API server refused.
     #[error("the pod's status could not be written")]
     Api(#[from] kube::Error),

@@ -126,8 +126,8 @@ pub(crate) enum Decision {
 }
 
 /// An owner, as a dependent's reference finds it.
-enum Owner<'a> {
-    Solid(&'a Object),
+enum Owner {
+    Solid,
     /// Being deleted in the foreground: it waits for its dependents.
     Waiting,
     /// Being deleted, and its dependents are to be let go.
@@ -304,7 +304,7 @@ impl Graph {
         if owners.is_empty() || owners.iter().any(|(_, owner)| matches!(owner, Owner::Unknown)) {
             return Decision::Nothing;
         }
-        let solid = |owner: &Owner<'_>| matches!(owner, Owner::Solid(_));
+        let solid = |owner: &Owner| matches!(owner, Owner::Solid);
         if owners.iter().all(|(_, owner)| solid(owner)) {
             return Decision::Nothing;
         }
@@ -362,23 +362,23 @@ impl Graph {
         })
     }
 
-    fn owner(&self, dependent: &Object, reference: &OwnerReference) -> Owner<'_> {
+    fn owner(&self, dependent: &Object, reference: &OwnerReference) -> Owner {
         let claim = Claim::new(dependent, reference);
         match self.objects.get(reference.uid.as_str()) {
             Some(found) if claim.means(&found.identity()) => {
                 if found.uid == dependent.uid {
-                    Owner::Solid(found)
+                    Owner::Solid
                 } else if found.is_held_by(ORPHAN) {
                     Owner::Orphaning
                 } else if found.is_held_by(FOREGROUND) {
                     Owner::Waiting
                 } else {
-                    Owner::Solid(found)
+                    Owner::Solid
                 }
             }
             found => match self.verdicts.get(&claim) {
                 Some(Verdict::Absent) => Owner::Absent,
-                Some(Verdict::Present) => found.map_or(Owner::Unknown, Owner::Solid),
+                Some(Verdict::Present) => found.map_or(Owner::Unknown, |_| Owner::Solid),
                 Some(Verdict::Unknown) => Owner::Unknown,
                 None => Owner::Unverified(claim),
             },

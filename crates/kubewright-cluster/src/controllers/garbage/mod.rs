@@ -195,7 +195,11 @@ impl Collector {
 }
 
 fn group_version(address: &Address) -> String {
-    if address.group.is_empty() { address.version.to_string() } else { format!("{}/{}", address.group, address.version) }
+    if address.group.is_empty() {
+        address.version.to_string()
+    } else {
+        format!("{}/{}", address.group, address.version)
+    }
 }
 
 /// Looks whether owners exist.

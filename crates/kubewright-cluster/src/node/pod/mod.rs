@@ -2,7 +2,10 @@
 
 pub(crate) mod container;
 pub(crate) mod machine;
+pub(crate) mod run;
 pub(crate) mod status;
+
+pub(crate) mod worker;
 
 #[cfg(test)]
 mod tests;

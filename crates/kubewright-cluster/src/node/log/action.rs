@@ -1,0 +1,159 @@
+//! `GET pods/<name>/log`: what `kubectl logs` asks for
+//! (<https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#get-read-log-of-the-specified-pod>).
+
+use std::time::Duration;
+
+use futures::{FutureExt, TryStreamExt, future::BoxFuture};
+use http::{Method, Response, header};
+use jiff::{SignedDuration, Timestamp};
+use kubewright_apimachinery::{
+    clock::SharedClock,
+    status::{Cause, Status},
+};
+use kubewright_apiserver::{Action, ActionRequest, Body, BoxError};
+use serde_json::{Value, json};
+
+use super::{Query, Stream};
+use crate::node::logs::Logs;
+
+/// Answers with the logs of a node.
+#[derive(Debug)]
+pub(crate) struct LogAction {
+    logs: Logs,
+    clock: SharedClock,
+}
+
+impl LogAction {
+    /// The logs are found when they are asked for.
+    pub(crate) fn new(logs: Logs, clock: SharedClock) -> Self {
+        Self { logs, clock }
+    }
+
+    fn answer(&self, request: &ActionRequest) -> Result<Response<Body>, Status> {
+        if request.parts.method != Method::GET {
+            return Err(Status::new(405, "MethodNotAllowed", "logs can only be read"));
+        }
+        let query = query(request, self.clock.now())?;
+        let container = container(request)?;
+        let previous = request.flag("previous");
+        let pod = (request.namespace.clone(), request.name.clone());
+        let body = match self.logs.find(&pod, &container, previous) {
+            Some(log) => Body::stream(log.read(query).map_err(BoxError::from)),
+            None => nothing(request, &container, previous)?,
+        };
+        let mut response = Response::new(body);
+        response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("text/plain"));
+        Ok(response)
+    }
+}
+
+impl Action for LogAction {
+    fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+        std::future::ready(self.answer(&request)).boxed()
+    }
+}
+
+/// The answer when there is no log.
+fn nothing(request: &ActionRequest, container: &str, previous: bool) -> Result<Body, Status> {
+    let pod = &request.object;
+    let name = &request.name;
+    if previous {
+        return Err(Status::bad_request(format!(
+            "previous terminated container {container:?} in pod {name:?} not found"
+        )));
+    }
+    if pod["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
+        return Err(Status::bad_request(format!("pod {name} does not have a host assigned")));
+    }
+    let statuses = ["initContainerStatuses", "containerStatuses"].map(|field| pod["status"][field].as_array());
+    let mut statuses = statuses.into_iter().flatten().flatten();
+    let waiting = statuses.find(|status| status["name"] == container).map(|status| &status["state"]["waiting"]);
+    let reason = waiting.and_then(|waiting| waiting["reason"].as_str());
+    match reason {
+        Some("PodInitializing" | "ContainerCreating") | None if waiting.is_none_or(Value::is_null) => Ok(Body::empty()),
+        Some(reason @ ("ErrImagePull" | "ImagePullBackOff")) => Err(Status::bad_request(format!(
+            "container {container:?} in pod {name:?} is waiting to start: trying and failing to pull image ({reason})"
+        ))),
+        reason => {
+            let reason = reason.unwrap_or("ContainerCreating");
+            Err(Status::bad_request(format!("container {container:?} in pod {name:?} is waiting to start: {reason}")))
+        }
+    }
+}
+
+/// The container asked for, or the only one.
+fn container(request: &ActionRequest) -> Result<String, Status> {
+    let spec = &request.object["spec"];
+    let names = |field: &str| -> Vec<String> {
+        let list = spec[field].as_array().into_iter().flatten();
+        list.filter_map(|one| Some(one["name"].as_str()?.to_owned())).collect()
+    };
+    let (init, main) = (names("initContainers"), names("containers"));
+    let pod = &request.name;
+    match request.parameter("container") {
+        Some(wanted) if main.iter().chain(&init).any(|name| name == wanted) => Ok(wanted.into()),
+        Some(wanted) => Err(Status::bad_request(format!("container {wanted} is not valid for pod {pod}"))),
+        None => match (main.as_slice(), init.is_empty()) {
+            ([only], true) => Ok(only.clone()),
+            ([], true) => Err(Status::bad_request(format!("a container name must be specified for pod {pod}"))),
+            _ => {
+                let mut message =
+                    format!("a container name must be specified for pod {pod}, choose one of: [{}]", main.join(" "));
+                if !init.is_empty() {
+                    message += &format!(" or one of the init containers: [{}]", init.join(" "));
+                }
+                Err(Status::bad_request(message))
+            }
+        },
+    }
+}
+
+fn query(request: &ActionRequest, now: Timestamp) -> Result<Query, Status> {
+    let mut causes = Vec::new();
+    let mut number = |name: &str, least: i64| -> Option<i64> {
+        let text = request.parameter(name)?;
+        match text.parse::<i64>() {
+            Ok(number) if number >= least => Some(number),
+            Ok(number) => {
+                let why = format!("must be greater than or equal to {least}");
+                causes.push(Cause::invalid(name, &json!(number), &why));
+                None
+            }
+            Err(_) => {
+                causes.push(Cause::invalid(name, &json!(text), "must be an integer"));
+                None
+            }
+        }
+    };
+    let tail = number("tailLines", 0).and_then(|lines| u64::try_from(lines).ok());
+    let limit = number("limitBytes", 1).and_then(|bytes| u64::try_from(bytes).ok());
+    let seconds = number("sinceSeconds", 1).and_then(|seconds| u64::try_from(seconds).ok());
+    let mut since = seconds.map(|seconds| {
+        let span = SignedDuration::try_from(Duration::from_secs(seconds)).unwrap_or(SignedDuration::MAX);
+        now.saturating_sub(span).unwrap_or(Timestamp::MIN)
+    });
+    if let Some(text) = request.parameter("sinceTime") {
+        match text.parse() {
+            Ok(_) if since.is_some() => {
+                let why = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+                causes.push(Cause::forbidden("sinceTime", why));
+            }
+            Ok(time) => since = Some(time),
+            Err(_) => causes.push(Cause::invalid("sinceTime", &json!(text), "must be a time as in RFC 3339")),
+        }
+    }
+    let stream = match request.parameter("stream") {
+        None | Some("All") => None,
+        Some("Stdout") => Some(Stream::Stdout),
+        Some("Stderr") => Some(Stream::Stderr),
+        Some(other) => {
+            causes.push(Cause::not_supported("stream", &json!(other), &["All", "Stderr", "Stdout"]));
+            None
+        }
+    };
+    if !causes.is_empty() {
+        return Err(Status::invalid("", "PodLogOptions", &request.name, causes));
+    }
+    let (follow, timestamps) = (request.flag("follow"), request.flag("timestamps"));
+    Ok(Query { follow, tail, since, timestamps, limit, stream })
+}
