@@ -1,5 +1,7 @@
 //! The examples of the Kubernetes documentation, and what they leave unsaid.
 
+mod property;
+
 use jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};
 
