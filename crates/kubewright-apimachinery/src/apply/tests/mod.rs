@@ -267,6 +267,31 @@ fn list_maps_are_owned_item_by_item() {
 }
 
 #[test]
+fn items_keep_their_places() {
+    let names = |names: &str| names.chars().map(|name| json!({"name": name})).collect::<Value>();
+    for (live, config, expect) in [
+        ("abc", "xb", "axbc"),
+        ("abc", "ca", "bca"),
+        ("abcd", "dxb", "acdxb"),
+        ("", "ba", "ba"),
+        ("ab", "", "ab"),
+        ("ab", "xy", "abxy"),
+    ] {
+        let mut object = Object::new();
+        object.update("creator", |new| new["spec"]["containers"] = names(live));
+        object.apply("a", json!({"spec": {"containers": names(config)}}));
+        object.check(json!({"spec": {"containers": names(expect)}}));
+    }
+}
+
+#[test]
+fn entries_with_free_names_are_owned_for_themselves() {
+    let mut object = Object::new();
+    object.apply("a", json!({"data": {}, "spec": {"strategy": {"surge": 1}, "free": {"x": {"y": 1}}}}));
+    object.check_owners(&[("a/Apply", &[".data", ".spec.free.x", ".spec.free.x.y", ".spec.strategy.surge"])]);
+}
+
+#[test]
 fn an_item_goes_with_what_an_updater_set_in_it() {
     let mut object = Object::new();
     object.apply("a", json!({"spec": {"containers": [{"name": "web"}, {"name": "job"}]}}));
