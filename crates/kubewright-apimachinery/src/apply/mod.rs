@@ -278,8 +278,9 @@ pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value 
 /// The ownership that stands before an update, of what was sent and what is stored.
 fn standing(sent: Option<Value>, stored: Option<&Value>, subresource: Option<&str>) -> Option<Value> {
     match sent {
+        Some(sent) if Some(&sent) == stored => Some(sent),
         Some(sent) if subresource.is_none() && managed::is_reset(&sent) => None,
-        Some(sent) if subresource.is_none() && Some(&sent) != stored => {
+        Some(sent) if subresource.is_none() => {
             let read = Managers::decode(Some(&sent)).ok().and_then(Managers::encode);
             read.or_else(|| stored.cloned())
         }
