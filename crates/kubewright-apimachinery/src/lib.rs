@@ -17,8 +17,6 @@ pub mod apply;
 pub mod clock;
 pub mod decode;
 pub mod depth;
-#[cfg(test)]
-mod fixture;
 pub mod name;
 pub mod patch;
 pub mod path;

@@ -1,11 +1,9 @@
 //! How values are owned, by their schema: what is one leaf, what is a map of fields, what is a list of items.
 
-use std::sync::LazyLock;
-
 use serde_json::{Map, Value};
 
 use super::fields::{FieldSet, PathElement};
-use crate::schema::{ANYTHING, Additional, Definitions, Kind, List, Node, Schema};
+use crate::schema::{ANYTHING, List, Node};
 
 /// A place in an object: its schema, and whether the server keeps some of the fields there to itself.
 #[derive(Clone, Copy, Debug)]
@@ -110,18 +108,13 @@ impl<'a> Cursor<'a> {
     /// The place of a field, and whether the schema names it (rather than allowing any name). `None`: no such field.
     fn lookup(self, name: &str) -> Option<(Self, bool)> {
         let schema = self.node.schema();
-        let object = self.place == Place::Root || schema.embedded_resource;
+        if self.place == Place::Inside && !schema.embedded_resource {
+            return self.node.field(name).map(|node| (Self::inside(node), schema.properties.contains_key(name)));
+        }
+        let node = self.node.resource_field(name)?;
         let place = if self.place == Place::Root && name == "metadata" { Place::Metadata } else { Place::Inside };
-        let named = schema.properties.contains_key(name);
-        let node = self.node.field(name);
-        if object && name == "metadata" && node.is_none_or(|node| node.schema().properties.is_empty()) {
-            let (schema, definitions) = &*OBJECT_META;
-            return Some((Self { node: Node::new(schema, definitions), place }, true));
-        }
-        if object && node.is_none() && matches!(name, "apiVersion" | "kind") {
-            return Some((Self { node: Node::new(&ANYTHING, self.node.definitions()), place }, true));
-        }
-        node.map(|node| (Self { node, place }, named))
+        let named = matches!(name, "apiVersion" | "kind" | "metadata") || schema.properties.contains_key(name);
+        Some((Self { node, place }, named))
     }
 
     /// The place of a field; of an unknown one, a place where anything may be.
@@ -283,39 +276,3 @@ impl<'a> Items<'a> {
         Ok(set)
     }
 }
-
-/// The metadata of every object, where a custom kind's schema leaves it to the server.
-static OBJECT_META: LazyLock<(Schema, Definitions)> = LazyLock::new(|| {
-    let text = || Schema { kind: Some(Kind::String), ..Schema::default() };
-    let list = |list: List, items: Schema| Schema {
-        kind: Some(Kind::Array),
-        items: Some(Box::new(items)),
-        list,
-        ..Schema::default()
-    };
-    let strings =
-        || Schema { kind: Some(Kind::Object), additional: Additional::Schema(Box::new(text())), ..Schema::default() };
-    let owner = Schema { kind: Some(Kind::Object), preserve_unknown: true, atomic_map: true, ..Schema::default() };
-    let mut properties: std::collections::BTreeMap<String, Schema> = [
-        "name",
-        "namespace",
-        "generateName",
-        "uid",
-        "resourceVersion",
-        "selfLink",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "generation",
-        "deletionGracePeriodSeconds",
-    ]
-    .map(|name| (name.to_owned(), Schema::default()))
-    .into();
-    properties.extend([
-        ("labels".to_owned(), strings()),
-        ("annotations".to_owned(), strings()),
-        ("finalizers".to_owned(), list(List::Set, text())),
-        ("ownerReferences".to_owned(), list(List::Map(vec!["uid".to_owned()]), owner)),
-        ("managedFields".to_owned(), list(List::Atomic, ANYTHING.clone())),
-    ]);
-    (Schema { kind: Some(Kind::Object), properties, ..Schema::default() }, Definitions::default())
-});

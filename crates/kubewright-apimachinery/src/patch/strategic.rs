@@ -359,10 +359,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{fixture, schema::Definitions, testing::json_value};
+    use crate::{
+        schema::{Definitions, parse::from_openapi},
+        testing::json_value,
+    };
 
     fn patched(doc: Value, patch: Value) -> Result<Value, PatchError> {
-        let schema = fixture::schema(&json!({"type": "object", "properties": {
+        let schema = from_openapi(&json!({"type": "object", "properties": {
             "metadata": {"type": "object", "properties": {
                 "finalizers": {"type": "array", "items": {"type": "string"}, "x-kubernetes-patch-strategy": "merge"},
                 "labels": {"type": "object", "additionalProperties": {"type": "string"}},

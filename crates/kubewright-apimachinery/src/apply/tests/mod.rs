@@ -6,7 +6,7 @@ use jiff::{Timestamp, ToSpan};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{fixture, schema::Definitions};
+use crate::schema::{Definitions, OBJECT_META, parse::from_openapi};
 
 /// A cluster of one object, written to by turns; a second passes with each write.
 struct Object {
@@ -48,10 +48,30 @@ fn workload() -> Value {
     }})
 }
 
+/// The metadata of every kind.
+fn definitions() -> Definitions {
+    let strings = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let metadata = from_openapi(&json!({"type": "object", "properties": {
+        "name": {"type": "string"},
+        "creationTimestamp": {"type": "string"},
+        "managedFields": {"type": "array"},
+        "labels": strings,
+        "annotations": strings,
+        "finalizers": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+        "ownerReferences": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["uid"],
+            "items": {"type": "object", "x-kubernetes-map-type": "atomic"},
+        },
+    }}));
+    Definitions([(OBJECT_META.into(), metadata)].into())
+}
+
 impl Object {
     fn new() -> Self {
         let now = "2026-01-02T03:04:05.6Z".parse().unwrap();
-        Self { schema: fixture::schema(&workload()), status: FieldSet::of(["status"]), live: None, now }
+        Self { schema: from_openapi(&workload()), status: FieldSet::of(["status"]), live: None, now }
     }
 
     fn ctx<'a>(&'a self, manager: &'a str, definitions: &'a Definitions) -> Context<'a> {
@@ -75,7 +95,7 @@ impl Object {
     fn try_apply(&mut self, manager: &str, config: Value, force: bool) -> Result<(), Status> {
         let config = named(config);
         self.write(|live, this| {
-            let definitions = Definitions::default();
+            let definitions = definitions();
             apply(live, &config, &Context { force, ..this.ctx(manager, &definitions) })
         })
     }
@@ -94,7 +114,7 @@ impl Object {
         self.write(|live, this| {
             let mut new = live.cloned().unwrap_or_else(|| named(json!({})));
             change(&mut new);
-            Ok(update(live, new, &this.ctx(manager, &Definitions::default())))
+            Ok(update(live, new, &this.ctx(manager, &definitions())))
         })
         .unwrap();
     }
@@ -103,7 +123,7 @@ impl Object {
         self.write(|live, this| {
             let mut new = live.cloned().unwrap();
             change(&mut new);
-            let definitions = Definitions::default();
+            let definitions = definitions();
             let writable = Writable::Only(&this.status);
             Ok(update(live, new, &Context { subresource: Some("status"), writable, ..this.ctx(manager, &definitions) }))
         })
@@ -498,7 +518,7 @@ fn what_cannot_be_owned_is_refused() {
         assert_eq!(refusal(config), format!("{prefix}{expect}"));
     }
     assert_eq!(refusal(json!({"metadata": {"managedFields": []}})), "metadata.managedFields must be nil");
-    let definitions = Definitions::default();
+    let definitions = definitions();
     let object = Object::new();
     let other = apply(None, &json!({"apiVersion": "v2"}), &object.ctx("a", &definitions)).unwrap_err();
     assert_eq!(other.message, "Incorrect version specified in apply patch. Specified patch version: v2, expected: v1");
@@ -557,7 +577,7 @@ fn status_is_applied_by_its_own_managers() {
     let config = named(json!({"spec": {"replicas": 7}, "status": {"ready": 1}, "metadata": {"labels": {"x": "y"}}}));
     object
         .write(|live, this| {
-            let definitions = Definitions::default();
+            let definitions = definitions();
             let writable = Writable::Only(&this.status);
             apply(live, &config, &Context { subresource: Some("status"), writable, ..this.ctx("a", &definitions) })
         })
@@ -573,7 +593,7 @@ fn status_is_applied_by_its_own_managers() {
 fn odd_objects_are_survived() {
     for odd in [json!(null), json!([]), json!({"metadata": []}), json!({"metadata": {"managedFields": 3}})] {
         let object = Object::new();
-        let definitions = Definitions::default();
+        let definitions = definitions();
         let ctx = object.ctx("a", &definitions);
         update(None, odd.clone(), &ctx);
         update(Some(&odd), odd.clone(), &ctx);

@@ -10,8 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     apply::{Context, Writable, apply, managed_fields, take_managed, update},
-    fixture,
-    schema::{Definitions, Node},
+    schema::{Definitions, Node, parse::from_openapi},
 };
 
 /// A schema, as far as ownership is concerned.
@@ -363,7 +362,7 @@ fn check_update(before: &State, after: &State, who: &str) -> Result<(), TestCase
 }
 
 fn run(kind: &Type, writes: Vec<Write>) -> Result<(), TestCaseError> {
-    let schema = fixture::schema(&json!({"type": "object", "properties": {"spec": document(kind)}}));
+    let schema = from_openapi(&json!({"type": "object", "properties": {"spec": document(kind)}}));
     let definitions = Definitions::default();
     let at = |second: usize| Timestamp::from_second(1_700_000_000 + i64::try_from(second).unwrap()).unwrap();
     let ctx = |manager, force, second| Context {
