@@ -20,6 +20,7 @@ mod feed;
 mod handlers;
 mod listen;
 mod meta;
+pub mod openapi;
 mod ownership;
 pub mod registry;
 mod respond;

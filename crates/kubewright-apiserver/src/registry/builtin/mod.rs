@@ -27,6 +27,7 @@ use k8s_openapi::{
 use serde_json::Value;
 
 pub use self::schemas::definitions;
+pub(crate) use self::schemas::reference;
 use super::{Column, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue, Strategy, Subresource};
 
 /// Every built-in resource, ready for [`super::Registry::new`].

@@ -9,7 +9,7 @@ use std::{
 
 use k8s_openapi::{
     api::{authentication::v1::TokenRequest, autoscaling::v1::Scale, core::v1::Binding, policy::v1::Eviction},
-    apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Status},
+    apimachinery::pkg::apis::meta::v1::{DeleteOptions, ListMeta, ObjectMeta, Status},
     schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings},
 };
 use kubewright_apimachinery::schema::{Definitions, List, Schema, parse};
@@ -64,6 +64,7 @@ const BODIES: &[fn(&mut SchemaGenerator)] = &[
     collect::<Binding>,
     collect::<DeleteOptions>,
     collect::<Eviction>,
+    collect::<ListMeta>,
     collect::<ObjectMeta>,
     collect::<Scale>,
     collect::<Status>,

@@ -1,0 +1,145 @@
+//! OpenAPI documents: what clients complete, explain and check by
+//! (<https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition>).
+//!
+//! * v3: an index, and one document for each group and version, at addresses that change with the content
+//! * v2: one document for all, as JSON, or in protobuf for kubectl before 1.27
+//!
+//! The documents say what clients read (kinds, their schemas, the paths with their verbs and query parameters). They are
+//! made when first asked for, and again only for what has changed in the registry since.
+
+mod operations;
+mod protobuf;
+mod schemas;
+mod v2;
+mod v3;
+
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+
+use crate::{
+    discovery::hash,
+    registry::{Registry, Resource},
+};
+
+/// The content types under which clients ask for v2 in protobuf, old and new.
+pub const V2_PROTOBUF: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+];
+
+/// A document, ready to send.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// The body.
+    pub body: Bytes,
+    /// A digest of the content: the `hash` in v3 addresses, and (in quotes) the entity tag.
+    pub hash: Arc<str>,
+}
+
+impl Document {
+    fn new(body: impl Into<Bytes>) -> Self {
+        let body = body.into();
+        let hash = hash(&body).into();
+        Self { body, hash }
+    }
+}
+
+/// The documents of one server.
+#[derive(Debug, Default)]
+pub struct OpenApi {
+    cache: Mutex<Cache>,
+}
+
+type Entries = Vec<Arc<Resource>>;
+
+#[derive(Debug, Default)]
+struct Cache {
+    /// By path, such as `apis/apps/v1`: a document, and the entries that it was made from.
+    v3: BTreeMap<String, (Entries, Document)>,
+    v2_json: Option<(Arc<Entries>, Document)>,
+    v2_protobuf: Option<(Arc<Entries>, Document)>,
+}
+
+impl OpenApi {
+    /// `/openapi/v3`: where the document of each group and version is.
+    pub fn v3_index(&self, registry: &Registry) -> Document {
+        let mut paths = Map::new();
+        for (path, entries) in by_path(registry) {
+            let hash = self.v3_of(&path, entries).hash;
+            let address = format!("/openapi/v3/{path}?hash={hash}");
+            paths.insert(path, json!({"serverRelativeURL": address}));
+        }
+        Document::new(json!({"paths": paths}).to_string())
+    }
+
+    /// `/openapi/v3/{path}`, such as `api/v1` or `apis/apps/v1`; `None` if nothing is served there.
+    pub fn v3(&self, registry: &Registry, path: &str) -> Option<Document> {
+        let entries = by_path(registry).remove(path)?;
+        Some(self.v3_of(path, entries))
+    }
+
+    /// `/openapi/v2` as JSON.
+    pub fn v2_json(&self, registry: &Registry) -> Document {
+        let all = registry.all();
+        remember(&mut self.cache.lock().v2_json, &all, || Document::new(v2::document(&all).to_string()))
+    }
+
+    /// `/openapi/v2` in protobuf.
+    pub fn v2_protobuf(&self, registry: &Registry) -> Document {
+        let all = registry.all();
+        remember(&mut self.cache.lock().v2_protobuf, &all, || Document::new(protobuf::encode(&v2::document(&all))))
+    }
+
+    fn v3_of(&self, path: &str, entries: Entries) -> Document {
+        let mut cache = self.cache.lock();
+        if let Some((made_from, document)) = cache.v3.get(path)
+            && made_from.len() == entries.len()
+            && made_from.iter().zip(&entries).all(|(one, other)| Arc::ptr_eq(one, other))
+        {
+            return document.clone();
+        }
+        let document = Document::new(v3::document(&entries).to_string());
+        cache.v3.insert(path.into(), (entries, document.clone()));
+        document
+    }
+}
+
+/// The cached document, or a new one when the registry has changed.
+fn remember(
+    cached: &mut Option<(Arc<Entries>, Document)>,
+    all: &Arc<Entries>,
+    make: impl FnOnce() -> Document,
+) -> Document {
+    match cached {
+        Some((made_from, document)) if Arc::ptr_eq(made_from, all) => document.clone(),
+        _ => cached.insert((all.clone(), make())).1.clone(),
+    }
+}
+
+/// The entries of each group and version by the path of its document.
+fn by_path(registry: &Registry) -> BTreeMap<String, Entries> {
+    let mut paths: BTreeMap<String, Entries> = BTreeMap::new();
+    for entry in registry.all().iter() {
+        paths.entry(base_path(entry)).or_default().push(entry.clone());
+    }
+    paths
+}
+
+/// `api/v1`, or `apis/apps/v1`.
+fn base_path(resource: &Resource) -> String {
+    match &*resource.group {
+        "" => format!("api/{}", resource.version),
+        group => format!("apis/{group}/{}", resource.version),
+    }
+}
+
+/// What every document says of itself. The version is the one that `/version` tells.
+fn info() -> Value {
+    json!({"title": "Kubernetes", "version": "v1.36.0"})
+}

@@ -1,0 +1,125 @@
+//! The schemas that a document carries: the kinds it serves, and all that they refer to.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use kubewright_apimachinery::schema::{Additional, Kind, Schema};
+
+use crate::registry::{
+    Resource,
+    builtin::{definitions, reference},
+};
+
+/// The prefix of the common types' names.
+const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
+
+/// The name of a common type.
+pub(super) fn meta(kind: &str) -> String {
+    format!("{META}.{kind}")
+}
+
+/// The name of `autoscaling/v1` Scale.
+pub(super) const SCALE: &str = "io.k8s.api.autoscaling.v1.Scale";
+
+/// The name of a resource's list kind.
+pub(super) fn list_name(resource: &Resource) -> String {
+    let prefix = resource.schema.name.rsplit_once('.').map_or("", |(prefix, _)| prefix);
+    format!("{prefix}.{}", resource.list_kind)
+}
+
+/// Every schema that a document of these entries needs, by name. `quantity` and `int_or_string` are how the dialect says
+/// these two.
+pub(super) fn collect(entries: &[Arc<Resource>], dialect: &Dialect) -> BTreeMap<String, Schema> {
+    let shared = definitions();
+    let mut found = BTreeMap::new();
+    let mut wanted = BTreeSet::from([meta("DeleteOptions"), meta("ListMeta"), meta("Status")]);
+    found.insert(meta("Patch"), patch());
+    for entry in entries {
+        let root = entry.schema.node().schema().clone();
+        refer(&root, &mut wanted);
+        found.insert(entry.schema.name.clone(), root);
+        found.insert(list_name(entry), list_of(entry));
+        if entry.scale.is_some() {
+            wanted.insert(SCALE.into());
+        }
+        for (group, version, kind) in entry.subresources.iter().map(|sub| sub.exchanges) {
+            let of_kind =
+                |schema: &Schema| schema.group_version_kind.iter().any(|it| *it == owned(group, version, kind));
+            wanted.extend(shared.0.iter().find(|(_, schema)| of_kind(schema)).map(|(name, _)| name.to_string()));
+        }
+    }
+    while let Some(name) = wanted.pop_first() {
+        if found.contains_key(&name) {
+            continue;
+        }
+        let Some(schema) = shared.0.get(&*name) else { continue };
+        refer(schema, &mut wanted);
+        found.insert(name, schema.clone());
+    }
+    for (name, schema) in &dialect.0 {
+        if let Some(found) = found.get_mut(*name) {
+            *found = Schema { description: found.description.take(), ..schema.clone() };
+        }
+    }
+    found
+}
+
+fn owned(group: &str, version: &str, kind: &str) -> (String, String, String) {
+    (group.into(), version.into(), kind.into())
+}
+
+/// Types that a dialect of OpenAPI says in its own way.
+pub(super) struct Dialect(pub(super) Vec<(&'static str, Schema)>);
+
+/// `io.k8s.apimachinery.pkg.api.resource.Quantity`
+pub(super) const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity";
+/// `io.k8s.apimachinery.pkg.util.intstr.IntOrString`
+pub(super) const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
+
+/// A schema of no more than a type.
+pub(super) fn of_kind(kind: Kind) -> Schema {
+    Schema { kind: Some(kind), ..Schema::default() }
+}
+
+fn described(kind: Kind, description: &str) -> Schema {
+    Schema { description: Some(description.into()), ..of_kind(kind) }
+}
+
+fn patch() -> Schema {
+    let description = "Patch is provided to give a concrete name and type to the body of PATCH requests.";
+    described(Kind::Object, description)
+}
+
+fn list_of(resource: &Resource) -> Schema {
+    let kind = &resource.kind;
+    let items = Schema {
+        items: Some(Box::new(reference(&resource.schema.name))),
+        ..described(Kind::Array, &format!("The objects of kind {kind}."))
+    };
+    let fields = [
+        ("apiVersion", described(Kind::String, "The group and version of this representation.")),
+        ("kind", described(Kind::String, "The kind of the list.")),
+        ("metadata", reference(&meta("ListMeta"))),
+        ("items", items),
+    ];
+    Schema {
+        properties: fields.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect(),
+        required: vec!["items".into()],
+        group_version_kind: vec![owned(&resource.group, &resource.version, &resource.list_kind)],
+        ..described(Kind::Object, &format!("{} is a list of {kind}.", resource.list_kind))
+    }
+}
+
+/// Notes what a schema refers to.
+fn refer(schema: &Schema, wanted: &mut BTreeSet<String>) {
+    wanted.extend(schema.reference.as_deref().map(String::from));
+    schema.properties.values().chain(schema.items.as_deref()).for_each(|field| refer(field, wanted));
+    if let Additional::Schema(values) = &schema.additional {
+        refer(values, wanted);
+    }
+    let logic = &schema.logic;
+    let parts = logic.all_of.iter().chain(&logic.any_of).chain(&logic.one_of).chain(logic.not.as_deref());
+    parts.for_each(|part| refer(part, wanted));
+}

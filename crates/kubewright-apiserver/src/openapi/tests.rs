@@ -1,0 +1,140 @@
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::registry::builtin;
+
+fn registry() -> Registry {
+    let registry = Registry::new(builtin::resources());
+    let strategy = registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").unwrap().strategy.clone();
+    let mut definition = json!({
+        "metadata": {"name": "ats.cnat.d2iq.com"},
+        "spec": {
+            "group": "cnat.d2iq.com", "scope": "Namespaced",
+            "names": {"plural": "ats", "kind": "At"},
+            "versions": [{
+                "name": "v1alpha1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+                    "spec": {"type": "object", "properties": {"schedule": {"type": "string", "description": "When."}}},
+                }}},
+            }],
+        },
+    });
+    strategy.default(&mut definition);
+    strategy.prepare_create(&mut definition);
+    strategy.committed(&registry, None, Some(&definition));
+    registry
+}
+
+fn parsed(document: &Document) -> Value {
+    serde_json::from_slice(&document.body).unwrap()
+}
+
+/// Every reference in a document leads somewhere in it.
+fn check_references(document: &Value, prefix: &str, names: &BTreeSet<&String>) {
+    match document {
+        Value::Object(fields) => {
+            if let Some(Value::String(target)) = fields.get("$ref") {
+                let name = target.strip_prefix(prefix).unwrap();
+                assert!(names.contains(&name.to_owned()), "{name}");
+            }
+            fields.values().for_each(|value| check_references(value, prefix, names));
+        }
+        Value::Array(items) => items.iter().for_each(|value| check_references(value, prefix, names)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_index_leads_to_every_document() {
+    let (registry, api) = (registry(), OpenApi::default());
+    let index = parsed(&api.v3_index(&registry));
+    let paths = index["paths"].as_object().unwrap();
+    for path in ["api/v1", "apis/apps/v1", "apis/cnat.d2iq.com/v1alpha1"] {
+        let document = api.v3(&registry, path).unwrap();
+        let address = format!("/openapi/v3/{path}?hash={}", document.hash);
+        assert_eq!(paths[path]["serverRelativeURL"], address);
+    }
+    assert!(api.v3(&registry, "apis/none/v1").is_none());
+}
+
+#[test]
+fn references_stay_within_a_document() {
+    let (registry, api) = (registry(), OpenApi::default());
+    for path in by_path(&registry).into_keys() {
+        let document = parsed(&api.v3(&registry, &path).unwrap());
+        let names = document["components"]["schemas"].as_object().unwrap().keys().collect();
+        check_references(&document, "#/components/schemas/", &names);
+    }
+    let document = parsed(&api.v2_json(&registry));
+    let names = document["definitions"].as_object().unwrap().keys().collect();
+    check_references(&document, "#/definitions/", &names);
+}
+
+#[test]
+fn patches_say_what_kubectl_looks_for() {
+    let (registry, api) = (registry(), OpenApi::default());
+    let check = |path: &str, item: &str, kind: Value, strategic: bool| {
+        let document = parsed(&api.v3(&registry, path).unwrap());
+        let patch = &document["paths"][item]["patch"];
+        assert_eq!(patch["x-kubernetes-group-version-kind"], kind);
+        assert_eq!(patch["x-kubernetes-action"], "patch");
+        let named = |name| patch["parameters"].as_array().unwrap().iter().any(|it| it["name"] == name);
+        assert!(named("fieldValidation") && named("dryRun") && named("force"));
+        let content = &patch["requestBody"]["content"];
+        assert_eq!(content.get("application/strategic-merge-patch+json").is_some(), strategic);
+        assert!(content.get("application/apply-patch+yaml").is_some());
+    };
+    let pod = json!({"group": "", "version": "v1", "kind": "Pod"});
+    check("api/v1", "/api/v1/namespaces/{namespace}/pods/{name}", pod, true);
+    let at = json!({"group": "cnat.d2iq.com", "version": "v1alpha1", "kind": "At"});
+    let item = "/apis/cnat.d2iq.com/v1alpha1/namespaces/{namespace}/ats/{name}";
+    check("apis/cnat.d2iq.com/v1alpha1", item, at, false);
+}
+
+#[test]
+fn schemas_are_there_to_explain() {
+    let (registry, api) = (registry(), OpenApi::default());
+    let core = parsed(&api.v3(&registry, "api/v1").unwrap());
+    let schemas = &core["components"]["schemas"];
+    assert_eq!(
+        schemas["io.k8s.api.core.v1.Pod"]["x-kubernetes-group-version-kind"],
+        json!([{"group": "", "version": "v1", "kind": "Pod"}])
+    );
+    let containers = &schemas["io.k8s.api.core.v1.PodSpec"]["properties"]["containers"];
+    assert_eq!(containers["x-kubernetes-patch-merge-key"], "name");
+    assert_eq!(containers["items"]["$ref"], "#/components/schemas/io.k8s.api.core.v1.Container");
+    assert_eq!(schemas["io.k8s.api.core.v1.PodList"]["required"], json!(["items"]));
+    assert_eq!(schemas["io.k8s.apimachinery.pkg.util.intstr.IntOrString"]["format"], "int-or-string");
+    let custom = parsed(&api.v3(&registry, "apis/cnat.d2iq.com/v1alpha1").unwrap());
+    let at = &custom["components"]["schemas"]["com.d2iq.cnat.v1alpha1.At"];
+    assert_eq!(at["properties"]["spec"]["properties"]["schedule"]["description"], "When.");
+}
+
+#[test]
+fn a_document_is_made_again_only_when_its_kinds_change() {
+    let (registry, api) = (registry(), OpenApi::default());
+    let (core, all) = (api.v3(&registry, "api/v1").unwrap(), api.v2_json(&registry));
+    assert_eq!(api.v2_json(&registry).body.as_ptr(), all.body.as_ptr());
+    registry.replace("cnat.d2iq.com/ats", Vec::new());
+    assert_eq!(api.v3(&registry, "api/v1").unwrap().body.as_ptr(), core.body.as_ptr());
+    assert_ne!(api.v2_json(&registry).hash, all.hash);
+    assert!(api.v3(&registry, "apis/cnat.d2iq.com/v1alpha1").is_none());
+}
+
+#[test]
+fn paths_follow_scope_and_verbs() {
+    let (registry, api) = (registry(), OpenApi::default());
+    let paths = parsed(&api.v3(&registry, "api/v1").unwrap())["paths"].clone();
+    assert!(paths.get("/api/v1/pods").is_some_and(|item| item.get("post").is_none()));
+    assert!(paths.get("/api/v1/namespaces/{name}/status").is_some());
+    assert!(paths["/api/v1/namespaces"].get("delete").is_none(), "namespaces are not deleted by collection");
+    let identifiers: Vec<_> = paths
+        .as_object()
+        .unwrap()
+        .values()
+        .flat_map(|item| item.as_object().unwrap().values().filter_map(|it| it["operationId"].as_str()))
+        .collect();
+    assert_eq!(identifiers.iter().collect::<BTreeSet<_>>().len(), identifiers.len());
+}
