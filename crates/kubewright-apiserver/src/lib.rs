@@ -12,6 +12,7 @@
 //! # }
 //! ```
 
+mod action;
 mod auth;
 mod body;
 mod convert;
@@ -32,6 +33,7 @@ pub mod table;
 mod tls;
 
 pub use self::{
+    action::{Action, ActionRequest},
     auth::UserInfo,
     body::{Body, BoxError},
     feed::{Change, Feed, Lagged},

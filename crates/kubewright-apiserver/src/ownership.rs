@@ -1,10 +1,17 @@
 //! Who owns which field: the pipeline's side of server-side apply.
 
+use std::sync::{Arc, LazyLock};
+
 use jiff::Timestamp;
-use kubewright_apimachinery::status::Status;
+use kubewright_apimachinery::{
+    apply::{self, Context, FieldSet, Writable},
+    status::Status,
+};
 use serde_json::Value;
 
-use crate::registry::Resource;
+use crate::{convert, discovery::group_version, meta, registry::Resource};
+
+static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of(["status"]));
 
 /// Who writes, and how.
 #[derive(Clone, Copy, Debug)]
@@ -13,27 +20,49 @@ pub(crate) struct Owner<'a> {
     pub(crate) manager: &'a str,
     /// The subresource written to; empty for the object itself.
     pub(crate) subresource: &'a str,
-    /// The write was an apply, which recorded its ownership already.
-    pub(crate) applied: bool,
+    /// The write is an apply, which records its ownership itself.
+    pub(crate) applies: bool,
+    /// Whether an apply takes what others own.
+    pub(crate) force: bool,
+    /// The time of the request.
+    pub(crate) now: Timestamp,
 }
 
-/// Records the ownership of a new object's fields.
-pub(crate) fn created(
-    _resource: &Resource,
-    _owner: &Owner<'_>,
-    _object: &mut Value,
-    _now: Timestamp,
-) -> Result<(), Status> {
-    Ok(())
-}
+impl Owner<'_> {
+    fn with<T>(&self, resource: &Resource, use_it: impl FnOnce(&Context<'_>) -> T) -> T {
+        let writable = match self.subresource {
+            "status" => Writable::Only(&STATUS),
+            _ if resource.status => Writable::Except(&STATUS),
+            _ => Writable::All,
+        };
+        use_it(&Context {
+            node: resource.schema.node(),
+            group_version: &group_version(&resource.group, &resource.version),
+            manager: self.manager,
+            subresource: Some(self.subresource).filter(|name| !name.is_empty()),
+            force: self.force,
+            now: self.now,
+            writable,
+        })
+    }
 
-/// Records the ownership of the fields that an update changed.
-pub(crate) fn updated(
-    _resource: &Resource,
-    _owner: &Owner<'_>,
-    _old: &Value,
-    _object: &mut Value,
-    _now: Timestamp,
-) -> Result<(), Status> {
-    Ok(())
+    /// Applies a configuration to an object, or to none; both in served form.
+    pub(crate) fn apply(&self, resource: &Resource, live: Option<&Value>, config: &Value) -> Result<Value, Status> {
+        self.with(resource, |context| apply::apply(live, config, context))
+    }
+
+    /// Records who owns the fields of an object in its stored form, which replaces `old` (served form) or is new.
+    pub(crate) fn track(&self, resource: &Resource, old: Option<&Value>, object: Value) -> Value {
+        if self.applies {
+            return object;
+        }
+        if convert::is_stored_form(resource) {
+            return self.with(resource, |context| apply::update(old, object, context));
+        }
+        let served = convert::to_served(resource, &Arc::new(object.clone()));
+        let tracked = self.with(resource, |context| apply::update(old, (*served).clone(), context));
+        let mut object = object;
+        meta::set(&mut object, "managedFields", tracked["metadata"].get("managedFields").cloned());
+        object
+    }
 }

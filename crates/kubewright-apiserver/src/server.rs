@@ -19,6 +19,7 @@ use parking_lot::RwLock;
 use serde_json::{Value, json};
 
 use crate::{
+    action::{Action, Actions},
     auth::{Tokens, UserInfo},
     body::BoxError,
     feed::Feed,
@@ -42,6 +43,7 @@ pub(crate) struct Inner {
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
     pub(crate) tokens: RwLock<Tokens>,
+    pub(crate) actions: Actions,
 }
 
 impl fmt::Debug for Inner {
@@ -62,6 +64,7 @@ pub struct ApiServerBuilder {
     clock: Option<SharedClock>,
     random: Option<Random>,
     limits: Limits,
+    actions: Actions,
 }
 
 impl ApiServerBuilder {
@@ -83,6 +86,19 @@ impl ApiServerBuilder {
         self
     }
 
+    /// Attaches what answers a subresource, such as `("", "v1", "pods", "log")`. The registry must list the subresource.
+    pub fn action(
+        mut self,
+        group: &str,
+        version: &str,
+        plural: &str,
+        subresource: &str,
+        action: Arc<dyn Action>,
+    ) -> Self {
+        self.actions.insert([group, version, plural, subresource], action);
+        self
+    }
+
     /// The server, with the objects that every cluster has.
     pub fn build(self) -> ApiServer {
         let inner = Inner {
@@ -91,6 +107,7 @@ impl ApiServerBuilder {
             clock: self.clock.unwrap_or_else(SystemClock::shared),
             random: self.random.unwrap_or_else(Random::from_entropy),
             tokens: RwLock::default(),
+            actions: self.actions,
         };
         bootstrap(&inner);
         ApiServer { inner: Arc::new(inner) }

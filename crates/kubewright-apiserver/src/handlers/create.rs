@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{
     Call,
     decode::{self, Format},
-    lifecycle::{Incoming, manager},
+    lifecycle::Incoming,
     query::WriteOptions,
 };
 use crate::{
@@ -32,8 +32,8 @@ pub(super) fn create(call: &Call) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
     let Incoming { object, warnings } = call.receive(decoded, options.field_validation)?;
-    let manager = manager(call, &options);
-    let owner = Owner { manager: &manager, subresource: "", applied: false };
+    let manager = call.manager(&options);
+    let owner = call.owner(&manager, "");
     let stored = insert(call, object, &owner, options.dry_run)?;
     Ok(call.object(StatusCode::CREATED, &stored, &warnings))
 }

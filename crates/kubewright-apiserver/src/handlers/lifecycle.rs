@@ -4,18 +4,13 @@
 //! server sets, checks, field ownership. The kind's own rules come from its registry entry.
 
 use kubewright_apimachinery::{
-    name,
+    apply, name,
     status::{Cause, Status},
 };
 use serde_json::{Value, json};
 
-use super::{
-    Call,
-    decode::Decoded,
-    query::{FieldValidation, WriteOptions},
-    update::Part,
-};
-use crate::{convert, discovery::group_version, meta, ownership, registry::Resource, schema_rules};
+use super::{Call, decode::Decoded, query::FieldValidation, update::Part};
+use crate::{convert, discovery::group_version, meta, ownership::Owner, registry::Resource, schema_rules};
 
 /// An object out of a body, and what the client is to be warned of.
 #[derive(Debug)]
@@ -126,7 +121,7 @@ impl Call {
     }
 
     /// What a new object becomes: served form in, stored form out. The object's name is set already.
-    pub(super) fn prepare_create(&self, mut object: Value, owner: &ownership::Owner<'_>) -> Result<Value, Status> {
+    pub(super) fn prepare_create(&self, mut object: Value, owner: &Owner<'_>) -> Result<Value, Status> {
         let resource = &*self.resource;
         if !meta::text(&object, "resourceVersion").is_empty() {
             return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
@@ -157,27 +152,28 @@ impl Call {
         causes.extend(check_metadata(&object));
         causes.extend(resource.strategy.validate(None, &object));
         self.refuse(&object, causes)?;
-        ownership::created(resource, owner, &mut object, now)?;
-        Ok(object)
+        Ok(owner.track(resource, None, object))
     }
 
-    /// What an object becomes by an update: `sent` in served form, `old` and the result in stored form.
+    /// What an object becomes by an update. `sent` is in served form, and so is `old_served`, which is `old` otherwise; the
+    /// result is in stored form.
     pub(super) fn prepare_update(
         &self,
         part: Part,
         old: &Value,
+        old_served: &Value,
         mut sent: Value,
-        owner: &ownership::Owner<'_>,
+        owner: &Owner<'_>,
     ) -> Result<Value, Status> {
         let resource = &*self.resource;
-        let old_served = convert::to_served(resource, &std::sync::Arc::new(old.clone()));
         self.check_versions(old, &mut sent)?;
         let mut object = match part {
-            Part::Main => keep_status(resource, &old_served, sent),
-            Part::Status => only_status(&old_served, sent),
+            Part::Main => keep_status(resource, old_served, sent),
+            Part::Status => only_status(old_served, sent),
+            Part::Finalizers => only_finalizers(old_served, &sent),
         };
         schema_rules::default(resource, &mut object);
-        let mut causes = schema_rules::validate(resource, &object, Some(&old_served))?;
+        let mut causes = schema_rules::validate(resource, &object, Some(old_served))?;
         convert::to_stored(resource, &mut object);
         resource.strategy.default(&mut object);
         if part == Part::Main {
@@ -190,8 +186,8 @@ impl Call {
         causes.extend(resource.strategy.validate(Some(old), &object));
         self.refuse(&object, causes)?;
         set_generation(resource, old, &mut object);
-        ownership::updated(resource, owner, old, &mut object, self.server.clock.now())?;
-        Ok(object)
+        let object = owner.track(resource, Some(old_served), object);
+        Ok(apply::settle(old, object))
     }
 
     fn refuse(&self, object: &Value, causes: Vec<Cause>) -> Result<(), Status> {
@@ -253,6 +249,18 @@ fn only_status(old: &Value, mut sent: Value) -> Value {
         };
     }
     meta::set(&mut object, "managedFields", managed);
+    object
+}
+
+/// `spec.finalizers` alone.
+fn only_finalizers(old: &Value, sent: &Value) -> Value {
+    let mut object = old.clone();
+    if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+        match sent["spec"].get("finalizers").filter(|value| !value.is_null()) {
+            Some(finalizers) => spec.insert("finalizers".into(), finalizers.clone()),
+            None => spec.remove("finalizers"),
+        };
+    }
     object
 }
 
@@ -369,9 +377,4 @@ fn check_metadata_update(old: &Value, object: &mut Value) -> Vec<Cause> {
 
 fn shortened(object: &Value) -> String {
     object.to_string().chars().take(512).collect()
-}
-
-/// The options' field manager, or the agent's name.
-pub(super) fn manager(call: &Call, options: &WriteOptions) -> String {
-    options.field_manager.clone().unwrap_or_else(|| call.agent())
 }

@@ -10,6 +10,8 @@ mod patch;
 mod present;
 mod query;
 mod route;
+mod scale;
+mod subresource;
 mod update;
 mod watch;
 
@@ -116,8 +118,10 @@ fn method_not_allowed() -> Status {
 
 impl Call {
     async fn dispatch(self) -> Result<Answer, Status> {
+        if let Some(name) = self.subresource.clone() {
+            return self.subresource(&name).await;
+        }
         let collection = self.name.is_empty();
-        let main = self.subresource.is_none();
         let verb = match (&self.parts.method, collection) {
             (&Method::GET | &Method::HEAD, true) if self.query.flag("watch") == Some(true) => "watch",
             (&Method::GET | &Method::HEAD, true) => "list",
@@ -129,26 +133,23 @@ impl Call {
             (&Method::DELETE, true) => "deletecollection",
             _ => "",
         };
-        if main && !self.resource.verbs.contains(&verb) {
+        if !self.resource.verbs.contains(&verb) {
             return Err(method_not_allowed());
         }
         let places = matches!(verb, "create" | "deletecollection");
         if places && self.resource.namespaced && self.namespace.is_empty() {
             return Err(method_not_allowed());
         }
-        match (verb, self.subresource.as_deref()) {
-            ("list", None) => list::list(&self).await,
-            ("watch", None) => watch::watch(self).await,
-            ("get", None) => self.get(),
-            ("get", Some("status")) if self.resource.status => self.get(),
-            ("create", None) => create::create(&self),
-            ("update", None) => update::update(&self, update::Part::Main),
-            ("update", Some("status")) if self.resource.status => update::update(&self, update::Part::Status),
-            ("patch", None) => patch::patch(&self, update::Part::Main),
-            ("patch", Some("status")) if self.resource.status => patch::patch(&self, update::Part::Status),
-            ("delete", None) => delete::delete(&self),
-            ("deletecollection", None) => delete::delete_collection(&self),
-            _ => Err(Status::no_such_resource()),
+        match verb {
+            "list" => list::list(&self).await,
+            "watch" => watch::watch(self).await,
+            "get" => self.get(),
+            "create" => create::create(&self),
+            "update" => update::update(&self, update::Part::Main),
+            "patch" => patch::patch(&self, update::Part::Main),
+            "delete" => delete::delete(&self),
+            "deletecollection" => delete::delete_collection(&self),
+            _ => Err(method_not_allowed()),
         }
     }
 

@@ -1,21 +1,24 @@
 //! PATCH: JSON patch, merge patch, strategic merge patch, apply.
 
 use http::StatusCode;
-use kubewright_apimachinery::status::Status;
+use kubewright_apimachinery::{
+    patch::{json, merge, strategic},
+    status::{Cause, Status},
+};
 use serde_json::Value;
 
 use super::{
     Call, create,
     decode::{self, Decoded, Format},
-    lifecycle::{Incoming, manager},
+    lifecycle::Incoming,
     query::WriteOptions,
     update::Part,
 };
-use crate::{convert, ownership::Owner, respond::Answer};
+use crate::{convert, ownership::Owner, registry::Resource, respond::Answer};
 
 /// The kinds of patches, by media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PatchType {
+pub(super) enum PatchType {
     Json,
     Merge,
     Strategic,
@@ -36,59 +39,116 @@ impl PatchType {
             _ => Err(decode::unsupported(if custom { CUSTOM } else { ALL })),
         }
     }
+
+    /// The object as the patch makes it; both in served form.
+    pub(super) fn perform(
+        self,
+        resource: &Resource,
+        owner: &Owner<'_>,
+        object: &Value,
+        patch: &Value,
+    ) -> Result<Value, Status> {
+        match self {
+            Self::Json => json::apply(object, patch).map_err(|error| error.to_status()),
+            Self::Merge => {
+                let mut object = object.clone();
+                merge::apply(&mut object, patch);
+                Ok(object)
+            }
+            Self::Strategic => {
+                strategic::apply(resource.schema.node(), object, patch).map_err(|error| error.to_status())
+            }
+            Self::Apply => owner.apply(resource, Some(object), patch),
+        }
+    }
+}
+
+/// A patch and its options.
+#[derive(Debug)]
+pub(super) struct Patch {
+    pub(super) kind: PatchType,
+    pub(super) options: WriteOptions,
+    pub(super) decoded: Decoded,
+    manager: String,
+}
+
+impl Patch {
+    pub(super) fn parse(call: &Call) -> Result<Self, Status> {
+        let kind = PatchType::of(call)?;
+        let options = WriteOptions::parse(&call.query, "PatchOptions")?;
+        let cause = match kind {
+            PatchType::Apply if options.field_manager.is_none() => {
+                Some(Cause::required("fieldManager", "is required for apply patch"))
+            }
+            PatchType::Json | PatchType::Merge | PatchType::Strategic if options.force.is_some() => {
+                Some(Cause::forbidden("force", "may not be specified for non-apply patch"))
+            }
+            _ => None,
+        };
+        if let Some(cause) = cause {
+            return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+        }
+        let format = if kind == PatchType::Apply { Format::Yaml } else { Format::Json };
+        let decoded = decode::decode(format, &call.body)?;
+        let manager = call.manager(&options);
+        Ok(Self { kind, options, decoded, manager })
+    }
+
+    pub(super) fn owner<'a>(&'a self, call: &Call, subresource: &'a str) -> Owner<'a> {
+        Owner {
+            manager: &self.manager,
+            subresource,
+            applies: self.kind == PatchType::Apply,
+            force: self.options.force == Some(true),
+            now: call.server.clock.now(),
+        }
+    }
 }
 
 /// Patches an object; an apply creates it if it isn't there.
 pub(super) fn patch(call: &Call, part: Part) -> Result<Answer, Status> {
-    let kind = PatchType::of(call)?;
-    let options = WriteOptions::parse(&call.query, "PatchOptions")?;
-    let format = if kind == PatchType::Apply { Format::Yaml } else { Format::Json };
-    let patch = decode::decode(format, &call.body)?;
-    let manager = manager(call, &options);
-    let owner = Owner { manager: &manager, subresource: part.subresource(), applied: kind == PatchType::Apply };
-    let mut warnings = Vec::new();
-    if kind == PatchType::Apply && call.server.store.get(&call.resource.storage, &call.key()).is_none() {
-        let Incoming { object, warnings } = call.receive(patch, options.field_validation)?;
-        let stored = create::insert(call, object, &owner, options.dry_run)?;
-        return Ok(call.object(StatusCode::CREATED, &stored, &warnings));
+    let patch = Patch::parse(call)?;
+    let owner = patch.owner(call, part.subresource());
+    let validation = patch.options.field_validation;
+    if patch.kind == PatchType::Apply && part == Part::Main && !call.exists() {
+        let created = || -> Result<Answer, Status> {
+            let object = owner.apply(&call.resource, None, &patch.decoded.value)?;
+            let decoded = Decoded { value: object, duplicates: patch.decoded.duplicates.clone() };
+            let Incoming { object, warnings } = call.receive(decoded, validation)?;
+            let stored = create::insert(call, object, &owner, patch.options.dry_run)?;
+            Ok(call.object(StatusCode::CREATED, &stored, &warnings))
+        };
+        match created() {
+            // Someone else was first: now it is an apply to what they made.
+            Err(status) if status.reason == "AlreadyExists" => {}
+            answered => return answered,
+        }
     }
-    let stored = call.modify(options.dry_run, |old| {
+    let mut warnings = Vec::new();
+    let stored = call.modify(patch.options.dry_run, |old| {
         let old = old.ok_or_else(|| call.not_found())?;
-        let served = convert::to_served(&call.resource, &std::sync::Arc::new(old.clone()));
-        let patched = apply_patch(kind, &served, &patch.value)?;
-        let decoded = Decoded { value: patched, duplicates: patch.duplicates.clone() };
-        let incoming = call.receive(decoded, options.field_validation)?;
+        let served = convert::to_served(&call.resource, old);
+        let value = patch.kind.perform(&call.resource, &owner, &served, &patch.decoded.value)?;
+        let decoded = Decoded { value, duplicates: patch.decoded.duplicates.clone() };
+        let incoming = call.receive(decoded, validation)?;
         warnings = incoming.warnings;
-        call.prepare_update(part, old, incoming.object, &owner)
+        call.prepare_update(part, old, &served, incoming.object, &owner)
     })?;
     Ok(call.object(StatusCode::OK, &stored, &warnings))
 }
 
-fn apply_patch(kind: PatchType, object: &Value, patch: &Value) -> Result<Value, Status> {
-    match kind {
-        PatchType::Json => Err(Status::bad_request("json patch is not yet served")),
-        PatchType::Merge | PatchType::Strategic | PatchType::Apply => {
-            let mut object = object.clone();
-            merge(&mut object, patch);
-            Ok(object)
-        }
+impl Call {
+    fn exists(&self) -> bool {
+        self.server.store.get(&self.resource.storage, &self.key()).is_some()
     }
-}
 
-fn merge(object: &mut Value, patch: &Value) {
-    let Value::Object(patch) = patch else {
-        *object = patch.clone();
-        return;
-    };
-    if !object.is_object() {
-        *object = Value::Object(serde_json::Map::new());
+    /// The options' field manager, or the agent's name.
+    pub(super) fn manager(&self, options: &WriteOptions) -> String {
+        options.field_manager.clone().unwrap_or_else(|| self.agent())
     }
-    let Some(fields) = object.as_object_mut() else { return };
-    for (key, value) in patch {
-        if value.is_null() {
-            fields.remove(key);
-        } else {
-            merge(fields.entry(key.clone()).or_insert(Value::Null), value);
-        }
+
+    /// Who an update, or anything else that is no patch, comes from.
+    pub(super) fn owner<'a>(&self, manager: &'a str, subresource: &'a str) -> Owner<'a> {
+        Owner { manager, subresource, applies: false, force: false, now: self.server.clock.now() }
     }
 }

@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use kubewright_apimachinery::status::Status;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     Call,
     decode::{self, Format},
-    lifecycle::{Incoming, manager},
+    lifecycle::Incoming,
     query::WriteOptions,
 };
 use crate::{
-    meta,
-    ownership::Owner,
+    convert, meta,
     registry::Resource,
     respond::Answer,
     storage::{Committed, Decision, Key, Stored},
@@ -27,6 +26,8 @@ pub(super) enum Part {
     Main,
     /// Only the status.
     Status,
+    /// Only `spec.finalizers`, which namespaces have.
+    Finalizers,
 }
 
 impl Part {
@@ -35,6 +36,7 @@ impl Part {
         match self {
             Self::Main => "",
             Self::Status => "status",
+            Self::Finalizers => "finalize",
         }
     }
 }
@@ -44,11 +46,12 @@ pub(super) fn update(call: &Call, part: Part) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
     let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
     let Incoming { object, warnings } = call.receive(decoded, options.field_validation)?;
-    let manager = manager(call, &options);
-    let owner = Owner { manager: &manager, subresource: part.subresource(), applied: false };
+    let manager = call.manager(&options);
+    let owner = call.owner(&manager, part.subresource());
     let stored = call.modify(options.dry_run, |old| {
         let old = old.ok_or_else(|| call.not_found())?;
-        call.prepare_update(part, old, object.clone(), &owner)
+        let served = convert::to_served(&call.resource, old);
+        call.prepare_update(part, old, &served, object.clone(), &owner)
     })?;
     Ok(call.object(StatusCode::OK, &stored, &warnings))
 }
@@ -70,14 +73,14 @@ impl Call {
     pub(super) fn modify(
         &self,
         dry_run: bool,
-        mut propose: impl FnMut(Option<&Value>) -> Result<Value, Status>,
+        mut propose: impl FnMut(Option<&Arc<Value>>) -> Result<Value, Status>,
     ) -> Result<Arc<Stored>, Status> {
         let mut decide = |present: Option<&Arc<Stored>>| {
-            let old = present.map(|stored| &**stored.value());
+            let old = present.map(|stored| stored.value());
             let new = propose(old)?;
             Ok(if old.is_some() && may_go(&self.resource, &new) {
                 Decision::Remove(new)
-            } else if old.is_some_and(|old| is_same(old, &new)) {
+            } else if old.is_some_and(|old| **old == new) {
                 Decision::Keep
             } else {
                 Decision::Put(new)
@@ -102,20 +105,4 @@ pub(super) fn may_go(resource: &Resource, object: &Value) -> bool {
         && meta::finalizers(object).is_empty()
         && object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
         && !resource.strategy.held(object)
-}
-
-/// Whether nothing changed but the times at which field managers last wrote.
-fn is_same(old: &Value, new: &Value) -> bool {
-    if old == new {
-        return true;
-    }
-    let timeless = |object: &Value| {
-        let mut object = object.clone();
-        if let Some(entries) = object["metadata"].get_mut("managedFields").and_then(Value::as_array_mut) {
-            entries.iter_mut().for_each(|entry| entry["time"] = json!(null));
-        }
-        object
-    };
-    // The copies are worth it only where the rest may be equal.
-    old["spec"] == new["spec"] && old["status"] == new["status"] && timeless(old) == timeless(new)
 }

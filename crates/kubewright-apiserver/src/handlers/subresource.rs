@@ -1,0 +1,154 @@
+//! What hangs below an object: status, scale, and actions.
+
+use http::{Method, StatusCode};
+use kubewright_apimachinery::status::Status;
+use serde_json::{Value, json};
+
+use super::{
+    Call,
+    decode::{self, Format},
+    delete,
+    delete::DeleteOptions,
+    method_not_allowed, patch,
+    query::WriteOptions,
+    scale,
+    update::{self, Part},
+};
+use crate::{
+    action::ActionRequest,
+    meta,
+    respond::{self, Answer},
+    storage::ChangeKind,
+};
+
+impl Call {
+    /// Answers a request for a subresource.
+    pub(super) async fn subresource(self, name: &str) -> Result<Answer, Status> {
+        let resource = self.resource.clone();
+        match name {
+            "status" if resource.status => return self.part(Part::Status),
+            "scale" => {
+                if let Some(paths) = &resource.scale {
+                    return scale::scale(&self, paths);
+                }
+            }
+            _ => {}
+        }
+        if let Some(action) = self.server.actions.find(&resource, name) {
+            return action.call(self.into_action(name)?).await;
+        }
+        match (&*resource.group, &*resource.plural, name, &self.parts.method) {
+            ("", "namespaces", "finalize", &Method::PUT) => update::update(&self, Part::Finalizers),
+            ("", "pods", "binding", &Method::POST) => bind(&self),
+            ("", "pods", "eviction", &Method::POST) => evict(&self),
+            ("", "namespaces", "finalize", _) | ("", "pods", "binding" | "eviction", _) => Err(method_not_allowed()),
+            _ if resource.subresources.iter().any(|known| known.name == name) => Err(self.unattached(name)),
+            _ => Err(Status::no_such_resource()),
+        }
+    }
+
+    fn part(&self, part: Part) -> Result<Answer, Status> {
+        match self.parts.method {
+            Method::GET | Method::HEAD => self.get(),
+            Method::PUT => update::update(self, part),
+            Method::PATCH => patch::patch(self, part),
+            _ => Err(method_not_allowed()),
+        }
+    }
+
+    fn into_action(self, subresource: &str) -> Result<ActionRequest, Status> {
+        let stored = self.server.store.get(&self.resource.storage, &self.key()).ok_or_else(|| self.not_found())?;
+        Ok(ActionRequest {
+            resource: self.resource,
+            namespace: self.namespace,
+            name: self.name,
+            subresource: subresource.to_owned(),
+            query: self.query.into_pairs(),
+            object: stored.value().clone(),
+            user: self.user,
+            parts: self.parts,
+            body: self.body,
+        })
+    }
+
+    /// The answer to an action that no one is there to take.
+    fn unattached(&self, name: &str) -> Status {
+        let Some(stored) = self.server.store.get(&self.resource.storage, &self.key()) else { return self.not_found() };
+        if &*self.resource.plural == "pods"
+            && stored.value()["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
+        {
+            return Status::bad_request(format!("pod {} does not have a host assigned", self.name));
+        }
+        Status::internal(format!("no node is there to answer {}/{name}", self.resource.plural))
+    }
+
+    /// The body as an object of one of these kinds; an absent kind will do.
+    fn body_of_kind(&self, kinds: &[&str]) -> Result<Value, Status> {
+        let value = decode::decode(Format::of(&self.parts.headers)?, &self.body)?.value;
+        match value["kind"].as_str() {
+            _ if !value.is_object() => Err(Status::bad_request("the body must be an object")),
+            None | Some("") => Ok(value),
+            Some(kind) if kinds.contains(&kind) => Ok(value),
+            Some(kind) => Err(Status::bad_request(format!("the body must be of kind {}, but is of {kind}", kinds[0]))),
+        }
+    }
+
+    fn created(&self) -> Answer {
+        let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+        respond::value(StatusCode::CREATED, self.accept.text, &body)
+    }
+}
+
+/// `pods/binding`: assigns a pod to a node, once.
+fn bind(call: &Call) -> Result<Answer, Status> {
+    let options = WriteOptions::parse(&call.query, "CreateOptions")?;
+    let binding = call.body_of_kind(&["Binding"])?;
+    let node = binding["target"]["name"].as_str().unwrap_or_default();
+    if node.is_empty() || !matches!(binding["target"]["kind"].as_str(), None | Some("" | "Node")) {
+        return Err(Status::bad_request("the target of a binding must be a node, with its name"));
+    }
+    let conflict = |why: String| Status::conflict("", "pods/binding", &call.name, &why);
+    call.modify(options.dry_run, |old| {
+        let old = old.ok_or_else(|| call.not_found())?;
+        let wanted = meta::text(&binding, "uid");
+        if !wanted.is_empty() && wanted != meta::text(old, "uid") {
+            let uid = meta::text(old, "uid");
+            return Err(conflict(format!(
+                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
+            )));
+        }
+        if meta::is_terminating(old) {
+            return Err(conflict(format!("pod {} is being deleted, cannot be assigned to a host", call.name)));
+        }
+        if let Some(present) = old["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()) {
+            return Err(conflict(format!("pod {} is already assigned to node {present:?}", call.name)));
+        }
+        let mut pod = (**old).clone();
+        pod["spec"]["nodeName"] = node.into();
+        let scheduled = json!({
+            "type": "PodScheduled", "status": "True", "lastProbeTime": null,
+            "lastTransitionTime": meta::time(call.server.clock.now()),
+        });
+        if pod["status"].is_null() {
+            pod["status"] = json!({});
+        }
+        match pod["status"]["conditions"].as_array_mut() {
+            Some(conditions) => {
+                conditions.retain(|condition| condition["type"] != "PodScheduled");
+                conditions.push(scheduled);
+            }
+            None => pod["status"]["conditions"] = json!([scheduled]),
+        }
+        Ok(pod)
+    })?;
+    Ok(call.created())
+}
+
+/// `pods/eviction`: a deletion that asks first. Nothing here limits disruption, so it is always granted.
+fn evict(call: &Call) -> Result<Answer, Status> {
+    let eviction = call.body_of_kind(&["Eviction"])?;
+    let options = DeleteOptions::read(&eviction["deleteOptions"], call)?;
+    let committed = delete::remove(call, &call.key(), &options)?;
+    debug_assert_ne!(committed.change, Some(ChangeKind::Added));
+    Ok(call.created())
+}
