@@ -1,21 +1,45 @@
 //! What a kind's schema does to an object: pruning, defaulting, validation.
 
-use kubewright_apimachinery::status::{Cause, Status};
+use kubewright_apimachinery::{
+    schema,
+    status::{Cause, Status},
+};
 use serde_json::Value;
 
 use crate::registry::Resource;
 
 /// Drops what the schema doesn't know, and tells where it was.
-pub(crate) fn prune(_resource: &Resource, _object: &mut Value) -> Vec<String> {
-    Vec::new()
+pub(crate) fn prune(resource: &Resource, object: &mut Value) -> Vec<String> {
+    schema::prune(resource.schema.node(), object)
 }
 
 /// Fills in the schema's defaults.
-pub(crate) fn default(_resource: &Resource, _object: &mut Value) {}
+pub(crate) fn default(resource: &Resource, object: &mut Value) {
+    schema::default(resource.schema.node(), object);
+}
 
-/// Checks an object; `old` is what it replaces. A built-in object of wrong types is a malformed request.
-pub(crate) fn validate(_resource: &Resource, _object: &Value, _old: Option<&Value>) -> Result<Vec<Cause>, Status> {
-    Ok(Vec::new())
+/// Checks an object; `old` is what it replaces. A built-in object with a value of a wrong type cannot even be read, which
+/// is 400; all else is for the caller to answer.
+pub(crate) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<Vec<Cause>, Status> {
+    let causes = schema::validate(resource.schema.node(), object, old);
+    if resource.schema.custom {
+        return Ok(causes);
+    }
+    // A number beyond its format (`int32`) is told as an invalid value, by this sentence and without a field.
+    let misread = |cause: &&Cause| {
+        cause.reason == "FieldValueTypeInvalid" || cause.message.contains("Checked value must be of type")
+    };
+    match causes.iter().find(misread) {
+        Some(cause) if cause.field == "<nil>" => Err(unreadable(resource, &cause.message)),
+        Some(cause) => Err(unreadable(resource, &cause.to_string())),
+        None => Ok(causes),
+    }
+}
+
+/// 400: the body isn't an object of this kind.
+pub(crate) fn unreadable(resource: &Resource, why: &str) -> Status {
+    let (kind, version) = (&resource.kind, &resource.version);
+    Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
 }
 
 /// A JSON type, as error messages name it.

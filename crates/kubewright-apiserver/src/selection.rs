@@ -1,6 +1,7 @@
 //! Which objects a list or watch means: a namespace, labels, fields.
 
 use kubewright_apimachinery::{
+    path::JsonPath,
     selector::{FieldSelector, LabelSelector},
     status::Status,
 };
@@ -18,7 +19,7 @@ pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
     /// How to read each field that the selector names.
-    readers: Vec<(String, SelectableValue)>,
+    readers: Vec<(String, Reader)>,
 }
 
 impl Selection {
@@ -40,7 +41,7 @@ impl Selection {
             }
             let known = resource.selectable.iter().find(|known| known.label == label);
             let known = known.ok_or_else(|| Status::bad_request(format!("field label not supported: {label}")))?;
-            readers.push((known.label.clone(), known.value.clone()));
+            readers.push((known.label.clone(), Reader::new(&known.value)?));
         }
         Ok(Self { namespace: namespace.into(), labels, fields, readers })
     }
@@ -73,22 +74,35 @@ impl Selection {
             && self.fields.matches(|label| match label {
                 "metadata.name" => Some(key.name.to_string()),
                 "metadata.namespace" => Some(key.namespace.to_string()),
-                _ => self.readers.iter().find(|(known, _)| known == label).map(|(_, reader)| read(reader, object)),
+                _ => self.readers.iter().find(|(known, _)| known == label).map(|(_, reader)| reader.read(object)),
             })
     }
 }
 
-/// The value of a selectable field; empty when absent.
-fn read(reader: &SelectableValue, object: &Value) -> String {
-    match reader {
-        SelectableValue::Computed(compute) => compute(object),
-        SelectableValue::Path(path) => {
-            let found = path.split('.').filter(|part| !part.is_empty()).fold(object, |value, part| &value[part]);
-            match found {
-                Value::Null => String::new(),
-                Value::String(text) => text.clone(),
-                other => other.to_string(),
-            }
+/// How the value of a selectable field is read.
+#[derive(Debug)]
+enum Reader {
+    Path(JsonPath),
+    Computed(fn(&Value) -> String),
+}
+
+impl Reader {
+    fn new(value: &SelectableValue) -> Result<Self, Status> {
+        Ok(match value {
+            SelectableValue::Path(path) => Self::Path(JsonPath::parse(path).map_err(Status::internal)?),
+            SelectableValue::Computed(compute) => Self::Computed(*compute),
+        })
+    }
+
+    /// Empty when the field is absent.
+    fn read(&self, object: &Value) -> String {
+        match self {
+            Self::Computed(compute) => compute(object),
+            Self::Path(path) => match path.first(object) {
+                None | Some(Value::Null) => String::new(),
+                Some(Value::String(text)) => text.clone(),
+                Some(other) => other.to_string(),
+            },
         }
     }
 }

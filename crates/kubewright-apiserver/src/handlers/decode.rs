@@ -14,6 +14,11 @@ use serde_saphyr::{DuplicateKeyPolicy, Options};
 /// The largest body, in bytes, as in Kubernetes.
 pub(crate) const BODY_LIMIT: usize = 3 << 20;
 
+/// The deepest nesting of a YAML body; the JSON parser has the same limit of its own.
+const YAML_DEPTH: usize = 128;
+/// Bytes of stack for the YAML parser.
+const YAML_STACK: usize = 16 << 20;
+
 /// The form of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -82,25 +87,33 @@ fn yaml(body: &[u8]) -> Result<Decoded, Status> {
     {
         return Ok(decoded);
     }
-    let error = |error: serde_saphyr::Error| {
-        let text = error.to_string();
-        Status::bad_request(format!("error converting YAML to JSON: yaml: {text}"))
-    };
-    let text = std::str::from_utf8(body)
-        .map_err(|_| Status::bad_request("error converting YAML to JSON: yaml: invalid leading UTF-8 octet"))?;
+    let text = std::str::from_utf8(body).map_err(|_| malformed(&"invalid UTF-8"))?;
+    // The parser takes some 25 KB of stack for each level of nesting in debug builds, which is more than a worker thread has.
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("yaml".into()).stack_size(YAML_STACK);
+        let thread = thread.spawn_scoped(scope, || yaml_text(text)).map_err(Status::internal)?;
+        thread.join().unwrap_or_else(|panic| Err(Status::internal(crate::body::message(&*panic))))
+    })
+}
+
+fn yaml_text(text: &str) -> Result<Decoded, Status> {
     match serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::Error)) {
         Ok(value) => Ok(Decoded { value, duplicates: Vec::new() }),
         Err(first) => {
-            let value =
-                serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins)).map_err(error)?;
-            Ok(Decoded { value, duplicates: vec![format!("yaml: {}", first)] })
+            let value = serde_saphyr::from_str_with_options(text, options(DuplicateKeyPolicy::LastWins))
+                .map_err(|error| malformed(&error))?;
+            Ok(Decoded { value, duplicates: vec![format!("yaml: {first}")] })
         }
     }
 }
 
+fn malformed(why: &dyn fmt::Display) -> Status {
+    Status::bad_request(format!("error converting YAML to JSON: yaml: {why}"))
+}
+
 fn options(duplicate_keys: DuplicateKeyPolicy) -> Options {
     serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: 128 },
+        budget: serde_saphyr::budget! { max_depth: YAML_DEPTH },
         duplicate_keys: duplicate_keys,
         with_snippet: false,
     }
@@ -212,6 +225,8 @@ mod tests {
     fn yaml_is_read() {
         check(Format::Yaml, "a: 1\nb: [x, 'y']\nc: {d: 1.5}\n", json!({"a": 1, "b": ["x", "y"], "c": {"d": 1.5}}), &[]);
         check(Format::Yaml, r#"{"a": "\/"}"#, json!({"a": "/"}), &[]);
+        let deep = "{a: ".repeat(100) + "1" + &"}".repeat(100);
+        assert!(decode(Format::Yaml, deep.as_bytes()).is_ok());
     }
 
     #[test]

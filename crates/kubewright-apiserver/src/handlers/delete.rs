@@ -166,7 +166,7 @@ pub(super) fn delete_collection(call: &Call) -> Result<Answer, Status> {
     }
     let objects: Vec<_> = deleted.iter().map(|stored| convert::to_served(&call.resource, stored.value())).collect();
     let metadata = json!({"resourceVersion": call.server.store.revision().to_string()});
-    Ok(respond::value(StatusCode::OK, call.accept.text, &call.present_list(&objects, metadata)))
+    Ok(respond::value(StatusCode::OK, call.accept.text, &call.present_list(&objects, &metadata)?))
 }
 
 /// Deletes an object, or asks for its deletion.

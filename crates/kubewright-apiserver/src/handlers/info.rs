@@ -1,12 +1,13 @@
 //! What the server tells about itself: health, version, discovery, OpenAPI.
 
-use http::{Method, StatusCode, request::Parts};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts, uri::Authority};
 use kubewright_apimachinery::status::Status;
 use serde_json::json;
 
 use super::{Query, Route, method_not_allowed};
 use crate::{
-    discovery,
+    body::Body,
+    discovery::{self, Aggregated},
     respond::{self, Accept, Answer},
     server::Inner,
 };
@@ -18,11 +19,15 @@ pub(super) fn answer(server: &Inner, parts: &Parts, route: Route) -> Result<Answ
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(if matches!(route, Route::Unknown) { Status::no_such_resource() } else { method_not_allowed() });
     }
-    let accept = || Accept::parse(&parts.headers);
+    if let (Route::CoreVersions | Route::Groups, Some(form)) = (&route, aggregated_form(&parts.headers)) {
+        let core = matches!(route, Route::CoreVersions);
+        let (document, tag) = discovery::aggregated(&server.registry, core, form);
+        return Ok(tagged(parts, form.content_type(), &tag, document.to_string()));
+    }
     let document = match route {
         Route::Health { check } => return Ok(health(check, &Query::parse(parts.uri.query()))),
         Route::Version => version(),
-        Route::CoreVersions => discovery::core_versions("127.0.0.1:6443"),
+        Route::CoreVersions => discovery::core_versions(address(parts)),
         Route::Groups => discovery::group_list(&server.registry),
         Route::Group(group) => discovery::group(&server.registry, &group).ok_or_else(Status::no_such_resource)?,
         Route::GroupVersion(group, version) => {
@@ -30,7 +35,49 @@ pub(super) fn answer(server: &Inner, parts: &Parts, route: Route) -> Result<Answ
         }
         _ => return Err(Status::no_such_resource()),
     };
-    Ok(respond::value(StatusCode::OK, accept()?.text, &document))
+    Ok(respond::value(StatusCode::OK, Accept::parse(&parts.headers)?.text, &document))
+}
+
+/// Where the client reached the server.
+fn address(parts: &Parts) -> &str {
+    let host = parts.headers.get(header::HOST).and_then(|value| value.to_str().ok());
+    host.or(parts.uri.authority().map(Authority::as_str)).unwrap_or("127.0.0.1")
+}
+
+/// The form of aggregated discovery that the client prefers to plain discovery, if any.
+fn aggregated_form(headers: &HeaderMap) -> Option<Aggregated> {
+    for value in headers.get_all(header::ACCEPT) {
+        for clause in value.to_str().unwrap_or_default().split(',') {
+            let parts: Vec<_> = clause.split(';').map(str::trim).collect();
+            let aggregated = parts.contains(&"as=APIGroupDiscoveryList") && parts.contains(&"g=apidiscovery.k8s.io");
+            match parts.first() {
+                Some(&"application/json") if aggregated && parts.contains(&"v=v2") => return Some(Aggregated::V2),
+                Some(&"application/json") if aggregated && parts.contains(&"v=v2beta1") => {
+                    return Some(Aggregated::V2Beta1);
+                }
+                Some(&("application/json" | "*/*")) if !aggregated => return None,
+                _ => {}
+            }
+        }
+    }
+    None
+}
+
+/// A document with an entity tag; nothing if the client has it already.
+fn tagged(parts: &Parts, content_type: &'static str, tag: &str, document: impl Into<Body>) -> Answer {
+    let known = parts.headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
+    let mut answer = if known.is_some_and(|known| known.split(',').any(|known| known.trim() == tag)) {
+        respond::bytes(StatusCode::NOT_MODIFIED, Body::empty())
+    } else {
+        respond::bytes(StatusCode::OK, document)
+    };
+    let headers = answer.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::VARY, HeaderValue::from_static("Accept"));
+    if let Ok(tag) = HeaderValue::from_str(tag) {
+        headers.insert(header::ETAG, tag);
+    }
+    answer
 }
 
 fn health(check: &str, query: &Query) -> Answer {

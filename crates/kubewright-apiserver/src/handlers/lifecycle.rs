@@ -32,16 +32,12 @@ impl Call {
         );
         match validation {
             FieldValidation::Strict if !odd.is_empty() => {
-                let version = group_version(&self.resource.group, &self.resource.version);
-                let kind = &self.resource.kind;
-                let list = odd.join(", ");
-                Err(Status::bad_request(if self.resource.schema.custom {
-                    format!("strict decoding error: {list}")
+                let why = format!("strict decoding error: {}", odd.join(", "));
+                Err(if self.resource.schema.custom {
+                    Status::bad_request(why)
                 } else {
-                    format!("{kind} in version {:?} cannot be handled as a {kind}: strict decoding error: {list}", {
-                        if self.resource.group.is_empty() { self.resource.version.to_string() } else { version }
-                    })
-                }))
+                    schema_rules::unreadable(&self.resource, &why)
+                })
             }
             FieldValidation::Ignore => Ok(Incoming { object, warnings: Vec::new() }),
             _ => Ok(Incoming { object, warnings: odd }),
@@ -67,16 +63,14 @@ impl Call {
             )));
         }
         if !sent_kind.is_empty() && sent_kind != &**kind {
-            return Err(Status::bad_request(format!(
-                "{sent_kind} in version {version:?} cannot be handled as a {kind}: no kind {sent_kind:?} is registered \
-                 for this resource"
-            )));
+            let why = format!("the body is of kind {sent_kind:?}");
+            return Err(schema_rules::unreadable(&self.resource, &why));
         }
         convert::set_type(object, group, version, kind);
         Ok(())
     }
 
-    /// The name and namespace of the body must be those of the path; where the body has none, it gets them.
+    /// The name and namespace of the body must be those of the path; where the body has no namespace, it gets it.
     fn check_place(&self, object: &mut Value) -> Result<(), Status> {
         let sent = meta::text(object, "namespace");
         if self.resource.namespaced && !sent.is_empty() && sent != self.namespace {
@@ -86,16 +80,18 @@ impl Call {
         }
         let namespace = self.resource.namespaced.then(|| json!(self.namespace));
         let sent = meta::text(object, "name");
-        if !self.name.is_empty() && !sent.is_empty() && sent != self.name {
+        let name = &self.name;
+        if !name.is_empty() && sent.is_empty() {
             return Err(Status::bad_request(format!(
-                "the name of the object ({sent}) does not match the name on the URL ({})",
-                self.name
+                "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+            )));
+        }
+        if !name.is_empty() && sent != name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({sent}) does not match the name on the URL ({name})"
             )));
         }
         meta::set(object, "namespace", namespace);
-        if !self.name.is_empty() {
-            meta::set(object, "name", Some(json!(self.name)));
-        }
         Ok(())
     }
 
@@ -283,13 +279,10 @@ fn set_generation(resource: &Resource, old: &Value, object: &mut Value) {
 fn check_metadata_types(resource: &Resource, object: &Value) -> Result<(), Status> {
     const TEXTS: [&str; 6] = ["name", "generateName", "namespace", "uid", "resourceVersion", "selfLink"];
     let wrong = |field: &str, expected: &str, value: &Value| {
-        let kind = &resource.kind;
-        Status::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {kind}: json: cannot unmarshal {} into Go struct field \
-             ObjectMeta.metadata{field} of type {expected}",
-            resource.version,
-            schema_rules::json_type(value),
-        ))
+        let sent = schema_rules::json_type(value);
+        let why =
+            format!("json: cannot unmarshal {sent} into Go struct field ObjectMeta.metadata{field} of type {expected}");
+        schema_rules::unreadable(resource, &why)
     };
     let metadata = match object.get("metadata") {
         None | Some(Value::Null) => return Ok(()),

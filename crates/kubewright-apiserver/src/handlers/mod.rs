@@ -30,9 +30,9 @@ use crate::{
     body::{self, BoxError},
     convert,
     registry::Resource,
-    respond::{self, Accept, Answer, Shape},
+    respond::{self, Accept, Answer},
     server::Inner,
-    storage::{Key, Stored},
+    storage::Key,
 };
 
 /// One request for a resource, as the handlers see it.
@@ -172,24 +172,5 @@ impl Call {
     fn get(&self) -> Result<Answer, Status> {
         let stored = self.server.store.get(&self.resource.storage, &self.key()).ok_or_else(|| self.not_found())?;
         Ok(self.object(StatusCode::OK, &stored, &[]))
-    }
-
-    /// An answer that shows one object.
-    fn object(&self, code: StatusCode, stored: &Stored, warnings: &[String]) -> Answer {
-        let resource = &self.resource;
-        let mut answer = match self.accept.shape {
-            Shape::Whole => respond::json_text(code, self.accept.text, convert::served_text(resource, stored)),
-            Shape::Metadata => respond::value(
-                code,
-                self.accept.text,
-                &present::metadata(&convert::to_served(resource, stored.value())),
-            ),
-            Shape::Table => {
-                let object = convert::to_served(resource, stored.value());
-                respond::value(code, self.accept.text, &self.table(&[object], present::table_metadata(stored)))
-            }
-        };
-        respond::warn(&mut answer, warnings);
-        answer
     }
 }

@@ -14,7 +14,7 @@ use super::{
     query::WriteOptions,
     update::Part,
 };
-use crate::{convert, ownership::Owner, registry::Resource, respond::Answer};
+use crate::{convert, meta, ownership::Owner, registry::Resource, respond::Answer};
 
 /// The kinds of patches, by media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +112,10 @@ pub(super) fn patch(call: &Call, part: Part) -> Result<Answer, Status> {
     let validation = patch.options.field_validation;
     if patch.kind == PatchType::Apply && part == Part::Main && !call.exists() {
         let created = || -> Result<Answer, Status> {
-            let object = owner.apply(&call.resource, None, &patch.decoded.value)?;
+            let mut object = owner.apply(&call.resource, None, &patch.decoded.value)?;
+            if meta::text(&object, "name").is_empty() {
+                meta::set(&mut object, "name", Some(call.name.as_str().into()));
+            }
             let decoded = Decoded { value: object, duplicates: patch.decoded.duplicates.clone() };
             let Incoming { object, warnings } = call.receive(decoded, validation)?;
             let stored = create::insert(call, object, &owner, patch.options.dry_run)?;

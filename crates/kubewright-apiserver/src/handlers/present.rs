@@ -1,11 +1,19 @@
-//! Objects as tables or as metadata only.
+//! Objects as the client wants to see them: whole, as tables, or their metadata only.
 
 use std::sync::Arc;
 
+use http::StatusCode;
+use kubewright_apimachinery::status::Status;
 use serde_json::{Value, json};
 
 use super::Call;
-use crate::{discovery::group_version, respond::Shape, storage::Stored};
+use crate::{
+    convert,
+    discovery::group_version,
+    respond::{self, Answer, Shape},
+    storage::Stored,
+    table::{self, Include},
+};
 
 /// `PartialObjectMetadata` of an object.
 pub(super) fn metadata(object: &Value) -> Value {
@@ -18,9 +26,28 @@ pub(super) fn table_metadata(stored: &Stored) -> Value {
 }
 
 impl Call {
+    /// An answer that shows one object.
+    pub(super) fn object(&self, code: StatusCode, stored: &Stored, warnings: &[String]) -> Answer {
+        let (resource, text) = (&self.resource, self.accept.text);
+        let served = || convert::to_served(resource, stored.value());
+        let mut answer = match self.accept.shape {
+            Shape::Whole => respond::json_text(code, text, convert::served_text(resource, stored)),
+            Shape::Metadata => respond::value(code, text, &metadata(&served())),
+            Shape::Table => match self.table(&[served()], &table_metadata(stored), true) {
+                Ok(table) => respond::value(code, text, &table),
+                Err(status) => respond::status(&status),
+            },
+        };
+        respond::warn(&mut answer, warnings);
+        if let Some(deprecation) = &resource.deprecated {
+            respond::warn(&mut answer, std::slice::from_ref(deprecation));
+        }
+        answer
+    }
+
     /// A list in the shape that the client wants.
-    pub(super) fn present_list(&self, objects: &[Arc<Value>], list_metadata: Value) -> Value {
-        match self.accept.shape {
+    pub(super) fn present_list(&self, objects: &[Arc<Value>], list_metadata: &Value) -> Result<Value, Status> {
+        Ok(match self.accept.shape {
             Shape::Whole => json!({
                 "kind": &*self.resource.list_kind,
                 "apiVersion": group_version(&self.resource.group, &self.resource.version),
@@ -33,20 +60,19 @@ impl Call {
                 "metadata": list_metadata,
                 "items": objects.iter().map(|object| metadata(object)).collect::<Vec<_>>(),
             }),
-            Shape::Table => self.table(objects, list_metadata),
-        }
+            Shape::Table => self.table(objects, list_metadata, true)?,
+        })
+    }
+
+    /// What the rows of a table carry.
+    fn include(&self) -> Result<Include, Status> {
+        let text = self.query.get("includeObject").unwrap_or_default();
+        Include::parse(text).ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {text:?}")))
     }
 
     /// A `Table` of objects.
-    pub(super) fn table(&self, objects: &[Arc<Value>], list_metadata: Value) -> Value {
-        let rows: Vec<_> = objects
-            .iter()
-            .map(|object| json!({"cells": [object["metadata"]["name"]], "object": metadata(object)}))
-            .collect();
-        json!({
-            "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata,
-            "columnDefinitions": [{"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}],
-            "rows": rows,
-        })
+    pub(super) fn table(&self, objects: &[Arc<Value>], metadata: &Value, headers: bool) -> Result<Value, Status> {
+        let options = table::Options { include: self.include()?, headers, now: self.server.clock.now() };
+        Ok(table::render(&self.resource, objects.iter().map(|object| &**object), metadata, options))
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::stream;
 use http::{HeaderValue, StatusCode, header};
 use kubewright_apimachinery::status::Status;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -198,11 +198,15 @@ impl Watcher {
         let shown = match self.call.accept.shape {
             Shape::Metadata => present::metadata(&object),
             _ => {
-                let mut table = self.call.table(&[object], present::table_metadata(stored));
-                if std::mem::replace(&mut self.columns_sent, true) {
-                    table["columnDefinitions"] = Value::Null;
+                // The columns are told once.
+                let headers = !std::mem::replace(&mut self.columns_sent, true);
+                match self.call.table(&[object], &present::table_metadata(stored), headers) {
+                    Ok(table) => table,
+                    Err(status) => {
+                        self.ended = true;
+                        return frame("ERROR", status.to_json().to_string().as_bytes());
+                    }
                 }
-                table
             }
         };
         frame(change.as_str(), shown.to_string().as_bytes())

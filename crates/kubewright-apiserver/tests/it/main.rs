@@ -1,12 +1,32 @@
 //! The server as its clients see it.
 
+mod bad_input;
+mod negotiation;
 mod objects;
 mod over_tls;
+mod patching;
+mod raw;
+mod slow;
+mod subresources;
 mod watching;
 
+use kubewright_apiserver::ApiServer;
+
 /// A server, and a client of it.
-fn start() -> (kubewright_apiserver::ApiServer, kube::Client) {
-    let api = kubewright_apiserver::ApiServer::builder().build();
+fn start() -> (ApiServer, kube::Client) {
+    let api = ApiServer::builder().build();
     let client = api.client();
     (api, client)
+}
+
+/// The request must fail with this code and a message that says this.
+#[track_caller]
+fn refused<T: std::fmt::Debug>(result: kube::Result<T>, code: u16, message: &str) {
+    match result.unwrap_err() {
+        kube::Error::Api(status) => {
+            assert_eq!(status.code, code, "{status:?}");
+            assert!(status.message.contains(message), "{status:?}");
+        }
+        other => panic!("{other}"),
+    }
 }

@@ -7,7 +7,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::start;
+use crate::{refused, start};
 
 fn config(name: &str) -> ConfigMap {
     serde_json::from_value(json!({"metadata": {"name": name, "labels": {"app": name}}, "data": {"a": "1"}})).unwrap()
@@ -16,17 +16,6 @@ fn config(name: &str) -> ConfigMap {
 fn pod(name: &str) -> Pod {
     let spec = json!({"containers": [{"name": "main", "image": "busybox"}]});
     serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap()
-}
-
-#[track_caller]
-fn refused<T: std::fmt::Debug>(result: kube::Result<T>, code: u16, message: &str) {
-    match result.unwrap_err() {
-        kube::Error::Api(status) => {
-            assert_eq!(status.code, code, "{status:?}");
-            assert!(status.message.contains(message), "{status:?}");
-        }
-        other => panic!("{other}"),
-    }
 }
 
 #[tokio::test]

@@ -1,0 +1,204 @@
+//! Row 49: whatever is sent, the answer is a `Status` that says what is wrong, and nothing is stored.
+
+use kubewright_apiserver::ApiServer;
+use serde_json::{Value, json};
+
+use crate::{raw::send, start};
+
+const CONFIGS: &str = "/api/v1/namespaces/default/configmaps";
+const YAML: &str = "Content-Type: application/yaml";
+const JSON: &str = "Content-Type: application/json";
+
+fn config(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+/// Creates, and checks the answer, and that the server has not changed.
+async fn check(api: &ApiServer, content: &str, body: impl Into<Vec<u8>>, code: u16, message: &str) -> Value {
+    let before = send(api, &format!("GET {CONFIGS}"), &[], "").await.text;
+    let answer = send(api, &format!("POST {CONFIGS}?fieldValidation=Strict"), &[content], body).await;
+    let status = answer.json();
+    assert_eq!((answer.code, &status["kind"], &status["code"]), (code, &json!("Status"), &json!(code)), "{status}");
+    assert!(status["message"].as_str().unwrap().contains(message), "{message}: {status}");
+    assert_eq!(send(api, &format!("GET {CONFIGS}"), &[], "").await.text, before, "something was stored");
+    status
+}
+
+#[tokio::test]
+async fn row_49_malformed_bodies() {
+    let (api, _) = start();
+    let deep = |open: &str, close: &str| {
+        let nested = open.repeat(10_000) + "1" + &close.repeat(10_000);
+        format!(r#"{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"a"}},"data":{nested}}}"#)
+    };
+    for body in
+        ["", "{", "[]", "null", "1", "\"\"", "{\"a\":}", "{}{}", "nonsense", "{\"data\":NaN}", "{\"data\":1e999}"]
+    {
+        check(&api, JSON, body, 400, "").await;
+    }
+    for body in ["a: [", "a: b: c", "\t- x", "a: .nan", "- 1", "!!binary x", "&a [*a]"] {
+        check(&api, YAML, body, 400, "").await;
+    }
+    for content in [JSON, YAML] {
+        check(&api, content, deep("[", "]"), 400, "").await;
+        check(&api, content, deep("{\"a\":", "}"), 400, "").await;
+        let mut invalid = config("a").to_string().into_bytes();
+        invalid.insert(20, 0xff);
+        check(&api, content, invalid, 400, "").await;
+    }
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n\
+                d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n\
+                g: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n";
+    check(&api, YAML, bomb, 400, "").await;
+}
+
+#[tokio::test]
+async fn row_49_size() {
+    let (api, _) = start();
+    let mut body = config("a").to_string();
+    body.push_str(&" ".repeat(3 * 1024 * 1024 - body.len()));
+    assert_eq!(send(&api, &format!("POST {CONFIGS}"), &[JSON], body.clone()).await.code, 201, "3 MiB are allowed");
+    body.push(' ');
+    let status = check(&api, JSON, body, 413, "Request entity too large: limit is 3145728").await;
+    assert_eq!(status["reason"], "RequestEntityTooLarge");
+}
+
+#[tokio::test]
+async fn row_49_wrong_kinds_and_places() {
+    let (api, _) = start();
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut object = config("a");
+        change(&mut object);
+        object.to_string()
+    };
+    check(&api, JSON, with(&|o| o["kind"] = json!("Secret")), 400, "cannot be handled as a ConfigMap").await;
+    check(&api, JSON, with(&|o| o["apiVersion"] = json!("v2")), 400, "does not match the expected API version").await;
+    check(&api, JSON, with(&|o| o["metadata"]["namespace"] = json!("other")), 400, "does not match the namespace")
+        .await;
+    check(&api, JSON, with(&|o| o["metadata"] = json!(7)), 400, "cannot unmarshal number").await;
+    check(&api, JSON, with(&|o| o["metadata"]["labels"] = json!({"a": 1})), 400, "ObjectMeta.metadata.labels").await;
+    check(&api, JSON, with(&|o| o["metadata"]["name"] = json!(["a"])), 400, "ObjectMeta.metadata.name").await;
+    check(&api, JSON, with(&|o| o["metadata"]["resourceVersion"] = json!("7")), 400, "resourceVersion").await;
+    check(&api, JSON, with(&|o| o["data"] = json!({"a": {}})), 400, "cannot be handled as a ConfigMap").await;
+}
+
+#[tokio::test]
+async fn row_49_unknown_and_duplicate_fields() {
+    let (api, _) = start();
+    let mut unknown = config("a");
+    unknown["metadata"]["foo"] = json!(1);
+    unknown["bar"] = json!({});
+    check(&api, JSON, unknown.to_string(), 400, "unknown field \"bar\"").await;
+    let twice = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"1","x":"2"}}"#;
+    check(&api, JSON, twice, 400, "duplicate field \"data.x\"").await;
+    check(
+        &api,
+        YAML,
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  name: a\n",
+        400,
+        "strict decoding error",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn row_49_names_and_labels() {
+    let (api, _) = start();
+    let long = "a".repeat(254);
+    for name in ["A", "a_b", "-a", "a..b", "a/b", "ü", " ", &long] {
+        let status = check(&api, JSON, config(name).to_string(), 422, "metadata.name: Invalid value").await;
+        assert_eq!(status["details"]["causes"][0]["field"], "metadata.name", "{name}");
+    }
+    for (labels, cause) in [
+        (json!({"a b": "x"}), "metadata.labels"),
+        (json!({"a": "x y"}), "metadata.labels"),
+        (json!({"a": "a".repeat(64)}), "metadata.labels"),
+    ] {
+        let mut object = config("a");
+        object["metadata"]["labels"] = labels;
+        let status = check(&api, JSON, object.to_string(), 422, "Invalid value").await;
+        assert_eq!(status["details"]["causes"][0]["field"], cause);
+    }
+    let mut object = config("a");
+    object["metadata"]["annotations"] = json!({"a": "x".repeat(256 * 1024)});
+    check(&api, JSON, object.to_string(), 422, "metadata.annotations: Too long").await;
+    object["metadata"]["annotations"] = json!({});
+    object["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p"}]);
+    check(&api, JSON, object.to_string(), 422, "metadata.ownerReferences[0].uid").await;
+    object["metadata"]["ownerReferences"] = json!([]);
+    object["metadata"]["finalizers"] = json!(["not a name"]);
+    check(&api, JSON, object.to_string(), 422, "metadata.finalizers").await;
+}
+
+#[tokio::test]
+async fn row_49_numbers() {
+    let (api, _) = start();
+    let path = "POST /apis/apps/v1/namespaces/default/deployments";
+    for replicas in ["99999999999999999999999", "1.5", "\"3\"", "2147483648", "-99999999999", "true"] {
+        let body = format!(
+            r#"{{"apiVersion":"apps/v1","kind":"Deployment","metadata":{{"name":"d"}},"spec":{{"replicas":{replicas},
+            "selector":{{"matchLabels":{{"a":"b"}}}},"template":{{"metadata":{{"labels":{{"a":"b"}}}},
+            "spec":{{"containers":[{{"name":"c","image":"i"}}]}}}}}}}}"#
+        );
+        let answer = send(&api, path, &[JSON], body).await;
+        assert_eq!((answer.code, &answer.json()["kind"]), (400, &json!("Status")), "{replicas}: {}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn row_49_parameters() {
+    let (api, _) = start();
+    for (query, code) in [
+        ("limit=x", 400),
+        ("continue=x", 400),
+        ("resourceVersion=x", 400),
+        ("resourceVersion=-1", 400),
+        ("resourceVersionMatch=Exact", 422),
+        ("resourceVersionMatch=Odd&resourceVersion=1", 422),
+        ("sendInitialEvents=true", 422),
+        ("watch=true&sendInitialEvents=true", 422),
+        ("watch=true&resourceVersionMatch=Exact&resourceVersion=1", 422),
+        ("labelSelector=a%20in", 400),
+        ("fieldSelector=a", 400),
+        ("fieldSelector=spec.foo%3Da", 400),
+        ("watch=true&timeoutSeconds=x", 400),
+    ] {
+        let answer = send(&api, &format!("GET {CONFIGS}?{query}"), &[], "").await;
+        assert_eq!((answer.code, &answer.json()["kind"]), (code, &json!("Status")), "{query}: {}", answer.text);
+    }
+    for query in ["dryRun=Some", "fieldValidation=Maybe", "fieldManager=%01"] {
+        let answer = send(&api, &format!("POST {CONFIGS}?{query}"), &[JSON], config("a").to_string()).await;
+        assert_eq!((answer.code, &answer.json()["reason"]), (422, &json!("Invalid")), "{query}: {}", answer.text);
+    }
+}
+
+#[tokio::test]
+async fn row_49_patches() {
+    let (api, _) = start();
+    send(&api, &format!("POST {CONFIGS}"), &[JSON], config("a").to_string()).await;
+    let before = send(&api, &format!("GET {CONFIGS}/a"), &[], "").await.text;
+    let many =
+        serde_json::to_string(&vec![json!({"op": "test", "path": "/kind", "value": "ConfigMap"}); 10_001]).unwrap();
+    for (kind, body, code) in [
+        ("json-patch+json", "{}", 400),
+        ("json-patch+json", "[{}]", 400),
+        ("json-patch+json", r#"[{"op":"remove","path":"/nothing/here"}]"#, 422),
+        ("json-patch+json", r#"[{"op":"replace","path":"","value":7}]"#, 400),
+        ("json-patch+json", r#"[{"op":"replace","path":"/metadata/name","value":"b"}]"#, 400),
+        ("json-patch+json", &many, 413),
+        ("merge-patch+json", "{", 400),
+        ("merge-patch+json", "7", 400),
+        ("merge-patch+json", r#"{"metadata":null}"#, 400),
+        ("merge-patch+json", r#"{"metadata":{"uid":"x"}}"#, 409),
+        ("merge-patch+json", r#"{"metadata":{"creationTimestamp":"2000-01-01T00:00:00Z"}}"#, 422),
+        ("merge-patch+json", r#"{"metadata":{"resourceVersion":"1"}}"#, 409),
+        ("merge-patch+json", r#"{"data":{"a":7}}"#, 400),
+        ("apply-patch+yaml", "- 1", 400),
+        ("apply-patch+yaml", "kind: ConfigMap", 400),
+    ] {
+        let content = format!("Content-Type: application/{kind}");
+        let answer = send(&api, &format!("PATCH {CONFIGS}/a?fieldManager=m"), &[&content], body).await;
+        assert_eq!((answer.code, &answer.json()["kind"]), (code, &json!("Status")), "{body:.60}: {}", answer.text);
+    }
+    assert_eq!(send(&api, &format!("GET {CONFIGS}/a"), &[], "").await.text, before, "something was stored");
+}

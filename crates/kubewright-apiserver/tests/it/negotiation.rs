@@ -1,0 +1,99 @@
+//! Forms of answers, and what the server tells of itself.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{ListParams, PostParams},
+};
+use serde_json::json;
+
+use crate::{
+    raw::{get, send},
+    start,
+};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
+
+async fn with_pod() -> kubewright_apiserver::ApiServer {
+    let (api, client) = start();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "busybox"}]}});
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    Api::default_namespaced(client).create(&PostParams::default(), &pod).await.unwrap();
+    api
+}
+
+#[tokio::test]
+async fn tables() {
+    let api = with_pod().await;
+    for path in [PODS.to_owned(), format!("{PODS}/p")] {
+        let table = get(&api, &path, TABLE).await.json();
+        assert_eq!(table["kind"], "Table", "{path}");
+        assert_eq!(table["columnDefinitions"][0]["name"], "Name");
+        assert_eq!(table["rows"][0]["cells"][0], "p");
+        assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");
+    }
+    let watch = get(&api, &format!("{PODS}?watch=true&timeoutSeconds=1"), TABLE).await.text;
+    let event: serde_json::Value = serde_json::from_str(watch.lines().next().unwrap()).unwrap();
+    assert_eq!((&event["type"], &event["object"]["kind"]), (&json!("ADDED"), &json!("Table")));
+    assert_eq!(get(&api, &format!("{PODS}?includeObject=All"), TABLE).await.code, 400);
+}
+
+#[tokio::test]
+async fn metadata_only_and_yaml() {
+    let (api, client) = start();
+    let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);
+    let list = namespaces.list_metadata(&ListParams::default()).await.unwrap();
+    assert_eq!(list.items.len(), 4);
+    let yaml = get(&api, "/api/v1/namespaces/default", "application/yaml").await;
+    assert_eq!(yaml.header("content-type"), "application/yaml");
+    assert!(yaml.text.contains("name: default\n"), "{}", yaml.text);
+    let body = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: made\n";
+    let made = send(&api, "POST /api/v1/namespaces", &["Content-Type: application/yaml"], body).await;
+    assert_eq!(made.code, 201, "{}", made.text);
+}
+
+#[tokio::test]
+async fn what_is_not_served_is_refused() {
+    let api = with_pod().await;
+    assert_eq!(get(&api, PODS, "application/vnd.kubernetes.protobuf").await.code, 406);
+    assert_eq!(get(&api, PODS, "application/vnd.kubernetes.protobuf,application/json").await.code, 200);
+    let protobuf = ["Content-Type: application/vnd.kubernetes.protobuf"];
+    assert_eq!(send(&api, &format!("POST {PODS}"), &protobuf, "k8s\0").await.code, 415);
+    assert_eq!(send(&api, &format!("PATCH {PODS}/p"), &["Content-Type: text/plain"], "{}").await.code, 415);
+    for (line, code) in [
+        ("GET /nothing", 404),
+        ("GET /api/v1/nothings", 404),
+        ("GET /api/v2/pods", 404),
+        ("GET /api/v1/pods/p", 404),
+        ("GET /api/v1/namespaces/default/pods/p/nothing", 404),
+        ("GET /api/v1/namespaces/default/namespaces", 404),
+        ("POST /api/v1/pods", 405),
+        ("PUT /api/v1/namespaces/default/pods", 405),
+        ("POST /api/v1/namespaces/default/pods/p", 405),
+        ("POST /version", 405),
+        ("DELETE /api/v1/namespaces", 405),
+    ] {
+        let answer = send(&api, line, &[], "").await;
+        assert_eq!((answer.code, &answer.json()["kind"]), (code, &json!("Status")), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn health_version_and_discovery() {
+    let api = with_pod().await;
+    for path in ["/healthz", "/livez", "/readyz"] {
+        assert_eq!(get(&api, path, "*/*").await.text, "ok");
+        assert!(get(&api, &format!("{path}?verbose"), "*/*").await.text.contains("check passed"));
+    }
+    let version = get(&api, "/version", "*/*").await.json();
+    assert_eq!((&version["major"], &version["minor"]), (&json!("1"), &json!("36")));
+    let resources = get(&api, "/api/v1", "application/json").await.json();
+    assert!(resources["resources"].as_array().unwrap().iter().any(|resource| resource["name"] == "pods/status"));
+    let accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+    let groups = get(&api, "/apis", accept).await;
+    assert_eq!(groups.json()["kind"], "APIGroupDiscoveryList");
+    let etag = format!("If-None-Match: {}", groups.header("etag"));
+    assert_eq!(send(&api, "GET /apis", &[&format!("Accept: {accept}"), &etag], "").await.code, 304);
+    assert_eq!(get(&api, "/apis", "application/json").await.json()["kind"], "APIGroupList");
+}

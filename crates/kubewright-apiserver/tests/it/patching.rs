@@ -1,0 +1,121 @@
+//! Patches, and who owns what afterwards.
+
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+    core::params::ValidationDirective,
+};
+use serde_json::{Value, json};
+
+use crate::{raw::send, refused, start};
+
+fn deployment() -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": "d"}},
+            "template": {
+                "metadata": {"labels": {"app": "d"}},
+                "spec": {"containers": [{"name": "a", "image": "a:1"}, {"name": "b", "image": "b:1"}]},
+            },
+        },
+    })
+}
+
+fn images(deployment: &Deployment) -> Vec<String> {
+    let template = deployment.spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+    template.containers.iter().map(|container| container.image.clone().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn four_ways_to_patch() {
+    let (_, client) = start();
+    let api: Api<Deployment> = Api::default_namespaced(client);
+    let created: Deployment = serde_json::from_value(deployment()).unwrap();
+    let created = api.create(&PostParams::default(), &created).await.unwrap();
+    assert_eq!(created.metadata.generation, Some(1));
+    let params = PatchParams::default();
+
+    let containers = json!([{"name": "b", "image": "b:2"}]);
+    let body = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    let strategic = api.patch("d", &params, &Patch::Strategic(&body)).await.unwrap();
+    assert_eq!(images(&strategic), ["a:1", "b:2"], "a strategic patch merges lists by key");
+    assert_eq!(strategic.metadata.generation, Some(2));
+    let merge = api.patch("d", &params, &Patch::Merge(&body)).await.unwrap();
+    assert_eq!(images(&merge), ["b:2"], "a merge patch replaces them");
+
+    let operations = json!([{"op": "test", "path": "/spec/replicas", "value": 1}, {"op": "replace", "path": "/spec/replicas", "value": 2}]);
+    let operations = || Patch::Json::<()>(serde_json::from_value(operations.clone()).unwrap());
+    let patched = api.patch("d", &params, &operations()).await.unwrap();
+    assert_eq!(patched.spec.unwrap().replicas, Some(2));
+    refused(api.patch("d", &params, &operations()).await, 422, "the server rejected our request");
+    let labels = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    assert_eq!(api.patch("d", &params, &labels).await.unwrap().metadata.generation, Some(4), "labels are no spec");
+}
+
+#[tokio::test]
+async fn appliers_share_an_object() {
+    let (_, client) = start();
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    let config =
+        |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data});
+    let apply = async |manager: &str, force: bool, data: Value| {
+        let params = PatchParams { force, field_manager: Some(manager.into()), ..PatchParams::default() };
+        api.patch("c", &params, &Patch::Apply(config(data))).await
+    };
+    apply("one", false, json!({"a": "1", "b": "1"})).await.unwrap();
+    let second = apply("two", false, json!({"c": "2"})).await.unwrap();
+    assert_eq!(json!(second.data), json!({"a": "1", "b": "1", "c": "2"}));
+    let again = apply("two", false, json!({"c": "2"})).await.unwrap();
+    assert_eq!(again.metadata.resource_version, second.metadata.resource_version);
+    refused(apply("two", false, json!({"a": "2", "c": "2"})).await, 409, "conflict with \"one\"");
+    let forced = apply("two", true, json!({"a": "2"})).await.unwrap();
+    assert_eq!(json!(forced.data), json!({"a": "2", "b": "1"}), "what is applied no more goes");
+
+    let params = PatchParams::default();
+    api.patch("c", &params, &Patch::Merge(json!({"data": {"b": "3"}}))).await.unwrap();
+    refused(apply("one", false, json!({"b": "1"})).await, 409, "conflict with \"kubewright\"");
+    refused(api.patch("c", &params, &Patch::Apply(config(json!({})))).await, 422, "is required for apply patch");
+}
+
+#[tokio::test]
+async fn strict_validation_names_what_it_does_not_know() {
+    let (api, client) = start();
+    let mut body = deployment();
+    body["spec"]["foo"] = json!(1);
+    let path = "POST /apis/apps/v1/namespaces/default/deployments";
+    let strict = send(&api, &format!("{path}?fieldValidation=Strict"), &[], body.to_string()).await;
+    assert_eq!(strict.code, 400);
+    let expect = "Deployment in version \"v1\" cannot be handled as a Deployment: strict decoding error: unknown field \"spec.foo\"";
+    assert_eq!(strict.json()["message"], expect);
+    let warned = send(&api, path, &[], body.to_string()).await;
+    assert_eq!((warned.code, warned.header("warning")), (201, r#"299 - "unknown field \"spec.foo\"""#));
+    assert!(warned.json()["spec"].get("foo").is_none());
+
+    let deployments: Api<Deployment> = Api::default_namespaced(client);
+    let params = PatchParams { field_validation: Some(ValidationDirective::Strict), ..PatchParams::default() };
+    let unknown = Patch::Merge(json!({"spec": {"bar": 1}}));
+    refused(deployments.patch("d", &params, &unknown).await, 400, "unknown field \"spec.bar\"");
+}
+
+#[tokio::test]
+async fn anything_with_replicas_scales() {
+    let (_, client) = start();
+    let api: Api<Deployment> = Api::default_namespaced(client);
+    let created: Deployment = serde_json::from_value(deployment()).unwrap();
+    api.create(&PostParams::default(), &created).await.unwrap();
+    let scale = api.get_scale("d").await.unwrap();
+    assert_eq!((scale.spec.unwrap().replicas, scale.status.unwrap().selector.as_deref()), (Some(1), Some("app=d")));
+    let three = Patch::Merge(json!({"spec": {"replicas": 3}}));
+    assert_eq!(api.patch_scale("d", &PatchParams::default(), &three).await.unwrap().spec.unwrap().replicas, Some(3));
+    let mut scale = api.get_scale("d").await.unwrap();
+    scale.spec.as_mut().unwrap().replicas = Some(4);
+    api.replace_scale("d", &PostParams::default(), &scale).await.unwrap();
+    refused(api.replace_scale("d", &PostParams::default(), &scale).await, 409, "the object has been modified");
+    let scaled = api.get("d").await.unwrap();
+    assert_eq!((scaled.spec.unwrap().replicas, scaled.metadata.generation), (Some(4), Some(3)));
+    let below = Patch::Merge(json!({"spec": {"replicas": -1}}));
+    refused(api.patch_scale("d", &PatchParams::default(), &below).await, 422, "must be greater than or equal to 0");
+}

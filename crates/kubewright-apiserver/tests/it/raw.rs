@@ -1,0 +1,43 @@
+//! Requests as bytes, for what no typed client would send.
+
+use http::{HeaderMap, Request};
+use http_body_util::{BodyExt, Full};
+use kubewright_apiserver::{ApiServer, UserInfo};
+use serde_json::Value;
+
+/// An answer, collected.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) text: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+    }
+}
+
+/// Sends a request as the administrator. Headers are `Name: value`.
+pub(crate) async fn send(api: &ApiServer, line: &str, headers: &[&str], body: impl Into<Vec<u8>>) -> Answer {
+    let (method, path) = line.split_once(' ').unwrap();
+    let mut request = Request::builder().method(method).uri(path).extension(UserInfo::admin());
+    for header in headers {
+        let (name, value) = header.split_once(": ").unwrap();
+        request = request.header(name, value);
+    }
+    let answer = api.answer(request.body(Full::from(body.into())).unwrap()).await;
+    let (parts, body) = answer.into_parts();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    Answer { code: parts.status.as_u16(), headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+}
+
+/// Sends a request without headers or body.
+pub(crate) async fn get(api: &ApiServer, path: &str, accept: &str) -> Answer {
+    send(api, &format!("GET {path}"), &[&format!("Accept: {accept}")], "").await
+}

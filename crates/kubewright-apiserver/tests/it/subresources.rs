@@ -1,0 +1,144 @@
+//! Actions, bindings, evictions, graceful deletion.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture, stream};
+use http::Response;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{
+    Api, Client,
+    api::{DeleteParams, EvictParams, LogParams, Patch, PatchParams, PostParams},
+};
+use kubewright_apimachinery::status::Status;
+use kubewright_apiserver::{Action, ActionRequest, ApiServer, Body};
+use serde_json::json;
+
+use crate::{raw::send, refused, start};
+
+async fn create_pod(client: &Client, name: &str) -> Api<Pod> {
+    let api = Api::default_namespaced(client.clone());
+    let pod = json!({"metadata": {"name": name}, "spec": {"containers": [{"name": "main", "image": "busybox"}]}});
+    api.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    api
+}
+
+async fn bind(api: &ApiServer, name: &str) -> u16 {
+    let binding = json!({"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "n"}});
+    let path = format!("POST /api/v1/namespaces/default/pods/{name}/binding");
+    send(api, &path, &[], binding.to_string()).await.code
+}
+
+#[derive(Debug)]
+struct Log;
+
+impl Action for Log {
+    fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+        async move {
+            let lines = [request.name.clone(), request.parameter("container").unwrap_or("none").to_owned()];
+            if request.flag("previous") {
+                return Err(Status::bad_request("previous terminated container not found"));
+            }
+            let lines = lines.map(|line| Ok(Bytes::from(line + "\n")));
+            Ok(Response::new(Body::stream(stream::iter(lines))))
+        }
+        .boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_node_answers_logs() {
+    let api = ApiServer::builder().action("", "v1", "pods", "log", Arc::new(Log)).build();
+    let client = api.client();
+    let pods = create_pod(&client, "p").await;
+    let params = LogParams { container: Some("main".into()), ..LogParams::default() };
+    assert_eq!(pods.logs("p", &params).await.unwrap(), "p\nmain\n");
+    refused(pods.logs("p", &LogParams { previous: true, ..LogParams::default() }).await, 400, "previous");
+    refused(pods.logs("q", &params).await, 404, "pods \"q\" not found");
+}
+
+#[tokio::test]
+async fn without_a_node_there_are_no_logs() {
+    let (_, client) = start();
+    let pods = create_pod(&client, "p").await;
+    refused(pods.logs("p", &LogParams::default()).await, 400, "pod p does not have a host assigned");
+}
+
+#[tokio::test]
+async fn a_pod_is_bound_once_and_deleted_with_grace() {
+    let (api, client) = start();
+    let pods = create_pod(&client, "p").await;
+    assert_eq!(bind(&api, "p").await, 201);
+    assert_eq!(bind(&api, "p").await, 409);
+    let pod = pods.get("p").await.unwrap();
+    assert_eq!(pod.spec.unwrap().node_name.as_deref(), Some("n"));
+    assert_eq!(pod.status.unwrap().conditions.unwrap()[0].type_, "PodScheduled");
+
+    let marked = pods.delete("p", &DeleteParams::default()).await.unwrap().left().unwrap().metadata;
+    assert_eq!(marked.deletion_grace_period_seconds, Some(30));
+    let again = pods.delete("p", &DeleteParams::default()).await.unwrap().left().unwrap().metadata;
+    assert_eq!(again.resource_version, marked.resource_version, "a second request changes nothing");
+    let shorter = pods.delete("p", &DeleteParams::default().grace_period(5)).await.unwrap().left().unwrap().metadata;
+    assert_eq!(shorter.deletion_grace_period_seconds, Some(5));
+    assert!(shorter.deletion_timestamp < marked.deletion_timestamp);
+    assert!(pods.delete("p", &DeleteParams::default().grace_period(0)).await.unwrap().is_right());
+    refused(pods.get("p").await, 404, "not found");
+}
+
+#[tokio::test]
+async fn what_is_not_on_a_node_goes_at_once() {
+    let (_, client) = start();
+    let pods = create_pod(&client, "p").await;
+    assert!(pods.delete("p", &DeleteParams::default().grace_period(30)).await.unwrap().is_right());
+    create_pod(&client, "q").await.evict("q", &EvictParams::default()).await.unwrap();
+    refused(pods.get("q").await, 404, "not found");
+}
+
+#[tokio::test]
+async fn preconditions_and_propagation() {
+    let (_, client) = start();
+    let pods = create_pod(&client, "p").await;
+    let uid = pods.get("p").await.unwrap().metadata.uid;
+    let mut params = DeleteParams::foreground();
+    params.preconditions = Some(kube::api::Preconditions { uid: Some("other".into()), resource_version: None });
+    refused(pods.delete("p", &params).await, 409, "the UID in the precondition (other) does not match");
+    params.preconditions = Some(kube::api::Preconditions { uid, resource_version: None });
+    let marked = pods.delete("p", &params).await.unwrap().left().unwrap();
+    assert_eq!(marked.metadata.finalizers.unwrap(), ["foregroundDeletion"]);
+    let released = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    pods.patch("p", &PatchParams::default(), &released).await.unwrap();
+    refused(pods.get("p").await, 404, "not found");
+}
+
+#[tokio::test]
+async fn a_namespace_goes_when_it_is_finalized() {
+    let (api, client) = start();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let body = json!({"metadata": {"name": "n"}});
+    namespaces.create(&PostParams::default(), &serde_json::from_value(body).unwrap()).await.unwrap();
+    let marked = namespaces.delete("n", &DeleteParams::default()).await.unwrap().left().unwrap();
+    assert_eq!(marked.status.unwrap().phase.as_deref(), Some("Terminating"));
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "image": "busybox"}]}});
+    let pods: Api<Pod> = Api::namespaced(client, "n");
+    let late = pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await;
+    refused(late, 403, "unable to create new content in namespace n because it is being terminated");
+    let done = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}, "spec": {"finalizers": []}});
+    let answer = send(&api, "PUT /api/v1/namespaces/n/finalize", &[], done.to_string()).await;
+    assert_eq!(answer.code, 200, "{}", answer.text);
+    refused(namespaces.get("n").await, 404, "not found");
+}
+
+#[tokio::test]
+async fn a_panicking_action_answers_500() {
+    #[derive(Debug)]
+    struct Broken;
+    impl Action for Broken {
+        fn call(&self, _request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+            panic!("a bug")
+        }
+    }
+    let api = ApiServer::builder().action("", "v1", "pods", "log", Arc::new(Broken)).build();
+    let pods = create_pod(&api.client(), "p").await;
+    refused(pods.logs("p", &LogParams::default()).await, 500, "Internal error occurred");
+    assert!(pods.get("p").await.is_ok(), "and nothing else is affected");
+}
