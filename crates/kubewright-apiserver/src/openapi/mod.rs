@@ -27,10 +27,11 @@ use crate::{
     registry::{Registry, Resource},
 };
 
-/// The content types under which clients ask for v2 in protobuf, old and new.
+/// The content types under which clients ask for v2 in protobuf, new and old. The answer's is always the new one: the old
+/// one is not of the form of a media type, and clients fail to parse it.
 pub const V2_PROTOBUF: [&str; 2] = [
-    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
 ];
 
 /// A document, ready to send.
@@ -82,6 +83,16 @@ impl OpenApi {
     pub fn v3(&self, registry: &Registry, path: &str) -> Option<Document> {
         let entries = by_path(registry).remove(path)?;
         Some(self.v3_of(path, entries))
+    }
+
+    /// `/openapi/v2` in the form that an `Accept` header asks for, and its content type. Protobuf wins: what takes both is
+    /// an old kubectl, which reads it faster.
+    pub fn v2(&self, registry: &Registry, accept: &str) -> (Document, &'static str) {
+        if V2_PROTOBUF.iter().any(|name| accept.contains(name)) {
+            (self.v2_protobuf(registry), V2_PROTOBUF[0])
+        } else {
+            (self.v2_json(registry), "application/json")
+        }
     }
 
     /// `/openapi/v2` as JSON.
