@@ -13,6 +13,9 @@ use crate::{depth, trail::Trail};
 /// Duplicate fields that are told of at most.
 const DUPLICATES_LIMIT: usize = 100;
 
+/// Parts of a YAML document that may come from aliases instead of its text.
+const REPLAY_LIMIT: usize = 100_000;
+
 /// A decoded document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
@@ -55,19 +58,21 @@ pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
         return Ok(decoded);
     }
     let text = std::str::from_utf8(text).map_err(|error| DecodeError::Yaml(error.to_string()))?;
+    let failed = |error: serde_saphyr::Error| DecodeError::Yaml(error.to_string());
     match yaml_with(text, DuplicateKeyPolicy::Error) {
         Ok(value) => Ok(Decoded { value, duplicates: Vec::new() }),
-        // If only the duplicate was wrong, the error is the sentence about it.
-        Err(error) => match yaml_with(text, DuplicateKeyPolicy::LastWins) {
-            Ok(value) => Ok(Decoded { value, duplicates: vec![format!("yaml: {error}")] }),
-            Err(error) => Err(DecodeError::Yaml(error.to_string())),
-        },
+        Err(duplicate @ serde_saphyr::Error::DuplicateMappingKey { .. }) => {
+            let value = yaml_with(text, DuplicateKeyPolicy::LastWins).map_err(failed)?;
+            Ok(Decoded { value, duplicates: vec![format!("yaml: {duplicate}")] })
+        }
+        Err(error) => Err(failed(error)),
     }
 }
 
 fn yaml_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Value, serde_saphyr::Error> {
     let options: Options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: depth::LIMIT },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: REPLAY_LIMIT },
         duplicate_keys: duplicate_keys,
         with_snippet: false,
     };

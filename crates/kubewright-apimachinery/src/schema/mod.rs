@@ -289,3 +289,6 @@ impl<'a> Node<'a> {
         Self::new(self.schema.items.as_deref().unwrap_or(&ANYTHING), self.definitions)
     }
 }
+
+#[cfg(test)]
+mod tests;
