@@ -84,7 +84,7 @@ fn insert_named(call: &Call, object: Value, owner: &Owner<'_>, dry_run: bool) ->
 }
 
 fn check_name(call: &Call, name: &str) -> Result<(), Status> {
-    let wrong = name::dns1123_subdomain(name);
+    let wrong = call.resource.strategy.name_rule()(name);
     if wrong.is_empty() {
         return Ok(());
     }

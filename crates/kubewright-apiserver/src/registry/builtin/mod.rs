@@ -200,7 +200,125 @@ const SERVED: &[(&str, &str)] = &[
 
 #[cfg(test)]
 mod tests {
+    use kubewright_apimachinery::schema;
+    use serde_json::json;
+
     use super::*;
+    use crate::{
+        registry::Registry,
+        table::{self, Include},
+    };
+
+    /// An object with most of the fields that any strategy or column looks at.
+    fn busy() -> Value {
+        let pod = json!({
+            "metadata": {"labels": {"a": "b"}},
+            "spec": {
+                "containers": [{
+                    "name": "c", "image": "i", "ports": [{"name": "p", "containerPort": 1, "protocol": "TCP"}],
+                    "env": [{"name": "E", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}],
+                    "readinessProbe": {"httpGet": {"port": 1}}, "lifecycle": {"preStop": {"httpGet": {}}},
+                    "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}},
+                    "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                }],
+                "volumes": [{"name": "v", "projected": {"sources": [{"downwardAPI": {"items": [{}]}}]}}],
+                "tolerations": [{"key": "k"}], "restartPolicy": "Never",
+            },
+        });
+        json!({
+            "metadata": {
+                "name": "n", "namespace": "default", "uid": "u", "creationTimestamp": "2024-01-01T00:00:00Z",
+                "labels": {"kubernetes.io/role": "r"}, "ownerReferences": [{"controller": true, "apiVersion": "a/b"}],
+                "finalizers": ["f"], "annotations": {"a": "b"},
+            },
+            "spec": {
+                "template": pod, "containers": pod["spec"]["containers"], "volumes": pod["spec"]["volumes"],
+                "tolerations": [{"key": "k"}], "jobTemplate": {"spec": {"template": pod}}, "schedule": "* * * * *",
+                "selector": {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}]},
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "type": "NodePort", "ports": [{"name": "p", "port": 1, "nodePort": 30000, "targetPort": "t"}],
+                "clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"], "finalizers": ["kubernetes"],
+                "group": "g.example.com", "scope": "Cluster", "names": {"plural": "p", "kind": "K", "shortNames": ["s"]},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true, "subresources": {"scale": {"specReplicasPath": ".spec.r"}},
+                    "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {"type": "object"}}}},
+                    "additionalPrinterColumns": [{"name": "C", "type": "string", "jsonPath": ".spec.c"}],
+                    "selectableFields": [{"jsonPath": ".spec.f"}],
+                }],
+                "conversion": {"strategy": "Webhook", "webhook": {"clientConfig": {"service": {"name": "s"}}}},
+                "holderIdentity": "h", "leaseDurationSeconds": 1, "rules": [{"host": "h"}], "accessModes": ["ReadWriteOnce"],
+            },
+            "status": {
+                "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}], "addresses": [{"type": "InternalIP"}],
+                "containerStatuses": [{"name": "c", "state": {"terminated": {}}, "lastState": {"terminated": {}}}],
+                "initContainerStatuses": [{"name": "c", "state": {"waiting": {}}}], "startTime": "2024-01-01T00:00:00Z",
+                "hard": {"cpu": "1"}, "used": {"cpu": "0"}, "loadBalancer": {"ingress": [{"ip": "i"}]},
+                "storedVersions": ["v0"],
+            },
+            "involvedObject": {"kind": "Pod", "name": "p"}, "regarding": {"kind": "Pod"}, "series": {"count": 1},
+            "eventTime": "2024-01-01T00:00:00.000000Z", "source": {"component": "c"}, "type": "Normal",
+            "data": {"k": "v"}, "stringData": {"k": "v"}, "subsets": [{"addresses": [{"ip": "i"}], "ports": [{"port": 1}]}],
+            "endpoints": [{"addresses": ["a"]}], "ports": [{"port": 1}], "subjects": [{"kind": "User"}],
+            "roleRef": {"kind": "Role"}, "webhooks": [{"rules": [{}], "clientConfig": {"service": {}}}],
+        })
+    }
+
+    fn pointers(value: &Value, at: String, all: &mut Vec<String>) {
+        let mut go = |step: &str, child| pointers(child, format!("{at}/{}", step.replace('/', "~1")), all);
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, child)| go(name, child)),
+            Value::Array(items) => items.iter().enumerate().for_each(|(index, child)| go(&index.to_string(), child)),
+            _ => {}
+        }
+        all.push(at);
+    }
+
+    fn live_through(resource: &Resource, registry: &Registry, sent: &Value, old: &Value) {
+        let strategy = &resource.strategy;
+        let mut object = sent.clone();
+        strategy.decode(&mut object);
+        strategy.default(&mut object);
+        strategy.prepare_create(&mut object);
+        let sound = strategy.validate(None, &object).is_empty();
+        let mut update = sent.clone();
+        strategy.default(&mut update);
+        strategy.prepare_update(old, &mut update);
+        strategy.validate(Some(old), &update);
+        strategy.grace_period(&update);
+        strategy.prepare_delete(&mut update);
+        strategy.held(&update);
+        strategy.encode(&mut update);
+        if sound {
+            strategy.committed(registry, None, Some(&object));
+            strategy.committed(registry, Some(&object), None);
+        }
+        let now = "2024-01-02T00:00:00Z".parse().unwrap();
+        let options = table::Options { include: Include::Metadata, headers: true, now };
+        table::render(resource, [&object, &update], &json!({}), options);
+        for field in &resource.selectable {
+            if let SelectableValue::Computed(read) = field.value {
+                read(&object);
+            }
+        }
+    }
+
+    /// Bodies reach a strategy's defaults before anything has looked at their types.
+    #[test]
+    fn no_kind_panics_whatever_stands_in_a_field() {
+        let odd = [json!(null), json!(-1), json!("x"), json!([null]), json!({"x": 1})];
+        let registry = Registry::default();
+        for resource in resources() {
+            let mut sample = busy();
+            schema::prune(resource.schema.node(), &mut sample);
+            let mut places = Vec::new();
+            pointers(&sample, String::new(), &mut places);
+            for (place, odd) in places.iter().flat_map(|place| odd.iter().map(move |odd| (place, odd))) {
+                let mut object = sample.clone();
+                *object.pointer_mut(place).unwrap() = odd.clone();
+                live_through(&resource, &registry, &object, &sample);
+            }
+        }
+    }
 
     #[test]
     fn every_kind_of_the_catalogue_is_published_and_has_a_schema() {
