@@ -16,6 +16,9 @@ const DUPLICATES_LIMIT: usize = 100;
 /// Parts of a YAML document that may come from aliases instead of its text.
 const REPLAY_LIMIT: usize = 100_000;
 
+/// Bytes of stack for parsing YAML.
+const YAML_STACK: usize = 8 << 20;
+
 /// A decoded document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
@@ -31,7 +34,7 @@ pub struct Decoded {
 #[non_exhaustive]
 pub enum DecodeError {
     /// Not JSON, nested too deeply, or a number that no JSON value can hold.
-    #[error("json: {0}")]
+    #[error("error decoding JSON: {0}")]
     Json(String),
     /// Not YAML, nested too deeply, or far larger than its text, by aliases.
     #[error("error converting YAML to JSON: yaml: {0}")]
@@ -57,7 +60,17 @@ pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
     {
         return Ok(decoded);
     }
-    let text = std::str::from_utf8(text).map_err(|error| DecodeError::Yaml(error.to_string()))?;
+    let failed = |why: &dyn fmt::Display| DecodeError::Yaml(why.to_string());
+    let text = std::str::from_utf8(text).map_err(|error| failed(&error))?;
+    // Built for debugging, the parser takes some 25 KB of stack a level, which is more than a server's threads have.
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("yaml".into()).stack_size(YAML_STACK);
+        let thread = thread.spawn_scoped(scope, || yaml_document(text)).map_err(|error| failed(&error))?;
+        thread.join().unwrap_or_else(|_| Err(failed(&"the parser panicked")))
+    })
+}
+
+fn yaml_document(text: &str) -> Result<Decoded, DecodeError> {
     let failed = |error: serde_saphyr::Error| DecodeError::Yaml(error.to_string());
     match yaml_with(text, DuplicateKeyPolicy::Error) {
         Ok(value) => Ok(Decoded { value, duplicates: Vec::new() }),
@@ -187,7 +200,10 @@ impl<'de> Visitor<'de> for Builder<'_> {
             let builder = Builder { trail: &trail, depth, duplicates: &mut *self.duplicates };
             let value = fields.next_value_seed(builder)?;
             if object.contains_key(&name) && self.duplicates.len() < DUPLICATES_LIMIT {
-                self.duplicates.push(format!("duplicate field \"{trail}\""));
+                let told = format!("duplicate field \"{trail}\"");
+                if !self.duplicates.contains(&told) {
+                    self.duplicates.push(told);
+                }
             }
             object.insert(name, value);
         }
@@ -219,7 +235,8 @@ mod tests {
             json!({"a": {"d": 2}, "b": [{"c": 2}]}),
             &["duplicate field \"b[0].c\"", "duplicate field \"a.d\"", "duplicate field \"a\""],
         );
-        let many = format!("{{{}}}", vec!["\"a\": 1"; 1000].join(","));
+        check(r#"{"a": 1, "a": 2, "a": 3}"#, json!({"a": 3}), &["duplicate field \"a\""]);
+        let many = format!("[{}]", vec!["{\"a\": 1, \"a\": 1}"; 1000].join(","));
         assert_eq!(json(many.as_bytes()).unwrap().duplicates.len(), DUPLICATES_LIMIT);
     }
 
@@ -271,6 +288,18 @@ mod tests {
         check_yaml("{\"a\": \"\\u00e4\"}", json!({"a": "ä"}));
         check_yaml("{a: 1}", json!({"a": 1}));
         check_yaml("a: 2026-01-31\nb: 0x10\nc: 1_000\n", json!({"a": "2026-01-31", "b": 16, "c": 1000}));
+    }
+
+    #[test]
+    fn the_deepest_document_fits_the_stack() {
+        let deep = |depth: usize| format!("{}1{}", "{a: ".repeat(depth), "}".repeat(depth));
+        assert_eq!(depth::of(&yaml(deep(depth::LIMIT).as_bytes()).unwrap().value), depth::LIMIT);
+        assert!(yaml(deep(depth::LIMIT + 1).as_bytes()).is_err());
+        let read = || json(deep(depth::LIMIT).replace('a', "\"a\"").as_bytes()).unwrap();
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(1 << 20).spawn_scoped(scope, read).unwrap();
+            assert_eq!(depth::of(&thread.join().unwrap().value), depth::LIMIT);
+        });
     }
 
     #[test]

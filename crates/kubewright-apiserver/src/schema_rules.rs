@@ -21,19 +21,13 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
 /// Checks an object; `old` is what it replaces. A built-in object with a value of a wrong type cannot even be read, which
 /// is 400; all else is for the caller to answer.
 pub(crate) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<Vec<Cause>, Status> {
-    let causes = schema::validate(resource.schema.node(), object, old);
-    if resource.schema.custom {
-        return Ok(causes);
+    let node = resource.schema.node();
+    if !resource.schema.custom
+        && let Some(why) = schema::type_check(node, object)
+    {
+        return Err(unreadable(resource, &why));
     }
-    // A number beyond its format (`int32`) is told as an invalid value, by this sentence and without a field.
-    let misread = |cause: &&Cause| {
-        cause.reason == "FieldValueTypeInvalid" || cause.message.contains("Checked value must be of type")
-    };
-    match causes.iter().find(misread) {
-        Some(cause) if cause.field == "<nil>" => Err(unreadable(resource, &cause.message)),
-        Some(cause) => Err(unreadable(resource, &cause.to_string())),
-        None => Ok(causes),
-    }
+    Ok(schema::validate(node, object, old))
 }
 
 /// 400: the body isn't an object of this kind.
