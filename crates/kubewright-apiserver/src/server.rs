@@ -26,6 +26,7 @@ use crate::{
     handlers,
     listen::{ListenError, ListenOptions, Listener},
     meta,
+    openapi::OpenApi,
     registry::{Registry, Resource, builtin},
     respond::Answer,
     storage::{Decision, Key, Limits, Store},
@@ -44,6 +45,7 @@ pub(crate) struct Inner {
     pub(crate) random: Random,
     pub(crate) tokens: RwLock<Tokens>,
     pub(crate) actions: Actions,
+    pub(crate) openapi: OpenApi,
 }
 
 impl fmt::Debug for Inner {
@@ -108,6 +110,7 @@ impl ApiServerBuilder {
             random: self.random.unwrap_or_else(Random::from_entropy),
             tokens: RwLock::default(),
             actions: self.actions,
+            openapi: OpenApi::default(),
         };
         bootstrap(&inner);
         ApiServer { inner: Arc::new(inner) }

@@ -8,6 +8,7 @@ use super::{Query, Route, method_not_allowed};
 use crate::{
     body::Body,
     discovery::{self, Aggregated},
+    openapi::{Document, V2_PROTOBUF},
     respond::{self, Accept, Answer},
     server::Inner,
 };
@@ -24,6 +25,10 @@ pub(super) fn answer(server: &Inner, parts: &Parts, route: Route) -> Result<Answ
         let (document, tag) = discovery::aggregated(&server.registry, core, form);
         return Ok(tagged(parts, form.content_type(), &tag, document.to_string()));
     }
+    if let Some((document, content_type)) = open_api(server, parts, &route) {
+        let tag = format!("\"{}\"", document.hash);
+        return Ok(tagged(parts, content_type, &tag, document.body));
+    }
     let document = match route {
         Route::Health { check } => return Ok(health(check, &Query::parse(parts.uri.query()))),
         Route::Version => version(),
@@ -36,6 +41,25 @@ pub(super) fn answer(server: &Inner, parts: &Parts, route: Route) -> Result<Answ
         _ => return Err(Status::no_such_resource()),
     };
     Ok(respond::value(StatusCode::OK, Accept::parse(&parts.headers)?.text, &document))
+}
+
+/// The OpenAPI document that a route names, and its content type.
+fn open_api(server: &Inner, parts: &Parts, route: &Route) -> Option<(Document, &'static str)> {
+    const JSON: &str = "application/json";
+    let (api, registry) = (&server.openapi, &server.registry);
+    match route {
+        Route::OpenApiV3Index => Some((api.v3_index(registry), JSON)),
+        Route::OpenApiV3(path) => Some((api.v3(registry, path)?, JSON)),
+        Route::OpenApiV2 => {
+            let accept = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+            // A client that takes both is older than the JSON form's use, and faster with protobuf.
+            match V2_PROTOBUF.into_iter().find(|protobuf| accept.contains(protobuf)) {
+                Some(protobuf) => Some((api.v2_protobuf(registry), protobuf)),
+                None => Some((api.v2_json(registry), JSON)),
+            }
+        }
+        _ => None,
+    }
 }
 
 /// Where the client reached the server.

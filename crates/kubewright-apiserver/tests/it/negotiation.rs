@@ -96,4 +96,8 @@ async fn health_version_and_discovery() {
     let etag = format!("If-None-Match: {}", groups.header("etag"));
     assert_eq!(send(&api, "GET /apis", &[&format!("Accept: {accept}"), &etag], "").await.code, 304);
     assert_eq!(get(&api, "/apis", "application/json").await.json()["kind"], "APIGroupList");
+    let index = get(&api, "/openapi/v3", "application/json").await.json();
+    let address = index["paths"]["apis/apps/v1"]["serverRelativeURL"].as_str().unwrap();
+    assert!(get(&api, address, "application/json").await.json()["paths"].is_object());
+    assert!(get(&api, "/openapi/v2", "application/json").await.json()["definitions"].is_object());
 }
