@@ -23,6 +23,7 @@ mod controllers;
 mod events;
 pub mod faults;
 mod node;
+pub mod testing;
 
 pub use kubewright_apiserver::{ListenError, ListenOptions, Listener};
 

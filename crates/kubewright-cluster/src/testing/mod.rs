@@ -1,0 +1,229 @@
+//! The test kit: manifests applied as a user would, and conditions waited for with a deadline.
+//!
+//! ```
+//! # use kubewright_cluster::{Cluster, Pods};
+//! # use k8s_openapi::api::core::v1::Pod;
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let cluster = Cluster::builder().pods(Pods::Simulate).start().await?;
+//! cluster
+//!     .apply_yaml("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, image: busybox}]}}")
+//!     .await?;
+//! cluster
+//!     .expect::<Pod>(|pods| pods.iter().all(|pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Running"))))
+//!     .await?;
+//! # cluster.shutdown().await; Ok(()) }
+//! ```
+
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Debug},
+    time::Duration,
+};
+
+use futures::{FutureExt, TryStreamExt};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    core::GroupVersionKind,
+};
+use kube_runtime::{WatchStreamExt, watcher};
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use crate::Cluster;
+
+/// How long [`Cluster::expect`] and [`Cluster::eventually`] wait. On a paused clock this is virtual time.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Who applies manifests, as field managers go.
+const MANAGER: &str = "kubectl";
+
+/// Why manifests could not be applied.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApplyError {
+    /// The text is not YAML.
+    #[error("the manifest is not YAML: {0}")]
+    Yaml(String),
+    /// A document is not an object.
+    #[error("document {0} of the manifest has no apiVersion, kind or name")]
+    Incomplete(usize),
+    /// The kind is not served.
+    #[error("the server serves no kind {0}")]
+    UnknownKind(String),
+    /// The API server refused.
+    #[error("{0} could not be applied: {1}")]
+    Refused(String, #[source] Box<kube::Error>),
+    /// The kind was defined, and not established in time.
+    #[error(transparent)]
+    Unmet(#[from] Unmet),
+}
+
+/// What was expected did not come about in time.
+#[derive(Clone, Debug)]
+pub struct Unmet {
+    /// What there was instead, in the end.
+    pub last: String,
+    /// How long was waited.
+    pub after: Duration,
+}
+
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "what was expected did not come about within {:?}; in the end there was {}", self.after, self.last)
+    }
+}
+
+impl std::error::Error for Unmet {}
+
+impl Cluster {
+    /// Applies a manifest of one or more documents in order, as `kubectl apply --server-side` does. Objects of namespaced
+    /// kinds without a namespace go to `default`. A document that defines a custom kind is waited for until the kind is
+    /// established, so that the next one can use it.
+    ///
+    /// # Errors
+    /// At the first document that can't be applied; those before it have been.
+    pub async fn apply_yaml(&self, manifest: &str) -> Result<Vec<DynamicObject>, ApplyError> {
+        let documents: Vec<serde_json::Value> =
+            serde_saphyr::from_multiple(manifest).map_err(|error| ApplyError::Yaml(error.to_string()))?;
+        let mut applied = Vec::new();
+        for (index, document) in documents.into_iter().enumerate().filter(|(_, document)| !document.is_null()) {
+            let object: DynamicObject = serde_json::from_value(document).map_err(|_| ApplyError::Incomplete(index))?;
+            applied.push(self.apply(object, index).await?);
+        }
+        Ok(applied)
+    }
+
+    async fn apply(&self, object: DynamicObject, index: usize) -> Result<DynamicObject, ApplyError> {
+        let types = object.types.clone().ok_or(ApplyError::Incomplete(index))?;
+        let name = object.metadata.name.clone().ok_or(ApplyError::Incomplete(index))?;
+        let unknown = || ApplyError::UnknownKind(format!("{} in {}", types.kind, types.api_version));
+        let kind = GroupVersionKind::try_from(&types).map_err(|_| unknown())?;
+        let entries = self.api().registry().all();
+        let same = |entry: &kubewright_apiserver::registry::Resource| {
+            *entry.group == *kind.group && *entry.version == *kind.version && *entry.kind == *kind.kind
+        };
+        let entry = entries.iter().find(|entry| same(entry)).ok_or_else(unknown)?;
+        let resource = ApiResource::from_gvk_with_plural(&kind, &entry.plural);
+        let api: Api<DynamicObject> = if entry.namespaced {
+            let namespace = object.metadata.namespace.as_deref().unwrap_or("default");
+            Api::namespaced_with(self.client(), namespace, &resource)
+        } else {
+            Api::all_with(self.client(), &resource)
+        };
+        let refused = |error| ApplyError::Refused(format!("{} {name}", types.kind), Box::new(error));
+        let applied = api.patch(&name, &PatchParams::apply(MANAGER), &Patch::Apply(&object)).await.map_err(refused)?;
+        if kind.kind == "CustomResourceDefinition" {
+            self.established(&api, &name).await?;
+        }
+        Ok(applied)
+    }
+
+    async fn established(&self, crds: &Api<DynamicObject>, name: &str) -> Result<(), Unmet> {
+        let established = || async {
+            let crd = crds.get(name).await.ok()?;
+            let conditions = crd.data["status"]["conditions"].as_array()?;
+            let holds = conditions.iter().any(|one| one["type"] == "Established" && one["status"] == "True");
+            holds.then_some(())
+        };
+        self.eventually(DEADLINE, established).await
+    }
+
+    /// Waits until the objects of a kind, in all namespaces, fulfil a condition, and returns them. The condition sees them in
+    /// the order of namespace and name, each time that something has changed.
+    ///
+    /// # Errors
+    /// When the condition isn't met within [`DEADLINE`].
+    pub async fn expect<K>(&self, condition: impl FnMut(&[&K]) -> bool) -> Result<Vec<K>, Unmet>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    {
+        self.expect_within(DEADLINE, condition).await
+    }
+
+    /// As [`Cluster::expect`], with another deadline.
+    ///
+    /// # Errors
+    /// When the condition isn't met by then.
+    pub async fn expect_within<K>(
+        &self,
+        deadline: Duration,
+        mut condition: impl FnMut(&[&K]) -> bool,
+    ) -> Result<Vec<K>, Unmet>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    {
+        let mut events = std::pin::pin!(watcher(Api::<K>::all(self.client()), watcher::Config::default()).default_backoff());
+        let mut objects: BTreeMap<(Option<String>, String), K> = BTreeMap::new();
+        let mut synced = false;
+        let met = async {
+            loop {
+                let mut next = events.try_next().await;
+                loop {
+                    match next {
+                        Ok(Some(event)) => take(&mut objects, &mut synced, event),
+                        Ok(None) => return false,
+                        // The watcher begins anew by itself.
+                        Err(error) => tracing::debug!(%error, "a watch broke off"),
+                    }
+                    match events.try_next().now_or_never() {
+                        Some(ready) => next = ready,
+                        None => break,
+                    }
+                }
+                if synced && condition(&objects.values().collect::<Vec<_>>()) {
+                    return true;
+                }
+            }
+        };
+        if timeout(deadline, met).await == Ok(true) {
+            return Ok(objects.into_values().collect());
+        }
+        let shown: Vec<_> = objects.values().collect();
+        Err(Unmet { last: format!("{shown:?}"), after: deadline })
+    }
+
+    /// Waits until `attempt` gives something. It is asked at once, and again whenever anything in the cluster changes.
+    ///
+    /// # Errors
+    /// When it gives nothing within `deadline`.
+    pub async fn eventually<T, F>(&self, deadline: Duration, mut attempt: impl FnMut() -> F) -> Result<T, Unmet>
+    where
+        F: Future<Output = Option<T>>,
+    {
+        let mut feed = self.api().feed();
+        let given = async {
+            loop {
+                // What has changed up to now is what the attempt sees; being too slow to be told of it all doesn't matter.
+                while !matches!(feed.try_next(), Ok(None)) {}
+                if let Some(given) = attempt().await {
+                    return given;
+                }
+                let _changed = feed.next().await;
+            }
+        };
+        timeout(deadline, given).await.map_err(|_| Unmet { last: "nothing".into(), after: deadline })
+    }
+}
+
+/// Takes in an event of a watch. `synced` tells whether the list is complete.
+fn take<K: Resource>(
+    objects: &mut BTreeMap<(Option<String>, String), K>,
+    synced: &mut bool,
+    event: watcher::Event<K>,
+) {
+    let key = |object: &K| (object.namespace(), object.name_any());
+    match event {
+        watcher::Event::Init => {
+            objects.clear();
+            *synced = false;
+        }
+        watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
+            objects.insert(key(&object), object);
+        }
+        watcher::Event::InitDone => *synced = true,
+        watcher::Event::Delete(object) => {
+            objects.remove(&key(&object));
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Custom kinds: their objects are collected as others are, and deleted with their definition.
+
+use k8s_openapi::{
+    api::core::v1::ConfigMap,
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{Api, ResourceExt, api::{Patch, PatchParams}};
+use serde_json::json;
+
+use crate::{background, bare, within};
+
+pub(crate) const WIDGETS: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget, listKind: WidgetList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+#[tokio::test]
+async fn a_definition_takes_its_objects_along() {
+    let cluster = bare().await;
+    cluster.apply_yaml(WIDGETS).await.expect("defined");
+    let applied = cluster
+        .apply_yaml("
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: a, finalizers: [example.com/hold]}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: other}
+---
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: b, namespace: other}
+")
+        .await
+        .expect("applied");
+    let owner = json!([{"apiVersion": "example.com/v1", "kind": "Widget", "name": "b", "uid": applied[2].uid()}]);
+    cluster
+        .apply_yaml(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "child", "namespace": "other", "ownerReferences": owner},
+        }).to_string())
+        .await
+        .expect("applied");
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    crds.delete("widgets.example.com", &background()).await.expect("accepted");
+    let terminating = |crds: &[&CustomResourceDefinition]| {
+        let conditions = crds.first().and_then(|crd| crd.status.as_ref()?.conditions.clone()).unwrap_or_default();
+        conditions.iter().any(|one| one.type_ == "Terminating" && one.status == "True")
+    };
+    cluster.expect(terminating).await.expect("the condition");
+    cluster.expect::<ConfigMap>(|maps| maps.iter().all(|map| map.name_any() != "child")).await.expect("collected");
+    let widget = kube::api::ApiResource::from_gvk_with_plural(
+        &kube::core::GroupVersionKind::gvk("example.com", "v1", "Widget"), "widgets");
+    let widgets: Api<kube::api::DynamicObject> = Api::namespaced_with(cluster.client(), "default", &widget);
+    let release = json!({"metadata": {"finalizers": null}});
+    widgets.patch("a", &PatchParams::default(), &Patch::Merge(&release)).await.expect("released");
+    cluster.expect::<CustomResourceDefinition>(|crds| crds.is_empty()).await.expect("it goes");
+    cluster.eventually(within(10), || async {
+        widgets.get("a").await.is_err().then_some(())
+    }).await.expect("not served any more");
+    cluster.shutdown().await;
+}
