@@ -18,6 +18,7 @@ use crate::{
     events::Recorder,
     node::{
         self, Host, ImageTable, NODE_NAME,
+        log::LogAction,
         logs::Logs,
         object::{self, Capacity},
         process::{Processes, raise_open_files},
@@ -107,7 +108,12 @@ impl ClusterBuilder {
         let clock = self.clock.unwrap_or_else(SystemClock::shared);
         let random = self.random.unwrap_or_else(Random::from_entropy);
         let logs = Logs::default();
-        let api = ApiServer::builder().clock(clock.clone()).random(random.clone()).build();
+        let mut api = ApiServer::builder().clock(clock.clone()).random(random.clone());
+        if self.pods == Pods::Run {
+            let action = Arc::new(LogAction::new(logs.clone(), clock.clone()));
+            api = api.action("", "v1", "pods", "log", action);
+        }
+        let api = api.build();
         let mut cluster = Cluster {
             api: api.clone(),
             tasks: Mutex::default(),

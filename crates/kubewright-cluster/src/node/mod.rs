@@ -11,7 +11,7 @@ mod address;
 mod backoff;
 mod environment;
 mod image;
-mod log;
+pub(crate) mod log;
 pub(crate) mod logs;
 pub(crate) mod object;
 mod pod;

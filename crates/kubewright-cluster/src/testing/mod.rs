@@ -153,7 +153,8 @@ impl Cluster {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let mut events = std::pin::pin!(watcher(Api::<K>::all(self.client()), watcher::Config::default()).default_backoff());
+        let mut events =
+            std::pin::pin!(watcher(Api::<K>::all(self.client()), watcher::Config::default()).default_backoff());
         let mut objects: BTreeMap<(Option<String>, String), K> = BTreeMap::new();
         let mut synced = false;
         let met = async {
@@ -207,11 +208,7 @@ impl Cluster {
 }
 
 /// Takes in an event of a watch. `synced` tells whether the list is complete.
-fn take<K: Resource>(
-    objects: &mut BTreeMap<(Option<String>, String), K>,
-    synced: &mut bool,
-    event: watcher::Event<K>,
-) {
+fn take<K: Resource>(objects: &mut BTreeMap<(Option<String>, String), K>, synced: &mut bool, event: watcher::Event<K>) {
     let key = |object: &K| (object.namespace(), object.name_any());
     match event {
         watcher::Event::Init => {

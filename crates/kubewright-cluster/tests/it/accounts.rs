@@ -9,7 +9,8 @@ use crate::bare;
 async fn every_namespace_has_an_account_and_the_certificate() {
     let cluster = bare().await;
     cluster.apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}").await.expect("applied");
-    let complete = |accounts: &[&ServiceAccount]| accounts.iter().filter(|one| one.name_any() == "default").count() == 5;
+    let complete =
+        |accounts: &[&ServiceAccount]| accounts.iter().filter(|one| one.name_any() == "default").count() == 5;
     cluster.expect(complete).await.expect("five");
     let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), "shop");
     let before = accounts.get("default").await.expect("the account").uid();

@@ -1,10 +1,12 @@
 //! Custom kinds: their objects are collected as others are, and deleted with their definition.
 
 use k8s_openapi::{
-    api::core::v1::ConfigMap,
-    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
-use kube::{Api, ResourceExt, api::{Patch, PatchParams}};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
 use serde_json::json;
 
 use crate::{background, bare, within};
@@ -29,7 +31,8 @@ async fn a_definition_takes_its_objects_along() {
     let cluster = bare().await;
     cluster.apply_yaml(WIDGETS).await.expect("defined");
     let applied = cluster
-        .apply_yaml("
+        .apply_yaml(
+            "
 apiVersion: example.com/v1
 kind: Widget
 metadata: {name: a, finalizers: [example.com/hold]}
@@ -41,15 +44,19 @@ metadata: {name: other}
 apiVersion: example.com/v1
 kind: Widget
 metadata: {name: b, namespace: other}
-")
+",
+        )
         .await
         .expect("applied");
     let owner = json!([{"apiVersion": "example.com/v1", "kind": "Widget", "name": "b", "uid": applied[2].uid()}]);
     cluster
-        .apply_yaml(&json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "child", "namespace": "other", "ownerReferences": owner},
-        }).to_string())
+        .apply_yaml(
+            &json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": "child", "namespace": "other", "ownerReferences": owner},
+            })
+            .to_string(),
+        )
         .await
         .expect("applied");
     let crds: Api<CustomResourceDefinition> = Api::all(cluster.client());
@@ -61,13 +68,16 @@ metadata: {name: b, namespace: other}
     cluster.expect(terminating).await.expect("the condition");
     cluster.expect::<ConfigMap>(|maps| maps.iter().all(|map| map.name_any() != "child")).await.expect("collected");
     let widget = kube::api::ApiResource::from_gvk_with_plural(
-        &kube::core::GroupVersionKind::gvk("example.com", "v1", "Widget"), "widgets");
+        &kube::core::GroupVersionKind::gvk("example.com", "v1", "Widget"),
+        "widgets",
+    );
     let widgets: Api<kube::api::DynamicObject> = Api::namespaced_with(cluster.client(), "default", &widget);
     let release = json!({"metadata": {"finalizers": null}});
     widgets.patch("a", &PatchParams::default(), &Patch::Merge(&release)).await.expect("released");
     cluster.expect::<CustomResourceDefinition>(|crds| crds.is_empty()).await.expect("it goes");
-    cluster.eventually(within(10), || async {
-        widgets.get("a").await.is_err().then_some(())
-    }).await.expect("not served any more");
+    cluster
+        .eventually(within(10), || async { widgets.get("a").await.is_err().then_some(()) })
+        .await
+        .expect("not served any more");
     cluster.shutdown().await;
 }

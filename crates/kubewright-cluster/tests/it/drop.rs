@@ -11,7 +11,7 @@ use crate::{create, is_running, pod, pods, running, until};
 /// Starts a pod with a child of its own, and gives its process group and its directory.
 async fn inhabited() -> (Cluster, Vec<PathBuf>, PathBuf) {
     let cluster = running().await;
-    let command = "sleep 1000 & echo $$ $!; pwd; trap '' TERM; while true; do sleep 0.05; done";
+    let command = "sleep 1000 & echo $$$$ $!; pwd; trap '' TERM; while true; do sleep 0.05; done";
     create(&cluster, &pod("web", command, json!({}))).await;
     until(&cluster, "web", is_running).await;
     let log = loop {

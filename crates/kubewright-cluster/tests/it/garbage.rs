@@ -79,7 +79,9 @@ async fn foreground_keeps_the_owner_until_its_dependents_are_gone() {
     maps.patch("b", &PatchParams::default(), &Patch::Merge(&hold)).await.expect("held");
     maps.delete("a", &policy(PropagationPolicy::Foreground)).await.expect("accepted");
     cluster
-        .expect::<ConfigMap>(|all| all.iter().any(|map| map.name_any() == "b" && map.metadata.deletion_timestamp.is_some()))
+        .expect::<ConfigMap>(|all| {
+            all.iter().any(|map| map.name_any() == "b" && map.metadata.deletion_timestamp.is_some())
+        })
         .await
         .expect("the dependent is being deleted");
     let a = maps.get("a").await.expect("the owner waits");
@@ -176,7 +178,11 @@ async fn a_cluster_scoped_owner_serves_all_namespaces() {
 #[tokio::test]
 async fn an_owner_of_a_kind_to_come_is_not_presumed_dead() {
     let cluster = bare().await;
-    let reference = OwnerReference { kind: "Widget".into(), api_version: "example.com/v1".into(), ..named("33333333-3333-4333-8333-333333333333") };
+    let reference = OwnerReference {
+        kind: "Widget".into(),
+        api_version: "example.com/v1".into(),
+        ..named("33333333-3333-4333-8333-333333333333")
+    };
     put(&cluster, "default", "a", vec![reference]).await;
     // Something that is collected shows that the collector has come this far.
     put(&cluster, "default", "b", vec![named("44444444-4444-4444-8444-444444444444")]).await;

@@ -62,6 +62,9 @@ async fn a_namespace_goes_when_it_is_empty() {
 
     // A new one of that name is another one.
     cluster.apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}").await.expect("applied");
-    cluster.expect::<ConfigMap>(|all| all.iter().filter(|one| in_shop(one.namespace())).count() == 1).await.expect("only the certificate");
+    cluster
+        .expect::<ConfigMap>(|all| all.iter().filter(|one| in_shop(one.namespace())).count() == 1)
+        .await
+        .expect("only the certificate");
     cluster.shutdown().await;
 }

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::{Event, Node, Pod}};
+use k8s_openapi::api::{
+    coordination::v1::Lease,
+    core::v1::{Event, Node, Pod},
+};
 use kube::{Api, ResourceExt, api::DeleteParams};
 use serde_json::json;
 
@@ -47,7 +50,7 @@ async fn ends() {
     };
     check("well", "echo YAY", "OnFailure", ("Succeeded", 0, "Completed")).await;
     check("badly", "exit 42", "Never", ("Failed", 42, "Error")).await;
-    check("killed", "kill -KILL $$", "Never", ("Failed", 137, "Error")).await;
+    check("killed", "kill -KILL $$$$", "Never", ("Failed", 137, "Error")).await;
     check("no-input", "cat", "Never", ("Succeeded", 0, "Completed")).await;
     cluster.shutdown().await;
 }
@@ -139,7 +142,8 @@ async fn init_containers_run_first_and_in_order() {
     let cluster = running().await;
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log").display().to_string();
-    let shell = |name: &str, command: String| json!({"name": name, "image": "busybox", "command": ["sh", "-c", command]});
+    let shell =
+        |name: &str, command: String| json!({"name": name, "image": "busybox", "command": ["sh", "-c", command]});
     let spec = json!({
         "initContainers": [shell("a", format!("echo a >> {log}")), shell("b", format!("echo b >> {log}"))],
         "containers": [shell("main", format!("echo main >> {log}"))],
@@ -199,7 +203,8 @@ async fn force_deletion_does_not_wait() {
     let cluster = running().await;
     let folder = tempfile::tempdir().expect("a folder");
     let id = folder.path().join("id");
-    let command = format!("trap '' TERM; echo $$ > {0}.new; mv {0}.new {0}; while true; do sleep 0.05; done", id.display());
+    let command =
+        format!("trap '' TERM; echo $$$$ > {0}.new; mv {0}.new {0}; while true; do sleep 0.05; done", id.display());
     create(&cluster, &pod("forced", &command, json!({}))).await;
     until(&cluster, "forced", is_running).await;
     wait_for(&id).await;

@@ -80,10 +80,8 @@ async fn directories() {
 
 #[tokio::test]
 async fn images_are_extensible() {
-    let images = ImageTable::default().with(
-        "example.com/cow",
-        Program::executable("/bin/sh").arguments(["-c", "echo $SOUND"]).env("SOUND", "moo"),
-    );
+    let images = ImageTable::default()
+        .with("example.com/cow", Program::executable("/bin/sh").arguments(["-c", "echo $SOUND"]).env("SOUND", "moo"));
     let cluster = Cluster::builder().pods(Pods::Run).images(images).start().await.expect("a cluster");
     let container = json!({"name": "main", "image": "example.com/cow:v2"});
     create(&cluster, &pod("cow", "", json!({"containers": [container]}))).await;

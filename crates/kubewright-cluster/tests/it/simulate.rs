@@ -5,7 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
-use kubewright_apimachinery::{clock::{Clock, VirtualClock}, random::Random};
+use kubewright_apimachinery::{
+    clock::{Clock, VirtualClock},
+    random::Random,
+};
 use kubewright_cluster::{Cluster, ClusterBuilder, Pods};
 use serde_json::json;
 

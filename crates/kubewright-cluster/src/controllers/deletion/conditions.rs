@@ -63,16 +63,13 @@ pub(super) fn namespace(present: &Value, remains: &Remains, failures: &[String],
 }
 
 /// The conditions of a custom resource definition that is being deleted.
-pub(super) fn custom_kind(present: &Value, remains: &Remains, failures: &[String], now: Timestamp) -> Value {
-    let (holds, reason, message) = match (remains.is_empty(), failures.is_empty()) {
-        (true, _) => (false, "InstanceDeletionCompleted", "removed all instances".to_owned()),
-        (false, true) => (true, "InstanceDeletionInProgress", "CustomResource deletion is in progress".to_owned()),
-        (false, false) => {
-            let message = format!("could not issue all deletes: {}", failures.join(", "));
-            (true, "InstanceDeletionFailed", message)
-        }
+pub(super) fn custom_kind(present: &Value, failures: &[String], now: Timestamp) -> Value {
+    let (reason, message) = if failures.is_empty() {
+        ("InstanceDeletionInProgress", "CustomResource deletion is in progress".to_owned())
+    } else {
+        ("InstanceDeletionFailed", format!("could not issue all deletes: {}", failures.join(", ")))
     };
-    merged(present, &[("Terminating", holds, reason, message)], now)
+    merged(present, &[("Terminating", true, reason, message)], now)
 }
 
 /// The present conditions with the wanted ones; a condition whose status stays keeps its time.

@@ -175,16 +175,18 @@ async fn report(
 ) -> Result<bool, kube::Error> {
     let now = clock.now();
     let present = &ending.object["status"]["conditions"];
+    if remains.is_empty() {
+        return Ok(true);
+    }
     let conditions = match scope {
-        Scope::Namespace(_) if remains.is_empty() => return Ok(true),
         Scope::Namespace(_) => conditions::namespace(present, remains, failures, now),
-        Scope::Kind(_) => conditions::custom_kind(present, remains, failures, now),
+        Scope::Kind(_) => conditions::custom_kind(present, failures, now),
     };
     if *present == conditions {
         return Ok(true);
     }
     let monotonic = clock.monotonic();
-    if !remains.is_empty() && ending.reported.is_some_and(|at| monotonic < at + REPORT_EVERY) {
+    if ending.reported.is_some_and(|at| monotonic < at + REPORT_EVERY) {
         return Ok(false);
     }
     ending.reported = Some(monotonic);

@@ -3,6 +3,7 @@
 //! A line is stored as the container runtime interface has it, `<time> stdout F <text>`. There are at most two files for
 //! each run of a container: the one written to, and the one before it.
 
+mod action;
 mod read;
 
 use std::{
@@ -21,7 +22,7 @@ use tokio::{
     sync::watch,
 };
 
-pub(crate) use read::Query;
+pub(crate) use self::{action::LogAction, read::Query};
 
 /// A file longer than this is not written to any more. The kubelet's `containerLogMaxSize`.
 const LONGEST_FILE: u64 = 10 << 20;

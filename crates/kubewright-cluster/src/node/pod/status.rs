@@ -81,7 +81,7 @@ impl Machine {
             started: Some(record.is_running()),
             restart_count: record.restarts,
             state: Some(state(record, initialized)),
-            last_state: record.last.as_ref().map(|ended| terminated(ended)),
+            last_state: record.last.as_ref().map(terminated),
             ..ContainerStatus::default()
         }
     }

@@ -15,8 +15,8 @@ use crate::registry::{
 };
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// While the definition is being deleted, its objects can only go.
-const LAST_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "watch"];
+/// While the definition is being deleted, its objects can only go; for that their finalizers must be removable.
+const LAST_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 /// Where the objects of a definition are stored.
 pub(super) fn storage(definition: &Value) -> String {
