@@ -103,3 +103,14 @@ fn setting() {
     let error = JsonPath::parse(".a[0]").unwrap().set(&mut object, json!(5)).unwrap_err().to_string();
     assert_eq!(error, "cannot set .a[0]: it is not a path of plain fields");
 }
+
+proptest::proptest! {
+    #[test]
+    fn nothing_makes_it_panic(text in r#"[.$@?()\[\]*:,'"\\a0-1=<>{} -]{0,20}"#) {
+        if let Ok(path) = JsonPath::parse(&text) {
+            let mut object = object();
+            path.find(&object);
+            let _ = path.set(&mut object, json!(1));
+        }
+    }
+}

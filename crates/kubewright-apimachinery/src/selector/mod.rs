@@ -13,3 +13,22 @@ pub use label::{LabelSelector, Operator, Requirement};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(String);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_printed_means_the_same(text in "[ab=!<>(), \\\\1.-]{0,16}") {
+            if let Ok(selector) = LabelSelector::parse(&text) {
+                prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
+            }
+            if let Ok(selector) = FieldSelector::parse(&text) {
+                prop_assert_eq!(FieldSelector::parse(&selector.to_string()), Ok(selector));
+            }
+        }
+    }
+}

@@ -126,6 +126,12 @@ proptest! {
     }
 
     #[test]
+    fn a_difference_leads_to_the_goal(from in json_value(), to in json_value()) {
+        let patch = serde_json::to_value(json_patch::diff(&from, &to)).unwrap();
+        prop_assert_eq!(apply(&from, &patch).unwrap(), to);
+    }
+
+    #[test]
     fn a_move_there_and_back_changes_nothing(value in json_value()) {
         let document = json!({"a": value, "b": {}});
         let there = json!({"op": "move", "from": "/a", "path": "/b/c"});
