@@ -125,9 +125,9 @@ fn a_closed_queue_lets_work_end_and_starts_none() {
 }
 
 #[test]
-fn a_million_scheduled_keys_are_no_trouble() {
+fn very_many_scheduled_keys_are_no_trouble() {
     let mut queue = Queue::new(Backoff::default());
-    for key in 0..1_000_000_u32 {
+    for key in 0..200_000_u32 {
         queue.add(key, 0, When::After(Duration::from_millis(u64::from(key % 1000) + 1)), at(0));
     }
     let mut taken = 0;
@@ -137,7 +137,7 @@ fn a_million_scheduled_keys_are_no_trouble() {
             taken += 1;
         }
     }
-    assert_eq!(taken, 1_000_000);
+    assert_eq!(taken, 200_000);
 }
 
 /// What a caller may do.

@@ -1,5 +1,8 @@
 //! The runtime against processes, sockets and the embedded cluster.
 
 mod event;
+mod faults;
 mod leader;
+mod read_your_writes;
 mod signal;
+mod world;

@@ -1,0 +1,266 @@
+//! The rows of the faults' table that are the runtime's to get right for every operator.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::ResourceExt;
+use kubewright_cluster::faults::Verb;
+use kubewright_runtime::{
+    client::ClientError,
+    context::Context,
+    controller::{Controller, Reconciler},
+    outcome::{Outcome, Retry},
+};
+
+use crate::world::{Fleet, FleetReconciler, World, controller, pass, run, until};
+
+/// Row 1: a crash right after any write, and a start with an empty cache.
+#[tokio::test(start_paused = true)]
+async fn row_1_crashes_after_writes_neither_double_nor_lose() {
+    for survived in 1..=6 {
+        let world = World::new().await;
+        let start = || run(world.manager().controller(controller(FleetReconciler::generating_names())));
+        let manager = start();
+        world.create_fleet("a", 5).await;
+        until("some writes", || async { world.faults.writes() >= survived }).await;
+        manager.crash().await;
+        let manager = start();
+        world.wait_for_size("a", 5).await;
+        assert_eq!(world.ship_names().await.len(), 5, "after a crash at write {survived}");
+        manager.stop().await;
+    }
+}
+
+/// Row 3: conflicts on the status are worked through, and nothing is counted twice.
+#[tokio::test(start_paused = true)]
+async fn row_3_conflicts_on_status_are_worked_through() {
+    let world = World::new().await;
+    let conflict = world.faults.on(&[Verb::Patch], "fleets/status").times(4).refuse(409, "Conflict");
+    let manager = run(world.manager().controller(controller(FleetReconciler::default())));
+    world.create_fleet("a", 2).await;
+    world.wait_for_size("a", 2).await;
+    assert_eq!((conflict.hits(), world.ship_names().await.len()), (4, 2));
+    manager.stop().await;
+}
+
+/// Row 4: the server's `Retry-After` is honoured, and a failing server is left more and more alone.
+#[tokio::test(start_paused = true)]
+async fn row_4_a_busy_server_is_given_time() {
+    let world = World::new().await;
+    let manager = run(world.manager().controller(controller(FleetReconciler::default())));
+    let busy = world.faults.on(&[Verb::Create], "configmaps").retry_after(30).refuse(429, "TooManyRequests");
+    world.create_fleet("a", 1).await;
+    until("the refusal", || async { busy.hits() == 1 }).await;
+    pass(29).await;
+    assert!(world.ship_names().await.is_empty(), "it doesn't ask again before thirty seconds");
+    world.wait_for_size("a", 1).await;
+
+    let broken = world.faults.on(&[Verb::Create], "configmaps").always().refuse(500, "InternalError");
+    world.resize("a", 2).await;
+    pass(100).await;
+    let tries = broken.hits();
+    assert!((5..25).contains(&tries), "{tries} tries in a hundred seconds");
+    world.faults.clear();
+    world.wait_for_size("a", 2).await;
+    manager.stop().await;
+}
+
+/// Row 5: what was deleted while no watch could tell is found by the list after it.
+#[tokio::test(start_paused = true)]
+async fn row_5_deletions_during_a_broken_watch_are_noticed() {
+    let world = World::new().await;
+    let manager = run(world.manager().controller(controller(FleetReconciler::default())));
+    world.create_fleet("a", 3).await;
+    world.wait_for_size("a", 3).await;
+
+    let refused = world.faults.on(&[Verb::Watch], "configmaps").times(2).refuse(410, "Expired");
+    let gate = world.faults.on(&[Verb::Watch], "configmaps").hold();
+    let expired = world.faults.on(&[Verb::Watch], "configmaps").expire();
+    world.ships().delete("a-1", &Default::default()).await.expect("deleted");
+    world.ships().delete("a-0", &Default::default()).await.expect("deleted");
+    drop(gate);
+    until("the ships are back", || async { world.ship_names().await == ["a-0", "a-1", "a-2"] }).await;
+    until("the watch has met its faults", || async { refused.hits() == 2 && expired.hits() == 1 }).await;
+    world.ships().delete("a-2", &Default::default()).await.expect("deleted");
+    until("the ship is back", || async { world.ship_names().await == ["a-0", "a-1", "a-2"] }).await;
+    manager.stop().await;
+}
+
+/// Row 6: doubled and late events, and watches that end after each.
+#[tokio::test(start_paused = true)]
+async fn row_6_events_may_be_doubled_late_and_cut_off() {
+    let world = World::new().await;
+    let watch = &[Verb::Watch];
+    let _rules = [
+        world.faults.on(watch, "configmaps").times(3).double(),
+        world.faults.on(watch, "configmaps").times(3).delay(Duration::from_secs(1)),
+        world.faults.on(watch, "configmaps").always().cut_after(1),
+        world.faults.on(watch, "fleets").always().double(),
+    ];
+    let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
+    for (name, size) in [("a", 4), ("b", 3)] {
+        world.create_fleet(name, size).await;
+        world.wait_for_size(name, size).await;
+    }
+    assert_eq!(world.ship_names().await.len(), 7);
+    world.resize("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    assert_eq!(world.ship_names().await.len(), 4);
+    manager.stop().await;
+}
+
+/// Row 8: an owner that was made again under its name has none of the old one's children.
+#[tokio::test(start_paused = true)]
+async fn row_8_the_children_of_an_earlier_owner_are_not_ours() {
+    let world = World::new().await;
+    let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
+    world.create_fleet("a", 2).await;
+    world.wait_for_size("a", 2).await;
+    let old = world.ship_names().await;
+    world.fleets().delete("a", &Default::default()).await.expect("deleted");
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    // Nothing collects garbage here: the old ones stay, untouched.
+    let ships = world.ship_names().await;
+    assert_eq!(ships.len(), 3);
+    assert!(old.iter().all(|name| ships.contains(name)));
+    manager.stop().await;
+}
+
+/// Fails for good when the size is 13; panics when it is 99.
+#[derive(Clone, Default)]
+struct Moody {
+    tries: Arc<AtomicUsize>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Mood {
+    #[error("thirteen ships sink")]
+    Unlucky,
+    #[error("can't say so")]
+    Client(#[from] ClientError),
+}
+
+impl Reconciler<Fleet> for Moody {
+    type Error = Mood;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, Mood> {
+        let size = fleet.spec.size;
+        if size == 13 || size == 99 {
+            self.tries.fetch_add(1, Ordering::SeqCst);
+        }
+        assert_ne!(size, 99, "too many ships");
+        if size == 13 {
+            return Err(Mood::Unlucky);
+        }
+        ctx.set_status(crate::world::FleetStatus { size, note: None }).await?;
+        Ok(Outcome::done())
+    }
+
+    fn retry(&self, error: &Mood) -> Retry {
+        match error {
+            Mood::Unlucky => Retry::terminal(),
+            Mood::Client(_) => Retry::Backoff,
+        }
+    }
+}
+
+/// Row 11: what can't be right is not tried again, and an edit wakes it.
+#[tokio::test(start_paused = true)]
+async fn row_11_a_terminal_error_waits_for_an_edit() {
+    let world = World::new().await;
+    let moody = Moody::default();
+    let manager = run(world.manager().controller(Controller::new(moody.clone())));
+    world.create_fleet("a", 13).await;
+    pass(3600).await;
+    assert_eq!(moody.tries.load(Ordering::SeqCst), 1);
+    world.resize("a", 12).await;
+    world.wait_for_size("a", 12).await;
+    manager.stop().await;
+}
+
+/// Row 15: a panic is isolated, backed off and survived.
+#[tokio::test(start_paused = true)]
+async fn row_15_a_panic_stops_only_its_own_key() {
+    let world = World::new().await;
+    let moody = Moody::default();
+    let manager = run(world.manager().controller(Controller::new(moody.clone())));
+    world.create_fleet("bad", 99).await;
+    world.create_fleet("good", 5).await;
+    world.wait_for_size("good", 5).await;
+    pass(100).await;
+    let tries = moody.tries.load(Ordering::SeqCst);
+    assert!((5..25).contains(&tries), "{tries} tries in a hundred seconds");
+    world.resize("bad", 4).await;
+    world.wait_for_size("bad", 4).await;
+    manager.stop().await;
+}
+
+/// Row 16: the faults stop, and all is well within bounded time, without further writes.
+#[tokio::test(start_paused = true)]
+async fn row_16_when_the_faults_stop_all_is_well_soon() {
+    let world = World::new().await;
+    let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
+    for verbs in [Verb::WRITES, Verb::READS] {
+        world.faults.on(verbs, "*").always().refuse(503, "ServiceUnavailable");
+    }
+    world.create_fleet("a", 6).await;
+    pass(600).await;
+    world.faults.clear();
+    world.wait_for_size("a", 6).await;
+    pass(10).await;
+    world.faults.forget();
+    pass(600).await;
+    assert_eq!((world.faults.writes(), world.ship_names().await.len()), (0, 6));
+    manager.stop().await;
+}
+
+/// Row 14, for kinds: one that may not be watched holds up only the controllers that need it, and says what is missing.
+#[tokio::test(start_paused = true)]
+async fn row_14_a_forbidden_kind_stops_only_who_needs_it() {
+    let world = World::new().await;
+    let words = "secrets is forbidden: User \"operator\" cannot list resource \"secrets\"";
+    world.faults.on(Verb::READS, "secrets").always().refuse_with(403, "Forbidden", words);
+    let needy = Controller::<ConfigMap>::new(Idle::default()).name("needy").owns::<Secret>();
+    let manager = world.manager().controller(controller(FleetReconciler::default())).controller(needy);
+    let ready = manager.probes().clone();
+    let manager = run(manager);
+    world.create_fleet("a", 2).await;
+    world.wait_for_size("a", 2).await;
+    let page = page(&ready, "/readyz/caches").await;
+    assert!(page.contains(words) && page.contains("secrets: "), "{page}");
+    assert!(!page.contains("fleets"), "{page}");
+    world.faults.clear();
+    until("it is ready", || async { self::page(&ready, "/readyz/caches").await == "ok" }).await;
+    manager.stop().await;
+}
+
+/// Does nothing, and counts it.
+#[derive(Clone, Default)]
+pub(crate) struct Idle(Arc<AtomicUsize>);
+
+impl Reconciler<ConfigMap> for Idle {
+    type Error = std::convert::Infallible;
+
+    async fn reconcile(&self, map: &ConfigMap, _: &Context<ConfigMap>) -> Result<Outcome, Self::Error> {
+        assert!(!map.name_any().is_empty());
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(Outcome::done())
+    }
+}
+
+/// What a check answers.
+async fn page(probes: &kubewright_runtime::probe::Probes, path: &str) -> String {
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+    let request = http::Request::get(path).body(axum::body::Body::empty()).expect("a request");
+    let answer = probes.router().oneshot(request).await.expect("an answer");
+    let bytes = answer.into_body().collect().await.expect("a body").to_bytes();
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,98 @@
+//! The barrier: however late the cache is, a reconcile sees what its key wrote before.
+
+use std::{sync::atomic::Ordering, time::Duration};
+
+use kubewright_cluster::faults::Verb;
+
+use crate::world::{FleetReconciler, World, controller, pass, run};
+
+const SIZE: usize = 12;
+
+/// The most config maps that ever existed: none is deleted here, so what is there at the end.
+async fn ships_made(world: &World, delay: Duration) -> usize {
+    let late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(delay);
+    let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
+    world.create_fleet("a", SIZE).await;
+    world.wait_for_size("a", SIZE).await;
+    manager.stop().await;
+    assert!(late.hits() > 0, "the fault was met");
+    world.ship_names().await.len()
+}
+
+/// Row 26 of the faults, for any operator: a cache that is behind by any number of events.
+#[tokio::test(start_paused = true)]
+async fn row_26_a_late_cache_never_makes_too_many() {
+    for millis in [0, 1, 70, 900, 4_900, 5_100, 20_000] {
+        let world = World::new().await;
+        assert_eq!(ships_made(&world, Duration::from_millis(millis)).await, SIZE, "with events late by {millis} ms");
+    }
+}
+
+/// A cache that stands still is not waited for: after five seconds each reconcile reads live.
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_stands_still_is_read_past() {
+    let world = World::new().await;
+    let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
+    world.create_fleet("first", 1).await;
+    world.wait_for_size("first", 1).await;
+
+    let gate = world.faults.on(&[Verb::Watch], "configmaps").always().hold();
+    // The watch under way ends after its time, and the next one is held.
+    pass(300).await;
+    world.create_fleet("a", 3).await;
+    world.wait_for_size("a", 3).await;
+    assert_eq!(world.ship_names().await.len(), 1 + 3);
+    let lists = world.faults.seen().into_iter().filter(|seen| seen.request.resource == "configmaps");
+    assert!(lists.filter(|seen| seen.request.verb == Verb::List).count() > 3, "it was read live");
+
+    drop(gate);
+    world.resize("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    assert_eq!(world.ship_names().await.len(), 1 + 1);
+    manager.stop().await;
+}
+
+/// Row 2 of the faults: the object is created and the answer is lost, so that nobody knows its name.
+#[tokio::test(start_paused = true)]
+async fn row_2_a_create_without_an_answer_is_not_repeated() {
+    let world = World::new().await;
+    let lost = world.faults.on(&[Verb::Create], "configmaps").times(4).lose_answer();
+    let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(2));
+    let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
+    world.create_fleet("a", SIZE).await;
+    world.wait_for_size("a", SIZE).await;
+    assert_eq!((lost.hits(), world.ship_names().await.len()), (4, SIZE));
+    manager.stop().await;
+}
+
+/// A reconcile that is cut off in the middle of a write is as one whose answer was lost.
+#[tokio::test(start_paused = true)]
+async fn a_write_cut_off_by_the_time_limit_is_not_repeated() {
+    let world = World::new().await;
+    // The first create takes effect, but not before the reconcile has been cut off.
+    let slow = world.faults.on(&[Verb::Create], "configmaps").delay(Duration::from_secs(3));
+    let reconciler = FleetReconciler::generating_names();
+    let manager = run(world.manager().controller(controller(reconciler.clone()).timeout(Duration::from_secs(1))));
+    world.create_fleet("a", 2).await;
+    world.wait_for_size("a", 2).await;
+    pass(60).await;
+    assert_eq!(slow.hits(), 1);
+    assert_eq!(world.ship_names().await.len(), 2);
+    manager.stop().await;
+}
+
+/// Row 10 of the faults, and the barrier's other side: what changes nothing is not waited for.
+#[tokio::test(start_paused = true)]
+async fn row_10_a_steady_state_has_no_writes() {
+    let world = World::new().await;
+    let reconciler = FleetReconciler::default();
+    let manager = run(world.manager().controller(controller(reconciler.clone())));
+    world.create_fleet("a", 3).await;
+    world.wait_for_size("a", 3).await;
+    pass(60).await;
+    world.faults.forget();
+    let runs = reconciler.runs.load(Ordering::SeqCst);
+    pass(3600).await;
+    assert_eq!((world.faults.writes(), reconciler.runs.load(Ordering::SeqCst) - runs), (0, 0));
+    manager.stop().await;
+}
