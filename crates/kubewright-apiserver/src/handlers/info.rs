@@ -8,7 +8,7 @@ use super::{Query, Route, method_not_allowed};
 use crate::{
     body::Body,
     discovery::{self, Aggregated},
-    openapi::{Document, V2_PROTOBUF},
+    openapi::Document,
     respond::{self, Accept, Answer},
     server::Inner,
 };
@@ -52,11 +52,7 @@ fn open_api(server: &Inner, parts: &Parts, route: &Route) -> Option<(Document, &
         Route::OpenApiV3(path) => Some((api.v3(registry, path)?, JSON)),
         Route::OpenApiV2 => {
             let accept = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-            // A client that takes both is older than the JSON form's use, and faster with protobuf.
-            match V2_PROTOBUF.into_iter().find(|protobuf| accept.contains(protobuf)) {
-                Some(protobuf) => Some((api.v2_protobuf(registry), protobuf)),
-                None => Some((api.v2_json(registry), JSON)),
-            }
+            Some(api.v2(registry, accept))
         }
         _ => None,
     }

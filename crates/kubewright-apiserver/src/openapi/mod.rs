@@ -29,7 +29,7 @@ use crate::{
 
 /// The content types under which clients ask for v2 in protobuf, new and old. The answer's is always the new one: the old
 /// one is not of the form of a media type, and clients fail to parse it.
-pub const V2_PROTOBUF: [&str; 2] = [
+const V2_PROTOBUF: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
 ];
@@ -95,14 +95,12 @@ impl OpenApi {
         }
     }
 
-    /// `/openapi/v2` as JSON.
-    pub fn v2_json(&self, registry: &Registry) -> Document {
+    fn v2_json(&self, registry: &Registry) -> Document {
         let all = registry.all();
         remember(&mut self.cache.lock().v2_json, &all, || Document::new(v2::document(&all).to_string()))
     }
 
-    /// `/openapi/v2` in protobuf.
-    pub fn v2_protobuf(&self, registry: &Registry) -> Document {
+    fn v2_protobuf(&self, registry: &Registry) -> Document {
         let all = registry.all();
         remember(&mut self.cache.lock().v2_protobuf, &all, || Document::new(protobuf::encode(&v2::document(&all))))
     }

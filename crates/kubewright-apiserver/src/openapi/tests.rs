@@ -124,6 +124,20 @@ fn a_document_is_made_again_only_when_its_kinds_change() {
 }
 
 #[test]
+fn protobuf_is_answered_under_a_name_that_is_a_media_type() {
+    let (registry, api) = (registry(), OpenApi::default());
+    let check = |accept: &str, expect: &str| {
+        let (document, content_type) = api.v2(&registry, accept);
+        assert_eq!(content_type, expect);
+        assert_eq!(document.body.starts_with(b"{"), expect == "application/json");
+    };
+    let protobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    check("application/com.github.proto-openapi.spec.v2@v1.0+protobuf", protobuf);
+    check(protobuf, protobuf);
+    check("application/json, */*", "application/json");
+}
+
+#[test]
 fn paths_follow_scope_and_verbs() {
     let (registry, api) = (registry(), OpenApi::default());
     let paths = parsed(&api.v3(&registry, "api/v1").unwrap())["paths"].clone();
