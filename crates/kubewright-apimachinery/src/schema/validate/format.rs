@@ -141,28 +141,18 @@ fn is_base64(text: &str) -> bool {
         && digits.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/'))
 }
 
-/// With or without dashes.
+/// With or without each of the dashes.
 fn is_uuid(text: &str, version: Option<char>) -> bool {
-    const DASHES: [usize; 4] = [8, 13, 18, 23];
-    let mut hex = String::with_capacity(32);
-    let mut at = 0;
-    for c in text.chars() {
-        let may_be_dash = hex.len() == [8, 12, 16, 20][at.min(3)] && at < DASHES.len();
-        match c {
-            '-' if may_be_dash => at += 1,
-            '-' => return false,
-            _ => {
-                if may_be_dash {
-                    at += 1;
-                }
-                hex.push(c);
-            }
-        }
+    let mut rest = text;
+    let mut groups = [""; 5];
+    for (group, length) in groups.iter_mut().zip([8, 4, 4, 4, 12]) {
+        let Some((digits, after)) = rest.split_at_checked(length) else { return false };
+        *group = digits;
+        rest = after.strip_prefix('-').filter(|after| !after.is_empty()).unwrap_or(after);
     }
-    let variant_fits =
-        !matches!(version, Some('4' | '5')) || hex.get(16..17).is_some_and(|digit| "89abAB".contains(digit));
-    let version_fits = version.is_none_or(|version| hex.chars().nth(12) == Some(version));
-    hex.len() == 32 && is_hex(&hex) && version_fits && variant_fits
+    let version_fits = version.is_none_or(|version| groups[2].starts_with(version));
+    let variant_fits = !matches!(version, Some('4' | '5')) || groups[3].starts_with(['8', '9', 'a', 'b', 'A', 'B']);
+    rest.is_empty() && groups.into_iter().all(is_hex) && version_fits && variant_fits
 }
 
 fn is_cidr(text: &str) -> bool {
