@@ -27,7 +27,12 @@ pub(crate) fn validate(resource: &Resource, object: &Value, old: Option<&Value>)
     {
         return Err(unreadable(resource, &why));
     }
-    Ok(schema::validate(node, object, old))
+    let causes = schema::validate(node, object, old);
+    // Rules may take it for granted that values are what the schema says.
+    if resource.schema.custom && causes.is_empty() {
+        return Ok(schema::rules::validate(node, object, old));
+    }
+    Ok(causes)
 }
 
 /// 400: the body isn't an object of this kind.

@@ -8,6 +8,7 @@ mod default;
 pub mod emit;
 pub mod parse;
 mod prune;
+pub mod rules;
 pub mod structural;
 mod types;
 mod validate;

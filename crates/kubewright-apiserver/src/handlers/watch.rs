@@ -188,7 +188,7 @@ impl Watcher {
         let resource = &self.call.resource;
         if self.call.accept.shape == Shape::Whole {
             // Nearly all events are sent to everyone as they stand in the log.
-            return if change == stored.change() && convert::is_served_form(resource, stored.value()) {
+            return if change == stored.change() && convert::is_stored_form(resource) {
                 stored.frame()
             } else {
                 frame(change.as_str(), &convert::served_text(resource, stored))

@@ -6,6 +6,7 @@ mod objects;
 mod over_tls;
 mod patching;
 mod raw;
+mod rules;
 mod slow;
 mod subresources;
 mod watching;

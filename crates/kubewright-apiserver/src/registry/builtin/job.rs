@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use super::{
     check::{at_least, immutable, one_of, selects_template},
-    columns::{NONE, age, boolean, container_fields, integer, of_template, selector, string, value_or},
+    columns::{NONE, age, boolean, integer, of_template, string, value_or},
     fields::{fill, flag, has, int, list, present, set, text, within},
     pod::validate_template,
     workload::default_template,
@@ -192,9 +192,6 @@ fn duration(job: &Value, now: Timestamp) -> String {
     }
 }
 
-/// Where a cron job's containers are.
-const CONTAINERS: &str = "/spec/jobTemplate/spec/template/spec/containers";
-
 pub(super) fn cron_job_columns() -> Vec<Column> {
     vec![
         string("Schedule", |object, _| text(object, "/spec/schedule").into()),
@@ -206,9 +203,6 @@ pub(super) fn cron_job_columns() -> Vec<Column> {
             time => age_of(time, now).into(),
         }),
         age(),
-        string("Containers", |object, _| container_fields(object, CONTAINERS, "name")).wide(),
-        string("Images", |object, _| container_fields(object, CONTAINERS, "image")).wide(),
-        string("Selector", |object, _| selector(object.pointer("/spec/jobTemplate/spec/selector")).into()).wide(),
     ]
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use kubewright_apimachinery::{
     name,
     path::JsonPath,
-    schema::{Kind, Node, parse, structural},
+    schema::{Kind, Node, parse, rules, structural},
     status::Cause,
 };
 use serde_json::{Value, json};
@@ -142,7 +142,11 @@ fn schema(version: &Value, place: &str, single: bool, causes: &mut Vec<Cause>) {
         causes.push(Cause::required(field, "schemas are required"));
         return;
     }
-    causes.extend(structural::check(document).into_iter().map(|mut cause| {
+    let mut found = structural::check(document);
+    if found.is_empty() {
+        found = rules::check(&parse::from_openapi(document));
+    }
+    causes.extend(found.into_iter().map(|mut cause| {
         cause.field = format!("{parent}.{}", cause.field);
         cause
     }));

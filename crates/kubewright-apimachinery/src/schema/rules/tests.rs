@@ -1,0 +1,232 @@
+use serde_json::{Value, json};
+
+use super::{super::Definitions, *};
+use crate::schema::parse::from_openapi;
+
+/// The causes as `field: message`, for a kind whose `spec` has this schema.
+fn causes(spec: Value, value: Value, old: Option<Value>) -> Vec<String> {
+    let schema = from_openapi(&json!({"type": "object", "properties": {"spec": spec}}));
+    let whole = |spec: Value| json!({"apiVersion": "v1", "kind": "K", "metadata": {"name": "it"}, "spec": spec});
+    let definitions = Definitions::default();
+    let old = old.map(whole);
+    let causes = validate(Node::new(&schema, &definitions), &whole(value), old.as_ref());
+    causes.iter().map(ToString::to_string).collect()
+}
+
+#[track_caller]
+fn check(spec: Value, value: Value, expect: &[&str]) {
+    assert_eq!(causes(spec, value, None), expect);
+}
+
+fn ruled(mut schema: Value, rules: Value) -> Value {
+    schema["x-kubernetes-validations"] = rules;
+    schema
+}
+
+fn numbers() -> Value {
+    json!({"type": "object", "properties": {
+        "min": {"type": "integer"},
+        "max": {"type": "integer"},
+        "namespace": {"type": "string"},
+        "x-y": {"type": "integer"},
+        "ratio": {"type": "number"},
+        "since": {"type": "string", "format": "date-time"},
+        "every": {"type": "string", "format": "duration"},
+        "port": {"x-kubernetes-int-or-string": true},
+        "limits": {"type": "object", "additionalProperties": {"type": "string"}},
+    }})
+}
+
+#[test]
+fn rules_hold_or_fail() {
+    let rule = |rule: &str| ruled(numbers(), json!([{"rule": rule, "message": "no"}]));
+    let no: &[&str] = &[r#"spec: Invalid value: "object": no"#];
+    let value = json!({
+        "min": 1, "max": 3, "namespace": "n", "x-y": 2, "ratio": 1, "port": "http",
+        "since": "2026-01-02T03:04:05Z", "every": "1h30m", "limits": {"cpu": "1500m", "in-use": "1"},
+    });
+    for (text, holds) in [
+        ("self.min <= self.max", true),
+        ("self.min > self.max", false),
+        ("self.__namespace__ == 'n' && self.x__dash__y == 2", true),
+        ("self.ratio == 1.0 && type(self.ratio) == double", true),
+        ("self.since < timestamp('2027-01-01T00:00:00Z')", true),
+        ("self.every == duration('90m')", true),
+        ("type(self.port) == string ? self.port == 'http' : self.port == 80", true),
+        ("has(self.limits) && !has(self.other)", true),
+        ("self.limits.all(name, isQuantity(self.limits[name]))", true),
+        ("quantity(self.limits['cpu']).isGreaterThan(quantity('1'))", true),
+        ("'in-use' in self.limits", true),
+        ("self.limits.exists(name, name.startsWith('mem'))", false),
+        ("self.?other.orValue(7) == 7 && self.?other.?deeper.orValue(7) == 7 && self.?min.value() == 1", true),
+        ("size('äö') == 2 && 'äö'.size() == 2", true),
+        ("'a-b-c'.split('-').size() == 3 && 'x'.matches('^[a-z]$')", true),
+    ] {
+        check(rule(text), value.clone(), if holds { &[] } else { no });
+    }
+}
+
+#[test]
+fn failures_are_told_as_their_authors_wish() {
+    let fail = |rest: Value| {
+        let mut rule = json!({"rule": " self.min > 5 "});
+        rule.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+        causes(ruled(numbers(), json!([rule])), json!({"min": 1}), None)
+    };
+    assert_eq!(fail(json!({})), [r#"spec: Invalid value: "object": failed rule: self.min > 5"#]);
+    assert_eq!(fail(json!({"message": "too few"})), [r#"spec: Invalid value: "object": too few"#]);
+    let computed = json!({"messageExpression": "'%d is too few'.format([self.min])", "message": "too few"});
+    assert_eq!(fail(computed), [r#"spec: Invalid value: "object": 1 is too few"#]);
+    let broken = json!({"messageExpression": "self.nothing", "message": "too few"});
+    assert_eq!(fail(broken), [r#"spec: Invalid value: "object": too few"#]);
+    let placed = json!({"message": "too few", "fieldPath": ".min", "reason": "FieldValueForbidden"});
+    assert_eq!(fail(placed), ["spec.min: Forbidden: too few"]);
+    let placed = json!({"message": "x", "fieldPath": ".limits['a-b']", "reason": "FieldValueRequired"});
+    assert_eq!(fail(placed), ["spec.limits[a-b]: Required value: x"]);
+    assert_eq!(
+        fail(json!({"message": "x", "reason": "FieldValueDuplicate"})),
+        [r#"spec: Duplicate value: "object": x"#]
+    );
+}
+
+#[test]
+fn rules_apply_at_every_depth() {
+    let positive = ruled(json!({"type": "integer"}), json!([{"rule": "self > 0", "message": "not positive"}]));
+    let spec = json!({"type": "object", "properties": {
+        "list": {"type": "array", "items": positive},
+        "map": {"type": "object", "additionalProperties": positive},
+        "all": {"type": "object", "allOf": [ruled(json!({}), json!([{"rule": "size(self) < 2"}]))],
+            "additionalProperties": {"type": "integer"}},
+    }});
+    check(
+        spec,
+        json!({"list": [1, 0, null], "map": {"a": 1, "b": -1}, "all": {"a": 1, "b": 2}}),
+        &[
+            r#"spec.all: Invalid value: "object": failed rule: size(self) < 2"#,
+            r#"spec.list[1]: Invalid value: "integer": not positive"#,
+            r#"spec.map[b]: Invalid value: "integer": not positive"#,
+        ],
+    );
+}
+
+#[test]
+fn the_root_sees_its_names() {
+    let rule =
+        json!([{"rule": "self.metadata.name == self.spec.name && self.kind == 'K' && !has(self.metadata.labels)"}]);
+    let schema = ruled(
+        json!({"type": "object", "properties": {"spec": {"type": "object", "properties":
+        {"name": {"type": "string"}}}}}),
+        rule,
+    );
+    let schema = from_openapi(&schema);
+    let definitions = Definitions::default();
+    let object = |name: &str| json!({"kind": "K", "metadata": {"name": name, "labels": {}}, "spec": {"name": "it"}});
+    let node = Node::new(&schema, &definitions);
+    assert_eq!(validate(node, &object("it"), None), []);
+    assert_eq!(validate(node, &object("other"), None)[0].field, "<nil>");
+}
+
+#[test]
+fn transitions_need_an_old_value() {
+    let frozen = ruled(json!({"type": "string"}), json!([{"rule": "self == oldSelf", "message": "frozen"}]));
+    let spec = json!({"type": "object", "properties": {
+        "value": frozen,
+        "atomic": {"type": "array", "items": frozen},
+        "items": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": {"type": "object", "properties": {"name": {"type": "string"}, "value": frozen}},
+        },
+    }});
+    let old =
+        json!({"value": "a", "atomic": ["a"], "items": [{"name": "x", "value": "1"}, {"name": "y", "value": "2"}]});
+    let new =
+        json!({"value": "b", "atomic": ["b"], "items": [{"name": "y", "value": "3"}, {"name": "z", "value": "9"}]});
+    assert_eq!(causes(spec.clone(), new.clone(), None), [""; 0]);
+    assert_eq!(causes(spec.clone(), old.clone(), Some(old.clone())), [""; 0]);
+    assert_eq!(
+        causes(spec, new, Some(old)),
+        [r#"spec.items[0].value: Invalid value: "string": frozen"#, r#"spec.value: Invalid value: "string": frozen"#,]
+    );
+
+    let optional = json!([{
+        "rule": "oldSelf.hasValue() || self == 'first'", "optionalOldSelf": true, "message": "must begin so",
+    }]);
+    let spec = json!({"type": "object", "properties": {"value": ruled(json!({"type": "string"}), optional)}});
+    let other = json!({"value": "other"});
+    let refused = [r#"spec.value: Invalid value: "string": must begin so"#];
+    assert_eq!(causes(spec.clone(), other.clone(), None), refused);
+    assert_eq!(causes(spec, other, Some(json!({"value": "first"}))), [""; 0]);
+}
+
+#[test]
+fn unchanged_values_are_not_held_to_new_rules() {
+    let spec = json!({"type": "object", "properties": {
+        "a": ruled(json!({"type": "integer"}), json!([{"rule": "self > 5", "message": "small"}])),
+        "b": {"type": "integer"},
+    }});
+    let old = json!({"a": 1, "b": 1});
+    assert_eq!(causes(spec.clone(), json!({"a": 1, "b": 2}), Some(old.clone())), [""; 0]);
+    assert_eq!(causes(spec, json!({"a": 2, "b": 1}), Some(old)).len(), 1);
+}
+
+#[test]
+fn what_cannot_be_evaluated_fails() {
+    let rule = |rule: &str| causes(ruled(numbers(), json!([{"rule": rule}])), json!({"min": 1}), None).concat();
+    for (text, expect) in [
+        ("self.max > 1", r#"spec: Invalid value: "object": no such key: max evaluating rule: self.max > 1"#),
+        ("self.min", "must evaluate to a bool"),
+        ("self.min / 0 == 1", "division by zero evaluating rule"),
+        ("self.min >", "rule compile error: compilation failed: "),
+        ("other == 1", "undeclared reference to 'other'"),
+        ("", "rule compile error"),
+    ] {
+        let found = rule(text);
+        assert!(found.contains(expect), "{text}: {found}");
+    }
+}
+
+#[test]
+fn definitions_with_unreadable_rules_are_told() {
+    let schema = from_openapi(&json!({"type": "object", "properties": {"spec": {
+        "type": "array",
+        "items": ruled(
+            json!({"type": "integer"}),
+            json!([{"rule": "self >"}, {"rule": "true", "messageExpression": "'"}]),
+        ),
+    }}}));
+    let fields: Vec<_> = super::check(&schema).into_iter().map(|cause| cause.field).collect();
+    let place = "openAPIV3Schema.properties[spec].items.x-kubernetes-validations";
+    assert_eq!(fields, [format!("{place}[0].rule"), format!("{place}[1].messageExpression")]);
+}
+
+#[test]
+fn evaluation_is_bounded() {
+    let list = |rule: &str| {
+        let list = json!({"type": "array", "items": {"type": "integer"}});
+        let rules = json!([{"rule": rule}, {"rule": "false"}]);
+        json!({"type": "object", "properties": {"list": ruled(list, rules)}})
+    };
+    let value = |items: i64| json!({"list": (0..items).collect::<Vec<_>>()});
+    let cubic = "self.all(a, self.all(b, self.all(c, a + b + c >= 0)))";
+    let few = causes(list(cubic), value(10), None);
+    assert_eq!(few, [r#"spec.list: Invalid value: "array": failed rule: false"#]);
+    let many = causes(list(cubic), value(1000), None);
+    assert_eq!(many.len(), 1);
+    assert!(many[0].contains("call cost exceeds limit for rule: self.all(a,"), "{many:?}");
+
+    let each = ruled(json!({"type": "integer"}), json!([{"rule": "[1, 2, 3].map(x, x * self).sum() >= 0"}]));
+    let spec = json!({"type": "object", "properties": {"list": {"type": "array", "items": each}}});
+    assert_eq!(causes(spec.clone(), value(100), None), [""; 0]);
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_and_no_value_panics(
+        text in "[a-z0-9_.()\\[\\]{}'\"?:&|!+*/<>=, -]{0,30}",
+        value in crate::testing::json_value(),
+    ) {
+        causes(ruled(numbers(), json!([{"rule": text}])), value, None);
+    }
+}
