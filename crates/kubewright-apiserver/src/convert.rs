@@ -13,6 +13,17 @@ pub(crate) fn is_stored_form(resource: &Resource) -> bool {
     (group, version, kind) == (&resource.group, &resource.version, &resource.kind)
 }
 
+/// Whether an object of the store can be served as it stands. Objects of a custom kind keep the version that was the stored
+/// one when they were written.
+fn is_served_form(resource: &Resource, object: &Value) -> bool {
+    is_stored_form(resource) && (!resource.schema.custom || has_version(object, &resource.group, &resource.version))
+}
+
+fn has_version(object: &Value, group: &str, version: &str) -> bool {
+    let text = object["apiVersion"].as_str().unwrap_or_default();
+    text.split_once('/').unwrap_or(("", text)) == (group, version)
+}
+
 /// Turns an object of the served version into the stored form.
 pub(crate) fn to_stored(resource: &Resource, object: &mut Value) {
     if !is_stored_form(resource) {
@@ -24,18 +35,29 @@ pub(crate) fn to_stored(resource: &Resource, object: &mut Value) {
 
 /// The object in the served version.
 pub(crate) fn to_served(resource: &Resource, stored: &Arc<Value>) -> Arc<Value> {
-    if is_stored_form(resource) {
+    if is_served_form(resource, stored) {
         return stored.clone();
     }
     let mut object = (**stored).clone();
-    resource.strategy.encode(&mut object);
+    if !is_stored_form(resource) {
+        resource.strategy.encode(&mut object);
+    }
     set_type(&mut object, &resource.group, &resource.version, &resource.kind);
     Arc::new(object)
 }
 
 /// The JSON text of the object in the served version.
 pub(crate) fn served_text(resource: &Resource, stored: &Stored) -> Bytes {
-    if is_stored_form(resource) { stored.json() } else { to_served(resource, stored.value()).to_string().into() }
+    if is_served_form(resource, stored.value()) {
+        stored.json()
+    } else {
+        to_served(resource, stored.value()).to_string().into()
+    }
+}
+
+/// The whole watch event of a version of an object, as everyone gets it, if it can be served as it stands.
+pub(crate) fn served_frame(resource: &Resource, stored: &Stored) -> Option<Bytes> {
+    is_served_form(resource, stored.value()).then(|| stored.frame())
 }
 
 /// Sets `apiVersion` and `kind`.

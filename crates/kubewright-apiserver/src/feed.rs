@@ -42,11 +42,20 @@ pub struct Lagged;
 pub struct Feed {
     server: Arc<Inner>,
     cursor: Cursor,
-    ready: VecDeque<(Arc<str>, ChangeKind, Arc<Stored>, Option<Arc<Stored>>)>,
+    ready: VecDeque<Pending>,
     /// How many of `ready` are of the snapshot.
     snapshot: usize,
     /// The entries met so far: an object may be told of after its kind has gone.
     resources: BTreeMap<Arc<str>, Arc<Resource>>,
+}
+
+/// A change that is to be told.
+#[derive(Debug)]
+struct Pending {
+    storage: Arc<str>,
+    kind: ChangeKind,
+    object: Arc<Stored>,
+    previous: Option<Arc<Stored>>,
 }
 
 impl Feed {
@@ -84,18 +93,21 @@ impl Feed {
     /// As [`Feed::next`].
     pub fn try_next(&mut self) -> Result<Option<Change>, Lagged> {
         loop {
-            while let Some((storage, kind, stored, previous)) = self.ready.pop_front() {
+            while let Some(Pending { storage, kind, object, previous }) = self.ready.pop_front() {
                 self.snapshot = self.snapshot.saturating_sub(1);
                 if let Some(resource) = self.resource(&storage) {
-                    let (revision, object) = (stored.revision(), stored.value().clone());
+                    let (revision, object) = (object.revision(), object.value().clone());
                     let previous = previous.map(|previous| previous.value().clone());
                     return Ok(Some(Change { kind, revision, resource, object, previous }));
                 }
             }
             match self.cursor.read(&self.server.store, BATCH) {
                 Ok(events) if events.is_empty() => return Ok(None),
-                Ok(events) => self.ready.extend(events.iter().map(|event| {
-                    (event.storage.clone(), event.object.change(), event.object.clone(), event.previous.clone())
+                Ok(events) => self.ready.extend(events.iter().map(|event| Pending {
+                    storage: event.storage.clone(),
+                    kind: event.object.change(),
+                    object: event.object.clone(),
+                    previous: event.previous.clone(),
                 })),
                 Err(_) => {
                     self.restart();
@@ -110,8 +122,12 @@ impl Feed {
         self.cursor = cursor;
         self.ready.clear();
         for (storage, objects) in existing {
-            self.ready
-                .extend(objects.values().map(|stored| (storage.clone(), ChangeKind::Added, stored.clone(), None)));
+            self.ready.extend(objects.values().map(|object| Pending {
+                storage: storage.clone(),
+                kind: ChangeKind::Added,
+                object: object.clone(),
+                previous: None,
+            }));
         }
         self.snapshot = self.ready.len();
     }

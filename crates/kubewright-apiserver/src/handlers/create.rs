@@ -56,6 +56,13 @@ pub(super) fn insert(call: &Call, object: Value, owner: &Owner<'_>, dry_run: boo
         meta::set(&mut object, "name", Some(json!(name)));
         match insert_named(call, object, owner, dry_run) {
             Err(status) if status.reason == "AlreadyExists" && tries < NAME_TRIES => tries += 1,
+            Err(mut status) if status.reason == "AlreadyExists" => {
+                status.message += ", the server was not able to generate a unique name for the object";
+                if let Some(details) = &mut status.details {
+                    details.retry_after_seconds = Some(1);
+                }
+                return Err(status);
+            }
             result => return result,
         }
     }

@@ -73,7 +73,7 @@ impl Call {
     /// The name and namespace of the body must be those of the path; where the body has no namespace, it gets it.
     fn check_place(&self, object: &mut Value) -> Result<(), Status> {
         let sent = meta::text(object, "namespace");
-        if self.resource.namespaced && !sent.is_empty() && sent != self.namespace {
+        if !sent.is_empty() && sent != self.namespace {
             return Err(Status::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));

@@ -40,8 +40,8 @@ pub(super) async fn list(call: &Call) -> Result<Answer, Status> {
     let (snapshot, after) = match call.query.get("continue") {
         None => (snapshot(call, limit.is_some()).await?, None),
         Some(token) => match resume(call, token)? {
-            Ok((snapshot, after)) => (snapshot, Some(after)),
-            Err(expired) => return Ok(expired),
+            Resumed::At(snapshot, after) => (snapshot, Some(after)),
+            Resumed::Expired(answer) => return Ok(answer),
         },
     };
     let (items, page) = select(&snapshot, &selection, after.as_ref(), limit);
@@ -154,9 +154,16 @@ fn token(revision: i64, after: &Key) -> String {
     URL_SAFE_NO_PAD.encode(place.to_string())
 }
 
-/// Finds the place where a former page ended. The inner error is the answer to a token that is too old.
-#[expect(clippy::type_complexity, reason = "the outer error is a fault of the request, the inner one an answer")]
-fn resume(call: &Call, text: &str) -> Result<Result<(Snapshot, Key), Answer>, Status> {
+/// What a token leads to.
+enum Resumed {
+    /// The list as it was, and the place where the former page ended.
+    At(Snapshot, Key),
+    /// Nothing any more. The answer has a token to go on with what there is now.
+    Expired(Answer),
+}
+
+/// Finds the place where a former page ended.
+fn resume(call: &Call, text: &str) -> Result<Resumed, Status> {
     let invalid = || Status::bad_request("continue key is not valid: the token was not given by this server");
     if requested_version(call)?.is_some_and(|version| version > 0) {
         return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
@@ -167,9 +174,9 @@ fn resume(call: &Call, text: &str) -> Result<Result<(Snapshot, Key), Answer>, St
     let (namespace, name) = place["start"].as_str().and_then(|start| start.split_once('/')).ok_or_else(invalid)?;
     let after = Key::new(namespace, name);
     let (store, storage) = (&call.server.store, &call.resource.storage);
-    let Ok(revision) = u64::try_from(revision) else { return Ok(Ok((store.snapshot(storage), after))) };
+    let Ok(revision) = u64::try_from(revision) else { return Ok(Resumed::At(store.snapshot(storage), after)) };
     match store.snapshot_at(storage, revision) {
-        Ok(snapshot) => Ok(Ok((snapshot, after))),
+        Ok(snapshot) => Ok(Resumed::At(snapshot, after)),
         Err(ReadError::Future(_)) => Err(invalid()),
         Err(ReadError::Expired(_)) => {
             let status = Status::expired(
@@ -181,7 +188,7 @@ fn resume(call: &Call, text: &str) -> Result<Result<(Snapshot, Key), Answer>, St
             );
             let mut body = status.to_json();
             body["metadata"]["continue"] = token(-1, &after).into();
-            Ok(Err(respond::value(StatusCode::GONE, Text::Json, &body)))
+            Ok(Resumed::Expired(respond::value(StatusCode::GONE, Text::Json, &body)))
         }
     }
 }

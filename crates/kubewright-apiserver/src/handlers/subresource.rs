@@ -18,7 +18,6 @@ use crate::{
     action::ActionRequest,
     meta,
     respond::{self, Answer},
-    storage::ChangeKind,
 };
 
 impl Call {
@@ -148,7 +147,6 @@ fn bind(call: &Call) -> Result<Answer, Status> {
 fn evict(call: &Call) -> Result<Answer, Status> {
     let eviction = call.body_of_kind(&["Eviction"])?;
     let options = DeleteOptions::read(&eviction["deleteOptions"], call)?;
-    let committed = delete::remove(call, &call.key(), &options)?;
-    debug_assert_ne!(committed.change, Some(ChangeKind::Added));
+    delete::remove(call, &call.key(), &options)?;
     Ok(call.created())
 }

@@ -10,7 +10,7 @@ use futures::stream;
 use http::{HeaderValue, StatusCode, header};
 use kubewright_apimachinery::status::Status;
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::{sync::watch::Receiver, time::sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{Call, list, present};
@@ -21,7 +21,7 @@ use crate::{
     discovery::group_version,
     respond::{self, Answer, Shape, Text},
     selection::Selection,
-    storage::{ChangeKind, Cursor, Event, Objects, Snapshot, Stored, frame},
+    storage::{ChangeKind, Cursor, Event, Key, Objects, Snapshot, Stored, frame},
 };
 
 /// How often a watcher that wants bookmarks gets one.
@@ -52,7 +52,7 @@ pub(super) async fn watch(call: Call) -> Result<Answer, Status> {
     // Without a version a watch begins with what exists; `sendInitialEvents` says so, or not, in so many words.
     let (initial, start) = if wants_initial.unwrap_or(version == 0) {
         let Snapshot { objects, revision } = store.snapshot(&storage);
-        (Some(objects), revision)
+        (Some(Initial { objects, after: None, marked: wants_initial == Some(true) }), revision)
     } else if version == 0 {
         (None, store.revision())
     } else {
@@ -60,7 +60,9 @@ pub(super) async fn watch(call: Call) -> Result<Answer, Status> {
     };
     let monotonic = call.server.clock.monotonic();
     let closing = call.parts.extensions.get::<Closing>().map(|closing| closing.0.clone()).unwrap_or_default();
-    let mut watcher = Watcher {
+    let watcher = Watcher {
+        served: call.server.registry.changes(),
+        initial,
         cursor: store.cursor(&storage, start),
         bookmarks: call.query.flag("allowWatchBookmarks") == Some(true),
         ends_at: monotonic + timeout,
@@ -72,9 +74,6 @@ pub(super) async fn watch(call: Call) -> Result<Answer, Status> {
         closing,
         call,
     };
-    if let Some(objects) = initial {
-        watcher.initial(&objects, wants_initial == Some(true));
-    }
     let pieces = stream::unfold(watcher, |mut watcher| async move {
         let piece = watcher.next().await?;
         Some((Ok(piece), watcher))
@@ -89,6 +88,10 @@ struct Watcher {
     call: Call,
     selection: Selection,
     cursor: Cursor,
+    /// What existed at the beginning and is not yet told.
+    initial: Option<Initial>,
+    /// Tells when the kind may no longer be served.
+    served: Receiver<()>,
     bookmarks: bool,
     /// Monotonic times.
     ends_at: Duration,
@@ -98,6 +101,14 @@ struct Watcher {
     columns_sent: bool,
     ended: bool,
     closing: CancellationToken,
+}
+
+/// What existed when the watch began, told in batches.
+struct Initial {
+    objects: Objects,
+    after: Option<Key>,
+    /// Whether the end is to be marked.
+    marked: bool,
 }
 
 /// What is to be sent. Texts are made when their turn comes, so that a backlog holds references only.
@@ -118,6 +129,10 @@ impl Watcher {
             }
             if self.ended {
                 return None;
+            }
+            if let Some(initial) = self.initial.take() {
+                self.existing(initial);
+                continue;
             }
             match self.cursor.read(&self.call.server.store, BATCH) {
                 Err(expired) => {
@@ -152,20 +167,28 @@ impl Watcher {
         let due = if self.bookmarks { self.ends_at.min(self.bookmark_at) } else { self.ends_at };
         tokio::select! {
             there = self.cursor.wait() => self.ended |= !there,
+            _ = self.served.changed() => self.ended |= !self.call.server.registry.serves(&self.call.resource),
             () = sleep(due.saturating_sub(now)) => {}
             () = self.closing.cancelled() => self.ended = true,
         }
         None
     }
 
-    /// What exists, as additions, and if wished the mark of their end.
-    fn initial(&mut self, objects: &Objects, marked: bool) {
-        for (key, stored) in list::range(objects, self.selection.namespace(), None) {
+    /// The next of what existed, as additions, and in the end the mark, if it was wished for.
+    fn existing(&mut self, mut initial: Initial) {
+        let mut rest = list::range(&initial.objects, self.selection.namespace(), initial.after.as_ref());
+        let mut last = None;
+        for (key, stored) in rest.by_ref().take(BATCH) {
             if self.selection.matches(key, stored) {
                 self.ready.push_back(Pending::Object(ChangeKind::Added, stored.clone()));
             }
+            last = Some(key.clone());
         }
-        if marked && self.bookmarks {
+        drop(rest);
+        if last.is_some() {
+            initial.after = last;
+            self.initial = Some(initial);
+        } else if initial.marked && self.bookmarks {
             self.ready.push_back(Pending::InitialEnd(self.cursor.revision()));
         }
     }
@@ -188,11 +211,8 @@ impl Watcher {
         let resource = &self.call.resource;
         if self.call.accept.shape == Shape::Whole {
             // Nearly all events are sent to everyone as they stand in the log.
-            return if change == stored.change() && convert::is_stored_form(resource) {
-                stored.frame()
-            } else {
-                frame(change.as_str(), &convert::served_text(resource, stored))
-            };
+            let shared = if change == stored.change() { convert::served_frame(resource, stored) } else { None };
+            return shared.unwrap_or_else(|| frame(change.as_str(), &convert::served_text(resource, stored)));
         }
         let object = convert::to_served(resource, stored.value());
         let shown = match self.call.accept.shape {

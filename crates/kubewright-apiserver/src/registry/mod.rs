@@ -10,6 +10,7 @@ use kubewright_apimachinery::{
     status::Cause,
 };
 use serde_json::Value;
+use tokio::sync::watch;
 
 /// One served version of one resource.
 #[derive(Clone, Debug)]
@@ -218,12 +219,14 @@ impl Strategy for Plain {}
 #[derive(Debug, Default)]
 pub struct Registry {
     resources: arc_swap::ArcSwap<Vec<Arc<Resource>>>,
+    changed: watch::Sender<()>,
 }
 
 impl Registry {
     /// A registry of these resources.
     pub fn new(resources: Vec<Resource>) -> Self {
-        Self { resources: arc_swap::ArcSwap::from_pointee(resources.into_iter().map(Arc::new).collect()) }
+        let resources = resources.into_iter().map(Arc::new).collect();
+        Self { resources: arc_swap::ArcSwap::from_pointee(resources), changed: watch::Sender::new(()) }
     }
 
     /// A snapshot of all entries, in the order of registration.
@@ -240,6 +243,16 @@ impl Registry {
             .cloned()
     }
 
+    /// Whether an entry, or one that took its place, is served still.
+    pub(crate) fn serves(&self, entry: &Resource) -> bool {
+        self.find(&entry.group, &entry.version, &entry.plural).is_some()
+    }
+
+    /// Tells of every change of what is served.
+    pub(crate) fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
     /// Replaces all entries of a stored resource (`group/plural`), in one step; an empty list stops serving it.
     pub fn replace(&self, storage: &str, entries: Vec<Resource>) {
         let entries: Vec<_> = entries.into_iter().map(Arc::new).collect();
@@ -248,5 +261,6 @@ impl Registry {
             next.extend(entries.iter().cloned());
             next
         });
+        self.changed.send_replace(());
     }
 }

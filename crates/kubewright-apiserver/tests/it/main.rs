@@ -1,11 +1,13 @@
 //! The server as its clients see it.
 
 mod bad_input;
+mod custom;
 mod negotiation;
 mod objects;
 mod over_tls;
 mod patching;
 mod raw;
+mod reading;
 mod rules;
 mod slow;
 mod subresources;

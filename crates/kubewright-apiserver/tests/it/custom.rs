@@ -1,0 +1,138 @@
+//! Custom kinds.
+
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, WatchParams},
+    core::GroupVersionKind,
+};
+use serde_json::{Value, json};
+
+use crate::{raw, refused, start};
+
+fn definition(versions: Value) -> Value {
+    json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "versions": versions,
+            "names": {"kind": "Widget", "listKind": "WidgetList", "plural": "widgets", "singular": "widget"},
+        },
+    })
+}
+
+fn version(name: &str, storage: bool) -> Value {
+    json!({
+        "name": name, "served": true, "storage": storage,
+        "subresources": {
+            "status": {},
+            "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"},
+        },
+        "additionalPrinterColumns": [{"name": "Color", "type": "string", "jsonPath": ".spec.color"}],
+        "selectableFields": [{"jsonPath": ".spec.color"}],
+        "schema": {"openAPIV3Schema": {
+            "type": "object",
+            "properties": {
+                "spec": {
+                    "type": "object", "required": ["replicas"],
+                    "properties": {
+                        "replicas": {"type": "integer", "minimum": 0},
+                        "color": {"type": "string", "default": "red"},
+                    },
+                },
+                "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+            },
+        }},
+    })
+}
+
+fn widgets(client: &Client, version: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("example.com", version, "Widget");
+    Api::default_namespaced_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, "widgets"))
+}
+
+async fn define(client: &Client, versions: Value) -> Api<CustomResourceDefinition> {
+    let api = Api::all(client.clone());
+    let definition = serde_json::from_value(definition(versions)).unwrap();
+    api.create(&PostParams::default(), &definition).await.unwrap();
+    api
+}
+
+fn widget(name: &str, spec: &Value) -> DynamicObject {
+    let kind = json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec});
+    serde_json::from_value(kind).unwrap()
+}
+
+#[tokio::test]
+async fn an_object_of_a_custom_kind_lives() {
+    let (api, client) = start();
+    refused(widgets(&client, "v1").list(&ListParams::default()).await, 404, "could not find the requested resource");
+    define(&client, json!([version("v1", true)])).await;
+    let widgets = widgets(&client, "v1");
+    let mut sent = widget("w", &json!({"replicas": 1, "unknown": 1}));
+    sent.data["status"] = json!({"replicas": 7});
+    let created = widgets.create(&PostParams::default(), &sent).await.unwrap();
+    assert_eq!(created.data, json!({"spec": {"replicas": 1, "color": "red"}}), "defaulted, pruned, without status");
+    assert_eq!(created.metadata.generation, Some(1));
+    let wrong = Patch::Merge(json!({"spec": {"replicas": -1}}));
+    refused(widgets.patch("w", &PatchParams::default(), &wrong).await, 422, "spec.replicas: Invalid value: -1");
+    let strategic = Patch::Strategic(json!({"spec": {"replicas": 2}}));
+    refused(widgets.patch("w", &PatchParams::default(), &strategic).await, 415, "application/merge-patch+json");
+    let mut unversioned = created.clone();
+    unversioned.metadata.resource_version = None;
+    let replaced = widgets.replace("w", &PostParams::default(), &unversioned).await;
+    refused(replaced, 422, "metadata.resourceVersion: Invalid value: 0: must be specified for an update");
+
+    let status = Patch::Merge(json!({"status": {"replicas": 1}, "spec": {"replicas": 9}}));
+    let updated = widgets.patch_status("w", &PatchParams::default(), &status).await.unwrap();
+    assert_eq!((&updated.data["status"], &updated.data["spec"]["replicas"]), (&json!({"replicas": 1}), &json!(1)));
+    assert_eq!(updated.metadata.generation, Some(1));
+    let scaled = Patch::Merge(json!({"spec": {"replicas": 2}}));
+    assert_eq!(
+        widgets.patch_scale("w", &PatchParams::default(), &scaled).await.unwrap().spec.unwrap().replicas,
+        Some(2)
+    );
+    assert_eq!(widgets.get("w").await.unwrap().metadata.generation, Some(2));
+
+    let path = "/apis/example.com/v1/widgets";
+    let table = raw::get(&api, path, "application/json;as=Table;v=v1;g=meta.k8s.io").await.json();
+    assert_eq!(
+        (&table["columnDefinitions"][1]["name"], &table["rows"][0]["cells"][1]),
+        (&json!("Color"), &json!("red"))
+    );
+    assert_eq!(widgets.list(&ListParams::default().fields("spec.color=red")).await.unwrap().items.len(), 1);
+    assert_eq!(widgets.list(&ListParams::default().fields("spec.color=blue")).await.unwrap().items.len(), 0);
+}
+
+#[tokio::test]
+async fn all_versions_show_the_same_objects() {
+    let (_, client) = start();
+    let definitions = define(&client, json!([version("v1", true), version("v1beta1", false)])).await;
+    let (v1, v1beta1) = (widgets(&client, "v1"), widgets(&client, "v1beta1"));
+    v1.create(&PostParams::default(), &widget("w", &json!({"replicas": 1}))).await.unwrap();
+    let read = v1beta1.get("w").await.unwrap();
+    assert_eq!(read.types.unwrap().api_version, "example.com/v1beta1");
+    // The stored version moves on; what was written before is still served in every version.
+    let moved = Patch::Merge(json!({"spec": {"versions": [version("v1", false), version("v1beta1", true)]}}));
+    definitions.patch("widgets.example.com", &PatchParams::default(), &moved).await.unwrap();
+    for (api, version) in [(&v1, "example.com/v1"), (&v1beta1, "example.com/v1beta1")] {
+        assert_eq!(api.get("w").await.unwrap().types.unwrap().api_version, version);
+        let listed = api.list(&ListParams::default()).await.unwrap().items.remove(0);
+        assert_eq!(listed.types.unwrap().api_version, version);
+    }
+}
+
+#[tokio::test]
+async fn a_watch_ends_when_its_kind_goes() {
+    let (_, client) = start();
+    let definitions = define(&client, json!([version("v1", true)])).await;
+    let widgets = widgets(&client, "v1");
+    widgets.create(&PostParams::default(), &widget("w", &json!({"replicas": 1}))).await.unwrap();
+    let events = widgets.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let reader = tokio::spawn(events.try_collect::<Vec<_>>());
+    definitions.delete("widgets.example.com", &DeleteParams::default()).await.unwrap();
+    let released = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    definitions.patch("widgets.example.com", &PatchParams::default(), &released).await.unwrap();
+    assert_eq!(reader.await.unwrap().unwrap().len(), 1);
+    refused(widgets.get("w").await, 404, "could not find the requested resource");
+}

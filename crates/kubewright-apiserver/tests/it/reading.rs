@@ -1,0 +1,104 @@
+//! Versions of lists, and kinds with two faces.
+
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, Event as CoreEvent},
+    events::v1::Event,
+};
+use kube::{
+    Api,
+    api::{ListParams, PostParams, VersionMatch, WatchParams},
+};
+use kubewright_apiserver::ApiServer;
+use serde_json::json;
+
+use crate::{raw::send, refused, start};
+
+async fn create(api: &Api<ConfigMap>, name: &str) -> String {
+    let config = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    api.create(&PostParams::default(), &config).await.unwrap().metadata.resource_version.unwrap()
+}
+
+fn at(version: &str, matching: VersionMatch) -> ListParams {
+    ListParams { resource_version: Some(version.into()), version_match: Some(matching), ..ListParams::default() }
+}
+
+#[tokio::test]
+async fn a_list_is_of_the_version_asked_for() {
+    let (_, client) = start();
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    let first = create(&api, "a").await;
+    create(&api, "b").await;
+    let exact = api.list(&at(&first, VersionMatch::Exact)).await.unwrap();
+    assert_eq!((exact.items.len(), exact.metadata.resource_version), (1, Some(first.clone())));
+    assert_eq!(api.list(&at(&first, VersionMatch::NotOlderThan)).await.unwrap().items.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_to_come_is_waited_for_a_little() {
+    let (api, client) = start();
+    let configs: Api<ConfigMap> = Api::default_namespaced(client);
+    let version: u64 = create(&configs, "a").await.parse().unwrap();
+    let next = (version + 1).to_string();
+    let not_older = at(&next, VersionMatch::NotOlderThan);
+    let too_large = format!("Too large resource version: {next}, current: {version}");
+    refused(configs.list(&not_older).await, 504, &too_large);
+    refused(configs.watch(&WatchParams::default(), &next).await.map(drop), 504, &too_large);
+    let path = format!("GET /api/v1/configmaps?resourceVersion={next}");
+    let answer = send(&api, &path, &[], "").await;
+    let details = &answer.json()["details"];
+    assert_eq!((answer.header("retry-after"), &details["retryAfterSeconds"]), ("1", &json!(1)));
+    assert_eq!(details["causes"][0]["reason"], "ResourceVersionTooLarge");
+    let (listed, _) = tokio::join!(configs.list(&not_older), create(&configs, "b"));
+    assert_eq!(listed.unwrap().items.len(), 2);
+}
+
+#[tokio::test]
+async fn an_expired_page_can_be_gone_on_from_inconsistently() {
+    let api = ApiServer::builder().history(3).build();
+    let configs: Api<ConfigMap> = Api::default_namespaced(api.client());
+    for name in ["a", "b", "c"] {
+        create(&configs, name).await;
+    }
+    let page = configs.list(&ListParams::default().limit(1)).await.unwrap();
+    for name in ["d", "e", "f", "g"] {
+        create(&configs, name).await;
+    }
+    let token = page.metadata.continue_.unwrap();
+    let path = |token: &str| format!("GET /api/v1/namespaces/default/configmaps?limit=10&continue={token}");
+    let expired = send(&api, &path(&token), &[], "").await;
+    let status = expired.json();
+    assert_eq!((expired.code, &status["reason"]), (410, &json!("Expired")));
+    let rest = send(&api, &path(status["metadata"]["continue"].as_str().unwrap()), &[], "").await.json();
+    let names: Vec<_> = rest["items"].as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    assert_eq!(names, ["b", "c", "d", "e", "f", "g"]);
+}
+
+#[tokio::test]
+async fn a_large_list_is_whole() {
+    let (_, client) = start();
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    for number in 0..200 {
+        let config = json!({"metadata": {"name": format!("c{number:03}")}, "data": {"a": "x".repeat(1000)}});
+        api.create(&PostParams::default(), &serde_json::from_value(config).unwrap()).await.unwrap();
+    }
+    let list = api.list(&ListParams::default()).await.unwrap();
+    assert_eq!(list.items.len(), 200);
+    assert!(list.items.iter().enumerate().all(|(at, item)| item.metadata.name == Some(format!("c{at:03}"))));
+}
+
+#[tokio::test]
+async fn events_have_two_faces() {
+    let (_, client) = start();
+    let events: Api<Event> = Api::default_namespaced(client.clone());
+    let event = json!({
+        "metadata": {"name": "e"}, "eventTime": "2026-01-01T00:00:00.000000Z", "type": "Normal", "action": "Test",
+        "reason": "Tested", "note": "it works", "reportingController": "example.com/test", "reportingInstance": "test-1",
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "default"},
+    });
+    events.create(&PostParams::default(), &serde_json::from_value(event).unwrap()).await.unwrap();
+    let core: Api<CoreEvent> = Api::default_namespaced(client);
+    let read = core.get("e").await.unwrap();
+    assert_eq!((read.message.as_deref(), read.involved_object.name.as_deref()), (Some("it works"), Some("p")));
+    assert_eq!(core.list(&ListParams::default().fields("involvedObject.name=p")).await.unwrap().items.len(), 1);
+    assert_eq!(events.get("e").await.unwrap().note.as_deref(), Some("it works"));
+}
