@@ -18,7 +18,7 @@ use tracing::{error, info};
 
 use crate::{
     args::{ConnectError, ManagerArgs, hostname},
-    cache::{Cache, NotSynced},
+    cache::{Cache, CacheFamilies, NotSynced},
     controller::{BarrierFamilies, Controller, ControllerDescription, Environment, Prepared},
     event::Broadcaster,
     leader::{LeaderElection, LeaderOptions, LeaderOptionsError, identity},
@@ -85,6 +85,7 @@ pub struct Manager {
     clock: SharedClock,
     random: Random,
     namespaces: BTreeSet<String>,
+    metrics: Option<Metrics>,
     metrics_address: BindAddress,
     probe_address: BindAddress,
     probes: Probes,
@@ -184,6 +185,7 @@ impl Manager {
             clock: SystemClock::shared(),
             random: Random::from_entropy(),
             namespaces: BTreeSet::new(),
+            metrics: None,
             metrics_address,
             probe_address,
             probes: Probes::default(),
@@ -211,6 +213,11 @@ impl Manager {
     /// Another source of randomness than the machine's: a seeded one, for simulations.
     pub fn random(self, random: Random) -> Self {
         Self { random, ..self }
+    }
+
+    /// Where to count; a set of its own by default. Give one to add families of your own to its registry.
+    pub fn metrics(self, metrics: Metrics) -> Self {
+        Self { metrics: Some(metrics), ..self }
     }
 
     /// Where to serve `/metrics`.
@@ -263,7 +270,7 @@ impl Manager {
     pub async fn run_until(self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
         let shutdown = shutdown.into_future();
         self.check()?;
-        let metrics = Metrics::new(self.clock.clone());
+        let metrics = self.metrics.unwrap_or_else(|| Metrics::new(self.clock.clone()));
         let client = match &self.connection {
             Connection::Client(client) => client.clone(),
             Connection::Args(args) => args.client(&metrics).await?,
@@ -285,7 +292,8 @@ impl Manager {
         add_checks(&self.probes, &environment.cache);
         let servers = serve(&self.probes, &self.probe_address, &environment.metrics, &self.metrics_address).await?;
         let mut watches = JoinSet::new();
-        environment.cache.start(&environment.client, &environment.random, &mut watches);
+        let families = CacheFamilies::new(environment.metrics.registry());
+        environment.cache.start(&environment.client, &environment.random, &families, &mut watches);
         let result = match self.leader.options(&environment) {
             None => {
                 work(controllers, shutdown, &CancellationToken::new()).await;

@@ -138,3 +138,67 @@ impl<K: Object> Predicate<K> {
         (self.0)(change)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::core::Expression;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(metadata: Value) -> ConfigMap {
+        serde_json::from_value(json!({"metadata": metadata})).expect("a config map")
+    }
+
+    fn passes(predicate: &Predicate<ConfigMap>, old: Value, new: Value) -> bool {
+        predicate.passes(Change::Updated { old: &object(old), new: &object(new) })
+    }
+
+    #[test]
+    fn each_looks_at_its_own_part() {
+        let before = json!({"generation": 1, "resourceVersion": "1", "labels": {"a": "1"}, "annotations": {"b": "1"}});
+        let after = |field: &str, value: Value| {
+            let mut after = before.clone();
+            after[field] = value;
+            after
+        };
+        let predicates = [
+            Predicate::generation_changed(),
+            Predicate::resource_version_changed(),
+            Predicate::labels_changed(),
+            Predicate::annotations_changed(),
+        ];
+        let check = |new: Value, expected: [bool; 4]| {
+            let found = predicates.each_ref().map(|predicate| passes(predicate, before.clone(), new.clone()));
+            assert_eq!(found, expected, "{new}");
+        };
+        check(before.clone(), [false; 4]);
+        check(after("generation", json!(2)), [true, false, false, false]);
+        check(after("deletionTimestamp", json!("2026-01-01T00:00:00Z")), [true, false, false, false]);
+        check(after("resourceVersion", json!("2")), [false, true, false, false]);
+        check(after("labels", json!({"a": "2"})), [false, false, true, false]);
+        check(after("annotations", Value::Null), [false, false, false, true]);
+        for predicate in &predicates {
+            let object = object(before.clone());
+            assert!(predicate.passes(Change::Added(&object)) && predicate.passes(Change::Deleted(&object)));
+        }
+    }
+
+    #[test]
+    fn a_selector_counts_before_and_after() {
+        let predicate = Predicate::labelled(Expression::Equal("app".into(), "web".into()).into());
+        let (with, without) = (json!({"labels": {"app": "web"}}), json!({}));
+        assert!(passes(&predicate, with.clone(), without.clone()) && passes(&predicate, without.clone(), with));
+        assert!(!passes(&predicate, without.clone(), without));
+    }
+
+    #[test]
+    fn they_combine() {
+        let [yes, no] = [true, false].map(|answer| Predicate::<ConfigMap>::new(move |_| answer));
+        let check = |predicate: Predicate<ConfigMap>| passes(&predicate, json!({}), json!({}));
+        assert!(check(yes.clone().and(yes.clone())) && !check(yes.clone().and(no.clone())));
+        assert!(check(no.clone().or(yes.clone())) && !check(no.clone().or(no.clone())));
+        assert!(check(no.not()) && !check(yes.not()));
+    }
+}

@@ -116,7 +116,6 @@ impl Keeper {
                 });
             }
             tokio::select! {
-                biased;
                 change = self.feed.next() => match change {
                     Ok(change) => self.take(&change),
                     Err(lagged) => {

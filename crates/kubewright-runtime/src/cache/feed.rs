@@ -7,11 +7,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use kube_runtime::watcher::Event;
 
-use super::{
-    decode::Decoded,
-    kind::{Undecodable, version},
-    store::Store,
-};
+use super::{decode::Decoded, kind::Undecodable, store::Store};
 use crate::object::{Object, ObjectKey, version_of};
 
 /// The progress of one watch, of one namespace or of all.
@@ -155,9 +151,9 @@ fn put<K: Object>(
     mut emit: impl FnMut(Option<Arc<K>>, Option<Arc<K>>),
 ) -> Result<(), Undecodable> {
     let object = object.object.map_err(|why| Undecodable { key: key.clone(), why })?;
-    let known = store.get(&key).map(|known| (known.meta().uid == object.meta().uid, version(known.as_ref())));
+    let known = store.get(&key).map(|known| (known.meta().uid == object.meta().uid, version_of(known.as_ref())));
     match known {
-        Some((true, known)) if known != 0 && known == version(object.as_ref()) => {}
+        Some((true, known)) if known.is_some() && known == version_of(object.as_ref()) => {}
         Some((false, _)) => {
             // Deleted and made again: whoever watches must hear both, since nothing of the old one carries over.
             emit(store.remove(&key), None);

@@ -3,6 +3,7 @@
 use std::{
     any::{Any, TypeId},
     collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
@@ -11,6 +12,7 @@ use kube::core::Selector;
 use kube_runtime::watcher::Event;
 use parking_lot::RwLock;
 use tokio::sync::watch;
+use tracing::error;
 
 use super::{decode::Decoded, feed::Feed, reader::Reader, store::Store};
 use crate::{
@@ -153,7 +155,12 @@ impl<K: Object> Kind<K> {
             (taken, feeds.iter().all(Feed::is_synced))
         };
         for handler in self.handlers.read().iter() {
-            deltas.iter().for_each(|delta| handler(delta));
+            for delta in &deltas {
+                // Predicates and mappers are an operator's code: a panic in one must not end the watch.
+                if catch_unwind(AssertUnwindSafe(|| handler(delta))).is_err() {
+                    error!(kind = %self.name, "a predicate or mapper panicked: a change has woken no one");
+                }
+            }
         }
         for listener in self.listeners.read().iter() {
             listener();
@@ -247,9 +254,4 @@ impl<K: Object> AnyKind for Kind<K> {
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }
-}
-
-/// The version of an object that has one.
-pub(super) fn version<K: Object>(object: &K) -> u64 {
-    version_of(object).unwrap_or_default()
 }

@@ -10,6 +10,7 @@
 mod decode;
 mod feed;
 mod kind;
+mod metrics;
 mod reader;
 mod store;
 mod watch;
@@ -24,23 +25,25 @@ use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::task::JoinSet;
 
-pub(crate) use kind::{AnyKind, Arrival, Delta, Kind};
-pub use reader::Reader;
+pub use self::reader::Reader;
+pub(crate) use self::{
+    kind::{AnyKind, Arrival, Delta, Kind},
+    metrics::CacheFamilies,
+};
 
 use crate::object::{KindName, Object};
 
 /// Kinds whose first list has not come in time.
 #[derive(Debug, Error)]
 #[error("the cache is not filled: {}", self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub struct NotSynced(pub Vec<Unsynced>);
+pub(crate) struct NotSynced(pub(crate) Vec<Unsynced>);
 
 /// One kind whose first list has not come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsynced {
-    /// The kind.
-    pub kind: KindName,
+pub(crate) struct Unsynced {
+    kind: KindName,
     /// What failed last: a role that is missing, a CRD that isn't installed, a connection refused.
-    pub reason: String,
+    reason: String,
 }
 
 impl fmt::Display for Unsynced {
@@ -51,7 +54,7 @@ impl fmt::Display for Unsynced {
 
 /// The cached kinds. Clones share them.
 #[derive(Clone, Default)]
-pub struct Cache(Arc<Inner>);
+pub(crate) struct Cache(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
@@ -65,7 +68,7 @@ struct Entry {
 }
 
 /// Makes the tasks that feed a kind, with its type still known.
-type StartFeeds = Box<dyn Fn(&Client, &Random) -> Vec<BoxFuture<'static, ()>> + Send + Sync>;
+type StartFeeds = Box<dyn Fn(&Client, &Random, &CacheFamilies) -> Vec<BoxFuture<'static, ()>> + Send + Sync>;
 
 impl fmt::Debug for Cache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -87,9 +90,11 @@ impl Cache {
         }
         let kind = Arc::new(Kind::<K>::new(&self.0.namespaces));
         let watched = kind.clone();
-        let feeds: StartFeeds = Box::new(move |client, random| {
-            let feeds = 0..watched.scopes().len();
-            feeds.map(|feed| watch::watch(watched.clone(), feed, client.clone(), random.clone()).boxed()).collect()
+        let feeds: StartFeeds = Box::new(move |client, random, metrics| {
+            let metrics = metrics.kind(&watched.name().to_string());
+            let watch =
+                |feed| watch::watch(watched.clone(), feed, client.clone(), random.clone(), metrics.clone()).boxed();
+            (0..watched.scopes().len()).map(watch).collect()
         });
         self.0.kinds.lock().insert(Kind::<K>::id(), Entry { kind: kind.clone(), feeds });
         kind
@@ -105,45 +110,43 @@ impl Cache {
     }
 
     /// Reads of a kind, if a controller declared that it uses it.
-    pub fn reader<K: Object>(&self) -> Option<Reader<K>> {
+    pub(crate) fn reader<K: Object>(&self) -> Option<Reader<K>> {
         self.find().map(Reader::new)
     }
 
     /// Starts a watch for each kind and scope. The tasks end when `tasks` is dropped.
-    pub(crate) fn start(&self, client: &Client, random: &Random, tasks: &mut JoinSet<()>) {
+    pub(crate) fn start(&self, client: &Client, random: &Random, metrics: &CacheFamilies, tasks: &mut JoinSet<()>) {
         for entry in self.0.kinds.lock().values() {
-            for feed in (entry.feeds)(client, random) {
+            for feed in (entry.feeds)(client, random, metrics) {
                 tasks.spawn(feed);
             }
         }
     }
 
     /// The kinds that have not had their first complete list, and why.
-    pub fn unsynced(&self) -> Vec<Unsynced> {
-        let kinds = self.0.kinds.lock();
-        let unsynced = kinds.values().map(|entry| &entry.kind).filter(|kind| !kind.is_synced());
-        unsynced
-            .map(|kind| Unsynced {
-                kind: kind.name().clone(),
-                reason: kind.failure().unwrap_or_else(|| "still listing".into()),
-            })
-            .collect()
+    pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
+        self.0.kinds.lock().values().filter_map(|entry| unsynced(entry.kind.as_ref())).collect()
     }
 
-    /// Waits until every kind has had its first complete list.
+    /// Waits until each of these kinds has had its first complete list.
     ///
     /// # Errors
     /// After `timeout`, with the kinds that are missing and what failed. The watches go on all the same.
-    pub async fn wait_for_sync(&self, timeout: Duration) -> Result<(), NotSynced> {
-        let kinds = self.0.kinds.lock().values().map(|entry| entry.kind.synced()).collect::<Vec<_>>();
+    pub(crate) async fn wait_for_sync(&self, kinds: &BTreeSet<TypeId>, timeout: Duration) -> Result<(), NotSynced> {
+        let kinds = kinds.iter().filter_map(|id| self.any_kind(*id)).collect::<Vec<_>>();
         let all = async {
-            for mut synced in kinds {
-                // The sender lives as long as the cache; if it were gone, the check below tells.
-                let _ = synced.wait_for(|synced| *synced).await;
+            for kind in &kinds {
+                // The sender lives as long as the kind.
+                let _ = kind.synced().wait_for(|synced| *synced).await;
             }
         };
-        let _ = tokio::time::timeout(timeout, all).await;
-        let unsynced = self.unsynced();
-        if unsynced.is_empty() { Ok(()) } else { Err(NotSynced(unsynced)) }
+        tokio::time::timeout(timeout, all)
+            .await
+            .map_err(|_| NotSynced(kinds.iter().filter_map(|kind| unsynced(kind.as_ref())).collect()))
     }
+}
+
+fn unsynced(kind: &dyn AnyKind) -> Option<Unsynced> {
+    let reason = || kind.failure().unwrap_or_else(|| "still listing".into());
+    (!kind.is_synced()).then(|| Unsynced { kind: kind.name().clone(), reason: reason() })
 }

@@ -3,12 +3,17 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
 };
 
 use indexmap::IndexMap;
+use tracing::error;
 
-use crate::object::{Object, ObjectKey};
+use crate::{
+    object::{Object, ObjectKey},
+    owner::controller_of,
+};
 
 /// The built-in index: the UID of the owner that has `controller: true`.
 const CONTROLLER: &str = "metadata.controller.uid";
@@ -23,14 +28,22 @@ struct Index<K> {
 }
 
 impl<K> Index<K> {
+    /// The object's values. The function is an operator's: if it panics, the object has none.
+    fn values(&self, object: &K) -> Vec<String> {
+        catch_unwind(AssertUnwindSafe(|| (self.extract)(object))).unwrap_or_else(|_| {
+            error!(kind = std::any::type_name::<K>(), "an index function panicked: an object is not found by it");
+            Vec::new()
+        })
+    }
+
     fn add(&mut self, key: &ObjectKey, object: &K) {
-        for value in (self.extract)(object) {
+        for value in self.values(object) {
             self.keys.entry(value).or_default().insert(key.clone());
         }
     }
 
     fn remove(&mut self, key: &ObjectKey, object: &K) {
-        for value in (self.extract)(object) {
+        for value in self.values(object) {
             let Some(keys) = self.keys.get_mut(&value) else { continue };
             keys.remove(key);
             if keys.is_empty() {
@@ -65,7 +78,10 @@ impl<K> fmt::Debug for Store<K> {
 impl<K: Object> Store<K> {
     pub(super) fn new() -> Self {
         let mut store = Self { objects: BTreeMap::new(), indexes: IndexMap::new() };
-        store.index(CONTROLLER, Arc::new(|object: &K| controller_of(object).into_iter().map(str::to_owned).collect()));
+        store.index(
+            CONTROLLER,
+            Arc::new(|object: &K| controller_of(object).into_iter().map(|owner| owner.uid.clone()).collect()),
+        );
         store
     }
 
@@ -131,11 +147,6 @@ impl<K: Object> Store<K> {
     pub(super) fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
         self.indexed(CONTROLLER, uid).unwrap_or_default()
     }
-}
-
-fn controller_of<K: Object>(object: &K) -> Option<&str> {
-    let owners = object.meta().owner_references.as_deref().unwrap_or_default();
-    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
 #[cfg(test)]

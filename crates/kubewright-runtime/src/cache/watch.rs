@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 use super::{
     decode::Decoded,
     kind::{AnyKind, Kind, Undecodable},
+    metrics::CacheMetrics,
 };
 use crate::object::Object;
 
@@ -20,7 +21,13 @@ const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Feeds one kind from one scope until it is dropped. It never ends by itself: whatever the error, it tries again.
-pub(super) async fn watch<K: Object>(kind: Arc<Kind<K>>, feed: usize, client: Client, random: Random) {
+pub(super) async fn watch<K: Object>(
+    kind: Arc<Kind<K>>,
+    feed: usize,
+    client: Client,
+    random: Random,
+    metrics: CacheMetrics,
+) {
     let scope = kind.scopes().get(feed).cloned().flatten();
     let mut failures = 0;
     loop {
@@ -32,12 +39,13 @@ pub(super) async fn watch<K: Object>(kind: Arc<Kind<K>>, feed: usize, client: Cl
         while let Some(event) = events.next().await {
             match event {
                 // `Init` comes before the list is asked for, so it doesn't show that the server is well.
-                Ok(Event::Init) => take(&kind, feed, Event::Init),
+                Ok(Event::Init) => take(&kind, feed, Event::Init, &metrics),
                 Ok(event) => {
                     failures = 0;
-                    take(&kind, feed, event);
+                    take(&kind, feed, event, &metrics);
                 }
                 Err(error) => {
+                    metrics.interrupted();
                     let expired = is_expired(&error);
                     report(kind.as_ref(), feed, error);
                     tokio::time::sleep(pause(failures, random.fraction())).await;
@@ -52,8 +60,9 @@ pub(super) async fn watch<K: Object>(kind: Arc<Kind<K>>, feed: usize, client: Cl
     }
 }
 
-fn take<K: Object>(kind: &Kind<K>, feed: usize, event: Event<Decoded<K>>) {
+fn take<K: Object>(kind: &Kind<K>, feed: usize, event: Event<Decoded<K>>, metrics: &CacheMetrics) {
     if let Err(Undecodable { key, why }) = kind.take(feed, event) {
+        metrics.undecodable();
         warn!(kind = %kind.name(), object = %key, error = why, "an object is not as its type says; it is left out");
     }
 }

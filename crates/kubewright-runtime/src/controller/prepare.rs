@@ -1,11 +1,11 @@
 //! From a controller's wiring to a controller that can run.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{any::TypeId, collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use kube::Client;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
-use tokio::{sync::watch, task::JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -17,7 +17,7 @@ use super::{
     source::{Source, Wake},
 };
 use crate::{
-    cache::{AnyKind, Cache},
+    cache::Cache,
     client::ApiClient,
     context::Services,
     event::Broadcaster,
@@ -67,7 +67,7 @@ impl<K: Object> Controller<K> {
         let services = Arc::new(Services {
             api: ApiClient::new(environment.client.clone(), &field_manager),
             cache: environment.cache.clone(),
-            kinds: kinds.iter().map(|(id, _)| *id).collect(),
+            kinds,
             clock: environment.clock.clone(),
             random: environment.random.clone(),
             recorder: environment.events.recorder(&field_manager),
@@ -83,24 +83,20 @@ impl<K: Object> Controller<K> {
             workers: JoinSet::new(),
             metrics,
         };
-        let kinds = kinds.into_iter().map(|(_, kind)| kind).collect();
-        Prepared { run: Box::new(|stop| run(dispatcher, kinds, stop).boxed()) }
+        Prepared { run: Box::new(|stop| run(dispatcher, stop).boxed()) }
     }
 }
 
-type Kinds = Vec<(std::any::TypeId, Arc<dyn AnyKind>)>;
-
-/// Connects the sources with the cache and the queue; returns the kinds, each once.
-fn wire(cache: &Cache, queue: &Arc<SharedQueue>, sources: impl Iterator<Item = Source>) -> Kinds {
+/// Connects the sources with the cache and the queue; returns the kinds.
+fn wire(cache: &Cache, queue: &Arc<SharedQueue>, sources: impl Iterator<Item = Source>) -> BTreeSet<TypeId> {
     let waking = queue.clone();
     let wake: Wake = Arc::new(move |key, priority| waking.add(key, priority, When::Now));
-    let mut ids = BTreeSet::new();
+    let mut kinds = BTreeSet::new();
     for source in sources {
         (source.wire)(cache, wake.clone());
-        ids.insert(source.id);
+        kinds.insert(source.id);
     }
-    let kinds = ids.into_iter().filter_map(|id| cache.any_kind(id).map(|kind| (id, kind))).collect::<Kinds>();
-    for (_, kind) in &kinds {
+    for kind in kinds.iter().filter_map(|id| cache.any_kind(*id)) {
         let queue = queue.clone();
         // The barrier may be waiting for what has just been seen.
         kind.on_advance(Arc::new(move || queue.ring()));
@@ -109,30 +105,17 @@ fn wire(cache: &Cache, queue: &Arc<SharedQueue>, sources: impl Iterator<Item = S
 }
 
 /// Waits for the first lists, then works.
-async fn run(dispatcher: Dispatcher, kinds: Vec<Arc<dyn AnyKind>>, stop: CancellationToken) {
-    let controller = dispatcher.services.controller.clone();
-    let synced = kinds.iter().map(|kind| kind.synced()).collect::<Vec<_>>();
-    let complain = async {
-        loop {
-            tokio::time::sleep(SYNC_PATIENCE).await;
-            for kind in kinds.iter().filter(|kind| !kind.is_synced()) {
-                let reason = kind.failure().unwrap_or_default();
-                error!(controller, kind = %kind.name(), reason, "still waiting for the first list of a kind");
-            }
+async fn run(dispatcher: Dispatcher, stop: CancellationToken) {
+    let Services { controller, cache, kinds, .. } = dispatcher.services.as_ref();
+    let synced = async {
+        while let Err(error) = cache.wait_for_sync(kinds, SYNC_PATIENCE).await {
+            error!(controller, %error, "still waiting");
         }
     };
     tokio::select! {
         () = stop.cancelled() => return,
-        () = all_synced(synced) => {}
-        () = complain => {}
+        () = synced => {}
     }
     info!(controller, workers = dispatcher.concurrency, "working");
     dispatcher.run(stop).await;
-}
-
-async fn all_synced(kinds: Vec<watch::Receiver<bool>>) {
-    for mut kind in kinds {
-        // The sender lives as long as the cache.
-        let _ = kind.wait_for(|synced| *synced).await;
-    }
 }

@@ -36,7 +36,7 @@ pub trait Reconciler<K: Object>: Send + Sync + 'static {
         async { Ok(Outcome::done()) }
     }
 
-    /// The object is gone. It may be missed if the operator wasn't running, so nothing that matters may hang on it: it is
+    /// The object is gone, or its children are known before it is. It may be missed if the operator wasn't running, so nothing that matters may hang on it: it is
     /// for dropping what is kept in memory for this key.
     fn deleted(&self, key: &ObjectKey, ctx: &Context<K>) -> impl Future<Output = Result<(), Self::Error>> + Send {
         let _ = (key, ctx);

@@ -9,13 +9,14 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::ResourceExt;
+use kube::{Api, ResourceExt};
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
     client::ClientError,
     context::Context,
     controller::{Controller, Reconciler},
     outcome::{Outcome, Retry},
+    predicate::Predicate,
 };
 
 use crate::world::{Fleet, FleetReconciler, World, controller, pass, run, until};
@@ -199,6 +200,37 @@ async fn row_15_a_panic_stops_only_its_own_key() {
     assert!((5..25).contains(&tries), "{tries} tries in a hundred seconds");
     world.resize("bad", 4).await;
     world.wait_for_size("bad", 4).await;
+    manager.stop().await;
+}
+
+/// Row 15, for the closures: a predicate, a mapper or an index function that panics doesn't end the watch.
+#[tokio::test(start_paused = true)]
+async fn row_15_a_panic_in_a_closure_does_not_end_the_watch() {
+    let world = World::new().await;
+    let is_bad = |name: Option<String>| name.is_some_and(|name| name == "bad");
+    let controller = controller(FleetReconciler::default())
+        .predicate(Predicate::<Fleet>::new(move |change| {
+            assert!(!is_bad(change.object().metadata.name.clone()), "a bad fleet");
+            true
+        }))
+        .index("name", move |fleet: &Fleet| {
+            assert!(!is_bad(fleet.metadata.name.clone()), "a bad fleet");
+            vec![fleet.name_any()]
+        })
+        .watches(|_: &Secret, fleets| {
+            assert_eq!(fleets.indexed("name", "good").len(), 1);
+            panic!("no secrets")
+        });
+    let manager = run(world.manager().controller(controller));
+    for name in ["bad", "good"] {
+        world.create_fleet(name, 1).await;
+    }
+    world.wait_for_size("good", 1).await;
+    let secrets: Api<Secret> = Api::default_namespaced(world.client.clone());
+    let secret = serde_json::from_value(serde_json::json!({"metadata": {"name": "s"}})).expect("a secret");
+    secrets.create(&Default::default(), &secret).await.expect("accepted");
+    world.resize("good", 2).await;
+    world.wait_for_size("good", 2).await;
     manager.stop().await;
 }
 

@@ -3,6 +3,7 @@
 mod event;
 mod faults;
 mod leader;
+mod lifecycle;
 mod read_your_writes;
 mod signal;
 mod world;

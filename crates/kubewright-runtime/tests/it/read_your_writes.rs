@@ -3,6 +3,7 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use kubewright_cluster::faults::Verb;
+use kubewright_runtime::metrics::Metrics;
 
 use crate::world::{FleetReconciler, World, controller, pass, run};
 
@@ -32,7 +33,15 @@ async fn row_26_a_late_cache_never_makes_too_many() {
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_stands_still_is_read_past() {
     let world = World::new().await;
-    let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
+    let metrics = Metrics::new(world.clock.clone());
+    let counted = |what: &str| {
+        let text = metrics.encode().expect("metrics");
+        let name = format!("kubewright_read_your_writes_{what}_total{{controller=\"fleet\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name)).expect("it is counted");
+        line.parse::<usize>().expect("a number")
+    };
+    let manager = world.manager().metrics(metrics.clone());
+    let manager = run(manager.controller(controller(FleetReconciler::generating_names())));
     world.create_fleet("first", 1).await;
     world.wait_for_size("first", 1).await;
 
@@ -45,6 +54,7 @@ async fn a_cache_that_stands_still_is_read_past() {
     let lists = world.faults.seen().into_iter().filter(|seen| seen.request.resource == "configmaps");
     assert!(lists.filter(|seen| seen.request.verb == Verb::List).count() > 3, "it was read live");
 
+    assert!((1..=counted("waits")).contains(&counted("timeouts")), "{} waits", counted("waits"));
     drop(gate);
     world.resize("a", 1).await;
     world.wait_for_size("a", 1).await;

@@ -73,7 +73,6 @@ impl Deleter {
             }
             let timer = until(self.retries.next(), now);
             tokio::select! {
-                biased;
                 change = self.feed.next() => self.take_all(change),
                 () = timer => {}
             }

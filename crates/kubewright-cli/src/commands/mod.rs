@@ -1,3 +1,0 @@
-//! One module a command.
-
-pub(crate) mod cluster;

@@ -1,0 +1,427 @@
+//! Managers, caches and controllers from start to end.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{
+    api::core::v1::{ConfigMap, Namespace, Secret},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
+use kubewright_cluster::faults::Verb;
+use kubewright_runtime::{
+    clock::Clock,
+    context::Context,
+    controller::{Controller, Reconciler, Relation},
+    leader::LeaderOptions,
+    manager::ManagerError,
+    object::ObjectKey,
+    outcome::Outcome,
+};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::world::{Fleet, FleetReconciler, FleetStatus, World, controller, fleet, pass, run, until};
+
+/// Both controllers need config maps: they are listed and watched once.
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_watched_once_however_many_controllers_use_it() {
+    let world = World::new().await;
+    let other = Controller::<ConfigMap>::new(crate::faults::Idle::default()).reads::<Secret>();
+    let manager = world.manager().controller(controller(FleetReconciler::default())).controller(other);
+    let uses = manager.describe().controllers.into_iter().flat_map(|controller| controller.uses);
+    let uses: Vec<_> = uses.map(|used| (used.kind.to_string(), used.relation)).collect();
+    let expected = [
+        ("configmaps", Relation::Owns),
+        ("fleets.test.kubewright.dev", Relation::For),
+        ("configmaps", Relation::For),
+        ("secrets", Relation::Reads),
+    ];
+    assert_eq!(uses, expected.map(|(kind, relation)| (kind.to_owned(), relation)));
+
+    let manager = run(manager);
+    world.create_fleet("a", 2).await;
+    world.wait_for_size("a", 2).await;
+    let seen = world.faults.seen();
+    for resource in ["configmaps", "fleets", "secrets"] {
+        let count =
+            |verb| seen.iter().filter(|seen| seen.request.resource == resource && seen.request.verb == verb).count();
+        assert_eq!((count(Verb::List), count(Verb::Watch)), (1, 1), "{resource}");
+    }
+    manager.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_controllers_of_one_name_are_refused() {
+    let world = World::new().await;
+    let manager = world
+        .manager()
+        .controller(controller(FleetReconciler::default()))
+        .controller(controller(FleetReconciler::default()));
+    let error = manager.run_until(std::future::pending::<()>()).await.expect_err("it is refused");
+    assert!(matches!(error, ManagerError::SameName(name) if name == "fleet"));
+}
+
+/// A definition that is not installed yet is waited for.
+#[tokio::test(start_paused = true)]
+async fn a_kind_may_come_to_exist_later() {
+    let world = World::without_fleets();
+    let manager = world.manager().controller(controller(FleetReconciler::default()));
+    let manager = run(manager);
+    pass(300).await;
+    world.install_fleets().await;
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    manager.stop().await;
+}
+
+/// An object that isn't what its type says is left out, and the others arrive.
+#[tokio::test(start_paused = true)]
+async fn an_undecodable_object_does_not_hide_the_others() {
+    let world = World::without_fleets();
+    let mut definition = serde_json::to_value(<Fleet as kube::CustomResourceExt>::crd()).expect("json");
+    definition["spec"]["versions"][0]["schema"] =
+        json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let definitions: Api<CustomResourceDefinition> = Api::all(world.client.clone());
+    let definition: CustomResourceDefinition = serde_json::from_value(definition).expect("a definition");
+    definitions.create(&PostParams::default(), &definition).await.expect("accepted");
+    let dynamic: Api<kube::api::DynamicObject> =
+        Api::default_namespaced_with(world.client.clone(), &kube::api::ApiResource::erase::<Fleet>(&()));
+    let object = |name: &str, size: serde_json::Value| {
+        serde_json::from_value(json!({
+            "apiVersion": "test.kubewright.dev/v1", "kind": "Fleet", "metadata": {"name": name}, "spec": {"size": size},
+        }))
+        .expect("an object")
+    };
+    until("the kind is served", || async {
+        dynamic.create(&PostParams::default(), &object("bad", json!("many"))).await.is_ok()
+    })
+    .await;
+    dynamic.create(&PostParams::default(), &object("good", json!(2))).await.expect("accepted");
+    let manager = run(world.manager().controller(controller(FleetReconciler::default())));
+    world.wait_for_size("good", 2).await;
+    // Mended, it is as any other.
+    let patch = Patch::Merge(json!({"spec": {"size": 1}}));
+    dynamic.patch("bad", &PatchParams::default(), &patch).await.expect("patched");
+    world.wait_for_size("bad", 1).await;
+    manager.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_given_namespaces_are_watched() {
+    let world = World::new().await;
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    for name in ["one", "two", "three"] {
+        let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).expect("a namespace");
+        namespaces.create(&PostParams::default(), &namespace).await.expect("accepted");
+        let fleets: Api<Fleet> = Api::namespaced(world.client.clone(), name);
+        fleets.create(&PostParams::default(), &fleet("a", 1)).await.expect("accepted");
+    }
+    let manager = world.manager().namespaces(["one", "two"]).controller(controller(FleetReconciler::default()));
+    let manager = run(manager);
+    let size = async |namespace: &str| {
+        let fleets: Api<Fleet> = Api::namespaced(world.client.clone(), namespace);
+        fleets.get("a").await.expect("it exists").status.map(|status| status.size)
+    };
+    until("both are done", || async { size("one").await == Some(1) && size("two").await == Some(1) }).await;
+    pass(60).await;
+    assert_eq!(size("three").await, None);
+    manager.stop().await;
+}
+
+/// Says when it was woken, and wants to be woken again.
+#[derive(Clone, Default)]
+struct Sleeper {
+    woken: Arc<Mutex<Vec<Timestamp>>>,
+}
+
+impl Reconciler<Fleet> for Sleeper {
+    type Error = std::convert::Infallible;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, Self::Error> {
+        self.woken.lock().push(ctx.now());
+        let time = Timestamp::from_second(i64::try_from(fleet.spec.size).unwrap_or_default()).unwrap_or_default();
+        Ok(if ctx.now() < time { Outcome::at(time) } else { Outcome::done() })
+    }
+}
+
+/// Row 19 of the faults: the clock is set, forward and back.
+#[tokio::test(start_paused = true)]
+async fn row_19_a_wake_at_a_time_follows_the_wall_clock() {
+    let world = World::new().await;
+    let sleeper = Sleeper::default();
+    let manager = run(world.manager().controller(Controller::new(sleeper.clone())));
+    world.create_fleet("a", 10_000).await;
+    pass(100).await;
+    assert_eq!(sleeper.woken.lock().len(), 1);
+    world.clock.jump(SignedDuration::from_secs(-3600));
+    pass(9_950).await;
+    assert_eq!(sleeper.woken.lock().len(), 1, "it isn't time yet");
+    world.clock.jump(SignedDuration::from_secs(3600));
+    pass(11).await;
+    let woken = sleeper.woken.lock().clone();
+    assert_eq!(woken.len(), 2);
+    assert!(woken[1].as_second() >= 10_000 && world.clock.now().as_second() < 10_100);
+    manager.stop().await;
+}
+
+/// Needs a while to clean up, and must be asked twice.
+#[derive(Clone, Default)]
+struct Careful {
+    cleaned: Arc<AtomicUsize>,
+    gone: Arc<AtomicUsize>,
+}
+
+impl Reconciler<Fleet> for Careful {
+    const FINALIZER: Option<&'static str> = Some("fleets.test.kubewright.dev/cleanup");
+    type Error = anyhow::Error;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+        assert!(fleet.finalizers().iter().any(|finalizer| Some(finalizer.as_str()) == Self::FINALIZER));
+        ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
+        Ok(Outcome::done())
+    }
+
+    async fn cleanup(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+        // No child is made for what is being deleted.
+        let refused = ctx.create_owned(ConfigMap::default()).await.expect_err("it is refused");
+        anyhow::ensure!(refused.to_string().contains("is being deleted"), "{refused}");
+        let before = self.cleaned.fetch_add(1, Ordering::SeqCst);
+        Ok(if before == 0 { Outcome::after(Duration::from_secs(30)) } else { Outcome::done() })
+    }
+
+    async fn deleted(&self, key: &ObjectKey, ctx: &Context<Fleet>) -> anyhow::Result<()> {
+        anyhow::ensure!(key.to_string() == "default/a" && ctx.key() == key, "{key}");
+        self.gone.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_holds_the_object_until_it_is_cleaned_up() {
+    let world = World::new().await;
+    let careful = Careful::default();
+    // The first try to put it on meets a conflict.
+    let conflict = world.faults.on(&[Verb::Patch], "fleets").refuse(409, "Conflict");
+    let manager = run(world.manager().controller(Controller::new(careful.clone())));
+    world.create_fleet("a", 3).await;
+    world.wait_for_size("a", 3).await;
+    assert_eq!(conflict.hits(), 1);
+    // Another's finalizer is left alone.
+    let fleets = world.fleets();
+    let finalizers = json!({"metadata": {"finalizers": [Careful::FINALIZER, "example.com/other"]}});
+    fleets.patch("a", &PatchParams::default(), &Patch::Merge(finalizers)).await.expect("patched");
+    fleets.delete("a", &Default::default()).await.expect("deleted");
+    pass(29).await;
+    assert_eq!(careful.cleaned.load(Ordering::SeqCst), 1);
+    until("ours is off", || async { fleets.get("a").await.expect("it is held").finalizers() == ["example.com/other"] })
+        .await;
+    fleets
+        .patch("a", &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}})))
+        .await
+        .expect("ok");
+    until("it is gone", || async { careful.gone.load(Ordering::SeqCst) == 1 }).await;
+    assert_eq!(careful.cleaned.load(Ordering::SeqCst), 2);
+    manager.stop().await;
+}
+
+/// Watches how many run at once, and whether they were told to end.
+#[derive(Clone, Default)]
+struct Slow {
+    running: Arc<Mutex<Vec<ObjectKey>>>,
+    most: Arc<AtomicUsize>,
+    cancelled: Arc<AtomicUsize>,
+    deaf: Arc<AtomicBool>,
+    finished: Arc<AtomicUsize>,
+}
+
+impl Reconciler<Fleet> for Slow {
+    type Error = std::convert::Infallible;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, Self::Error> {
+        {
+            let mut running = self.running.lock();
+            assert!(!running.contains(ctx.key()), "two workers on a key");
+            running.push(ctx.key().clone());
+            self.most.fetch_max(running.len(), Ordering::SeqCst);
+        }
+        let work = tokio::time::sleep(Duration::from_secs(fleet.spec.size as u64));
+        if self.deaf.load(Ordering::SeqCst) {
+            work.await;
+        } else {
+            tokio::select! {
+                () = work => {}
+                () = ctx.cancelled().cancelled() => drop(self.cancelled.fetch_add(1, Ordering::SeqCst)),
+            }
+        }
+        self.running.lock().retain(|key| key != ctx.key());
+        self.finished.fetch_add(1, Ordering::SeqCst);
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_are_bounded_and_never_two_on_a_key() {
+    let world = World::new().await;
+    let slow = Slow::default();
+    let manager = run(world.manager().controller(Controller::new(slow.clone()).concurrency(3)));
+    for number in 0..8 {
+        world.create_fleet(&format!("f{number}"), 10).await;
+    }
+    for round in 11..15 {
+        pass(4).await;
+        for number in 0..8 {
+            world.resize(&format!("f{number}"), round).await;
+        }
+    }
+    until("all is quiet", || async { slow.running.lock().is_empty() && slow.finished.load(Ordering::SeqCst) >= 11 })
+        .await;
+    assert_eq!(slow.most.load(Ordering::SeqCst), 3);
+    manager.stop().await;
+}
+
+/// Work under way hears that it should end, is waited for, and no more begins.
+#[tokio::test(start_paused = true)]
+async fn shutdown_drains_within_its_grace_period() {
+    let world = World::new().await;
+    for (deaf, seconds, took, finished) in [(false, 1000, 0, 1), (true, 20, 20, 1), (true, 1000, 30, 0)] {
+        let slow = Slow::default();
+        slow.deaf.store(deaf, Ordering::SeqCst);
+        let manager = run(world.manager().controller(Controller::new(slow.clone())));
+        for name in ["a", "b"] {
+            world.create_fleet(name, seconds).await;
+        }
+        until("one is at work", || async { slow.running.lock().len() == 1 }).await;
+        let start = world.clock.monotonic();
+        manager.stop().await;
+        let waited = (world.clock.monotonic() - start).as_secs();
+        assert!((took..=took + 1).contains(&waited), "deaf: {deaf}, {seconds} s of work: waited {waited} s");
+        assert_eq!(slow.finished.load(Ordering::SeqCst), finished);
+        assert_eq!(slow.cancelled.load(Ordering::SeqCst), usize::from(!deaf));
+        for name in ["a", "b"] {
+            world.fleets().delete(name, &Default::default()).await.expect("deleted");
+        }
+    }
+}
+
+/// Row 13 of the faults: two replicas, one leader; a lost lease cancels what is in flight.
+#[tokio::test(start_paused = true)]
+async fn row_13_only_the_leader_works_and_a_lost_lease_ends_it() {
+    let world = World::new().await;
+    let slow = Slow::default();
+    slow.deaf.store(true, Ordering::SeqCst);
+    let options = |identity: &str| LeaderOptions::new("default", "fleets", identity);
+    let first = world.manager().leader_election(options("first")).controller(Controller::new(slow.clone()));
+    let first = tokio::spawn(first.run_until(std::future::pending::<()>()));
+    world.create_fleet("a", 10_000).await;
+    until("the first works", || async { slow.running.lock().len() == 1 }).await;
+
+    // The second has a network of its own.
+    let second = kubewright_runtime::manager::Manager::new(world.client.clone())
+        .clock(world.clock.clone())
+        .random(world.random.clone())
+        .leader_election(options("second"))
+        .controller(controller(FleetReconciler::default()));
+    let second = run(second);
+    pass(60).await;
+    assert!(world.ship_names().await.is_empty(), "the second stands by");
+    world.faults.on(Verb::WRITES, "leases").always().lose_request();
+    let error = first.await.expect("it doesn't panic").expect_err("it ends in an error");
+    assert!(error.to_string().contains("leadership lost"), "{error}");
+    assert_eq!(slow.finished.load(Ordering::SeqCst), 0, "what was in flight is cut off");
+    world.resize("a", 2).await;
+    world.wait_for_size("a", 2).await;
+    second.stop().await;
+}
+
+/// Tries what a reconciler must not get away with.
+#[derive(Clone, Default)]
+struct Greedy {
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Reconciler<Fleet> for Greedy {
+    type Error = anyhow::Error;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+        if !self.told.lock().is_empty() {
+            return Ok(Outcome::done());
+        }
+        let named = |name: &str, namespace: Option<&str>| -> ConfigMap {
+            serde_json::from_value(json!({"metadata": {"name": name, "namespace": namespace}})).expect("a config map")
+        };
+        let mut told = Vec::new();
+        for child in [named("elsewhere", Some("kube-system")), named("foreign", None)] {
+            told.push(ctx.create_owned(child).await.expect_err("it is refused").to_string());
+        }
+        // The answer to the first was lost, and the object is ours.
+        let mine = ctx.create_owned(named("mine", None)).await?;
+        let again = ctx.create_owned(named("mine", None)).await?;
+        anyhow::ensure!(again.uid() == mine.uid() && mine.uid().is_some(), "one object");
+        // Changed since it was read: the delete is refused, unless it is told not to mind.
+        let changed = json!({"metadata": {"labels": {"changed": "yes"}}});
+        ctx.patch::<ConfigMap, _>(&ctx.key().sibling("mine"), &Patch::Merge(changed)).await?;
+        told.push(ctx.delete(&mine).await.expect_err("it is refused").is_conflict().to_string());
+        ctx.delete(&mine).any_version().await?;
+        ctx.delete(&mine).await?;
+        anyhow::ensure!(ctx.live().get::<ConfigMap>(&ctx.key().sibling("mine")).await?.is_none(), "it is gone");
+        // What an apply no longer says goes.
+        let applied: ConfigMap =
+            serde_json::from_value(json!({"metadata": {"name": "applied"}, "data": {"a": "1", "b": "2"}}))?;
+        ctx.apply_owned(applied.clone()).await?;
+        let smaller = ConfigMap { data: Some([("a".into(), "1".into())].into()), ..applied };
+        let applied = ctx.apply_owned(smaller).force().await?;
+        told.push(format!("{:?}", applied.data.unwrap_or_default().keys().collect::<Vec<_>>()));
+        let owner = applied.metadata.owner_references.unwrap_or_default();
+        anyhow::ensure!(owner[0].uid == fleet.uid().unwrap_or_default() && owner[0].controller == Some(true), "owned");
+        *self.told.lock() = told;
+        Ok(Outcome::done())
+    }
+}
+
+/// Rows 2 and 9 of the faults, and the preconditions of row 7.
+#[tokio::test(start_paused = true)]
+async fn rows_2_7_and_9_writes_refuse_what_is_not_ours() {
+    let world = World::new().await;
+    let foreign = serde_json::from_value(json!({"metadata": {"name": "foreign"}})).expect("a config map");
+    world.ships().create(&PostParams::default(), &foreign).await.expect("accepted");
+    let greedy = Greedy::default();
+    let manager = run(world.manager().controller(Controller::new(greedy.clone()).owns::<ConfigMap>()));
+    world.create_fleet("a", 0).await;
+    until("it has tried", || async { !greedy.told.lock().is_empty() }).await;
+    let told = greedy.told.lock().clone();
+    assert!(told[0].contains("different namespaces"), "{}", told[0]);
+    assert_eq!(told[1], "configmaps default/foreign exists already, and is controlled by nobody");
+    assert_eq!(told[2..], ["true", "[\"a\"]"]);
+    manager.stop().await;
+}
+
+/// The whole status is replaced: what the new one lacks is gone, and a wiped one is rebuilt.
+#[tokio::test(start_paused = true)]
+async fn row_12_a_status_is_replaced_whole_and_rebuilt_when_wiped() {
+    let world = World::new().await;
+    world.create_fleet("a", 1).await;
+    let fleets = world.fleets();
+    let set = async |status: serde_json::Value| {
+        let patch = Patch::Merge(json!({"status": status}));
+        fleets.patch_status("a", &PatchParams::default(), &patch).await.expect("patched");
+    };
+    set(json!({"size": 9, "note": "old"})).await;
+    let manager = run(world.manager().controller(controller(FleetReconciler::default())));
+    let is_right =
+        || async { fleets.get("a").await.expect("it exists").status == Some(FleetStatus { size: 1, note: None }) };
+    until("the note is gone", is_right).await;
+    set(serde_json::Value::Null).await;
+    until("it is rebuilt", is_right).await;
+    assert_eq!(world.ship_names().await, ["a-0"]);
+    manager.stop().await;
+}
