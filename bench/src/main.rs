@@ -1,2 +1,84 @@
-//! Entry point.
-fn main() {}
+//! Measurements of the embedded cluster and the runtime: `cargo xtask bench`.
+//!
+//! A plain harness: each benchmark says what it measured, how, and the limit it is held to. Nothing here is a test.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints")]
+
+mod creates;
+mod fanout;
+mod podset;
+mod report;
+mod setting;
+mod start;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use kubewright_apimachinery::clock::SystemClock;
+
+use crate::report::{Outcome, Report};
+
+/// Benchmarks of the embedded cluster and the runtime.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Only the benchmarks whose name contains this; the results file is then left alone.
+    filter: Option<String>,
+
+    /// The Markdown file that keeps the results of a whole run.
+    #[arg(long, value_name = "FILE")]
+    results: Option<PathBuf>,
+
+    /// The `kubewright` command to measure.
+    #[arg(long, value_name = "FILE", default_value = "target/release/kubewright")]
+    kubewright: PathBuf,
+
+    /// Start a cluster, print the milliseconds to its first answer, end: one cold start, in a process of its own.
+    #[arg(long, hide = true)]
+    cold_start: bool,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let clock = SystemClock::shared();
+    match run(Arguments::parse(), clock).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether every figure is within its limit.
+async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::SharedClock) -> Result<bool> {
+    if arguments.cold_start {
+        println!("{}", start::cold(clock).await?.as_secs_f64() * 1000.0);
+        return Ok(true);
+    }
+    setting::raise_open_files_limit();
+    let mut report = Report::new(setting::machine());
+    let wanted = |name: &str| arguments.filter.as_deref().is_none_or(|filter| name.contains(filter));
+    println!("{}", report.machine());
+    if wanted("start-in-process") {
+        report.add(start::in_process()?);
+    }
+    if wanted("start-command") {
+        report.add(start::command(&arguments.kubewright, clock.clone()).await?);
+    }
+    if wanted("pod-creates") {
+        report.add(creates::over_tls(clock.clone()).await?);
+    }
+    if wanted("watch-fanout") {
+        report.add(fanout::to_watchers(clock.clone()).await?);
+    }
+    if wanted("podset") {
+        report.add(podset::zero_to_five(clock.clone()).await?);
+    }
+    if let (Some(file), None) = (&arguments.results, &arguments.filter) {
+        std::fs::write(file, report.markdown()).with_context(|| format!("write {}", file.display()))?;
+        println!("kept in {}", file.display());
+    }
+    Ok(report.outcomes().iter().all(Outcome::within))
+}

@@ -1,2 +1,86 @@
-//! Entry point.
-fn main() {}
+//! `cargo demo`: an embedded cluster, both operators in one manager, and their samples applied as a user would.
+//!
+//! On a terminal it shows a live view until Ctrl-C; with `--once` it walks through the scripts of the operators' sources,
+//! prints what it checked, and exits with 0, or with 1 and what differed.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a demo prints")]
+
+mod live;
+mod once;
+mod stage;
+
+use std::{io::IsTerminal, process::ExitCode};
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::stage::Stage;
+
+/// The operators on an embedded cluster.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cargo demo",
+    after_help = "Examples:\n  cargo demo          a live view until Ctrl-C\n  cargo demo --once   walk through the operators' scripts, print what was checked, exit"
+)]
+struct Arguments {
+    /// Walk through the operators' scripts once, and exit with 1 if anything differs.
+    #[arg(long)]
+    once: bool,
+
+    /// What to log to standard error; the live view takes the screen, so it logs nothing unless told to.
+    #[arg(long, value_name = "FILTER", default_value = "off", env = "KUBEWRIGHT_LOG")]
+    log: String,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    match run(Arguments::parse()).await {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<bool> {
+    let filter = tracing_subscriber::EnvFilter::try_new(&arguments.log)
+        .with_context(|| format!("read --log {}", arguments.log))?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let stop = async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+
+    let stage = Stage::set().await?;
+    let outcome = tokio::select! {
+        outcome = show(&stage, arguments.once) => outcome,
+        () = stop => Ok(!arguments.once),
+    };
+    stage.clear().await?;
+    outcome
+}
+
+/// Whether all was as it should be.
+async fn show(stage: &Stage, once: bool) -> Result<bool> {
+    if once {
+        return once::walk(stage).await;
+    }
+    stage.apply_samples().await?;
+    if std::io::stdout().is_terminal() {
+        live::view(stage).await?
+    } else {
+        live::print(stage).await?
+    }
+    Ok(true)
+}

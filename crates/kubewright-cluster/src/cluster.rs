@@ -109,7 +109,7 @@ impl ClusterBuilder {
         let random = self.random.unwrap_or_else(Random::from_entropy);
         let logs = Logs::default();
         let mut api = ApiServer::builder().clock(clock.clone()).random(random.clone());
-        if self.pods == Pods::Run {
+        if self.pods != Pods::None {
             let action = Arc::new(LogAction::new(logs.clone(), clock.clone()));
             api = api.action("", "v1", "pods", "log", action);
         }
@@ -125,7 +125,7 @@ impl ClusterBuilder {
             listeners: Mutex::default(),
             directory: None,
         };
-        cluster.start_controllers(&clock, &random);
+        cluster.start_controllers(&clock);
         match self.pods {
             Pods::None => {}
             Pods::Run => {
@@ -247,16 +247,16 @@ impl Cluster {
         self.tasks.lock().spawn(self.tracker.track_future(task));
     }
 
-    fn recorder(&self, component: &'static str, host: &'static str, clock: &SharedClock, random: &Random) -> Recorder {
-        let (recorder, task) = Recorder::new(component, host, self.access(component), clock.clone(), random.clone());
+    fn recorder(&self, component: &'static str, host: &'static str, clock: &SharedClock) -> Recorder {
+        let (recorder, task) = Recorder::new(component, host, self.access(component), clock.clone());
         self.spawn(task);
         recorder
     }
 
-    fn start_controllers(&self, clock: &SharedClock, random: &Random) {
+    fn start_controllers(&self, clock: &SharedClock) {
         const MANAGER: &str = "kube-controller-manager";
         let (api, access) = (&self.api, self.access(MANAGER));
-        let events = self.recorder("garbage-collector-controller", "", clock, random);
+        let events = self.recorder("garbage-collector-controller", "", clock);
         self.spawn(garbage::run(api.clone(), access.clone(), clock.clone(), events));
         self.spawn(deletion::run(api.clone(), access.clone(), clock.clone()));
         self.spawn(accounts::run(api.clone(), access, clock.clone(), self.certificate.subscribe()));
@@ -285,13 +285,13 @@ impl Cluster {
             processes: self.processes.clone(),
             addresses: Default::default(),
             logs,
-            events: self.recorder("kubelet", NODE_NAME, clock, random),
+            events: self.recorder("kubelet", NODE_NAME, clock),
             server: self.server.clone(),
             directory: directory.path().to_owned(),
             tasks: self.tracker.clone(),
         };
         self.directory = Some(directory);
-        let events = self.recorder("default-scheduler", "", clock, random);
+        let events = self.recorder("default-scheduler", "", clock);
         self.spawn(node::run(self.api.clone(), Arc::new(host)));
         self.spawn(object::renew(self.access("kubelet"), clock.clone()));
         let access = self.access("kube-scheduler");

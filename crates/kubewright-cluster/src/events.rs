@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kubewright_apimachinery::{clock::SharedClock, random::Random};
+use kubewright_apimachinery::clock::SharedClock;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -52,11 +52,10 @@ impl Recorder {
         host: &'static str,
         access: Access,
         clock: SharedClock,
-        random: Random,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(PENDING);
         let writer =
-            Writer { component, host, access, clock, random, written: BTreeMap::new(), order: VecDeque::new() };
+            Writer { component, host, access, clock, last: 0, written: BTreeMap::new(), order: VecDeque::new() };
         (Self(sender), writer.run(receiver))
     }
 
@@ -73,7 +72,8 @@ struct Writer {
     host: &'static str,
     access: Access,
     clock: SharedClock,
-    random: Random,
+    /// The nanosecond that the last event is named after.
+    last: i128,
     /// Where an occurrence has been written, and how often it was.
     written: BTreeMap<Occurrence, (String, u32)>,
     order: VecDeque<Occurrence>,
@@ -100,6 +100,7 @@ impl Writer {
                 Err(error) => tracing::debug!(%error, "an event can't be counted, hence is written anew"),
             }
         }
+        self.last = now.as_nanosecond().max(self.last + 1);
         let body = self.body(&occurrence, place, now);
         match self.access.create(&events, "", &body).await {
             Ok(event) => {
@@ -126,7 +127,7 @@ impl Writer {
         json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": format!("{name}.{:016x}", self.random.u64()), "namespace": place},
+            "metadata": {"name": format!("{name}.{:x}", self.last), "namespace": place},
             "involvedObject": {"apiVersion": version, "kind": kind, "namespace": namespace, "name": name, "uid": uid},
             "type": if occurrence.warning { "Warning" } else { "Normal" },
             "reason": occurrence.reason,

@@ -124,6 +124,7 @@ impl Keeper {
             }
             let timer = until(self.retries.next(), now);
             tokio::select! {
+                biased;
                 change = self.feed.next() => self.take_all(change),
                 Ok(()) = self.certificate.changed() => self.dirty.extend(self.known.namespaces.iter().cloned()),
                 () = timer => {}

@@ -37,6 +37,7 @@ pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock, even
         }
         let timer = until(retries.next(), now);
         tokio::select! {
+            biased;
             change = feed.next(), if work.len() < AT_A_TIME => match change {
                 Ok(change) => work.extend(unbound(&change).map(|pod| Box::pin(bind(&access, pod)) as BoxFuture<'_, _>)),
                 Err(lagged) => tracing::info!(%lagged, "the scheduler begins anew"),

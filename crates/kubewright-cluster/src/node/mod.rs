@@ -116,6 +116,7 @@ impl Keeper {
                 });
             }
             tokio::select! {
+                biased;
                 change = self.feed.next() => match change {
                     Ok(change) => self.take(&change),
                     Err(lagged) => {

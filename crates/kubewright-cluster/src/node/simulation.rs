@@ -76,11 +76,12 @@ impl Simulation {
         let mut work = FuturesUnordered::new();
         loop {
             tokio::select! {
+                biased;
+                Some(()) = work.next() => {}
                 change = feed.next() => match change {
                     Ok(change) => work.extend(self.wanted(&change).map(|act| self.perform(act))),
                     Err(lagged) => tracing::info!(%lagged, "the simulated node begins anew"),
                 },
-                Some(()) = work.next() => {}
             }
         }
     }

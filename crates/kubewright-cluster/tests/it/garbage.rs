@@ -191,3 +191,26 @@ async fn an_owner_of_a_kind_to_come_is_not_presumed_dead() {
     left(&cluster, &[]).await;
     cluster.shutdown().await;
 }
+
+#[tokio::test]
+async fn an_object_that_keeps_changing_is_collected() {
+    let cluster = bare().await;
+    let a = put(&cluster, "default", "a", vec![]).await;
+    put(&cluster, "default", "b", vec![owner(&a)]).await;
+    let maps = config_maps(&cluster);
+    let busy = async {
+        let mut count = 0;
+        loop {
+            count += 1;
+            let patch = json!({"data": {"count": count.to_string()}});
+            if maps.patch("b", &PatchParams::default(), &Patch::Merge(&patch)).await.is_err() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let delete = async { maps.delete("a", &background()).await.expect("deleted") };
+    let (_, _) = tokio::join!(tokio::time::timeout(crate::within(20), busy), delete);
+    left(&cluster, &[]).await;
+    cluster.shutdown().await;
+}

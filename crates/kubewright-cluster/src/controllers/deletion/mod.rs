@@ -73,6 +73,7 @@ impl Deleter {
             }
             let timer = until(self.retries.next(), now);
             tokio::select! {
+                biased;
                 change = self.feed.next() => self.take_all(change),
                 () = timer => {}
             }

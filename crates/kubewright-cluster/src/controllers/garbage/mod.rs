@@ -62,7 +62,8 @@ struct Collector {
     events: Recorder,
     feed: Feed,
     graph: Graph,
-    work: FuturesUnordered<BoxFuture<'static, (Uid, Outcome)>>,
+    /// Each tells the object, the version that was decided upon, and how it went.
+    work: FuturesUnordered<BoxFuture<'static, (Uid, String, Outcome)>>,
     /// Objects that are being dealt with.
     busy: BTreeSet<Uid>,
     /// Objects that have been written to and whose new state has not arrived yet.
@@ -84,8 +85,9 @@ impl Collector {
             }
             let timer = until(self.retries.next(), now);
             tokio::select! {
+                biased;
                 change = self.feed.next() => self.take_all(change),
-                Some((uid, outcome)) = self.work.next() => self.conclude(uid, outcome),
+                Some((uid, version, outcome)) = self.work.next() => self.conclude(uid, &version, outcome),
                 () = timer => {}
             }
         }
@@ -131,6 +133,7 @@ impl Collector {
             }
             self.report_misplaced(&uid);
             let Some(object) = self.graph.get(&uid) else { continue };
+            let version = object.version.clone();
             let work = match self.graph.decide(&uid) {
                 Decision::Nothing => {
                     self.retries.forget(&uid);
@@ -140,16 +143,22 @@ impl Collector {
                 decision => write(self.access.clone(), object.clone(), decision),
             };
             self.busy.insert(uid.clone());
-            self.work.push(Box::pin(async move { (uid, work.await) }));
+            self.work.push(Box::pin(async move { (uid, version, work.await) }));
         }
     }
 
-    fn conclude(&mut self, uid: Uid, outcome: Outcome) {
+    fn conclude(&mut self, uid: Uid, version: &str, outcome: Outcome) {
         self.busy.remove(&uid);
         match outcome {
             Outcome::Written => {
                 self.retries.forget(&uid);
-                self.settled.insert(uid);
+                match self.graph.get(&uid) {
+                    Some(object) if object.version == version => {
+                        self.settled.insert(uid);
+                    }
+                    // The object's new state has arrived already.
+                    _ => self.graph.touch(uid),
+                }
             }
             Outcome::Verified(verdicts) => {
                 for (claim, verdict) in verdicts {

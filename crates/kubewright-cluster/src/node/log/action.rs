@@ -11,7 +11,7 @@ use kubewright_apimachinery::{
     status::{Cause, Status},
 };
 use kubewright_apiserver::{Action, ActionRequest, Body, BoxError};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Query, Stream};
 use crate::node::logs::Logs;
@@ -67,15 +67,14 @@ fn nothing(request: &ActionRequest, container: &str, previous: bool) -> Result<B
     }
     let statuses = ["initContainerStatuses", "containerStatuses"].map(|field| pod["status"][field].as_array());
     let mut statuses = statuses.into_iter().flatten().flatten();
-    let waiting = statuses.find(|status| status["name"] == container).map(|status| &status["state"]["waiting"]);
-    let reason = waiting.and_then(|waiting| waiting["reason"].as_str());
+    let status = statuses.find(|status| status["name"] == container);
+    let reason = status.and_then(|status| status["state"]["waiting"]["reason"].as_str());
     match reason {
-        Some("PodInitializing" | "ContainerCreating") | None if waiting.is_none_or(Value::is_null) => Ok(Body::empty()),
+        None => Ok(Body::empty()),
         Some(reason @ ("ErrImagePull" | "ImagePullBackOff")) => Err(Status::bad_request(format!(
             "container {container:?} in pod {name:?} is waiting to start: trying and failing to pull image ({reason})"
         ))),
-        reason => {
-            let reason = reason.unwrap_or("ContainerCreating");
+        Some(reason) => {
             Err(Status::bad_request(format!("container {container:?} in pod {name:?} is waiting to start: {reason}")))
         }
     }

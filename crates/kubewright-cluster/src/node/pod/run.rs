@@ -89,6 +89,7 @@ async fn attend(
     let mut ended = std::pin::pin!(process.ended());
     let status = loop {
         tokio::select! {
+            biased;
             result = &mut record, if recorded.is_none() => recorded = Some(result),
             status = &mut ended => break status,
         }

@@ -85,6 +85,7 @@ impl Worker {
                 }
             };
             tokio::select! {
+                biased;
                 message = messages.recv() => if self.told(message) || self.told_more(&mut messages) { break },
                 Some(fact) = self.facts.1.recv() => self.learn(fact),
                 () = timer => {}

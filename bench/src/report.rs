@@ -1,0 +1,111 @@
+//! What a benchmark found, and how it is kept.
+
+use std::{fmt::Write, time::Duration};
+
+/// A benchmark's figures.
+pub(crate) struct Outcome {
+    /// Its name, by which it is chosen on the command line.
+    pub(crate) name: &'static str,
+    /// The figure that is held to the limit.
+    pub(crate) figure: f64,
+    /// The figure's unit.
+    pub(crate) unit: &'static str,
+    /// What it is held to.
+    pub(crate) limit: Limit,
+    /// Further figures, in words.
+    pub(crate) details: String,
+    /// How it was measured.
+    pub(crate) method: &'static str,
+}
+
+/// What a figure is held to.
+#[derive(Clone, Copy)]
+pub(crate) enum Limit {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Outcome {
+    pub(crate) fn within(&self) -> bool {
+        match self.limit {
+            Limit::AtMost(limit) => self.figure <= limit,
+            Limit::AtLeast(limit) => self.figure >= limit,
+        }
+    }
+
+    fn limit(&self) -> String {
+        match self.limit {
+            Limit::AtMost(limit) => format!("≤ {limit} {}", self.unit),
+            Limit::AtLeast(limit) => format!("≥ {limit} {}", self.unit),
+        }
+    }
+}
+
+/// All outcomes of a run.
+pub(crate) struct Report {
+    machine: String,
+    outcomes: Vec<Outcome>,
+}
+
+impl Report {
+    pub(crate) fn new(machine: String) -> Self {
+        Self { machine, outcomes: Vec::new() }
+    }
+
+    pub(crate) fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    pub(crate) fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
+    }
+
+    /// Prints an outcome and keeps it.
+    pub(crate) fn add(&mut self, outcome: Outcome) {
+        let verdict = if outcome.within() { "ok" } else { "OVER ITS LIMIT" };
+        println!(
+            "{:<18} {:>9.1} {:<10} ({}) {verdict}; {}",
+            outcome.name,
+            outcome.figure,
+            outcome.unit,
+            outcome.limit(),
+            outcome.details
+        );
+        self.outcomes.push(outcome);
+    }
+
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = String::from("# Results\n\nThe last run of `cargo xtask bench`, which rewrites this file.\n\n");
+        _ = writeln!(text, "Machine: {}.\n", self.machine);
+        text.push_str("| benchmark | figure | held to | more |\n|---|---|---|---|\n");
+        for outcome in &self.outcomes {
+            let mark = if outcome.within() { "" } else { " **missed**" };
+            _ = writeln!(
+                text,
+                "| {} | {:.1} {}{mark} | {} | {} |",
+                outcome.name,
+                outcome.figure,
+                outcome.unit,
+                outcome.limit(),
+                outcome.details
+            );
+        }
+        text.push_str("\n## How each was taken\n");
+        for outcome in &self.outcomes {
+            _ = write!(text, "\n**{}.** {}\n", outcome.name, outcome.method);
+        }
+        text
+    }
+}
+
+/// The value below which `percent` of the samples lie (nearest rank).
+pub(crate) fn percentile(samples: &mut [Duration], percent: usize) -> Duration {
+    samples.sort_unstable();
+    let rank = (samples.len() * percent).div_ceil(100).max(1);
+    samples.get(rank - 1).copied().unwrap_or_default()
+}
+
+/// A duration in milliseconds.
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}

@@ -1,0 +1,111 @@
+//! How long it takes from nothing to the first answered request.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Config,
+    api::ListParams,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use kubewright_apimachinery::clock::SharedClock;
+use kubewright_cluster::{Cluster, Pods};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::report::{Limit, Outcome, milliseconds, percentile};
+
+const ROUNDS: usize = 20;
+
+/// One start in this process, to the first answered list.
+pub(crate) async fn cold(clock: SharedClock) -> Result<Duration> {
+    let start = clock.monotonic();
+    let cluster = Cluster::builder().clock(clock.clone()).pods(Pods::Run).start().await.context("start the cluster")?;
+    Api::<Namespace>::all(cluster.client()).list(&ListParams::default()).await.context("list namespaces")?;
+    let took = clock.monotonic().saturating_sub(start);
+    cluster.shutdown().await;
+    Ok(took)
+}
+
+/// Cold starts in process, each in a fresh process of this program, since a second start finds everything warm.
+pub(crate) fn in_process() -> Result<Outcome> {
+    let program = std::env::current_exe().context("find this program")?;
+    let mut samples = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let output =
+            Command::new(&program).arg("--cold-start").stderr(Stdio::inherit()).output().context("run a cold start")?;
+        if !output.status.success() {
+            bail!("a cold start ended with {}", output.status);
+        }
+        let text = String::from_utf8(output.stdout).context("read a cold start's figure")?;
+        samples
+            .push(Duration::from_secs_f64(text.trim().parse::<f64>().context("read a cold start's figure")? / 1000.0));
+    }
+    Ok(outcome(
+        "start-in-process",
+        50.0,
+        samples,
+        "From the call of `Cluster::builder()` (node, built-in controllers and all) to the answer of a list of namespaces by the \
+         in-process client; 20 runs, each the first in a fresh process. The figure is the 95th percentile.",
+    ))
+}
+
+/// Starts of the command, to the first request answered over TLS.
+pub(crate) async fn command(program: &Path, clock: SharedClock) -> Result<Outcome> {
+    let mut samples = Vec::with_capacity(ROUNDS);
+    for _ in 0..ROUNDS {
+        let start = clock.monotonic();
+        let (child, client) = spawn(program).await?;
+        Api::<Namespace>::all(client).list(&ListParams::default()).await.context("list namespaces")?;
+        samples.push(clock.monotonic().saturating_sub(start));
+        end(child)?;
+    }
+    Ok(outcome(
+        "start-command",
+        150.0,
+        samples,
+        "From spawning `kubewright cluster --listen 127.0.0.1:0` (release) to the answer of a list of namespaces over TLS, the \
+         reading of the kubeconfig and the handshake included; 20 runs. The figure is the 95th percentile.",
+    ))
+}
+
+fn outcome(name: &'static str, limit: f64, mut samples: Vec<Duration>, method: &'static str) -> Outcome {
+    let figure = milliseconds(percentile(&mut samples, 95));
+    let details = format!(
+        "p50 {:.1} ms, max {:.1} ms",
+        milliseconds(percentile(&mut samples, 50)),
+        milliseconds(percentile(&mut samples, 100))
+    );
+    Outcome { name, figure, unit: "ms", limit: Limit::AtMost(limit), details, method }
+}
+
+async fn spawn(program: &Path) -> Result<(Child, Client)> {
+    let mut child = Command::new(program)
+        .args(["cluster", "--listen", "127.0.0.1:0"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .with_context(|| {
+        format!("run {}: is it built? cargo build --release -p kubewright-cli", program.display())
+    })?;
+    let mut line = String::new();
+    let stdout = child.stdout.take().context("the command has no standard output")?;
+    BufReader::new(stdout).read_line(&mut line).context("read the command's first line")?;
+    let path = line.trim().rsplit_once("KUBECONFIG=").with_context(|| format!("no kubeconfig in {line:?}"))?.1;
+    let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default()).await?;
+    Ok((child, Client::try_from(config)?))
+}
+
+fn end(mut child: Child) -> Result<()> {
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::TERM).context("end the command")?;
+    let status = child.wait().context("wait for the command")?;
+    if !status.success() {
+        bail!("the command ended with {status}");
+    }
+    Ok(())
+}

@@ -1,0 +1,3 @@
+//! One module a command.
+
+pub(crate) mod cluster;

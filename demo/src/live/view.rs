@@ -1,0 +1,107 @@
+//! The live view's picture: lines in, cells out.
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Modifier, Style, Stylize},
+    text::{Line as Text, Span},
+    widgets::{Block, Cell, Paragraph, Row, Table},
+};
+
+use super::model::{EventLine, Line, Model, Mood};
+
+/// What stands around the model.
+pub(crate) struct Surroundings<'a> {
+    /// The path for another shell.
+    pub(crate) kubeconfig: &'a str,
+    /// The time, for ages.
+    pub(crate) now: jiff::Timestamp,
+}
+
+/// Draws everything.
+pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, around: &Surroundings<'_>) {
+    let tree = model.tree(around.now);
+    let [head, resources, events, foot] = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Min(8),
+        Constraint::Percentage(35),
+        Constraint::Length(3),
+    ])
+    .areas(frame.area());
+    frame.render_widget(heading(around), head);
+    draw_tree(frame, &tree, resources);
+    draw_events(frame, model, events);
+    frame.render_widget(footing(), foot);
+}
+
+fn heading(around: &Surroundings<'_>) -> Paragraph<'static> {
+    Paragraph::new(vec![
+        Text::from(vec![
+            Span::from(" Kubewright ").bold().reversed(),
+            Span::from("  At and PodSet on an embedded cluster"),
+        ]),
+        Text::from(format!(" export KUBECONFIG={}", around.kubeconfig)),
+    ])
+}
+
+fn footing() -> Paragraph<'static> {
+    let key = Style::new().add_modifier(Modifier::BOLD);
+    Paragraph::new(vec![
+        Text::from(" From another shell, for instance:"),
+        Text::from(
+            " kubectl scale podset.app.example.com/podset-sample --replicas=5    kubectl get pods -w    kubectl describe at",
+        ),
+        Text::from(vec![
+            Span::styled(" q", key),
+            Span::from(" or "),
+            Span::styled("Ctrl-C", key),
+            Span::from(" ends, and nothing stays behind"),
+        ]),
+    ])
+}
+
+fn draw_tree(frame: &mut Frame<'_>, lines: &[Line], area: Rect) {
+    let rows = lines.iter().map(|line| {
+        let style = Style::new().fg(colour(line.mood));
+        let name = if line.depth == 0 {
+            Span::from(line.name.clone()).bold()
+        } else {
+            Span::from(format!("  └ {}", line.name))
+        };
+        Row::new([Cell::from(name), Cell::from(line.state.clone()).style(style), Cell::from(human_age(line.age))])
+    });
+    let widths = [Constraint::Length(34), Constraint::Fill(1), Constraint::Length(6)];
+    let table = Table::new(rows, widths)
+        .header(Row::new(["NAME", "STATE", "AGE"]).style(Style::new().dim()))
+        .block(Block::bordered().title(" Resources and their pods "));
+    frame.render_widget(table, area);
+}
+
+fn draw_events(frame: &mut Frame<'_>, model: &Model, area: Rect) {
+    let rows =
+        model.events().take(usize::from(area.height)).map(|EventLine { warning, about, reason, message, .. }| {
+            let style = if *warning { Style::new().fg(Color::Yellow) } else { Style::new() };
+            Row::new([about.clone(), reason.clone(), message.clone()]).style(style)
+        });
+    let widths = [Constraint::Length(34), Constraint::Length(20), Constraint::Fill(1)];
+    let table = Table::new(rows, widths)
+        .header(Row::new(["ABOUT", "REASON", "MESSAGE"]).style(Style::new().dim()))
+        .block(Block::bordered().title(" Events, newest first "));
+    frame.render_widget(table, area);
+}
+
+fn colour(mood: Mood) -> Color {
+    match mood {
+        Mood::Good => Color::Green,
+        Mood::Waiting => Color::Yellow,
+        Mood::Bad => Color::Red,
+    }
+}
+
+fn human_age(seconds: i64) -> String {
+    match seconds {
+        ..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        _ => format!("{}h", seconds / 3600),
+    }
+}
