@@ -63,6 +63,7 @@ pub struct ClusterBuilder {
     random: Option<Random>,
     images: ImageTable,
     simulated_start: Duration,
+    history: Option<usize>,
 }
 
 impl ClusterBuilder {
@@ -96,6 +97,13 @@ impl ClusterBuilder {
         self
     }
 
+    /// How many changes the API server keeps for watchers. Whoever falls behind further has to begin anew: a small number
+    /// shows how an operator, or this cluster's own controllers, take that.
+    pub fn history(mut self, changes: usize) -> Self {
+        self.history = Some(changes);
+        self
+    }
+
     /// Starts the cluster, in a few milliseconds. When this returns, the API answers and the node is registered; the default
     /// ServiceAccounts follow at once.
     ///
@@ -109,6 +117,9 @@ impl ClusterBuilder {
         let random = self.random.unwrap_or_else(Random::from_entropy);
         let logs = Logs::default();
         let mut api = ApiServer::builder().clock(clock.clone()).random(random.clone());
+        if let Some(changes) = self.history {
+            api = api.history(changes);
+        }
         if self.pods != Pods::None {
             let action = Arc::new(LogAction::new(logs.clone(), clock.clone()));
             api = api.action("", "v1", "pods", "log", action);
@@ -145,6 +156,37 @@ impl ClusterBuilder {
     }
 }
 
+/// Where a cluster listens, and what it takes to be let in.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    address: SocketAddr,
+    kubeconfig: String,
+    authority: String,
+    token: String,
+}
+
+impl Endpoint {
+    /// The address, with the port that was chosen.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A kubeconfig whose user may do everything, as YAML. It holds a private key: keep it from others (mode 0600).
+    pub fn kubeconfig(&self) -> String {
+        self.kubeconfig.clone()
+    }
+
+    /// The certificate of the authority that signed the server's, in PEM.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// A bearer token for the same user, for clients without certificates.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+}
+
 /// An embedded cluster: an API server, the built-in controllers, and a node.
 ///
 /// Dropping it leaves no process, port, file or task: processes are killed before the drop returns, and tasks end as soon as
@@ -160,7 +202,7 @@ pub struct Cluster {
     certificate: watch::Sender<String>,
     /// Where pods find the server.
     server: Arc<Mutex<Option<SocketAddr>>>,
-    listeners: Mutex<Vec<Arc<Listener>>>,
+    listeners: Mutex<Vec<Listener>>,
     directory: Option<TempDir>,
 }
 
@@ -186,12 +228,12 @@ impl Cluster {
         &self.api
     }
 
-    /// Lets others reach the API server, by TLS on a loopback address; port 0 stands for any free one. What is returned
-    /// has the address and the credentials. The cluster listens until it ends.
+    /// Lets others reach the API server, by TLS on a loopback address; port 0 stands for any free one. The cluster listens
+    /// until it ends.
     ///
     /// # Errors
     /// When the address can't be had.
-    pub async fn listen(&self, address: SocketAddr) -> Result<Arc<Listener>, ListenError> {
+    pub async fn listen(&self, address: SocketAddr) -> Result<Endpoint, ListenError> {
         self.listen_with(ListenOptions::from(address)).await
     }
 
@@ -199,12 +241,18 @@ impl Cluster {
     ///
     /// # Errors
     /// When the address can't be had, or others could reach it and that isn't allowed.
-    pub async fn listen_with(&self, options: ListenOptions) -> Result<Arc<Listener>, ListenError> {
-        let listener = Arc::new(self.api.listen(options).await?);
-        *self.server.lock() = Some(listener.address());
-        self.certificate.send_replace(listener.authority().to_owned());
-        self.listeners.lock().push(listener.clone());
-        Ok(listener)
+    pub async fn listen_with(&self, options: ListenOptions) -> Result<Endpoint, ListenError> {
+        let listener = self.api.listen(options).await?;
+        let endpoint = Endpoint {
+            address: listener.address(),
+            kubeconfig: listener.kubeconfig(),
+            authority: listener.authority().to_owned(),
+            token: listener.token().to_owned(),
+        };
+        *self.server.lock() = Some(endpoint.address);
+        self.certificate.send_replace(endpoint.authority.clone());
+        self.listeners.lock().push(listener);
+        Ok(endpoint)
     }
 
     /// With [`Pods::Simulate`]: ends the main containers of a running pod with an exit code. As with real pods, the restart
@@ -229,10 +277,7 @@ impl Cluster {
         self.tracker.wait().await;
         let listeners = std::mem::take(&mut *self.listeners.lock());
         for listener in listeners {
-            // Whoever else holds the listener closes it by dropping it.
-            if let Some(listener) = Arc::into_inner(listener) {
-                listener.shutdown().await;
-            }
+            listener.shutdown().await;
         }
         if let Some(directory) = self.directory.take() {
             remove(directory);

@@ -6,16 +6,26 @@
 //!
 //! let cluster = Cluster::builder().pods(Pods::Run).start().await?;
 //! let client: kube::Client = cluster.client();
-//! let listener = cluster.listen("127.0.0.1:0".parse()?).await?;
-//! std::fs::write("kubeconfig", listener.kubeconfig())?;
+//! let endpoint = cluster.listen("127.0.0.1:0".parse()?).await?;
+//! std::fs::write("kubeconfig", endpoint.kubeconfig())?;
 //! cluster.shutdown().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The controllers are those that an operator leans on: garbage collection, the deletion of namespaces and of custom kinds,
-//! default service accounts, and a scheduler for the one node. The node runs pods as processes of the host or simulates
-//! them ([`Pods`]).
+//! Of the crate's parts,
+//! * [`Cluster`] starts the others, owns every task, and leaves nothing behind;
+//! * `controllers` are those that an operator leans on: garbage collection, the deletion of namespaces and of custom kinds,
+//!   default service accounts, and a scheduler for the one node;
+//! * `node` runs pods as processes of the host, from the [`ImageTable`], or simulates them ([`Pods`]);
+//! * [`testing`] applies manifests and waits for conditions, and [`faults`] come between a client and the server.
+//!
+//! The controllers and the node do what their Kubernetes counterparts do, through the API alone, each under its
+//! counterpart's name. Each is a pure core, which decides, and a thin loop, which feeds it with
+//! [`ApiServer::feed`](kubewright_apiserver::ApiServer::feed) and carries out what it has decided. Nothing is polled.
+//!
+//! Not there yet: probes, lifecycle hooks and volumes of pods, `exec`, `attach` and `port-forward`, the controllers behind
+//! Jobs, Deployments and Services. A process that leaves its process group (`setsid`) outlives its pod.
 
 mod access;
 mod cluster;
@@ -25,9 +35,9 @@ pub mod faults;
 mod node;
 pub mod testing;
 
-pub use kubewright_apiserver::{ListenError, ListenOptions, Listener};
+pub use kubewright_apiserver::{ListenError, ListenOptions};
 
 pub use self::{
-    cluster::{Cluster, ClusterBuilder, Pods, StartError},
+    cluster::{Cluster, ClusterBuilder, Endpoint, Pods, StartError},
     node::{ImageTable, Program, simulation::FinishError},
 };

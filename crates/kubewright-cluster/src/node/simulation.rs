@@ -80,7 +80,11 @@ impl Simulation {
                 Some(()) = work.next() => {}
                 change = feed.next() => match change {
                     Ok(change) => work.extend(self.wanted(&change).map(|act| self.perform(act))),
-                    Err(lagged) => tracing::info!(%lagged, "the simulated node begins anew"),
+                    Err(lagged) => {
+                        tracing::info!(%lagged, "the simulated node begins anew");
+                        // Whose pods have gone isn't known. Addresses are only used again when all others have been.
+                        self.leases.lock().clear();
+                    }
                 },
             }
         }

@@ -23,10 +23,10 @@ async fn every_namespace_has_an_account_and_the_certificate() {
     let text = |map: &ConfigMap| map.data.as_ref().and_then(|data| data.get("ca.crt").cloned()).unwrap_or_default();
     let maps = cluster.expect::<ConfigMap>(|maps| maps.len() == 5).await.expect("five");
     assert!(maps.iter().all(|map| text(map).is_empty()), "nobody listens yet");
-    let listener = cluster.listen("127.0.0.1:0".parse().expect("an address")).await.expect("it listens");
-    assert!(listener.authority().starts_with("-----BEGIN CERTIFICATE-----"));
+    let endpoint = cluster.listen("127.0.0.1:0".parse().expect("an address")).await.expect("it listens");
+    assert!(endpoint.authority().starts_with("-----BEGIN CERTIFICATE-----"));
     cluster
-        .expect::<ConfigMap>(|maps| maps.len() == 5 && maps.iter().all(|map| text(map) == listener.authority()))
+        .expect::<ConfigMap>(|maps| maps.len() == 5 && maps.iter().all(|map| text(map) == endpoint.authority()))
         .await
         .expect("the certificate");
     cluster.shutdown().await;

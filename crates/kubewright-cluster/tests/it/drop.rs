@@ -38,9 +38,8 @@ fn runs(process: &Path) -> bool {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dropping_leaves_nothing() {
     let (cluster, processes, directory) = inhabited().await;
-    let listener = cluster.listen("127.0.0.1:0".parse().expect("an address")).await.expect("it listens");
-    let address = listener.address();
-    drop(listener);
+    let endpoint = cluster.listen("127.0.0.1:0".parse().expect("an address")).await.expect("it listens");
+    let address = endpoint.address();
     drop(cluster);
     assert!(!runs(&processes[0]), "the process is killed before the drop returns");
     assert!(!directory.exists(), "and so is its directory");

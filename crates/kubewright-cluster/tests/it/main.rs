@@ -4,6 +4,7 @@ mod accounts;
 mod crds;
 mod drop;
 mod garbage;
+mod lag;
 mod logs;
 mod namespaces;
 mod node;

@@ -255,6 +255,20 @@ async fn a_status_that_others_wipe_is_written_again() {
     cluster.shutdown().await;
 }
 
+#[tokio::test]
+async fn a_steady_pod_is_not_written_to() {
+    let cluster = running().await;
+    create(&cluster, &pod("web", "sleep 1000", json!({}))).await;
+    until(&cluster, "web", is_running).await;
+    let started = |events: &[&Event]| events.iter().any(|event| event.reason.as_deref() == Some("Started"));
+    cluster.expect(started).await.expect("the last event");
+    let version = pods(&cluster).get("web").await.expect("the pod").resource_version();
+    // Longer than any retry takes to come.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
+    assert_eq!(pods(&cluster).get("web").await.expect("the pod").resource_version(), version);
+    cluster.shutdown().await;
+}
+
 /// Waits until a process of a pod has made a file. There is no event to wait for.
 async fn wait_for(path: &std::path::Path) {
     for _ in 0..1000 {
