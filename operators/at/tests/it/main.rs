@@ -1,3 +1,9 @@
-//! The operator from outside: its manifests, and its behaviour on the embedded cluster.
+//! The operator from outside: its manifests, and its behaviour on the embedded cluster. Tests whose names begin with
+//! `row_` are the rows of the project's table of faults and bad inputs.
 
+mod crash;
+mod every;
+mod kit;
 mod manifests;
+mod scene;
+mod schedule;

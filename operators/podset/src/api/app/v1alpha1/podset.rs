@@ -26,9 +26,9 @@ use crate::api::Template;
         status_replicas_path = ".status.availableReplicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(name = "Desired", type_ = "string", json_path = ".spec.replicas"),
-    printcolumn(name = "Available", type_ = "string", json_path = ".status.availableReplicas"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+    printcolumn = r#"{"name":"Desired","type":"string","jsonPath":".spec.replicas"}"#,
+    printcolumn = r#"{"name":"Available","type":"string","jsonPath":".status.availableReplicas"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetSpec {

@@ -1,0 +1,332 @@
+//! An embedded cluster on virtual time, an operator that may meet faults and die, and the test as kubelet and user.
+//!
+//! Nothing here knows a particular operator.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{core::v1::Pod, events::v1::Event},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+};
+use kubewright::{
+    clock::{Clock, VirtualClock},
+    prelude::*,
+    random::Random,
+};
+use kubewright_cluster::{
+    Cluster, Pods,
+    faults::{Fault, Faults, Verb},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
+
+/// When every test begins.
+pub(crate) const START: &str = "2020-01-30T10:00:00Z";
+/// How a write goes wrong when the operator dies over it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// The API server never sees it.
+    Before,
+    /// It takes effect.
+    After,
+}
+
+/// How long anything may take, in virtual time.
+const DEADLINE: Duration = Duration::from_secs(3600);
+/// Every test has this one namespace.
+pub(crate) const NAMESPACE: &str = "default";
+
+/// How an operator is added to a manager.
+pub(crate) type Register = fn(Manager) -> Manager;
+
+/// A cluster without a node: the test plays the kubelet.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) clock: Arc<VirtualClock>,
+    register: Register,
+}
+
+impl World {
+    /// A fresh cluster that knows the operator's kinds.
+    pub(crate) async fn new(register: Register, crds: Vec<CustomResourceDefinition>) -> Self {
+        let clock = VirtualClock::starting_at(START.parse().unwrap());
+        let builder = Cluster::builder().pods(Pods::None).clock(clock.clone()).random(Random::seeded(7));
+        let world = Self { cluster: Arc::new(builder.start().await.unwrap()), clock, register };
+        for crd in crds {
+            let api = Api::<CustomResourceDefinition>::all(world.client());
+            let name = api.create(&PostParams::default(), &crd).await.unwrap().name_any();
+            eventually("the kind is served", async || {
+                let status = api.get(&name).await.unwrap().status;
+                let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
+                conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
+            })
+            .await;
+        }
+        world
+    }
+
+    /// The user's own client, which meets no faults.
+    pub(crate) fn client(&self) -> Client {
+        self.cluster.client()
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client(), NAMESPACE)
+    }
+
+    /// Starts the operator, whose requests meet these faults.
+    pub(crate) fn start(&self, faults: &Faults) -> Operator {
+        let manager = Manager::new(faults.client(&self.client())).clock(self.clock.clone()).random(Random::seeded(1));
+        let manager = (self.register)(manager);
+        let (stop, stopped) = oneshot::channel::<()>();
+        let run = async move {
+            manager.run_until(async { stopped.await.unwrap_or_default() }).await.unwrap();
+        };
+        Operator { stop, task: tokio::spawn(run) }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) async fn create<K>(&self, object: K) -> K
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + Debug + Serialize + DeserializeOwned,
+    {
+        self.api().create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    pub(crate) async fn get<K>(&self, name: &str) -> K
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + Debug + DeserializeOwned,
+    {
+        self.api().get(name).await.unwrap()
+    }
+
+    /// Merges a patch into an object.
+    pub(crate) async fn edit<K>(&self, name: &str, patch: Value) -> K
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + Debug + DeserializeOwned,
+    {
+        self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+    }
+
+    /// Merges a patch into the status of an object.
+    pub(crate) async fn edit_status<K>(&self, name: &str, status: Value) -> K
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + Debug + DeserializeOwned,
+    {
+        let patch = Patch::Merge(json!({"status": status}));
+        self.api().patch_status(name, &PatchParams::default(), &patch).await.unwrap()
+    }
+
+    /// Deletes an object, as `kubectl delete` does.
+    pub(crate) async fn delete<K>(&self, name: &str)
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + Debug + DeserializeOwned,
+    {
+        self.api::<K>().delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    pub(crate) async fn list<K>(&self) -> Vec<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+        K: Clone + Debug + DeserializeOwned,
+    {
+        self.api().list(&ListParams::default()).await.unwrap().items
+    }
+
+    pub(crate) async fn pods(&self) -> Vec<Pod> {
+        self.list().await
+    }
+
+    /// As the kubelet: the pod runs and is ready.
+    pub(crate) async fn run_pod(&self, name: &str) {
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        self.edit_status::<Pod>(name, json!({"phase": "Running", "conditions": ready})).await;
+    }
+
+    /// As the kubelet: the pod ends with this exit code.
+    pub(crate) async fn end_pod(&self, name: &str, exit_code: i32) {
+        let terminated = json!({"exitCode": exit_code, "finishedAt": self.now().strftime("%FT%TZ").to_string()});
+        let container = json!({
+            "name": "busybox", "image": "busybox", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": terminated},
+        });
+        let phase = if exit_code == 0 { "Succeeded" } else { "Failed" };
+        let status = json!({"phase": phase, "conditions": [], "containerStatuses": [container]});
+        self.edit_status::<Pod>(name, status).await;
+    }
+
+    /// What the events about an object say, in their order: `type reason note`.
+    pub(crate) async fn events(&self, name: &str) -> Vec<String> {
+        let mut events = self.list::<Event>().await;
+        events.retain(|event| event.regarding.as_ref().and_then(|it| it.name.as_deref()) == Some(name));
+        events.sort_by_key(|event| event.event_time.clone());
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        events.iter().map(|it| format!("{} {} {}", text(&it.type_), text(&it.reason), text(&it.note))).collect()
+    }
+}
+
+/// A running operator.
+pub(crate) struct Operator {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Operator {
+    /// As SIGTERM: what is under way ends first.
+    pub(crate) async fn stop(self) {
+        drop(self.stop);
+        self.task.await.unwrap();
+    }
+
+    /// As SIGKILL.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        let ended = self.task.await;
+        assert!(ended.is_err_and(|error| error.is_cancelled()), "the operator ended by itself");
+    }
+}
+
+/// Every pod there ever was, in a world that this watches from its beginning.
+pub(crate) struct PodHistory {
+    feed: kubewright_apiserver::Feed,
+    uids: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl PodHistory {
+    pub(crate) fn of(world: &World) -> Self {
+        Self { feed: world.cluster.api().feed(), uids: BTreeMap::new() }
+    }
+
+    /// How many pods of this label value `app` were created so far.
+    pub(crate) fn created(&mut self, app: &str) -> usize {
+        while let Some(change) = self.feed.try_next().unwrap() {
+            let object = &change.object;
+            if object["kind"] == "Pod" {
+                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let uids = self.uids.entry(text(&object["metadata"]["labels"]["app"])).or_default();
+                uids.insert(text(&object["metadata"]["uid"]));
+            }
+        }
+        self.uids.get(app).map_or(0, BTreeSet::len)
+    }
+}
+
+/// Waits until it is so.
+pub(crate) async fn eventually(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let attempts = DEADLINE.as_millis() / 100;
+    for _ in 0..attempts {
+        if so().await {
+            return;
+        }
+        sleep(Duration::from_millis(100)).await;
+    }
+    panic!("in an hour it did not come about that {what}");
+}
+
+pub(crate) fn minutes(minutes: u64) -> Duration {
+    Duration::from_secs(60 * minutes)
+}
+
+/// That nothing is written for an hour, although the operator runs.
+pub(crate) async fn assert_quiet(faults: &Faults) {
+    sleep(minutes(5)).await;
+    faults.forget();
+    sleep(minutes(60)).await;
+    let seen: Vec<_> = faults.seen().into_iter().filter(|seen| seen.request.verb.is_write()).collect();
+    assert!(seen.is_empty(), "written without need: {seen:#?}");
+}
+
+/// An operator that dies over one of its writes, and is then started again.
+pub(crate) struct Mortal {
+    /// What its requests meet. After the death: nothing.
+    pub(crate) faults: Faults,
+    death: Fault,
+    life: JoinHandle<Operator>,
+    stop: oneshot::Sender<()>,
+}
+
+impl World {
+    /// Starts an operator that dies over its `nth` write, counted from 0. Nothing that it sends after that arrives.
+    pub(crate) fn start_mortal(&self, nth: usize, death: Death) -> Mortal {
+        let faults = Faults::new();
+        let rule = faults.on(Verb::WRITES, "*").skip(nth);
+        let death = match death {
+            Death::Before => rule.lose_request(),
+            Death::After => rule.lose_answer(),
+        };
+        faults.on(Verb::WRITES, "*").skip(nth).always().lose_request();
+        let (stop, mut stopped) = oneshot::channel();
+        let life = {
+            let (world, faults, death) = (self.clone(), faults.clone(), death.clone());
+            tokio::spawn(async move {
+                let first = world.start(&faults);
+                while death.hits() == 0 && stopped.try_recv().is_err() {
+                    sleep(Duration::from_millis(100)).await;
+                }
+                if death.hits() == 0 {
+                    return first;
+                }
+                first.kill().await;
+                faults.clear();
+                let second = world.start(&faults);
+                let _ = stopped.await;
+                second
+            })
+        };
+        Mortal { faults, death, life, stop }
+    }
+}
+
+impl Mortal {
+    /// Stops it, and tells whether it had died.
+    async fn stop(self) -> bool {
+        let _ = self.stop.send(());
+        self.life.await.unwrap().stop().await;
+        self.death.hits() > 0
+    }
+}
+
+/// Plays a scenario in fresh worlds, again and again: in one play the operator dies before its first write and is started
+/// again, in the next before its second, and so on, until there is no such write; then the same with its death right after
+/// the write. At the end of each play the operator must have nothing more to write.
+///
+/// Gives the number of deaths.
+pub(crate) async fn die_everywhere(new: impl AsyncFn() -> World, play: impl AsyncFn(&World)) -> usize {
+    let mut deaths = 0;
+    for death in [Death::Before, Death::After] {
+        for nth in 0.. {
+            let world = new().await;
+            let mortal = world.start_mortal(nth, death);
+            play(&world).await;
+            assert_quiet(&mortal.faults).await;
+            if !mortal.stop().await {
+                break;
+            }
+            deaths += 1;
+        }
+    }
+    deaths
+}

@@ -1,0 +1,362 @@
+//! Rows 17 to 23: schedules, deadlines, commands, and what happens to the pod.
+
+use std::time::Duration;
+
+use at_operator::api::v1alpha1::{At, Phase};
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Error, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use kubewright_cluster::faults::Faults;
+use serde_json::json;
+use tokio::time::sleep;
+
+use crate::{
+    kit::{PodHistory, assert_quiet, eventually, minutes},
+    scene::{PAST, SOON, at, is_true, pod, reaches, ready, status, world},
+};
+
+#[tokio::test(start_paused = true)]
+async fn an_at_goes_from_pending_through_running_to_done() {
+    let world = world().await;
+    let operator = world.start(&Faults::new());
+    world.create(at(SOON, "echo YAY")).await;
+    reaches(&world, Phase::Pending, "Waiting").await;
+    assert_eq!(world.events("lunch").await, ["Normal PhaseChange PENDING"]);
+
+    let status = reaches(&world, Phase::Running, "Running").await;
+    assert!(world.now() >= SOON.parse().unwrap());
+    let pod = pod(&world).await;
+    assert_eq!(status.pod_uid, pod.metadata.uid);
+    assert!(pod.finalizers().is_empty());
+    let owner = &pod.metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));
+
+    world.run_pod("lunch-pod").await;
+    sleep(minutes(1)).await;
+    world.end_pod("lunch-pod", 0).await;
+    let status = reaches(&world, Phase::Done, "Succeeded").await;
+    assert_eq!((status.exit_code, status.observed_generation), (Some(0), Some(1)));
+    assert!(status.completion_time.is_some() && status.start_time.is_some() && is_true(&status, "Complete"));
+    sleep(minutes(1)).await;
+    let events = ["Normal PhaseChange PENDING", "Normal PhaseChange RUNNING", "Normal PhaseChange DONE"];
+    assert_eq!(world.events("lunch").await, events);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_come_from_the_at_controller() {
+    let world = world().await;
+    let operator = world.start(&Faults::new());
+    world.create(at(SOON, "echo YAY")).await;
+    let mut events = Vec::new();
+    eventually("there is an event", async || {
+        events = world.list::<k8s_openapi::api::events::v1::Event>().await;
+        !events.is_empty()
+    })
+    .await;
+    assert_eq!(events[0].reporting_controller.as_deref(), Some("at-controller"));
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_17_a_schedule_that_is_no_time_waits_for_an_edit() {
+    for schedule in ["", "tomorrow", "2020-02-30T10:00:00Z"] {
+        let (world, faults) = (world().await, Faults::new());
+        let operator = world.start(&faults);
+        world.create(at(schedule, "echo YAY")).await;
+        let status = reaches(&world, Phase::Pending, "InvalidSchedule").await;
+        assert_eq!(ready(&status).0, "False");
+        assert_quiet(&faults).await;
+        let events = world.events("lunch").await;
+        assert!(events.iter().filter(|event| event.starts_with("Warning InvalidSchedule")).count() == 1, "{events:?}");
+
+        world.edit::<At>("lunch", json!({"spec": {"schedule": PAST}})).await;
+        reaches(&world, Phase::Running, "Running").await;
+        operator.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_18_past_now_offset_and_leap_second_run_once() {
+    for schedule in
+        [PAST, "1999-12-31T23:59:59Z", "2020-01-30T10:00:00Z", "2020-01-30T12:01:00+02:00", "2016-12-31T23:59:60Z"]
+    {
+        let (world, faults) = (world().await, Faults::new());
+        let mut history = PodHistory::of(&world);
+        let operator = world.start(&faults);
+        world.create(at(schedule, "echo YAY")).await;
+        reaches(&world, Phase::Running, "Running").await;
+        world.end_pod("lunch-pod", 0).await;
+        reaches(&world, Phase::Done, "Succeeded").await;
+        assert_quiet(&faults).await;
+        assert_eq!(history.created("lunch"), 1, "{schedule}");
+        operator.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_18_the_year_9999_is_waited_for() {
+    for schedule in ["9999-12-31T23:59:59Z", "9999-01-01T00:00:00Z"] {
+        let (world, faults) = (world().await, Faults::new());
+        let operator = world.start(&faults);
+        world.create(at(schedule, "echo YAY")).await;
+        reaches(&world, Phase::Pending, "Waiting").await;
+        assert_quiet(&faults).await;
+        assert!(world.pods().await.is_empty());
+        operator.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_19_a_clock_that_jumps_never_makes_it_run_twice() {
+    let (world, faults) = (world().await, Faults::new());
+    let mut history = PodHistory::of(&world);
+    let operator = world.start(&faults);
+    world.create(at("2020-02-01T00:00:00Z", "echo YAY")).await;
+    reaches(&world, Phase::Pending, "Waiting").await;
+
+    world.clock.jump(SignedDuration::from_hours(72));
+    sleep(minutes(2)).await;
+    reaches(&world, Phase::Running, "Running").await;
+    world.clock.jump(SignedDuration::from_hours(-96));
+    sleep(minutes(2)).await;
+    world.end_pod("lunch-pod", 0).await;
+    reaches(&world, Phase::Done, "Succeeded").await;
+    world.clock.jump(SignedDuration::from_hours(96));
+    assert_quiet(&faults).await;
+    assert_eq!(history.created("lunch"), 1);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_19_a_clock_that_jumps_back_while_waiting_is_waited_for() {
+    let world = world().await;
+    let operator = world.start(&Faults::new());
+    world.create(at(SOON, "echo YAY")).await;
+    reaches(&world, Phase::Pending, "Waiting").await;
+    world.clock.jump(SignedDuration::from_hours(-1));
+    sleep(minutes(59)).await;
+    assert!(world.pods().await.is_empty());
+    reaches(&world, Phase::Running, "Running").await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_19_a_late_run_follows_the_deadline() {
+    let world = world().await;
+    let mut history = PodHistory::of(&world);
+    let mut late = at(PAST, "echo YAY");
+    late.spec.starting_deadline_seconds = Some(30);
+    world.create(late).await;
+    let operator = world.start(&Faults::new());
+    let status = reaches(&world, Phase::Done, "DeadlineExceeded").await;
+    assert!(is_true(&status, "Complete") && status.pod_name.is_none());
+    sleep(minutes(5)).await;
+    assert_eq!(history.created("lunch"), 0);
+
+    // It never ran, so it may still be given another time.
+    world.edit::<At>("lunch", json!({"spec": {"schedule": world.now().to_string()}})).await;
+    reaches(&world, Phase::Running, "Running").await;
+    assert_eq!(history.created("lunch"), 1);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_20_pod_deleted_while_running_is_reported_and_not_rerun() {
+    let (world, faults) = (world().await, Faults::new());
+    let mut history = PodHistory::of(&world);
+    let operator = world.start(&faults);
+    world.create(at(PAST, "sleep 60")).await;
+    reaches(&world, Phase::Running, "Running").await;
+    world.run_pod("lunch-pod").await;
+    world.delete::<Pod>("lunch-pod").await;
+    let status = reaches(&world, Phase::Done, "PodLost").await;
+    assert_eq!((ready(&status).0.as_str(), status.exit_code), ("False", None));
+    assert_quiet(&faults).await;
+    let events = world.events("lunch").await;
+    assert!(events.iter().any(|event| event.starts_with("Warning PodLost")), "{events:?}");
+    operator.stop().await;
+    let operator = world.start(&faults);
+    assert_quiet(&faults).await;
+    assert_eq!(history.created("lunch"), 1);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_20_an_exit_code_outlives_the_pod() {
+    let (world, faults) = (world().await, Faults::new());
+    let operator = world.start(&faults);
+    world.create(at(PAST, "false")).await;
+    reaches(&world, Phase::Running, "Running").await;
+    world.end_pod("lunch-pod", 3).await;
+    let before = reaches(&world, Phase::Done, "Failed").await;
+    assert_eq!(before.exit_code, Some(3));
+    world.delete::<Pod>("lunch-pod").await;
+    assert_quiet(&faults).await;
+    assert_eq!(status(&world, "lunch").await, before);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_21_a_foreign_pod_is_a_conflict_and_never_adopted() {
+    let (world, faults) = (world().await, Faults::new());
+    let mut history = PodHistory::of(&world);
+    let foreign = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lunch-pod"},
+        "spec": {"containers": [{"name": "other", "image": "busybox"}]},
+    });
+    let foreign: Pod = world.create(serde_json::from_value(foreign).unwrap()).await;
+    let operator = world.start(&faults);
+    world.create(at(PAST, "echo YAY")).await;
+    let status = reaches(&world, Phase::Pending, "NameConflict").await;
+    assert_eq!(status.pod_name, None);
+    assert_quiet(&faults).await;
+    assert_eq!(pod(&world).await.metadata, foreign.metadata);
+    // Its end is not taken for that of the command.
+    world.end_pod("lunch-pod", 0).await;
+    sleep(minutes(2)).await;
+    reaches(&world, Phase::Pending, "NameConflict").await;
+
+    let gone = world.now();
+    world.delete::<Pod>("lunch-pod").await;
+    reaches(&world, Phase::Running, "Running").await;
+    assert!(world.now().duration_since(gone) < SignedDuration::from_secs(5), "the deletion wakes the At");
+    assert_eq!(history.created("lunch"), 1);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_22_an_edit_while_pending_is_taken() {
+    let world = world().await;
+    let operator = world.start(&Faults::new());
+    world.create(at("2020-06-01T00:00:00Z", "echo old")).await;
+    reaches(&world, Phase::Pending, "Waiting").await;
+    world.edit::<At>("lunch", json!({"spec": {"schedule": SOON, "command": "echo new"}})).await;
+    reaches(&world, Phase::Running, "Running").await;
+    let command = pod(&world).await.spec.unwrap().containers[0].command.clone().unwrap();
+    assert_eq!(command, ["echo", "new"]);
+
+    // And one that puts it off.
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_22_an_edit_that_puts_it_off_is_taken() {
+    let world = world().await;
+    let mut history = PodHistory::of(&world);
+    let operator = world.start(&Faults::new());
+    world.create(at(SOON, "echo YAY")).await;
+    reaches(&world, Phase::Pending, "Waiting").await;
+    world.edit::<At>("lunch", json!({"spec": {"schedule": "2020-01-30T11:00:00Z"}})).await;
+    sleep(minutes(30)).await;
+    assert_eq!(history.created("lunch"), 0);
+    reaches(&world, Phase::Running, "Running").await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_22_an_edit_after_the_start_is_ignored_and_reported() {
+    let (world, faults) = (world().await, Faults::new());
+    let mut history = PodHistory::of(&world);
+    let operator = world.start(&faults);
+    world.create(at(PAST, "echo YAY")).await;
+    reaches(&world, Phase::Running, "Running").await;
+    world.edit::<At>("lunch", json!({"spec": {"schedule": "2020-01-30T10:30:00Z"}})).await;
+    eventually("the edit is reported", async || is_true(&status(&world, "lunch").await, "EditIgnored")).await;
+    assert_eq!(status(&world, "lunch").await.observed_generation, Some(2));
+    world.end_pod("lunch-pod", 0).await;
+    reaches(&world, Phase::Done, "Succeeded").await;
+    sleep(minutes(60)).await;
+    assert_eq!(history.created("lunch"), 1);
+    let events = world.events("lunch").await;
+    assert_eq!(events.iter().filter(|event| event.starts_with("Warning EditIgnored")).count(), 1, "{events:?}");
+    assert_quiet(&faults).await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_23_commands_are_split_as_a_shell_would() {
+    let world = world().await;
+    let operator = world.start(&Faults::new());
+    let long = "x".repeat(100_000);
+    let cases: [(&str, &[&str]); 4] = [
+        (r#"sh -c 'echo "a  b" | wc'"#, &["sh", "-c", r#"echo "a  b" | wc"#]),
+        ("echo $HOME", &["echo", "$HOME"]),
+        ("echo größe 🎉", &["echo", "größe", "🎉"]),
+        (&format!("echo {long}"), &["echo", &long]),
+    ];
+    for (number, (command, expect)) in cases.into_iter().enumerate() {
+        let mut at = at(PAST, command);
+        let name = format!("at-{number}");
+        at.metadata.name = Some(name.clone());
+        world.create(at).await;
+        let mut found = None;
+        eventually("the pod exists", async || {
+            found = world.api::<Pod>().get_opt(&format!("{name}-pod")).await.unwrap();
+            found.is_some()
+        })
+        .await;
+        assert_eq!(found.unwrap().spec.unwrap().containers[0].command.as_deref().unwrap(), expect);
+    }
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_23_a_command_that_is_none_waits_for_an_edit() {
+    for command in ["", "   ", "echo 'open"] {
+        let (world, faults) = (world().await, Faults::new());
+        let operator = world.start(&faults);
+        world.create(at(PAST, command)).await;
+        reaches(&world, Phase::Pending, "InvalidCommand").await;
+        assert_quiet(&faults).await;
+        world.edit::<At>("lunch", json!({"spec": {"command": "echo YAY"}})).await;
+        reaches(&world, Phase::Running, "Running").await;
+        operator.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_schema_refuses_what_makes_no_sense() {
+    let world = world().await;
+    let refused = async |spec: serde_json::Value, field: &str| {
+        let at = json!({"apiVersion": "cnat.d2iq.com/v1alpha1", "kind": "At", "metadata": {"name": "x"}, "spec": spec});
+        let ats = kube::Api::<kube::api::DynamicObject>::namespaced_with(
+            world.client(),
+            "default",
+            &kube::api::ApiResource::erase::<At>(&()),
+        );
+        match ats.create(&PostParams::default(), &serde_json::from_value(at).unwrap()).await {
+            Err(Error::Api(status)) => {
+                assert_eq!(status.code, 422);
+                assert!(status.message.contains(field), "{}", status.message);
+            }
+            other => panic!("accepted: {other:?}"),
+        }
+    };
+    refused(json!({"schedule": SOON}), "spec.command").await;
+    refused(json!({"command": "echo"}), "spec.schedule").await;
+    refused(json!({"schedule": 5, "command": "echo"}), "spec.schedule").await;
+    let negative = json!({"schedule": SOON, "command": "echo", "startingDeadlineSeconds": -1});
+    refused(negative, "spec.startingDeadlineSeconds").await;
+    refused(json!({"schedule": SOON, "command": "echo", "image": ""}), "spec.image").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_any_length_work() {
+    let world = world().await;
+    let operator = world.start(&Faults::new());
+    for length in [64, 249, 250, 253] {
+        let name = "a".repeat(length);
+        let mut at = at(PAST, "echo YAY");
+        at.metadata.name = Some(name.clone());
+        world.create(at).await;
+        eventually("it runs", async || status(&world, &name).await.phase == Some(Phase::Running)).await;
+        world.api::<At>().delete(&name, &DeleteParams::default()).await.unwrap();
+        eventually("the pod is gone", async || world.pods().await.is_empty()).await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    operator.stop().await;
+}

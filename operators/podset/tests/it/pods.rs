@@ -1,0 +1,319 @@
+//! Rows 24 to 30: whose pods are counted, how many there are, which go, and how fast.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::{autoscaling::v1::Scale, core::v1::Pod};
+use kube::{
+    Error, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
+use kubewright_cluster::faults::{Faults, Verb};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use crate::{
+    kit::{PodHistory, World, assert_quiet, eventually, minutes},
+    scene::{First, Flavour, Second, active, reaches, scale, stray, told, world},
+};
+
+/// From 3 to 5 to 2 pods, by all ways that users have.
+async fn is_kept_at_its_number<K: Flavour>() {
+    let (world, faults) = (world().await, Faults::new());
+    let operator = world.start(&faults);
+    world.create(K::web(3)).await;
+    reaches::<K>(&world, 3).await;
+    let api = world.api::<K>();
+    let patch = json!([{"op": "replace", "path": "/spec/replicas", "value": 5}]);
+    let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
+    api.patch("web", &PatchParams::default(), &patch).await.unwrap();
+    let names = reaches::<K>(&world, 5).await;
+    for name in &names {
+        world.run_pod(name).await;
+    }
+    eventually("it is ready", async || told::<K>(&world).await.1 == "True").await;
+
+    let mut scaled: Scale = api.get_scale("web").await.unwrap();
+    assert_eq!(scaled.status.as_ref().map(|status| status.replicas), Some(5));
+    let selector: Vec<_> = K::labels().iter().map(|(key, value)| format!("{key}={value}")).collect();
+    assert_eq!(scaled.status.as_ref().and_then(|status| status.selector.clone()), Some(selector.join(",")));
+    scaled.spec.get_or_insert_default().replicas = Some(2);
+    let params = PatchParams::default();
+    api.patch_scale("web", &params, &Patch::Merge(json!({"spec": {"replicas": 2}}))).await.unwrap();
+    let names = reaches::<K>(&world, 2).await;
+
+    world.delete::<Pod>(&names[0]).await;
+    let replaced = reaches::<K>(&world, 2).await;
+    assert!(!replaced.contains(&names[0]));
+    assert_quiet(&faults).await;
+    world.delete::<K>("web").await;
+    eventually("the pods are gone", async || world.pods().await.is_empty()).await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_flavour_is_kept_at_its_number() {
+    is_kept_at_its_number::<First>().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_flavour_is_kept_at_its_number() {
+    is_kept_at_its_number::<Second>().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn both_flavours_of_one_name_keep_to_their_own() {
+    let (world, faults) = (world().await, Faults::new());
+    let operator = world.start(&faults);
+    world.create(First::web(2)).await;
+    world.create(Second::web(3)).await;
+    let first = reaches::<First>(&world, 2).await;
+    let second = reaches::<Second>(&world, 3).await;
+    assert!(first.iter().all(|name| name.strip_prefix("web-").is_some_and(|suffix| suffix.len() == 12)), "{first:?}");
+    assert!(second.iter().all(|name| name.strip_prefix("web-pod").is_some_and(|it| it.len() == 5)), "{second:?}");
+    let generated = active::<Second>(&world).await;
+    assert!(generated.iter().all(|pod| pod.metadata.generate_name.as_deref() == Some("web-pod")));
+    assert_quiet(&faults).await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_is_taken_and_a_wrong_one_told() {
+    let world = world().await;
+    let operator = world.start(&Faults::new());
+    let mut set = Second::web(1);
+    let template = json!({"spec": {"containers": "many"}});
+    set.spec.template = Some(serde_json::from_value(template).unwrap());
+    world.create(set).await;
+    eventually("it is told", async || told::<Second>(&world).await.2 == "InvalidTemplate").await;
+    let template = json!({
+        "metadata": {"labels": {"tier": "front"}, "annotations": {"a": "b"}},
+        "spec": {"containers": [{"name": "web", "image": "busybox", "command": ["httpd"]}]},
+    });
+    world.edit::<Second>("web", json!({"spec": {"template": template}})).await;
+    let name = reaches::<Second>(&world, 1).await.remove(0);
+    let pod: Pod = world.get(&name).await;
+    assert_eq!((pod.labels()["tier"].as_str(), pod.labels()["app"].as_str()), ("front", "web"));
+    assert_eq!(pod.spec.unwrap().containers[0].name, "web");
+    operator.stop().await;
+}
+
+async fn row_24_a_matching_pod_of_another_controller<K: Flavour>() {
+    let (world, faults) = (world().await, Faults::new());
+    let operator = world.start(&faults);
+    let owner = json!([{
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "", "controller": true,
+    }]);
+    let mut owner = owner;
+    let replica_set = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "other"},
+        "spec": {
+            "replicas": 0, "selector": {"matchLabels": {"app": "other"}},
+            "template": {
+                "metadata": {"labels": {"app": "other"}},
+                "spec": {"containers": [{"name": "other", "image": "busybox"}]},
+            },
+        },
+    });
+    let replica_set: k8s_openapi::api::apps::v1::ReplicaSet = serde_json::from_value(replica_set).unwrap();
+    owner[0]["uid"] = world.create(replica_set).await.uid().into();
+    let foreign = stray::<K>(&world, "foreign", owner).await;
+    world.create(K::web(2)).await;
+    assert!(!reaches::<K>(&world, 2).await.contains(&"foreign".to_owned()));
+    scale::<K>(&world, 1).await;
+    reaches::<K>(&world, 1).await;
+    assert_quiet(&faults).await;
+    assert_eq!(world.get::<Pod>("foreign").await.metadata, foreign.metadata);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_24_a_matching_pod_of_another_controller_is_left_alone() {
+    row_24_a_matching_pod_of_another_controller::<First>().await;
+    row_24_a_matching_pod_of_another_controller::<Second>().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_25_a_matching_orphan_is_ignored() {
+    let (world, faults) = (world().await, Faults::new());
+    let operator = world.start(&faults);
+    let orphan = stray::<Second>(&world, "orphan", Value::Null).await;
+    world.create(Second::web(2)).await;
+    reaches::<Second>(&world, 2).await;
+    scale::<Second>(&world, 1).await;
+    reaches::<Second>(&world, 1).await;
+    assert_quiet(&faults).await;
+    assert_eq!(world.get::<Pod>("orphan").await.metadata, orphan.metadata);
+    operator.stop().await;
+}
+
+async fn row_25_a_pod_that_loses_its_label<K: Flavour>() {
+    let (world, faults) = (world().await, Faults::new());
+    let operator = world.start(&faults);
+    world.create(K::web(2)).await;
+    let names = reaches::<K>(&world, 2).await;
+    world.edit::<Pod>(&names[0], json!({"metadata": {"labels": {"app": "other"}}})).await;
+    eventually("it is released", async || world.get::<Pod>(&names[0]).await.owner_references().is_empty()).await;
+    let after = reaches::<K>(&world, 2).await;
+    assert!(!after.contains(&names[0]) && after.contains(&names[1]));
+    assert_quiet(&faults).await;
+    world.delete::<K>("web").await;
+    eventually("only the released pod stays", async || world.pods().await.len() == 1).await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_25_a_pod_that_loses_its_label_is_released_and_replaced() {
+    row_25_a_pod_that_loses_its_label::<First>().await;
+    row_25_a_pod_that_loses_its_label::<Second>().await;
+}
+
+/// With a cache that sees pods a minute late, not one too many is created, nor deleted.
+async fn row_26_a_cache_behind<K: Flavour>() {
+    let (world, faults) = (world().await, Faults::new());
+    let mut history = PodHistory::of(&world);
+    faults.on(&[Verb::Watch], "pods").always().delay(minutes(1));
+    let operator = world.start(&faults);
+    world.create(K::web(4)).await;
+    reaches::<K>(&world, 4).await;
+    for replicas in [6, 3, 7] {
+        scale::<K>(&world, replicas).await;
+        sleep(Duration::from_secs(7)).await;
+    }
+    let mut most = 0;
+    for _ in 0..300 {
+        most = most.max(active::<K>(&world).await.len());
+        sleep(Duration::from_secs(1)).await;
+    }
+    reaches::<K>(&world, 7).await;
+    assert_eq!(most, 7);
+    assert!(history.created(K::APP) <= 4 + 2 + 4, "{}", history.created(K::APP));
+    assert_quiet(&faults).await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_26_a_cache_behind_never_makes_too_many() {
+    row_26_a_cache_behind::<First>().await;
+    row_26_a_cache_behind::<Second>().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_27_scale_down_takes_the_not_ready_then_the_newest() {
+    let world = world().await;
+    let operator = world.start(&Faults::new());
+    world.create(First::web(0)).await;
+    let mut ages: Vec<String> = Vec::new();
+    for replicas in 1..=4 {
+        scale::<First>(&world, replicas).await;
+        let names = reaches::<First>(&world, usize::try_from(replicas).unwrap()).await;
+        ages.extend(names.into_iter().find(|name| !ages.contains(name)));
+        sleep(minutes(1)).await;
+    }
+    for name in [&ages[0], &ages[2], &ages[3]] {
+        world.run_pod(name).await;
+    }
+    sleep(minutes(1)).await;
+    for gone in [1, 3, 2] {
+        let left = reaches::<First>(&world, active::<First>(&world).await.len()).await.len() - 1;
+        scale::<First>(&world, i32::try_from(left).unwrap()).await;
+        let names = reaches::<First>(&world, left).await;
+        assert!(!names.contains(&ages[gone]), "{gone}");
+    }
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_28_replicas_out_of_range_are_refused() {
+    async fn refused<K: Flavour>(world: &World, replicas: i64) {
+        let mut set = serde_json::to_value(K::web(1)).unwrap();
+        set["spec"]["replicas"] = replicas.into();
+        let api = kube::Api::<kube::api::DynamicObject>::namespaced_with(
+            world.client(),
+            "default",
+            &kube::api::ApiResource::erase::<K>(&()),
+        );
+        match api.create(&PostParams::default(), &serde_json::from_value(set).unwrap()).await {
+            Err(Error::Api(status)) => {
+                assert_eq!(status.code, 422);
+                assert!(status.message.contains("spec.replicas"), "{}", status.message);
+            }
+            other => panic!("accepted: {other:?}"),
+        }
+    }
+    let world = world().await;
+    for replicas in [-1, 5001, i64::from(i32::MAX), i64::MAX] {
+        refused::<First>(&world, replicas).await;
+    }
+    for replicas in [-1, 0, 11, i64::from(i32::MAX) + 1] {
+        refused::<Second>(&world, replicas).await;
+    }
+    assert_eq!(world.create(Second::web(10)).await.spec.replicas, 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_28_a_thousand_come_in_batches_that_stop_at_the_first_error() {
+    let (world, faults) = (world().await, Faults::new());
+    let refused = faults.on(&[Verb::Create], "pods").skip(20).always().refuse_with(403, "Forbidden", "exceeded quota");
+    let operator = world.start(&faults);
+    world.create(First::web(1000)).await;
+    eventually("it is told", async || told::<First>(&world).await.2 == "PodRefused").await;
+    // 1 + 2 + 4 + 8 were created, and of the next sixteen the first five.
+    assert_eq!((active::<First>(&world).await.len(), refused.hits()), (20, 11));
+    faults.clear();
+    reaches::<First>(&world, 1000).await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_29_what_ends_or_never_ends_is_replaced_once_and_litter_bounded() {
+    let (world, faults) = (world().await, Faults::new());
+    let mut history = PodHistory::of(&world);
+    let operator = world.start(&faults);
+    world.create(First::web(3)).await;
+    let names = reaches::<First>(&world, 3).await;
+    // One never goes, one fails, one is evicted.
+    world.edit::<Pod>(&names[0], json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
+    world.delete::<Pod>(&names[0]).await;
+    world.end_pod(&names[1], 1).await;
+    world.edit_status::<Pod>(&names[2], json!({"phase": "Failed", "reason": "Evicted"})).await;
+    reaches::<First>(&world, 3).await;
+    assert_quiet(&faults).await;
+    assert_eq!(history.created("podset"), 6);
+    assert_eq!(world.pods().await.len(), 6);
+
+    // However many end, three are kept beside the one that never goes.
+    for _ in 0..4 {
+        for pod in active::<First>(&world).await {
+            world.end_pod(&pod.name_any(), 0).await;
+        }
+        reaches::<First>(&world, 3).await;
+    }
+    assert_quiet(&faults).await;
+    assert_eq!(world.pods().await.len(), 3 + 3 + 1);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_30_pods_deleted_as_fast_as_they_appear_are_replaced_ever_more_slowly() {
+    let (world, faults) = (world().await, Faults::new());
+    let mut history = PodHistory::of(&world);
+    let operator = world.start(&faults);
+    world.create(First::web(3)).await;
+    let end = world.now() + SignedDuration::from_hours(1);
+    while world.now() < end {
+        for pod in world.pods().await {
+            world.delete::<Pod>(&pod.name_any()).await;
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+    let created = history.created("podset");
+    assert!((20..150).contains(&created), "{created}");
+    assert!(faults.writes() < 4 * created, "{} writes for {created} pods", faults.writes());
+    let events = world.events("web").await;
+    assert!(events.iter().any(|event| event.starts_with("Warning BackOff")), "{events:?}");
+    // When that ends, all are there soon.
+    reaches::<First>(&world, 3).await;
+    assert_quiet(&faults).await;
+    operator.stop().await;
+}
