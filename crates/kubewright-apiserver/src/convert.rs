@@ -15,13 +15,9 @@ pub(crate) fn is_stored_form(resource: &Resource) -> bool {
 
 /// Whether an object of the store can be served as it stands. Objects of a custom kind keep the version that was the stored
 /// one when they were written.
-fn is_served_form(resource: &Resource, object: &Value) -> bool {
-    is_stored_form(resource) && (!resource.schema.custom || has_version(object, &resource.group, &resource.version))
-}
-
-fn has_version(object: &Value, group: &str, version: &str) -> bool {
-    let text = object["apiVersion"].as_str().unwrap_or_default();
-    text.split_once('/').unwrap_or(("", text)) == (group, version)
+fn is_served_form(resource: &Resource, api_version: &str) -> bool {
+    let written_in = || api_version.split_once('/').unwrap_or(("", api_version));
+    is_stored_form(resource) && (!resource.schema.custom || written_in() == (&*resource.group, &*resource.version))
 }
 
 /// Turns an object of the served version into the stored form.
@@ -35,7 +31,7 @@ pub(crate) fn to_stored(resource: &Resource, object: &mut Value) {
 
 /// The object in the served version.
 pub(crate) fn to_served(resource: &Resource, stored: &Arc<Value>) -> Arc<Value> {
-    if is_served_form(resource, stored) {
+    if is_served_form(resource, stored["apiVersion"].as_str().unwrap_or_default()) {
         return stored.clone();
     }
     let mut object = (**stored).clone();
@@ -48,16 +44,16 @@ pub(crate) fn to_served(resource: &Resource, stored: &Arc<Value>) -> Arc<Value> 
 
 /// The JSON text of the object in the served version.
 pub(crate) fn served_text(resource: &Resource, stored: &Stored) -> Bytes {
-    if is_served_form(resource, stored.value()) {
+    if is_served_form(resource, stored.api_version()) {
         stored.json()
     } else {
-        to_served(resource, stored.value()).to_string().into()
+        to_served(resource, &stored.value()).to_string().into()
     }
 }
 
 /// The whole watch event of a version of an object, as everyone gets it, if it can be served as it stands.
 pub(crate) fn served_frame(resource: &Resource, stored: &Stored) -> Option<Bytes> {
-    is_served_form(resource, stored.value()).then(|| stored.frame())
+    is_served_form(resource, stored.api_version()).then(|| stored.frame())
 }
 
 /// Sets `apiVersion` and `kind`.

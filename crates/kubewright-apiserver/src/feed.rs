@@ -96,8 +96,8 @@ impl Feed {
             while let Some(Pending { storage, kind, object, previous }) = self.ready.pop_front() {
                 self.snapshot = self.snapshot.saturating_sub(1);
                 if let Some(resource) = self.resource(&storage) {
-                    let (revision, object) = (object.revision(), object.value().clone());
-                    let previous = previous.map(|previous| previous.value().clone());
+                    let (revision, object) = (object.revision(), object.value());
+                    let previous = previous.map(|previous| previous.value());
                     return Ok(Some(Change { kind, revision, resource, object, previous }));
                 }
             }

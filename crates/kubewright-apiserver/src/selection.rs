@@ -1,5 +1,7 @@
 //! Which objects a list or watch means: a namespace, labels, fields.
 
+use std::cell::OnceCell;
+
 use kubewright_apimachinery::{
     path::JsonPath,
     selector::{FieldSelector, LabelSelector},
@@ -69,12 +71,17 @@ impl Selection {
         if self.labels.is_empty() && self.fields.is_empty() {
             return true;
         }
-        let object = stored.value();
-        self.labels.matches_labels(&object["metadata"]["labels"])
+        // The value is read only for fields that nothing else tells.
+        let value = OnceCell::new();
+        self.labels.matches(|label| stored.label(label))
             && self.fields.matches(|label| match label {
                 "metadata.name" => Some(key.name.to_string()),
                 "metadata.namespace" => Some(key.namespace.to_string()),
-                _ => self.readers.iter().find(|(known, _)| known == label).map(|(_, reader)| reader.read(object)),
+                _ => self
+                    .readers
+                    .iter()
+                    .find(|(known, _)| known == label)
+                    .map(|(_, reader)| reader.read(value.get_or_init(|| stored.value()))),
             })
     }
 }

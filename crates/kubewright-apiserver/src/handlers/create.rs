@@ -82,7 +82,7 @@ fn insert_named(call: &Call, object: Value, owner: &Owner<'_>, dry_run: bool) ->
         };
     }
     let mut object = Some(object);
-    let decide = |present: Option<&Arc<Stored>>| match (present, object.take()) {
+    let decide = |present: Option<&Arc<Value>>| match (present, object.take()) {
         (None, Some(object)) => Ok(Decision::Put(object)),
         _ => Err(taken()),
     };

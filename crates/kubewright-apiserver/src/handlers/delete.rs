@@ -133,7 +133,7 @@ fn answer(call: &Call, committed: &Committed) -> Answer {
     if committed.change != Some(ChangeKind::Deleted) {
         return call.object(StatusCode::OK, object, &[]);
     }
-    respond::value(StatusCode::OK, call.accept.text, &success(&call.resource, object.value()))
+    respond::value(StatusCode::OK, call.accept.text, &success(&call.resource, &object.value()))
 }
 
 /// The `Status` that tells of a success.
@@ -164,7 +164,7 @@ pub(super) fn delete_collection(call: &Call) -> Result<Answer, Status> {
             Err(status) => return Err(status),
         }
     }
-    let objects: Vec<_> = deleted.iter().map(|stored| convert::to_served(&call.resource, stored.value())).collect();
+    let objects: Vec<_> = deleted.iter().map(|stored| convert::to_served(&call.resource, &stored.value())).collect();
     let metadata = json!({"resourceVersion": call.server.store.revision().to_string()});
     Ok(respond::value(StatusCode::OK, call.accept.text, &call.present_list(&objects, &metadata)?))
 }
@@ -172,14 +172,14 @@ pub(super) fn delete_collection(call: &Call) -> Result<Answer, Status> {
 /// Deletes an object, or asks for its deletion.
 pub(super) fn remove(call: &Call, key: &Key, options: &DeleteOptions) -> Result<Committed, Status> {
     let resource = &*call.resource;
-    let decide = |present: Option<&Arc<Stored>>| {
+    let decide = |present: Option<&Arc<Value>>| {
         let present = present.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, &key.name))?;
-        options.check(resource, present.value())?;
-        let mut object = (**present.value()).clone();
+        options.check(resource, present)?;
+        let mut object = (**present).clone();
         mark(resource, options, call.server.clock.now(), &mut object);
         Ok(if may_go(resource, &object) {
             Decision::Remove(object)
-        } else if object == **present.value() {
+        } else if object == **present {
             Decision::Keep
         } else {
             Decision::Put(object)
@@ -187,7 +187,7 @@ pub(super) fn remove(call: &Call, key: &Key, options: &DeleteOptions) -> Result<
     };
     if options.dry_run {
         let present = call.server.store.get(&resource.storage, key);
-        return Ok(match decide(present.as_ref())? {
+        return Ok(match decide(present.as_ref().map(|stored| stored.value()).as_ref())? {
             Decision::Remove(object) => {
                 let object = Some(Arc::new(Stored::rehearsed(object)));
                 Committed { object, change: Some(ChangeKind::Deleted) }

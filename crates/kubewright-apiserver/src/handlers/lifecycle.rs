@@ -103,7 +103,7 @@ impl Call {
         let place = crate::storage::Key::new("", &self.namespace);
         let namespace = self.server.store.get("/namespaces", &place);
         let namespace = namespace.ok_or_else(|| Status::not_found("", "namespaces", &self.namespace))?;
-        if !meta::is_terminating(namespace.value()) {
+        if !meta::is_terminating(&namespace.value()) {
             return Ok(());
         }
         let why =
@@ -265,13 +265,19 @@ fn set_generation(resource: &Resource, old: &Value, object: &mut Value) {
     if !resource.strategy.has_generation() {
         return;
     }
-    let content = |object: &Value| {
-        let fields = object.as_object().cloned().unwrap_or_default();
-        let kept = fields.into_iter().filter(|(key, _)| key != "metadata" && !(key == "status" && resource.status));
-        kept.collect::<Vec<_>>()
+    let counts = |field: &&str| *field != "metadata" && !(*field == "status" && resource.status);
+    let fields = |object: &Value| -> Vec<String> {
+        object
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, _)| key.clone())
+            .filter(|key| counts(&key.as_str()))
+            .collect()
     };
+    let (before, after) = (fields(old), fields(object));
     let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
-    let changed = content(old) != content(object);
+    let changed = before != after || after.iter().any(|field| old[field] != object[field]);
     meta::set(object, "generation", Some((generation + i64::from(changed)).into()));
 }
 

@@ -29,7 +29,7 @@ impl Call {
     /// An answer that shows one object.
     pub(super) fn object(&self, code: StatusCode, stored: &Stored, warnings: &[String]) -> Answer {
         let (resource, text) = (&self.resource, self.accept.text);
-        let served = || convert::to_served(resource, stored.value());
+        let served = || convert::to_served(resource, &stored.value());
         let mut answer = match self.accept.shape {
             Shape::Whole => respond::json_text(code, text, convert::served_text(resource, stored)),
             Shape::Metadata => respond::value(code, text, &metadata(&served())),

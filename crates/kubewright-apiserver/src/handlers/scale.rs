@@ -33,7 +33,7 @@ pub(super) fn scale(call: &Call, paths: &Scale) -> Result<Answer, Status> {
     match call.parts.method {
         Method::GET | Method::HEAD => {
             let stored = call.server.store.get(&call.resource.storage, &call.key()).ok_or_else(|| call.not_found())?;
-            scaler.answer(stored.value())
+            scaler.answer(&stored.value())
         }
         Method::PUT => scaler.update(),
         Method::PATCH => scaler.patch(),
@@ -84,7 +84,7 @@ impl Scaler<'_> {
             let object = owner.apply(&call.resource, Some(&served), &config)?;
             call.prepare_update(Part::Main, old, &served, object, owner)
         })?;
-        self.answer(stored.value())
+        self.answer(&stored.value())
     }
 
     fn modify(
@@ -109,7 +109,7 @@ impl Scaler<'_> {
             self.spec.set(&mut object, replicas(&sent)?).map_err(Status::internal)?;
             call.prepare_update(Part::Main, old, &served, object, owner)
         })?;
-        self.answer(stored.value())
+        self.answer(&stored.value())
     }
 
     fn answer(&self, stored: &Arc<Value>) -> Result<Answer, Status> {

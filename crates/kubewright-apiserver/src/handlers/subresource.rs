@@ -63,7 +63,7 @@ impl Call {
             name: self.name,
             subresource: subresource.to_owned(),
             query: self.query.into_pairs(),
-            object: stored.value().clone(),
+            object: stored.value(),
             user: self.user,
             parts: self.parts,
             body: self.body,

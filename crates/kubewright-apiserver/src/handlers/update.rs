@@ -61,7 +61,7 @@ impl Call {
     pub(super) fn commit(
         &self,
         key: &Key,
-        decide: impl FnMut(Option<&Arc<Stored>>) -> Result<Decision, Status>,
+        decide: impl FnMut(Option<&Arc<Value>>) -> Result<Decision, Status>,
     ) -> Result<Committed, Status> {
         let Resource { storage, strategy, .. } = &*self.resource;
         let registry = &self.server.registry;
@@ -75,8 +75,7 @@ impl Call {
         dry_run: bool,
         mut propose: impl FnMut(Option<&Arc<Value>>) -> Result<Value, Status>,
     ) -> Result<Arc<Stored>, Status> {
-        let mut decide = |present: Option<&Arc<Stored>>| {
-            let old = present.map(|stored| stored.value());
+        let mut decide = |old: Option<&Arc<Value>>| {
             let new = propose(old)?;
             Ok(if old.is_some() && may_go(&self.resource, &new) {
                 Decision::Remove(new)
@@ -89,7 +88,7 @@ impl Call {
         let key = self.key();
         if dry_run {
             let present = self.server.store.get(&self.resource.storage, &key);
-            return match (decide(present.as_ref())?, present) {
+            return match (decide(present.as_ref().map(|stored| stored.value()).as_ref())?, present) {
                 (Decision::Put(object) | Decision::Remove(object), _) => Ok(Arc::new(Stored::rehearsed(object))),
                 (Decision::Keep, Some(present)) => Ok(present),
                 (Decision::Keep, None) => Err(self.not_found()),

@@ -214,7 +214,7 @@ impl Watcher {
             let shared = if change == stored.change() { convert::served_frame(resource, stored) } else { None };
             return shared.unwrap_or_else(|| frame(change.as_str(), &convert::served_text(resource, stored)));
         }
-        let object = convert::to_served(resource, stored.value());
+        let object = convert::to_served(resource, &stored.value());
         let shown = match self.call.accept.shape {
             Shape::Metadata => present::metadata(&object),
             _ => {

@@ -24,11 +24,13 @@ pub(crate) struct Limits {
     pub(crate) events: usize,
     /// The most memory, estimated, in bytes.
     pub(crate) bytes: usize,
+    /// The latest changes whose objects stay parsed.
+    pub(crate) warm: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { events: 10_000, bytes: 64 << 20 }
+        Self { events: 10_000, bytes: 64 << 20, warm: 1_000 }
     }
 }
 
@@ -66,6 +68,12 @@ impl Log {
             dropped.push(event);
         }
         dropped
+    }
+
+    /// The object of the event that just ceased to be one of the latest, to be cooled.
+    pub(crate) fn cooling(&self) -> Option<Arc<Stored>> {
+        let index = self.events.len().checked_sub(self.limits.warm + 1)?;
+        Some(self.events.get(index)?.object.clone())
     }
 
     /// The changes after `revision`, oldest first.

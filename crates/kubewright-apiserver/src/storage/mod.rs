@@ -183,12 +183,13 @@ impl Store {
         &self,
         storage: &Arc<str>,
         key: &Key,
-        mut decide: impl FnMut(Option<&Arc<Stored>>) -> Result<Decision, E>,
+        mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Decision, E>,
         committed: impl FnOnce(Option<&Value>, Option<&Value>),
     ) -> Result<Committed, E> {
         loop {
             let before = self.get(storage, key);
-            let (value, change) = match (decide(before.as_ref())?, &before) {
+            let old = before.as_ref().map(|stored| stored.value());
+            let (value, change) = match (decide(old.as_ref())?, &before) {
                 (Decision::Put(value), None) => (value, ChangeKind::Added),
                 (Decision::Put(value), Some(_)) => (value, ChangeKind::Modified),
                 (Decision::Remove(value), Some(_)) => (value, ChangeKind::Deleted),
@@ -201,12 +202,13 @@ impl Store {
                 continue;
             }
             let written = state.commit(storage, key, before.clone(), change, value, self.limits);
-            let after = (change != ChangeKind::Deleted).then_some(&**written.object.value());
-            committed(before.as_ref().map(|stored| &**stored.value()), after);
+            let after = (change != ChangeKind::Deleted).then(|| written.object.value());
+            committed(old.as_deref(), after.as_deref());
             drop(state);
             // What is expensive waits until the lock is free: waking the watchers, dropping what fell off the logs.
             written.changed.send_replace(written.object.revision());
             self.changed.send_replace(written.object.revision());
+            written.settle();
             return Ok(Committed { object: Some(written.object), change: Some(change) });
         }
     }
@@ -216,7 +218,21 @@ impl Store {
 struct Written {
     object: Arc<Stored>,
     changed: watch::Sender<u64>,
-    _dropped: [Vec<Arc<Event>>; 2],
+    cooling: Option<Arc<Stored>>,
+    dropped: [Vec<Arc<Event>>; 2],
+}
+
+impl Written {
+    /// Lets go of what is no longer news.
+    fn settle(&self) {
+        let fallen = self.dropped.iter().flatten().map(|event| &event.object);
+        for object in self.cooling.iter().chain(fallen) {
+            // What nothing but the event held on to goes with it.
+            if Arc::strong_count(object) > 1 {
+                object.cool();
+            }
+        }
+    }
 }
 
 impl State {
@@ -251,7 +267,8 @@ impl State {
         };
         let changed = collection.changed.clone();
         let dropped = collection.log.push(event.clone());
-        Written { object, changed, _dropped: [dropped, self.log.push(event)] }
+        let cooling = collection.log.cooling();
+        Written { object, changed, cooling, dropped: [dropped, self.log.push(event)] }
     }
 }
 

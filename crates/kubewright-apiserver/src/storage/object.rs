@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::RwLock;
 use serde_json::Value;
 
 /// What happened to an object.
@@ -34,11 +35,17 @@ const FRAME_END: &[u8] = b"}\n";
 ///
 /// The JSON text is made once, by whoever needs it first, and outside of every lock. It is made as a whole watch event, of
 /// which the object's own text is a slice, so that one allocation serves readers and watchers.
+///
+/// A parsed value takes some fifteen times the memory of its text. A version that has not been written lately is therefore
+/// [cooled](Self::cool): only the text stays, and what lists and selectors read.
 #[derive(Debug)]
 pub(crate) struct Stored {
     revision: u64,
     change: ChangeKind,
-    value: Arc<Value>,
+    /// Absent once cooled; the text is there then.
+    value: RwLock<Option<Arc<Value>>>,
+    labels: Box<[(Box<str>, Box<str>)]>,
+    api_version: Box<str>,
     weight: usize,
     frame: OnceLock<Bytes>,
 }
@@ -49,13 +56,23 @@ impl Stored {
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
         }
-        let weight = weight(&value);
-        Self { revision, change, value: Arc::new(value), weight, frame: OnceLock::new() }
+        Self::of(change, revision, value)
     }
 
     /// A version that was not written (a dry run): it carries no revision.
     pub(crate) fn rehearsed(value: Value) -> Self {
-        Self { revision: 0, change: ChangeKind::Added, value: Arc::new(value), weight: 0, frame: OnceLock::new() }
+        Self::of(ChangeKind::Added, 0, value)
+    }
+
+    fn of(change: ChangeKind, revision: u64, value: Value) -> Self {
+        let weight = weight(&value);
+        let labels = value["metadata"]["labels"].as_object();
+        let labels = labels.into_iter().flatten();
+        let labels = labels.map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()));
+        let labels = labels.collect();
+        let api_version = value["apiVersion"].as_str().unwrap_or_default().into();
+        let value = RwLock::new(Some(Arc::new(value)));
+        Self { revision, change, value, labels, api_version, weight, frame: OnceLock::new() }
     }
 
     /// The revision of the write.
@@ -73,24 +90,45 @@ impl Stored {
         self.weight
     }
 
-    /// The object.
-    pub(crate) fn value(&self) -> &Arc<Value> {
-        &self.value
+    /// The object's `apiVersion`.
+    pub(crate) fn api_version(&self) -> &str {
+        &self.api_version
+    }
+
+    /// The value of a label.
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.iter().find(|(label, _)| **label == *key).map(|(_, value)| &**value)
+    }
+
+    /// The object; parsed anew each time if the version is cool.
+    pub(crate) fn value(&self) -> Arc<Value> {
+        if let Some(value) = &*self.value.read() {
+            return value.clone();
+        }
+        // The text was written from a value, so it can be read.
+        Arc::new(serde_json::from_slice(&self.json()).unwrap_or_default())
+    }
+
+    /// Keeps only the text.
+    pub(crate) fn cool(&self) {
+        self.frame();
+        self.value.write().take();
     }
 
     /// The whole watch event of this version, newline included.
     pub(crate) fn frame(&self) -> Bytes {
-        self.frame
-            .get_or_init(|| {
-                let mut text = Vec::with_capacity(1024);
-                text.extend_from_slice(&frame_start(self.change));
+        let make = || {
+            let mut text = Vec::with_capacity(1024);
+            text.extend_from_slice(&frame_start(self.change));
+            if let Some(value) = &*self.value.read() {
                 // Writing a value into a vector cannot fail: keys are strings and numbers are finite.
-                let _ = serde_json::to_writer(&mut text, &*self.value);
-                text.extend_from_slice(FRAME_END);
-                text.shrink_to_fit();
-                Bytes::from(text)
-            })
-            .clone()
+                let _ = serde_json::to_writer(&mut text, &**value);
+            }
+            text.extend_from_slice(FRAME_END);
+            text.shrink_to_fit();
+            Bytes::from(text)
+        };
+        self.frame.get_or_init(make).clone()
     }
 
     /// The object's JSON text.
@@ -138,5 +176,17 @@ mod tests {
             "{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"7\"}}}\n"
         );
         assert_eq!(frame("MODIFIED", &stored.json()), stored.frame());
+    }
+
+    #[test]
+    fn a_cool_version_is_the_same() {
+        let stored =
+            Stored::new(ChangeKind::Added, 7, json!({"metadata": {"labels": {"a": "b"}}, "data": [1.5, "x", null]}));
+        let warm = stored.value();
+        stored.cool();
+        assert_eq!(*stored.value(), *warm);
+        assert_eq!((stored.label("a"), stored.label("b")), (Some("b"), None));
+        stored.cool();
+        assert_eq!(stored.json(), serde_json::to_vec(&*warm).unwrap());
     }
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-const LIMITS: Limits = Limits { events: 4, bytes: usize::MAX };
+const LIMITS: Limits = Limits { events: 4, bytes: usize::MAX, warm: 2 };
 
 fn put(store: &Store, name: &str, value: Value) -> u64 {
     let committed = store.transact(&"/pods".into(), &Key::new("ns", name), |_| decide(&value), |_, _| {});
@@ -16,8 +16,8 @@ fn decide(value: &Value) -> Result<Decision, Infallible> {
 }
 
 fn remove(store: &Store, name: &str) {
-    let decide = |present: Option<&Arc<Stored>>| {
-        Ok::<_, Infallible>(Decision::Remove(present.map(|stored| (**stored.value()).clone()).unwrap_or_default()))
+    let decide = |present: Option<&Arc<Value>>| {
+        Ok::<_, Infallible>(Decision::Remove(present.map(|value| (**value).clone()).unwrap_or_default()))
     };
     store.transact(&"/pods".into(), &Key::new("ns", name), decide, |_, _| {}).unwrap();
 }
@@ -54,7 +54,7 @@ fn what_fell_off_the_log_cannot_be_read() {
 
 #[test]
 fn the_log_is_bounded_by_memory() {
-    let store = Store::new(Limits { events: usize::MAX, bytes: 3000 });
+    let store = Store::new(Limits { events: usize::MAX, bytes: 3000, warm: 2 });
     let first = put(&store, "a", json!("x".repeat(1000)));
     put(&store, "a", json!("x".repeat(1000)));
     assert!(store.snapshot_at("/pods", first).is_ok());
@@ -96,7 +96,7 @@ fn a_decision_is_taken_again_when_the_object_changed_meanwhile() {
         &Key::new("ns", "a"),
         |present| {
             calls += 1;
-            let data = present.unwrap().value()["data"].as_i64().unwrap();
+            let data = present.unwrap()["data"].as_i64().unwrap();
             if calls == 1 {
                 put(&store, "a", json!(10));
             }
