@@ -93,6 +93,22 @@ async fn row_5_deletions_during_a_broken_watch_are_noticed() {
     manager.stop().await;
 }
 
+/// Row 5, for a version that is gone before the watch has begun: only a new list helps, not another try.
+#[tokio::test(start_paused = true)]
+async fn row_5_a_watch_refused_as_too_old_begins_with_a_list_again() {
+    let world = World::new().await;
+    let manager = run(world.manager().controller(controller(FleetReconciler::default())));
+    let refused = world.faults.on(&[Verb::Watch], "configmaps").always().refuse(410, "Expired");
+    world.create_fleet("a", 2).await;
+    world.wait_for_size("a", 2).await;
+    // Reconciles read live until the cache has come so far by its lists.
+    pass(120).await;
+    world.ships().delete("a-1", &Default::default()).await.expect("deleted");
+    until("the ship is back", || async { world.ship_names().await == ["a-0", "a-1"] }).await;
+    assert!(refused.hits() > 2);
+    manager.stop().await;
+}
+
 /// Row 6: doubled and late events, and watches that end after each.
 #[tokio::test(start_paused = true)]
 async fn row_6_events_may_be_doubled_late_and_cut_off() {
