@@ -314,7 +314,7 @@ impl Graph {
         }
         let waiting = owners.iter().any(|(_, owner)| matches!(owner, Owner::Waiting));
         if waiting && self.dependents_of(object).next().is_some() {
-            return self.decide_in_foreground(object);
+            return Decision::Delete("Foreground");
         }
         let own = |finalizer: &str| object.finalizers.iter().any(|present| present == finalizer);
         Decision::Delete(match (own(ORPHAN), own(FOREGROUND)) {
@@ -324,19 +324,6 @@ impl Graph {
         })
     }
 
-    /// The object's owner waits for it, and it has dependents itself.
-    fn decide_in_foreground(&self, object: &Object) -> Decision {
-        // A dependent that waits as well may, by way of others, be what the owner itself depends on. In such a circle
-        // each would wait for the next, so this object stops blocking its owner.
-        let in_circle = self.dependents_of(object).any(|(dependent, _)| dependent.is_held_by(FOREGROUND));
-        if in_circle && object.owners.iter().any(|owner| owner.block_owner_deletion == Some(true)) {
-            let unblocked =
-                |owner: &OwnerReference| OwnerReference { block_owner_deletion: Some(false), ..owner.clone() };
-            return Decision::SetOwners(object.owners.iter().map(unblocked).collect());
-        }
-        Decision::Delete("Foreground")
-    }
-
     fn decide_deleting(&self, object: &Object) -> Decision {
         let without = |finalizer: &str| {
             Decision::SetFinalizers(object.finalizers.iter().filter(|one| *one != finalizer).cloned().collect())
@@ -344,11 +331,37 @@ impl Graph {
         if object.is_held_by(ORPHAN) && self.dependents_of(object).next().is_none() {
             return without(ORPHAN);
         }
-        let blocks = |(_, owner): (&Object, &OwnerReference)| owner.block_owner_deletion == Some(true);
-        if object.is_held_by(FOREGROUND) && !self.dependents_of(object).any(blocks) {
+        if object.is_held_by(FOREGROUND) && self.awaited(object).all(|dependent| self.awaits(dependent, object)) {
             return without(FOREGROUND);
         }
         Decision::Nothing
+    }
+
+    /// The dependents that an object waits for when it is deleted in the foreground.
+    fn awaited<'a>(&'a self, object: &'a Object) -> impl Iterator<Item = &'a Object> {
+        let dependents = self.dependents_of(object);
+        dependents.filter(|(_, owner)| owner.block_owner_deletion == Some(true)).map(|(dependent, _)| dependent)
+    }
+
+    /// Whether one object waits for another, be it by way of others. Two that wait for each other would do so for ever, so
+    /// such a circle doesn't hold anything.
+    fn awaits(&self, waiting: &Object, object: &Object) -> bool {
+        let mut seen = BTreeSet::from([&waiting.uid]);
+        let mut path = vec![waiting];
+        while let Some(next) = path.pop() {
+            if !next.is_held_by(FOREGROUND) {
+                continue;
+            }
+            for dependent in self.awaited(next) {
+                if dependent.uid == object.uid {
+                    return true;
+                }
+                if seen.insert(&dependent.uid) {
+                    path.push(dependent);
+                }
+            }
+        }
+        false
     }
 
     /// The other objects that rightly refer to this one, and how.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kubewright_apimachinery::random::Random;
 
 use super::graph::{Decision, FOREGROUND, Graph, ORPHAN, Object, Verdict};
 use crate::access::Address;
@@ -261,4 +262,70 @@ fn nothing_is_remembered_of_what_is_gone() {
         world.settle();
     }
     assert_eq!(format!("{:?}", world.graph), format!("{:?}", Graph::default()));
+}
+
+/// Random worlds, with circles and every policy, some deletions while others are under way: nothing gets stuck, nothing
+/// is left that has lost all its owners, and what nobody deleted is still there.
+#[test]
+fn any_world_settles() {
+    for seed in 0..3000 {
+        let random = Random::seeded(seed);
+        let below = |bound: usize| usize::try_from(random.u64()).unwrap_or(0) % bound;
+        let count = 2 + below(7);
+        let name = |index: usize| format!("o{index}");
+        let mut world = World::default();
+        for index in 0..count {
+            world.put(object(&name(index), "default", ""));
+        }
+        let mut refers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for index in 0..count {
+            let owners: BTreeSet<_> = (0..below(4)).map(|_| below(count)).collect();
+            let words: Vec<_> =
+                owners.iter().map(|owner| name(*owner) + if below(2) == 0 { "!" } else { "" }).collect();
+            refers.insert(name(index), owners.iter().map(|owner| name(*owner)).collect());
+            let owners = object("", "", &words.join(" ")).owners;
+            world.change(&name(index), |object| object.owners = owners);
+        }
+        let mut deleted = BTreeSet::new();
+        let mut orphaned = BTreeSet::new();
+        for _ in 0..1 + below(3) {
+            let victim = name(below(count));
+            if world.objects.contains_key(&victim) {
+                let policy = ["Background", "Foreground", "Orphan"][below(3)];
+                if policy == "Orphan" {
+                    orphaned.insert(victim.clone());
+                }
+                world.delete(&victim, policy);
+                deleted.insert(victim);
+            }
+            if below(2) == 0 {
+                world.settle();
+            }
+        }
+        let left = world.settle();
+        assert!(!left.iter().any(|line| line.contains("deleting")), "seed {seed}: stuck: {left:?}");
+        for object in world.objects.values().filter(|object| !object.owners.is_empty()) {
+            let there = |owner: &OwnerReference| world.objects.contains_key(&owner.name);
+            assert!(object.owners.iter().all(there), "seed {seed}: a dangling owner: {left:?}");
+        }
+        // Only what has a deleted object among its ancestors may go with it.
+        let mut doomed = deleted.clone();
+        loop {
+            let more: BTreeSet<_> = refers
+                .iter()
+                .filter(|(_, owners)| !owners.is_disjoint(&doomed))
+                .map(|(name, _)| name.clone())
+                .collect();
+            let before = doomed.len();
+            doomed.extend(more);
+            if doomed.len() == before {
+                break;
+            }
+        }
+        for index in 0..count {
+            let name = name(index);
+            assert!(doomed.contains(&name) || world.objects.contains_key(&name), "seed {seed}: {name} is missed");
+            assert!(!deleted.contains(&name) || !world.objects.contains_key(&name), "seed {seed}: {name} lives on");
+        }
+    }
 }
