@@ -129,7 +129,7 @@ impl ClusterBuilder {
             api: api.clone(),
             tasks: Mutex::default(),
             tracker: TaskTracker::new(),
-            processes: Processes::default(),
+            processes: Processes::new(random.uuid()),
             simulation: None,
             certificate: watch::Sender::default(),
             server: Arc::default(),

@@ -25,7 +25,8 @@
 //! [`ApiServer::feed`](kubewright_apiserver::ApiServer::feed) and carries out what it has decided. Nothing is polled.
 //!
 //! Not there yet: probes, lifecycle hooks and volumes of pods, `exec`, `attach` and `port-forward`, the controllers behind
-//! Jobs, Deployments and Services. A process that leaves its process group (`setsid`) outlives its pod.
+//! Jobs, Deployments and Services. A process that leaves its process group (`setsid`) outlives its pod,
+//! though on Linux not the cluster.
 
 mod access;
 mod cluster;

@@ -1,7 +1,8 @@
 //! Processes of the host, each the leader of its own process group.
 //!
 //! A group is killed whole, before its leader is reaped: as long as the leader isn't, no other process can have its id.
-//! A process that leaves its group on purpose (`setsid`) is not followed.
+//! A process that leaves its group on purpose (`setsid`) outlives its container; on Linux it is found when the node closes,
+//! by a variable of its environment.
 
 use std::{
     collections::BTreeMap,
@@ -40,12 +41,19 @@ pub(crate) enum SpawnError {
     Closed,
 }
 
+/// The variable that marks the processes of a node.
+const MARK: &str = "KUBEWRIGHT_NODE";
+
 /// Every living process group of a node, so that one call kills them all.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Processes(Arc<Mutex<Living>>);
 
 #[derive(Debug, Default)]
 struct Living {
+    /// What no other node has: the value of [`MARK`].
+    id: String,
+    /// Something has run.
+    used: bool,
     closed: bool,
     children: BTreeMap<u32, Child>,
 }
@@ -58,6 +66,11 @@ pub(crate) struct Process {
 }
 
 impl Processes {
+    /// None yet. `id` is the node's alone.
+    pub(crate) fn new(id: String) -> Self {
+        Self(Arc::new(Mutex::new(Living { id, ..Living::default() })))
+    }
+
     /// Starts a process with its standard input closed, and hands out its output.
     pub(crate) fn spawn(&self, line: &CommandLine) -> Result<(Process, ChildStdout, ChildStderr), SpawnError> {
         let name = line.argv.first().ok_or(SpawnError::NoCommand)?;
@@ -78,7 +91,8 @@ impl Processes {
         if living.closed {
             return Err(SpawnError::Closed);
         }
-        let mut child = command.spawn().map_err(failed)?;
+        living.used = true;
+        let mut child = command.env(MARK, &living.id).spawn().map_err(failed)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let id = child.id();
         living.children.insert(id, child);
@@ -96,6 +110,7 @@ impl Processes {
         let mut living = self.0.lock();
         living.closed = true;
         let children = std::mem::take(&mut living.children);
+        let mark = std::mem::take(&mut living.used).then(|| format!("{MARK}={}", living.id));
         drop(living);
         for id in children.keys() {
             signal(*id, Signal::KILL);
@@ -104,6 +119,10 @@ impl Processes {
             if let Err(error) = child.wait() {
                 tracing::warn!(pid = child.id(), %error, "can't reap a process");
             }
+        }
+        if let Some(mark) = mark {
+            // One that is found may just have made another.
+            (0..5).find(|_| kill_strays(&mark) == 0);
         }
     }
 }
@@ -170,6 +189,29 @@ fn signal(id: u32, which: Signal) {
     }
 }
 
+/// Kills the processes whose environment says `mark`, and tells how many there were.
+#[cfg(target_os = "linux")]
+fn kill_strays(mark: &str) -> usize {
+    use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
+
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let stray = |id: u32| {
+        // The handle is had before looking, so that it is the process looked at that is killed, whoever has its id then.
+        let handle = pidfd_open(pid(id)?, PidfdFlags::empty()).ok()?;
+        let environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
+        let marked = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
+        (marked && pidfd_send_signal(&handle, Signal::KILL).is_ok()).then_some(())
+    };
+    ids.filter_map(stray).count()
+}
+
+/// Only Linux shows the environment of processes.
+#[cfg(not(target_os = "linux"))]
+fn kill_strays(_mark: &str) -> usize {
+    0
+}
+
 /// Waits until a child has ended, and leaves it to be reaped.
 async fn exited(id: u32) -> io::Result<()> {
     let pid = pid(id).ok_or_else(|| io::Error::other("no such process id"))?;
@@ -234,8 +276,12 @@ mod tests {
         }
     }
 
+    fn processes() -> Processes {
+        Processes::new(kubewright_apimachinery::random::Random::from_entropy().uuid())
+    }
+
     async fn code(argv: &[&str]) -> i32 {
-        let (process, ..) = Processes::default().spawn(&line(argv)).expect("it starts");
+        let (process, ..) = processes().spawn(&line(argv)).expect("it starts");
         exit_code(process.ended().await.expect("it ends"))
     }
 
@@ -249,14 +295,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_that_is_not_there() {
-        let error = Processes::default().spawn(&line(&["no-such-tool"])).expect_err("no such program");
+        let error = processes().spawn(&line(&["no-such-tool"])).expect_err("no such program");
         assert_eq!(error.to_string(), "exec: \"no-such-tool\": executable file not found in $PATH");
     }
 
     #[tokio::test]
     async fn the_leaders_end_is_the_groups_end() {
         let (process, mut output, _) =
-            Processes::default().spawn(&line(&["sh", "-c", "sleep 1000 & echo started"])).expect("it starts");
+            processes().spawn(&line(&["sh", "-c", "sleep 1000 & echo started"])).expect("it starts");
         tokio::time::timeout(Duration::from_secs(10), process.ended()).await.expect("in time").expect("it ends");
         // The sleep held the pipe open; now that it is gone, reading reaches the end.
         let mut text = String::new();
@@ -266,7 +312,7 @@ mod tests {
 
     #[tokio::test]
     async fn closing_kills_all_and_starts_no_more() {
-        let processes = Processes::default();
+        let processes = processes();
         let (process, mut output, _) = processes.spawn(&line(&["sleep", "1000"])).expect("it starts");
         processes.close();
         let mut text = String::new();

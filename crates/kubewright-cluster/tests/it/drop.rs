@@ -8,10 +8,12 @@ use serde_json::json;
 
 use crate::{create, is_running, pod, pods, running, until};
 
-/// Starts a pod with a child of its own, and gives its process group and its directory.
+/// Starts a pod with two children, of which one leaves the process group, and gives the processes and the node's
+/// directory.
 async fn inhabited() -> (Cluster, Vec<PathBuf>, PathBuf) {
     let cluster = running().await;
-    let command = "sleep 1000 & echo $$$$ $!; pwd; trap '' TERM; while true; do sleep 0.05; done";
+    let command =
+        "sleep 1000 & a=$!; setsid sleep 1000 & echo $$$$ $a $!; pwd; trap '' TERM; while true; do sleep 0.05; done";
     create(&cluster, &pod("web", command, json!({}))).await;
     until(&cluster, "web", is_running).await;
     let log = loop {
@@ -23,7 +25,7 @@ async fn inhabited() -> (Cluster, Vec<PathBuf>, PathBuf) {
     };
     let (ids, directory) = log.split_once('\n').expect("two lines");
     let processes: Vec<_> = ids.split_whitespace().map(|id| Path::new("/proc").join(id)).collect();
-    assert!(processes.len() == 2 && processes.iter().all(|process| process.exists()));
+    assert!(processes.len() == 3 && processes.iter().all(|process| process.exists()));
     let directory = Path::new(directory.trim()).ancestors().nth(2).expect("the node's directory").to_owned();
     assert!(directory.file_name().is_some_and(|name| name.to_string_lossy().starts_with("kubewright-")));
     (cluster, processes, directory)
@@ -59,6 +61,7 @@ async fn shutting_down_leaves_nothing() {
     cluster.shutdown().await;
     assert!(!runs(&processes[0]));
     assert!(!directory.exists());
+    all_end(&processes);
 }
 
 #[test]
@@ -69,4 +72,16 @@ fn dropping_after_the_runtime_leaves_nothing() {
     drop(cluster);
     assert!(!runs(&processes[0]));
     assert!(!directory.exists());
+    all_end(&processes);
+}
+
+/// Waits until killed processes have ended; those that the node is not the parent of take a moment.
+fn all_end(processes: &[PathBuf]) {
+    for _ in 0..500 {
+        if !processes.iter().any(|process| runs(process)) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("a process lives on");
 }
