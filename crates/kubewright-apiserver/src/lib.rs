@@ -23,6 +23,7 @@ mod listen;
 mod meta;
 pub mod openapi;
 mod ownership;
+mod protobuf;
 pub mod registry;
 mod respond;
 mod schema_rules;

@@ -1,4 +1,4 @@
-//! Bodies: JSON or YAML text into values, and what is odd about them.
+//! Bodies: JSON, YAML or protobuf into values, and what is odd about them.
 //!
 //! A field that is given twice is kept in its last form and reported, as Kubernetes does; nesting, size and numbers are
 //! bounded by the parsers.
@@ -6,6 +6,8 @@
 use http::{HeaderMap, header};
 pub(crate) use kubewright_apimachinery::decode::Decoded;
 use kubewright_apimachinery::{decode, status::Status};
+
+use crate::protobuf;
 
 /// The largest body, in bytes, as in Kubernetes.
 pub(crate) const BODY_LIMIT: usize = 3 << 20;
@@ -15,6 +17,7 @@ pub(crate) const BODY_LIMIT: usize = 3 << 20;
 pub(crate) enum Format {
     Json,
     Yaml,
+    Protobuf,
 }
 
 /// The media type of the body, without parameters; JSON when absent.
@@ -27,12 +30,13 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
 }
 
 impl Format {
-    /// The form of an object's body. Protobuf and others are refused.
+    /// The form of an object's body.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Status> {
         match media_type(headers).as_str() {
             "application/json" => Ok(Self::Json),
             "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Self::Yaml),
-            _ => Err(unsupported("application/json, application/yaml")),
+            protobuf::MEDIA_TYPE => Ok(Self::Protobuf),
+            _ => Err(unsupported("application/json, application/yaml, application/vnd.kubernetes.protobuf")),
         }
     }
 }
@@ -49,6 +53,10 @@ pub(crate) fn decode(format: Format, body: &[u8]) -> Result<Decoded, Status> {
     let decoded = match format {
         Format::Json => decode::json(body),
         Format::Yaml => decode::yaml(body),
+        Format::Protobuf => {
+            let value = protobuf::decode(body).map_err(|error| Status::bad_request(error.to_string()))?;
+            return Ok(Decoded { value, duplicates: Vec::new() });
+        }
     };
     decoded.map_err(|error| Status::bad_request(error.to_string()))
 }

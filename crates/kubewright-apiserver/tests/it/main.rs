@@ -6,6 +6,7 @@ mod negotiation;
 mod objects;
 mod over_tls;
 mod patching;
+mod protobuf;
 mod raw;
 mod reading;
 mod rules;

@@ -59,7 +59,9 @@ async fn what_is_not_served_is_refused() {
     assert_eq!(get(&api, PODS, "application/vnd.kubernetes.protobuf").await.code, 406);
     assert_eq!(get(&api, PODS, "application/vnd.kubernetes.protobuf,application/json").await.code, 200);
     let protobuf = ["Content-Type: application/vnd.kubernetes.protobuf"];
-    assert_eq!(send(&api, &format!("POST {PODS}"), &protobuf, "k8s\0").await.code, 415);
+    assert_eq!(send(&api, &format!("POST {PODS}"), &protobuf, "k8s\0").await.code, 400);
+    let cbor = ["Content-Type: application/cbor"];
+    assert_eq!(send(&api, &format!("POST {PODS}"), &cbor, "{}").await.code, 415);
     assert_eq!(send(&api, &format!("PATCH {PODS}/p"), &["Content-Type: text/plain"], "{}").await.code, 415);
     for (line, code) in [
         ("GET /nothing", 404),
