@@ -1,7 +1,8 @@
 //! The cluster as a whole: what it is made of, how it starts, and how nothing of it is left.
 
-use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fmt, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
+use futures::FutureExt;
 use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
@@ -289,7 +290,14 @@ impl Cluster {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.lock().spawn(self.tracker.track_future(task));
+        let told = AssertUnwindSafe(task).catch_unwind().map(|ended| {
+            if let Err(panic) = ended {
+                let said = panic.downcast_ref::<String>().map(String::as_str);
+                let message = said.or(panic.downcast_ref::<&str>().copied()).unwrap_or_default();
+                tracing::error!(message, "a part of the cluster has panicked and is gone");
+            }
+        });
+        self.tasks.lock().spawn(self.tracker.track_future(told));
     }
 
     fn recorder(&self, component: &'static str, host: &'static str, clock: &SharedClock) -> Recorder {

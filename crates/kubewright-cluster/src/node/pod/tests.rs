@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use kubewright_apimachinery::random::Random;
 use serde_json::{Value, json};
 
 use super::{
@@ -315,4 +316,72 @@ fn a_steady_pod_has_a_steady_status() {
     bench.seconds = 1000;
     bench.machine.observe(Arc::new(seen), moment(1000));
     assert_eq!(bench.machine.status(moment(1000).wall), status);
+}
+
+/// Whatever containers do, and whenever the pod is deleted: nothing runs twice, nothing starts after the end was asked
+/// for, and the object goes once nothing runs.
+#[test]
+fn any_life_ends() {
+    for seed in 0..2000 {
+        let random = Random::seeded(seed);
+        let below = |bound: u64| random.u64() % bound;
+        let container = |name: &str| json!({"name": name, "image": "busybox"});
+        let sidecar = json!({"name": "s", "image": "busybox", "restartPolicy": "Always"});
+        let init = [vec![], vec![container("i")], vec![container("i"), sidecar.clone()], vec![sidecar]];
+        let mut bench = Bench::new(json!({
+            "restartPolicy": (["Always", "OnFailure", "Never"])[usize::try_from(below(3)).unwrap_or(0)],
+            "initContainers": init[usize::try_from(below(4)).unwrap_or(0)],
+            "containers": [container("a"), container("b")],
+        }));
+        let count = bench.machine.containers.len();
+        // What each container does in truth: 0 nothing, 1 it is starting, 2 it runs.
+        let mut truth = vec![0; count];
+        let (mut stopping, mut killed) = (false, vec![false; count]);
+        let delete_at = below(60);
+        for turn in 0..400 {
+            if turn == delete_at {
+                bench.delete(5);
+                stopping = true;
+            }
+            let mut removed = false;
+            for effect in bench.step() {
+                match effect {
+                    Effect::Start(index) => {
+                        assert_eq!(truth[index], 0, "seed {seed}: it runs already");
+                        assert!(!stopping, "seed {seed}: started after the end was asked for");
+                        (truth[index], killed[index]) = (1, false);
+                    }
+                    Effect::Terminate(index) => assert_eq!(truth[index], 2, "seed {seed}"),
+                    Effect::Kill(index) => killed[index] = true,
+                    Effect::Remove => removed = true,
+                    Effect::Event(_) => {}
+                }
+            }
+            if removed {
+                assert!(stopping && truth.iter().all(|state| *state == 0), "seed {seed}: removed too early");
+                break;
+            }
+            assert!(turn < 399, "seed {seed}: it never goes");
+            let index = usize::try_from(below(count as u64)).unwrap_or(0);
+            match (truth[index], below(8)) {
+                (1, 0) => {
+                    bench.refused(index, Refusal::Start("no".into()));
+                    truth[index] = 0;
+                }
+                (1, 1) => {
+                    bench.refused(index, Refusal::NoImage("no".into()));
+                    truth[index] = 0;
+                }
+                (1, _) => {
+                    bench.started(index);
+                    truth[index] = 2;
+                }
+                (2, roll) if killed[index] || roll < 2 => {
+                    bench.ended(index, i32::from(roll == 0));
+                    truth[index] = 0;
+                }
+                _ => bench.seconds += below(4),
+            }
+        }
+    }
 }
