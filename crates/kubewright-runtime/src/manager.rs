@@ -73,7 +73,7 @@ pub struct Description {
 ///
 /// ```no_run
 /// # use kubewright_runtime::manager::Manager;
-/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let manager = Manager::from_args()?; // .controller(…)
 /// manager.run().await?;
 /// # Ok(())
@@ -138,9 +138,8 @@ impl<K: Object> Prepare for Controller<K> {
     }
 }
 
-/// The flags of a binary that has no others.
+// The flags of a binary that has no others. Not a doc comment: clap would show it as the program's own description.
 #[derive(Parser)]
-#[command(version = None)]
 struct Program {
     #[command(flatten)]
     manager: ManagerArgs,

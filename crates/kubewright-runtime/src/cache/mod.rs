@@ -1,7 +1,7 @@
 //! The cache: one per manager, shared by all controllers.
 //!
 //! Each kind is watched once in each namespace scope, however many controllers use it, and kept as `Arc<K>` without its
-//! managed fields. [`Feed`](feed) turns watch events into changes of the [`Store`](store); both are pure. The watch
+//! managed fields. A feed turns watch events into changes of the store; both are pure. The watch
 //! itself is kube's. An object that can't be decoded is reported and left out; the others arrive.
 //!
 //! It doesn't write, and it never waits for anything but its own watches: the read-your-writes barrier

@@ -101,6 +101,14 @@ impl ClientError {
         }
     }
 
+    /// Whether a write that was answered so may have happened all the same.
+    pub(crate) fn is_uncertain(&self) -> bool {
+        match self {
+            Self::Request { .. } => self.status().is_none_or(|status| status.code >= 500),
+            _ => false,
+        }
+    }
+
     /// How long the API server asked to wait, if it did.
     pub fn retry_after(&self) -> Option<Duration> {
         self.status().and_then(asked_delay)
@@ -183,7 +191,7 @@ mod tests {
     #[test]
     fn row_4_retry_after_is_found_in_the_users_error() {
         assert_eq!(retry_after(&refusal()), Some(Duration::from_secs(7)));
-        assert!(refusal().0.is_transient());
+        assert!(refusal().0.is_transient() && !refusal().0.is_uncertain(), "it was not even begun");
     }
 
     #[test]

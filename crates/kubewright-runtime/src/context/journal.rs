@@ -62,7 +62,7 @@ impl<T: Object> Pending<'_, T> {
     pub(super) fn answered(self, answer: Result<T, ClientError>) -> Result<T, ClientError> {
         match &answer {
             Ok(object) => self.settle(version_of(object).map(Arrival::Version)),
-            Err(error) if !error.is_transient() => self.settle(None),
+            Err(error) if !error.is_uncertain() => self.settle(None),
             Err(_) => {}
         }
         answer

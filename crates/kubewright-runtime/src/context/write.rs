@@ -119,9 +119,8 @@ impl<K: Object + HasStatus<Status: Serialize>> Context<K> {
     ///
     /// It is one merge patch of the status subresource: the whole new status, and `null` for what the status had and the
     /// new one hasn't. It carries the object's UID but not its version, so that it can't conflict with a change of the
-    /// spec, and can't reach another object of the same name. The status should have one writer: fields
-    /// that others add are removed when they are noticed. Fields that are absent are not the same as fields that are
-    /// empty, so skip the absent ones when serialising.
+    /// spec, and can't reach another object of the same name. The status should have one writer: fields of the type that
+    /// others add are removed when they are noticed; those that the type doesn't know are left alone.
     ///
     /// # Errors
     /// When the API server refuses, or doesn't answer; the status may then be written.
@@ -261,7 +260,7 @@ fn send_delete<'a, K: Object, T: Object>(
                 pending.deleted(&key, uid.as_deref().unwrap_or_default());
                 Ok(())
             }
-            Err(error) if error.is_transient() => Err(error),
+            Err(error) if error.is_uncertain() => Err(error),
             Err(error) => {
                 pending.refused();
                 Err(error)

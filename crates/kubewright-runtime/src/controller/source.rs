@@ -127,3 +127,59 @@ fn is_a<K: Object>(owner: &OwnerReference) -> bool {
     let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
     owner.kind == K::kind(&()) && group == K::group(&())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use k8s_openapi::api::{
+        apps::v1::{Deployment, ReplicaSet},
+        core::v1::{Namespace, Pod},
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    /// A pod in namespace `a` with this controller.
+    fn pod(api_version: &str, kind: &str, uid: &str) -> Pod {
+        let owner = json!({"apiVersion": api_version, "kind": kind, "name": "owner", "uid": uid, "controller": true});
+        let other = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "o"});
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "a", "name": "child", "ownerReferences": [other, owner]},
+        }))
+        .expect("a pod")
+    }
+
+    fn owners<K: Object>(known: Option<K>) -> Reader<K> {
+        let kind = Kind::<K>::new(&BTreeSet::new());
+        Reader::with_live(&kind, vec![(None, known.into_iter().map(Arc::new).collect())])
+    }
+
+    fn key<K: Object>(child: &Pod, known: Option<K>) -> Option<String> {
+        owner_key(child, &owners(known)).map(|key| key.to_string())
+    }
+
+    #[test]
+    fn a_child_wakes_its_controller_of_our_kind() {
+        let found = |pod: Pod| key::<ReplicaSet>(&pod, None);
+        assert_eq!(found(pod("apps/v1", "ReplicaSet", "u")).as_deref(), Some("a/owner"));
+        assert_eq!(found(pod("apps/v1beta9", "ReplicaSet", "u")).as_deref(), Some("a/owner"), "of any version");
+        assert_eq!(found(pod("other.io/v1", "ReplicaSet", "u")), None, "a kind of another group");
+        assert_eq!(found(pod("apps/v1", "Deployment", "u")), None);
+        assert_eq!(found(Pod::default()), None);
+        assert_eq!(key::<Namespace>(&pod("v1", "Namespace", "u"), None).as_deref(), Some("owner"), "cluster-scoped");
+        assert_eq!(key::<Deployment>(&pod("apps/v1", "Deployment", "u"), None).as_deref(), Some("a/owner"));
+    }
+
+    /// Row 8 of the faults: an owner of the same name, made after the child's own was deleted, is not woken by it.
+    #[test]
+    fn row_8_a_child_of_an_earlier_owner_wakes_no_one() {
+        let known = |uid: &str| {
+            serde_json::from_value::<ReplicaSet>(json!({"metadata": {"namespace": "a", "name": "owner", "uid": uid}}))
+                .ok()
+        };
+        let child = pod("apps/v1", "ReplicaSet", "old");
+        assert_eq!(key(&child, known("old")).as_deref(), Some("a/owner"));
+        assert_eq!(key(&child, known("new")), None);
+    }
+}
