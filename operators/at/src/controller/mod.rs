@@ -94,8 +94,10 @@ fn pod_key(ctx: &Context<At>) -> ObjectKey {
 
 /// Takes the At as far as it goes now; nothing if the cache turns out to be behind.
 async fn advance(at: &mut At, ctx: &Context<At>) -> Result<Option<Situation>, ClientError> {
-    let pod = ctx.get::<Pod>(&pod_key(ctx)).filter(|pod| plan::whose(at, pod) == Whose::Ours);
-    let mut pod = pod.map(|pod| pod.as_ref().clone());
+    let mut pod = ctx.get::<Pod>(&pod_key(ctx)).map(|pod| pod.as_ref().clone());
+    if let Some(other) = pod.take_if(|pod| plan::whose(at, pod) != Whose::Ours) {
+        release_orphan(&other, ctx).await?;
+    }
     let begun = Run::recorded(at).or_else(|| pod.as_ref().map(|pod| Run::of(at, pod))).or_else(|| Run::witnessed(at));
     let run = match begun {
         Some(run) => run,

@@ -3,7 +3,10 @@
 use at_operator::api::v1alpha1::{At, Phase};
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, PropagationPolicy};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, PropagationPolicy},
+};
 use kubewright_cluster::faults::{Faults, Verb};
 use serde_json::json;
 use tokio::time::sleep;
@@ -124,6 +127,21 @@ async fn row_08_an_at_made_again_waits_for_the_old_pod_and_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn row_08_an_at_made_again_lets_the_old_pod_go_long_before_it_runs() {
+    let (world, faults) = (world().await, Faults::new());
+    // The record is never written, so the pod keeps its finalizer.
+    faults.on(&[Verb::Patch], "ats").always().refuse(500, "InternalError");
+    let operator = world.start(&faults);
+    world.create(at(PAST, "echo YAY")).await;
+    assert!(!pod(&world).await.finalizers().is_empty());
+    world.delete::<At>("lunch").await;
+    world.create(at("2020-06-01T00:00:00Z", "echo YAY")).await;
+    eventually("the old pod is gone", async || world.pods().await.is_empty()).await;
+    reaches(&world, Phase::Pending, "Waiting").await;
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn row_09_an_at_that_is_being_deleted_starts_nothing() {
     let (world, faults) = (world().await, Faults::new());
     let mut history = PodHistory::of(&world);
@@ -145,7 +163,7 @@ async fn row_09_foreground_deletion_takes_the_pod_along() {
     faults.on(&[Verb::Patch], "ats").always().refuse(500, "InternalError");
     let operator = world.start(&faults);
     world.create(at(PAST, "echo YAY")).await;
-    assert!(pod(&world).await.metadata.finalizers.is_some());
+    assert!(!pod(&world).await.finalizers().is_empty());
     let foreground =
         DeleteParams { propagation_policy: Some(PropagationPolicy::Foreground), ..DeleteParams::default() };
     world.api::<At>().delete("lunch", &foreground).await.unwrap();

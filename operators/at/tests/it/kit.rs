@@ -11,7 +11,7 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{core::v1::Pod, events::v1::Event},
+    api::{core::v1::Pod, events::v1::Event, rbac::v1::ClusterRole},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
@@ -29,7 +29,11 @@ use kubewright_cluster::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
+use tokio::{
+    sync::oneshot,
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
 
 /// When every test begins.
 pub(crate) const START: &str = "2020-01-30T10:00:00Z";
@@ -50,7 +54,7 @@ pub(crate) const NAMESPACE: &str = "default";
 /// How an operator is added to a manager.
 pub(crate) type Register = fn(Manager) -> Manager;
 
-/// A cluster without a node: the test plays the kubelet.
+/// A cluster; without a node the test plays the kubelet.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) cluster: Arc<Cluster>,
@@ -59,10 +63,15 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A fresh cluster that knows the operator's kinds.
+    /// A fresh cluster without a node that knows the operator's kinds.
     pub(crate) async fn new(register: Register, crds: Vec<CustomResourceDefinition>) -> Self {
+        Self::with(Pods::None, register, crds).await
+    }
+
+    /// A fresh cluster that knows the operator's kinds.
+    pub(crate) async fn with(pods: Pods, register: Register, crds: Vec<CustomResourceDefinition>) -> Self {
         let clock = VirtualClock::starting_at(START.parse().unwrap());
-        let builder = Cluster::builder().pods(Pods::None).clock(clock.clone()).random(Random::seeded(7));
+        let builder = Cluster::builder().pods(pods).clock(clock.clone()).random(Random::seeded(7));
         let world = Self { cluster: Arc::new(builder.start().await.unwrap()), clock, register };
         for crd in crds {
             let api = Api::<CustomResourceDefinition>::all(world.client());
@@ -253,10 +262,19 @@ pub(crate) fn minutes(minutes: u64) -> Duration {
 /// That nothing is written for an hour, although the operator runs.
 pub(crate) async fn assert_quiet(faults: &Faults) {
     sleep(minutes(5)).await;
+    assert_quiet_for(faults, minutes(60)).await;
+}
+
+async fn assert_quiet_for(faults: &Faults, time: Duration) {
     faults.forget();
-    sleep(minutes(60)).await;
+    sleep(time).await;
     let seen: Vec<_> = faults.seen().into_iter().filter(|seen| seen.request.verb.is_write()).collect();
     assert!(seen.is_empty(), "written without need: {seen:#?}");
+}
+
+/// For tests on real time: that it takes less than a minute.
+pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
+    timeout(minutes(1), work).await.expect("it should take less than a minute")
 }
 
 /// An operator that dies over one of its writes, and is then started again.
@@ -321,7 +339,8 @@ pub(crate) async fn die_everywhere(new: impl AsyncFn() -> World, play: impl Asyn
             let world = new().await;
             let mortal = world.start_mortal(nth, death);
             play(&world).await;
-            assert_quiet(&mortal.faults).await;
+            sleep(minutes(1)).await;
+            assert_quiet_for(&mortal.faults, minutes(10)).await;
             if !mortal.stop().await {
                 break;
             }
@@ -329,4 +348,29 @@ pub(crate) async fn die_everywhere(new: impl AsyncFn() -> World, play: impl Asyn
         }
     }
     deaths
+}
+
+/// What the requests so far would need to be allowed: `group resource verb`, with `-` for the core group.
+pub(crate) fn needed(faults: &Faults) -> BTreeSet<String> {
+    let seen = faults.seen().into_iter().map(|seen| seen.request);
+    seen.map(|it| {
+        let group = if it.group.is_empty() { "-" } else { &it.group };
+        format!("{group} {} {}", it.resource, format!("{:?}", it.verb).to_lowercase())
+    })
+    .collect()
+}
+
+/// What a role allows, in the same form.
+pub(crate) fn allowed(role: &str) -> BTreeSet<String> {
+    let role: ClusterRole = serde_saphyr::from_str(role).unwrap();
+    let mut allowed = BTreeSet::new();
+    for rule in role.rules.unwrap_or_default() {
+        for group in rule.api_groups.iter().flatten() {
+            let group = if group.is_empty() { "-" } else { group };
+            for resource in rule.resources.iter().flatten() {
+                allowed.extend(rule.verbs.iter().map(|verb| format!("{group} {resource} {verb}")));
+            }
+        }
+    }
+    allowed
 }

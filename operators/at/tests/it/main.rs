@@ -5,5 +5,6 @@ mod crash;
 mod every;
 mod kit;
 mod manifests;
+mod real;
 mod scene;
 mod schedule;

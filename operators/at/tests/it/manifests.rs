@@ -2,8 +2,14 @@
 
 use std::{fs, path::PathBuf};
 
-use at_operator::api::v1alpha1::{At, AtSpec};
+use at_operator::api::v1alpha1::{At, AtSpec, Phase};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kubewright_cluster::faults::{Faults, Verb};
+
+use crate::{
+    kit::{allowed, needed},
+    scene::{PAST, SOON, at, reaches, world},
+};
 
 fn config(file: &str) -> String {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("config").join(file);
@@ -24,4 +30,34 @@ fn the_sample_is_that_of_the_source() {
     let sample: At = serde_saphyr::from_str(&config("samples/cnat_v1alpha1_at.yaml")).unwrap();
     let expect = AtSpec { schedule: "2020-01-30T10:02:00Z".into(), command: "echo YAY".into(), ..AtSpec::default() };
     assert_eq!(sample.spec, expect);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_role_allows_what_is_used_and_no_more() {
+    let (world, faults) = (world().await, Faults::new());
+    // A lost answer makes it read what it else has from its cache.
+    faults.on(&[Verb::Create], "pods").lose_answer();
+    let operator = world.start(&faults);
+    world.create(at(SOON, "echo YAY")).await;
+    reaches(&world, Phase::Running, "Running").await;
+    world.end_pod("lunch-pod", 0).await;
+    reaches(&world, Phase::Done, "Succeeded").await;
+    let mut other = at(PAST, "echo YAY");
+    other.spec.schedule = "tomorrow".into();
+    other.metadata.name = Some("other".into());
+    // Twice the same event is a series, which is a patch.
+    for _ in 0..2 {
+        world.create(other.clone()).await;
+        tokio::time::sleep(crate::kit::minutes(1)).await;
+        world.delete::<At>("other").await;
+    }
+    operator.stop().await;
+
+    let mut allowed = allowed(&config("rbac/role.yaml"));
+    // The API server asks for this one itself, in some clusters, and the recorder only for what recurs.
+    assert!(allowed.remove("cnat.d2iq.com ats/finalizers update"));
+    allowed.remove("events.k8s.io events patch");
+    let mut needed = needed(&faults);
+    needed.remove("events.k8s.io events patch");
+    assert_eq!(needed, allowed);
 }

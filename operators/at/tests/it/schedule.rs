@@ -238,8 +238,6 @@ async fn row_22_an_edit_while_pending_is_taken() {
     reaches(&world, Phase::Running, "Running").await;
     let command = pod(&world).await.spec.unwrap().containers[0].command.clone().unwrap();
     assert_eq!(command, ["echo", "new"]);
-
-    // And one that puts it off.
     operator.stop().await;
 }
 

@@ -7,4 +7,5 @@ mod every;
 mod kit;
 mod manifests;
 mod pods;
+mod real;
 mod scene;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use k8s_openapi::api::{autoscaling::v1::Scale, core::v1::Pod};
 use kube::{
-    Error, ResourceExt,
+    Error, Resource, ResourceExt,
     api::{Patch, PatchParams, PostParams},
 };
 use kubewright_cluster::faults::{Faults, Verb};
@@ -101,10 +101,6 @@ async fn a_template_is_taken_and_a_wrong_one_told() {
 async fn row_24_a_matching_pod_of_another_controller<K: Flavour>() {
     let (world, faults) = (world().await, Faults::new());
     let operator = world.start(&faults);
-    let owner = json!([{
-        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "", "controller": true,
-    }]);
-    let mut owner = owner;
     let replica_set = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "other"},
         "spec": {
@@ -116,8 +112,8 @@ async fn row_24_a_matching_pod_of_another_controller<K: Flavour>() {
         },
     });
     let replica_set: k8s_openapi::api::apps::v1::ReplicaSet = serde_json::from_value(replica_set).unwrap();
-    owner[0]["uid"] = world.create(replica_set).await.uid().into();
-    let foreign = stray::<K>(&world, "foreign", owner).await;
+    let owner = world.create(replica_set).await.controller_owner_ref(&());
+    let foreign = stray::<K>(&world, "foreign", json!([owner])).await;
     world.create(K::web(2)).await;
     assert!(!reaches::<K>(&world, 2).await.contains(&"foreign".to_owned()));
     scale::<K>(&world, 1).await;
