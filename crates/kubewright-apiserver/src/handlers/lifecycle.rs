@@ -183,7 +183,8 @@ impl Call {
         self.refuse(&object, causes)?;
         set_generation(resource, old, &mut object);
         let object = owner.track(resource, Some(old_served), object);
-        Ok(apply::settle(old, object))
+        // Whether the write comes to nothing is costly to tell, and rarely worth asking.
+        Ok(if same_content(old, &object, |_| true) { apply::settle(old, object) } else { object })
     }
 
     fn refuse(&self, object: &Value, causes: Vec<Cause>) -> Result<(), Status> {
@@ -265,20 +266,18 @@ fn set_generation(resource: &Resource, old: &Value, object: &mut Value) {
     if !resource.strategy.has_generation() {
         return;
     }
-    let counts = |field: &&str| *field != "metadata" && !(*field == "status" && resource.status);
-    let fields = |object: &Value| -> Vec<String> {
-        object
-            .as_object()
-            .into_iter()
-            .flatten()
-            .map(|(key, _)| key.clone())
-            .filter(|key| counts(&key.as_str()))
-            .collect()
-    };
-    let (before, after) = (fields(old), fields(object));
     let generation = old["metadata"]["generation"].as_i64().unwrap_or(0);
-    let changed = before != after || after.iter().any(|field| old[field] != object[field]);
+    let changed = !same_content(old, object, |field| field != "status" || !resource.status);
     meta::set(object, "generation", Some((generation + i64::from(changed)).into()));
+}
+
+/// Whether two objects have the same fields beside their metadata, of those that count.
+fn same_content(one: &Value, other: &Value, counts: impl Fn(&str) -> bool) -> bool {
+    let kept = |object| {
+        let fields = Value::as_object(object).into_iter().flatten();
+        fields.filter(|(field, _)| *field != "metadata" && counts(field))
+    };
+    kept(one).count() == kept(other).count() && kept(one).all(|(field, value)| other.get(field) == Some(value))
 }
 
 /// The types of `ObjectMeta`'s fields, whatever a kind's schema says.

@@ -118,7 +118,8 @@ impl Stored {
     /// The whole watch event of this version, newline included.
     pub(crate) fn frame(&self) -> Bytes {
         let make = || {
-            let mut text = Vec::with_capacity(1024);
+            // The weight is some three times the text; growing step by step would copy the text again and again.
+            let mut text = Vec::with_capacity(256 + self.weight / 3);
             text.extend_from_slice(&frame_start(self.change));
             if let Some(value) = &*self.value.read() {
                 // Writing a value into a vector cannot fail: keys are strings and numbers are finite.

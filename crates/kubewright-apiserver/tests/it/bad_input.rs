@@ -202,3 +202,38 @@ async fn row_49_patches() {
     }
     assert_eq!(send(&api, &format!("GET {CONFIGS}/a"), &[], "").await.text, before, "something was stored");
 }
+
+#[tokio::test]
+async fn row_49_deep_nesting_that_is_allowed() {
+    let (api, _) = start();
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "deeps.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": {"kind": "Deep", "plural": "deeps"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                }},
+            }],
+        },
+    });
+    let crds = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    assert_eq!(send(&api, crds, &[JSON], definition.to_string()).await.code, 201);
+    let nested = |value: &str| {
+        let spec = "{\"a\":".repeat(100) + value + &"}".repeat(100);
+        format!(r#"{{"apiVersion":"example.com/v1","kind":"Deep","metadata":{{"name":"d"}},"spec":{spec}}}"#)
+    };
+    let path = "/apis/example.com/v1/namespaces/default/deeps";
+    let created = send(&api, &format!("POST {path}"), &[JSON], nested("1")).await;
+    assert_eq!(created.code, 201, "{}", created.text);
+    for (kind, force) in [("merge-patch+json", ""), ("apply-patch+yaml", "&force=true")] {
+        let content = format!("Content-Type: application/{kind}");
+        let line = format!("PATCH {path}/d?fieldManager=m{force}");
+        let patched = send(&api, &line, &[&content], nested("2")).await;
+        assert_eq!(patched.code, 200, "{}", patched.text);
+    }
+    assert_eq!(send(&api, &format!("GET {path}"), &["Accept: application/yaml"], "").await.code, 200);
+}
