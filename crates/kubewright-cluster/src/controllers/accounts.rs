@@ -8,7 +8,10 @@ use kubewright_apiserver::{ApiServer, Change, ChangeKind, Feed};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::retry::{Retries, until};
+use super::{
+    batch::{self, Batch},
+    retry::{Retries, until},
+};
 use crate::access::{Access, Address, is_conflict, is_gone};
 
 const ACCOUNT: &str = "default";
@@ -125,25 +128,20 @@ impl Keeper {
             let timer = until(self.retries.next(), now);
             tokio::select! {
                 biased;
-                change = self.feed.next() => self.take_all(change),
+                batch = batch::next(&mut self.feed) => self.take_all(&batch),
                 Ok(()) = self.certificate.changed() => self.dirty.extend(self.known.namespaces.iter().cloned()),
                 () = timer => {}
             }
         }
     }
 
-    fn take_all(&mut self, first: Result<Change, kubewright_apiserver::Lagged>) {
-        let mut next = first.map(Some);
-        loop {
-            match next {
-                Ok(Some(change)) => {
-                    let gone = change.kind == ChangeKind::Deleted;
-                    self.dirty.extend(self.known.take(&change.resource.kind, &change.object, gone));
-                }
-                Ok(None) => return,
-                Err(_) => self.known = Known::default(),
-            }
-            next = self.feed.try_next();
+    fn take_all(&mut self, batch: &Batch) {
+        if batch.anew {
+            self.known = Known::default();
+        }
+        for Change { kind, resource, object, .. } in &batch.changes {
+            let gone = *kind == ChangeKind::Deleted;
+            self.dirty.extend(self.known.take(&resource.kind, object, gone));
         }
     }
 

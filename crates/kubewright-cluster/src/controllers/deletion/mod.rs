@@ -16,7 +16,10 @@ use kubewright_apiserver::{ApiServer, Change, ChangeKind, Feed, registry::Resour
 use serde_json::{Value, json};
 
 use self::contents::{Contents, Item, Remains, Scope};
-use super::retry::{Retries, until};
+use super::{
+    batch::{self, Batch},
+    retry::{Retries, until},
+};
 use crate::access::{Access, Address, Deletion, is_conflict, is_gone};
 
 /// What holds a custom resource definition until its objects are gone.
@@ -74,26 +77,19 @@ impl Deleter {
             let timer = until(self.retries.next(), now);
             tokio::select! {
                 biased;
-                change = self.feed.next() => self.take_all(change),
+                batch = batch::next(&mut self.feed) => self.take_all(&batch),
                 () = timer => {}
             }
         }
     }
 
-    /// Takes in a change and all that have come with it.
-    fn take_all(&mut self, first: Result<Change, kubewright_apiserver::Lagged>) {
-        let mut next = first.map(Some);
-        loop {
-            match next {
-                Ok(Some(change)) => self.take(&change),
-                Ok(None) => return,
-                Err(lagged) => {
-                    tracing::info!(%lagged, "the deletion of namespaces begins anew");
-                    self.contents = Contents::default();
-                    self.ending.clear();
-                }
-            }
-            next = self.feed.try_next();
+    fn take_all(&mut self, batch: &Batch) {
+        if batch.anew {
+            self.contents = Contents::default();
+            self.ending.clear();
+        }
+        for change in &batch.changes {
+            self.take(change);
         }
     }
 

@@ -17,7 +17,10 @@ use kubewright_apiserver::{ApiServer, Change, ChangeKind, Feed, registry::Resour
 use serde_json::{Value, json};
 
 use self::graph::{Claim, Decision, Graph, Object, Uid, Verdict};
-use super::retry::{Retries, until};
+use super::{
+    batch::{self, Batch},
+    retry::{Retries, until},
+};
 use crate::{
     access::{Access, Address, Deletion, is_conflict, is_gone},
     events::{Occurrence, Recorder},
@@ -86,27 +89,20 @@ impl Collector {
             let timer = until(self.retries.next(), now);
             tokio::select! {
                 biased;
-                change = self.feed.next() => self.take_all(change),
+                batch = batch::next(&mut self.feed) => self.take_all(&batch),
                 Some((uid, version, outcome)) = self.work.next() => self.conclude(uid, &version, outcome),
                 () = timer => {}
             }
         }
     }
 
-    /// Takes in a change and all that have come with it.
-    fn take_all(&mut self, first: Result<Change, kubewright_apiserver::Lagged>) {
-        let mut next = first.map(Some);
-        loop {
-            match next {
-                Ok(Some(change)) => self.take(&change),
-                Ok(None) => return,
-                Err(lagged) => {
-                    tracing::info!(%lagged, "the garbage collector begins anew");
-                    self.graph = Graph::default();
-                    self.settled.clear();
-                }
-            }
-            next = self.feed.try_next();
+    fn take_all(&mut self, batch: &Batch) {
+        if batch.anew {
+            self.graph = Graph::default();
+            self.settled.clear();
+        }
+        for change in &batch.changes {
+            self.take(change);
         }
     }
 
