@@ -1,6 +1,6 @@
 //! Runs each At once, in a pod of its own.
 //!
-//! [`plan`] decides, this module acts. What has to survive a crash between any two writes, a wiped status and a deleted
+//! [`plan`] decides, [`report`] words it, this module acts. What has to survive a crash between any two writes, a wiped status and a deleted
 //! pod is that the command runs **once**: not twice, and not never. It rests on this order of writes:
 //!
 //! 1. The pod is created, under the one name that the At's pod has, with the finalizer [`UNRECORDED`](run::UNRECORDED):
@@ -18,6 +18,7 @@
 //! "Once" is about the pod. Its restart policy is `OnFailure`, so the kubelet starts a command that fails again.
 
 mod plan;
+mod report;
 mod run;
 mod schedule;
 
@@ -120,7 +121,7 @@ async fn advance(at: &mut At, ctx: &Context<At>) -> Result<Option<Situation>, Cl
     if let Some(pod) = pod.as_ref().filter(|pod| plan::is_unrecorded(pod)) {
         release(pod, ctx).await?;
     }
-    if pod.is_none() && !plan::is_over(at, &run) {
+    if pod.is_none() && !report::is_over(at, &run) {
         // Before a pod is given up for lost, the API server is asked: the cache may be behind after a restart.
         pod = ctx.live().get::<Pod>(&pod_key(ctx)).await?.filter(|pod| plan::whose(at, pod) == Whose::Ours);
     }
@@ -190,8 +191,8 @@ async fn release(pod: &Pod, ctx: &Context<At>) -> Result<(), ClientError> {
 
 /// Writes the status that tells the situation, and an event for each thing that has changed.
 async fn tell(at: &mut At, situation: &Situation, ctx: &Context<At>) -> Result<(), ClientError> {
-    let status = plan::status(at, situation, ctx.now());
-    let events = plan::events(at.status.as_ref(), &status);
+    let status = report::status(at, situation, ctx.now());
+    let events = report::events(at.status.as_ref(), &status);
     ctx.set_status(status.clone()).await?;
     at.status = Some(status);
     for event in events {

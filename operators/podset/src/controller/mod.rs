@@ -1,6 +1,6 @@
 //! Keeps as many pods as a PodSet desires. One reconciler serves both flavours ([`flavour::Flavour`]).
 //!
-//! [`plan`] decides, this module acts. The cache tells whether there is anything to do; what exactly is then decided by
+//! [`plan`] decides, [`report`] words it, this module acts. The cache tells whether there is anything to do; what exactly is then decided by
 //! a live list, so that no stale cache, lost answer or other leader makes it create too many or delete too much. A
 //! steady PodSet costs no request at all.
 //!

@@ -102,5 +102,4 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;
