@@ -19,6 +19,7 @@ use crate::{log::LogArgs, metrics::Metrics, probe::BindAddress};
 ///
 /// Flags that take a boolean may be written alone or as `--flag=false`.
 #[derive(Clone, Debug, clap::Args)]
+#[command(about = None, long_about = None)]
 pub struct ManagerArgs {
     /// Where to serve /metrics: host:port, :port for all interfaces, or 0 for not at all
     #[arg(long, value_name = "ADDRESS", default_value = "0")]
