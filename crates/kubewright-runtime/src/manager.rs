@@ -364,23 +364,19 @@ async fn lead(
 /// time for that.
 async fn work(controllers: Vec<Prepared>, shutdown: impl Future<Output = ()>, lost: &CancellationToken) {
     let stop = CancellationToken::new();
-    let mut running = controllers.into_iter().map(|controller| controller.run(stop.clone())).collect::<JoinSet<_>>();
-    let drained = async {
-        shutdown.await;
-        info!("stopping");
-        stop.cancel();
-        while let Some(ended) = running.join_next().await {
-            if let Err(error) = ended {
-                error!(%error, "a controller ended badly");
-            }
-        }
-    };
+    let controllers = controllers.into_iter().map(|controller| controller.run(stop.clone(), lost.clone()));
+    let mut running = controllers.collect::<JoinSet<_>>();
     tokio::select! {
         biased;
-        () = lost.cancelled() => stop.cancel(),
-        () = drained => {}
+        () = lost.cancelled() => {}
+        () = shutdown => info!("stopping"),
     }
-    running.shutdown().await;
+    stop.cancel();
+    while let Some(ended) = running.join_next().await {
+        if let Err(error) = ended {
+            error!(%error, "a controller ended badly");
+        }
+    }
 }
 
 /// The manager's own checks: that it answers, and that its caches are filled.

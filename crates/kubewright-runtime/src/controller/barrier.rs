@@ -36,13 +36,22 @@ pub(super) enum Verdict {
 pub(super) struct Barrier {
     /// What the cache must show before the key's next run.
     owed: BTreeMap<ObjectKey, Vec<Write>>,
-    /// The keys that are parked, and until when.
-    parked: BTreeMap<ObjectKey, Duration>,
+    /// The keys that are parked, until when, and one write that each waits for.
+    parked: BTreeMap<ObjectKey, (Duration, Write)>,
     deadlines: BTreeSet<(Duration, ObjectKey)>,
+    /// The parked keys by what they wait for, so that an event is compared with few.
+    blocked: BTreeMap<Scope, Blocked>,
     /// The keys whose time ran out.
     overdue: BTreeSet<ObjectKey>,
     /// Where the next sweep begins.
     swept: Option<ObjectKey>,
+}
+
+/// The keys that wait for something in one scope.
+#[derive(Debug, Default)]
+struct Blocked {
+    by_version: BTreeSet<(u64, ObjectKey)>,
+    by_deletion: BTreeSet<ObjectKey>,
 }
 
 impl Barrier {
@@ -61,32 +70,73 @@ impl Barrier {
         let overdue = self.overdue.remove(key);
         self.settle(key, &has_arrived);
         let Some(owed) = self.owed.get(key) else { return Verdict::Go { stale: BTreeSet::new() } };
-        if overdue || !waits(owed, &has_arrived) {
-            let is_stale = |write: &&Write| write.arrival.is_none() || !has_arrived(write);
-            return Verdict::Go { stale: owed.iter().filter(is_stale).map(scope).collect() };
+        match awaited(owed, &has_arrived).filter(|_| !overdue).cloned() {
+            Some(write) => {
+                self.park(key, now.saturating_add(PATIENCE), write);
+                Verdict::Wait
+            }
+            None => {
+                let is_stale = |write: &&Write| write.arrival.is_none() || !has_arrived(write);
+                Verdict::Go { stale: owed.iter().filter(is_stale).map(scope).collect() }
+            }
         }
-        let deadline = now.saturating_add(PATIENCE);
-        self.parked.insert(key.clone(), deadline);
-        self.deadlines.insert((deadline, key.clone()));
-        Verdict::Wait
     }
 
     /// The parked keys that may be taken again, each with whether its time ran out.
     pub(super) fn released(&mut self, now: Duration, has_arrived: impl Fn(&Write) -> bool) -> Vec<(ObjectKey, bool)> {
         self.sweep(&has_arrived);
-        let waits = |key: &ObjectKey| self.owed.get(key).is_some_and(|owed| waits(owed, &has_arrived));
-        let parked = self.parked.iter().map(|(key, deadline)| (key.clone(), *deadline, waits(key)));
-        let free = parked.filter(|(_, deadline, waits)| !waits || *deadline <= now).collect::<Vec<_>>();
-        let mut released = Vec::with_capacity(free.len());
-        for (key, deadline, is_overdue) in free {
-            self.parked.remove(&key);
-            self.deadlines.remove(&(deadline, key.clone()));
-            if is_overdue {
-                self.overdue.insert(key.clone());
+        let mut released = Vec::new();
+        for key in self.unblocked(&has_arrived) {
+            let Some(deadline) = self.unpark(&key) else { continue };
+            let next = self.owed.get(&key).and_then(|owed| awaited(owed, &has_arrived)).cloned();
+            match next {
+                Some(write) => self.park(&key, deadline, write),
+                None => released.push((key, false)),
             }
-            released.push((key, is_overdue));
+        }
+        while let Some((_, key)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now).cloned() {
+            self.unpark(&key);
+            self.overdue.insert(key.clone());
+            released.push((key, true));
         }
         released
+    }
+
+    fn park(&mut self, key: &ObjectKey, deadline: Duration, write: Write) {
+        let blocked = self.blocked.entry(scope(&write)).or_default();
+        match &write.arrival {
+            Some(Arrival::Version(version)) => drop(blocked.by_version.insert((*version, key.clone()))),
+            _ => drop(blocked.by_deletion.insert(key.clone())),
+        }
+        self.deadlines.insert((deadline, key.clone()));
+        self.parked.insert(key.clone(), (deadline, write));
+    }
+
+    fn unpark(&mut self, key: &ObjectKey) -> Option<Duration> {
+        let (deadline, write) = self.parked.remove(key)?;
+        self.deadlines.remove(&(deadline, key.clone()));
+        let scope = scope(&write);
+        if let Some(blocked) = self.blocked.get_mut(&scope) {
+            match &write.arrival {
+                Some(Arrival::Version(version)) => drop(blocked.by_version.remove(&(*version, key.clone()))),
+                _ => drop(blocked.by_deletion.remove(key)),
+            }
+            if blocked.by_version.is_empty() && blocked.by_deletion.is_empty() {
+                self.blocked.remove(&scope);
+            }
+        }
+        Some(deadline)
+    }
+
+    /// The parked keys for which what they were parked for has arrived.
+    fn unblocked(&self, has_arrived: &impl Fn(&Write) -> bool) -> Vec<ObjectKey> {
+        let is_here = |key: &&ObjectKey| self.parked.get(*key).is_some_and(|(_, write)| has_arrived(write));
+        let here = self.blocked.values().flat_map(|blocked| {
+            // In the order of versions, so that the first which isn't here ends the search.
+            let versions = blocked.by_version.iter().map(|(_, key)| key).take_while(is_here);
+            versions.chain(blocked.by_deletion.iter().filter(is_here))
+        });
+        here.cloned().collect()
     }
 
     /// When the first parked key's time runs out.
@@ -114,9 +164,9 @@ impl Barrier {
     }
 }
 
-/// Whether something is yet to come that can be waited for.
-fn waits(owed: &[Write], has_arrived: &impl Fn(&Write) -> bool) -> bool {
-    owed.iter().any(|write| write.arrival.is_some() && !has_arrived(write))
+/// Something that is yet to come and can be waited for.
+fn awaited<'a>(owed: &'a [Write], has_arrived: &impl Fn(&Write) -> bool) -> Option<&'a Write> {
+    owed.iter().find(|write| write.arrival.is_some() && !has_arrived(write))
 }
 
 fn scope(write: &Write) -> Scope {
@@ -222,6 +272,25 @@ mod tests {
         assert_eq!(barrier.check(&key(), T0, at(11)), Verdict::Wait, "what was read live must come");
         assert_eq!(barrier.released(T0, at(12)), [(key(), false)]);
         assert_eq!(barrier.check(&key(), T0, at(12)), FREE);
+    }
+
+    #[test]
+    fn each_parked_key_is_released_by_its_own_last_write() {
+        let mut barrier = Barrier::default();
+        let gone = || write::<Job>(Some(Arrival::Gone { key: ObjectKey::cluster("job"), uid: "u".into() }));
+        let name = |version: u64| ObjectKey::cluster(&format!("k{version}"));
+        for seen in [5, 3, 4] {
+            barrier.owe(&name(seen), vec![version::<Pod>(seen)], &BTreeSet::new());
+            assert_eq!(barrier.check(&name(seen), T0, at(0)), Verdict::Wait);
+        }
+        barrier.owe(&key(), vec![version::<Pod>(4), gone()], &BTreeSet::new());
+        assert_eq!(barrier.check(&key(), T0, at(0)), Verdict::Wait);
+        let released = |barrier: &mut Barrier, seen| barrier.released(T0, at(seen)).into_iter().map(|(key, _)| key);
+        assert!(released(&mut barrier, 4).eq([name(3), name(4)]), "the last one waits for the deletion now");
+        assert!(released(&mut barrier, 5).eq([name(5)]));
+        let all = |_: &Write| true;
+        assert_eq!(barrier.released(T0, all), [(key(), false)]);
+        assert!(barrier.blocked.is_empty() && barrier.deadlines.is_empty() && barrier.parked.is_empty());
     }
 
     #[test]

@@ -44,8 +44,9 @@ pub(super) struct Metrics {
 }
 
 impl Dispatcher {
-    /// Works until `stop`, then takes no more keys and waits for the workers, which are aborted when they take too long.
-    pub(super) async fn run(mut self, stop: CancellationToken) {
+    /// Works until `stop`, then takes no more keys and waits for the workers, which are aborted when they take too long,
+    /// or on `abort`. When it returns no worker is left.
+    pub(super) async fn run(mut self, stop: CancellationToken, abort: CancellationToken) {
         loop {
             self.unpark();
             self.start_workers(&stop);
@@ -57,7 +58,7 @@ impl Dispatcher {
                 () = self.queue.changed(pause) => {}
             }
         }
-        self.drain().await;
+        self.drain(abort).await;
     }
 
     /// Gives the free workers the best keys.
@@ -70,9 +71,8 @@ impl Dispatcher {
                 Verdict::Go { stale } => self.start(taken, stale, stop),
                 Verdict::Wait => {
                     self.metrics.barrier.waited();
+                    // Should the cache catch up before this, its bell is heard when the loop next waits.
                     self.queue.with(|queue, _| queue.park(&taken.key));
-                    // The cache may have caught up between the check and the parking.
-                    self.unpark();
                 }
             }
         }
@@ -216,19 +216,21 @@ impl Dispatcher {
         self.queue.with(|queue, _| queue.back_off(key, fraction))
     }
 
-    async fn drain(mut self) {
+    async fn drain(mut self, abort: CancellationToken) {
         self.queue.with(|queue, _| queue.close());
-        let working = self.workers.len();
-        if working == 0 {
-            return;
-        }
         let controller = &self.services.controller;
-        info!(controller, working, "waiting for reconciles to end");
-        let drained = async { while self.workers.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN, drained).await.is_err() {
-            warn!(controller, working = self.workers.len(), "aborting reconciles that didn't end in time");
-            self.workers.shutdown().await;
+        if !self.workers.is_empty() {
+            info!(controller, working = self.workers.len(), "waiting for reconciles to end");
         }
+        let drained = async { while self.workers.join_next().await.is_some() {} };
+        tokio::select! {
+            biased;
+            () = drained => return,
+            () = abort.cancelled() => {}
+            () = tokio::time::sleep(DRAIN) => {}
+        }
+        warn!(controller, working = self.workers.len(), "aborting reconciles");
+        self.workers.shutdown().await;
     }
 }
 

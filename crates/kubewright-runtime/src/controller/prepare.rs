@@ -42,13 +42,15 @@ pub(crate) struct Environment<'a> {
 
 /// A controller that listens to the cache already, and can be run when that is started.
 pub(crate) struct Prepared {
-    run: Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>,
+    run: Box<Run>,
 }
 
+type Run = dyn FnOnce(CancellationToken, CancellationToken) -> BoxFuture<'static, ()> + Send;
+
 impl Prepared {
-    /// Runs until the token is cancelled, and the workers are drained.
-    pub(crate) fn run(self, stop: CancellationToken) -> BoxFuture<'static, ()> {
-        (self.run)(stop)
+    /// Runs until `stop`, and until the workers have ended by themselves, or were aborted after their time or on `abort`.
+    pub(crate) fn run(self, stop: CancellationToken, abort: CancellationToken) -> BoxFuture<'static, ()> {
+        (self.run)(stop, abort)
     }
 }
 
@@ -83,7 +85,7 @@ impl<K: Object> Controller<K> {
             workers: JoinSet::new(),
             metrics,
         };
-        Prepared { run: Box::new(|stop| run(dispatcher, stop).boxed()) }
+        Prepared { run: Box::new(|stop, abort| run(dispatcher, stop, abort).boxed()) }
     }
 }
 
@@ -105,7 +107,7 @@ fn wire(cache: &Cache, queue: &Arc<SharedQueue>, sources: impl Iterator<Item = S
 }
 
 /// Waits for the first lists, then works.
-async fn run(dispatcher: Dispatcher, stop: CancellationToken) {
+async fn run(dispatcher: Dispatcher, stop: CancellationToken, abort: CancellationToken) {
     let Services { controller, cache, kinds, .. } = dispatcher.services.as_ref();
     let synced = async {
         while let Err(error) = cache.wait_for_sync(kinds, SYNC_PATIENCE).await {
@@ -117,5 +119,5 @@ async fn run(dispatcher: Dispatcher, stop: CancellationToken) {
         () = synced => {}
     }
     info!(controller, workers = dispatcher.concurrency, "working");
-    dispatcher.run(stop).await;
+    dispatcher.run(stop, abort).await;
 }
