@@ -16,8 +16,8 @@ pub(crate) fn is_stored_form(resource: &Resource) -> bool {
 /// Whether an object of the store can be served as it stands. Objects of a custom kind keep the version that was the stored
 /// one when they were written.
 fn is_served_form(resource: &Resource, api_version: &str) -> bool {
-    let written_in = || api_version.split_once('/').unwrap_or(("", api_version));
-    is_stored_form(resource) && (!resource.schema.custom || written_in() == (&*resource.group, &*resource.version))
+    let written_in = api_version.split_once('/').unwrap_or(("", api_version));
+    is_stored_form(resource) && written_in == (&*resource.group, &*resource.version)
 }
 
 /// Turns an object of the served version into the stored form.

@@ -25,8 +25,11 @@ use crate::{
 
 /// How long requests that are under way may go on after a shutdown began.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a client may take for its handshake, and for a request's head.
+/// How long a client may take for its handshake.
 const GREETING: Duration = Duration::from_secs(10);
+/// How long a connection may wait for its next request. Clients give up idle connections themselves, after 90 seconds
+/// mostly; were the server first, a request could run into the closing.
+const IDLE: Duration = Duration::from_secs(300);
 /// How long to wait when the system refuses a connection, for want of file descriptors for instance.
 const BREATH: Duration = Duration::from_millis(50);
 /// Streams that a client may have open on one HTTP/2 connection: a watch is one.
@@ -217,7 +220,7 @@ impl Shared {
         };
         let service = service_fn(|request: Request<Incoming>| self.answer(&identity, request));
         let mut builder = auto::Builder::new(Tracked(self.tasks.clone(), self.stop.abort.clone()));
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(GREETING);
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
         builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         tokio::pin!(connection);

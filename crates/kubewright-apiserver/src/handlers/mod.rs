@@ -143,7 +143,11 @@ impl Call {
         match verb {
             "list" => list::list(&self).await,
             "watch" => watch::watch(self).await,
-            "get" => self.get(),
+            "get" => {
+                let version = list::requested_version(&self)?.unwrap_or(0);
+                list::wait_for(&self.server.store, version).await?;
+                self.get()
+            }
             "create" => create::create(&self),
             "update" => update::update(&self, update::Part::Main),
             "patch" => patch::patch(&self, update::Part::Main),

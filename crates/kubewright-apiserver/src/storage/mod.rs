@@ -12,7 +12,11 @@ mod object;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+    sync::Arc,
+};
 
 use imbl::OrdMap;
 use parking_lot::RwLock;
@@ -203,12 +207,14 @@ impl Store {
             }
             let written = state.commit(storage, key, before.clone(), change, value, self.limits);
             let after = (change != ChangeKind::Deleted).then(|| written.object.value());
-            committed(old.as_deref(), after.as_deref());
+            let told = catch_unwind(AssertUnwindSafe(|| committed(old.as_deref(), after.as_deref())));
             drop(state);
             // What is expensive waits until the lock is free: waking the watchers, dropping what fell off the logs.
             written.changed.send_replace(written.object.revision());
             self.changed.send_replace(written.object.revision());
             written.settle();
+            // The write stands, whatever became of its being told; watchers had to learn of it first.
+            told.unwrap_or_else(|panic| resume_unwind(panic));
             return Ok(Committed { object: Some(written.object), change: Some(change) });
         }
     }

@@ -122,3 +122,15 @@ async fn a_waiting_cursor_is_woken() {
     task.await.unwrap();
     store.reached(2).await;
 }
+
+#[test]
+fn a_panic_of_who_is_told_hides_the_write_from_no_one() {
+    let store = Store::new(Limits::default());
+    let mut cursor = store.cursor(&"/pods".into(), store.revision());
+    let write = || store.transact(&"/pods".into(), &Key::new("ns", "a"), |_| decide(&json!(1)), |_, _| panic!("a bug"));
+    assert!(catch_unwind(AssertUnwindSafe(write)).is_err());
+    assert!(cursor.changed.has_changed().unwrap(), "the cursor was woken");
+    assert_eq!(cursor.read(&store, 10).unwrap().len(), 1);
+    put(&store, "a", json!(2));
+    assert_eq!(cursor.read(&store, 10).unwrap().len(), 1);
+}

@@ -48,6 +48,8 @@ async fn a_version_to_come_is_waited_for_a_little() {
     let details = &answer.json()["details"];
     assert_eq!((answer.header("retry-after"), &details["retryAfterSeconds"]), ("1", &json!(1)));
     assert_eq!(details["causes"][0]["reason"], "ResourceVersionTooLarge");
+    let get = send(&api, &format!("GET /api/v1/namespaces/default/configmaps/a?resourceVersion={next}"), &[], "").await;
+    assert_eq!(get.code, 504);
     let (listed, _) = tokio::join!(configs.list(&not_older), create(&configs, "b"));
     assert_eq!(listed.unwrap().items.len(), 2);
 }
