@@ -1,0 +1,208 @@
+//! A `kubewright cluster` of a test's own, and the kubectl that talks to it.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    path::PathBuf,
+    process::{Child, Command, Output, Stdio},
+    sync::mpsc,
+    thread,
+    time::Duration,
+};
+
+use kube::{Client, Config, config::KubeConfigOptions};
+use kubewright::prelude::Manager;
+use kubewright_apimachinery::clock::SystemClock;
+use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
+
+/// How long anything may take before a test says that it did not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running command; dropping it ends it.
+pub(crate) struct TestCluster {
+    pub(crate) child: Child,
+    pub(crate) ready_line: String,
+    pub(crate) folder: tempfile::TempDir,
+    operators: Option<Operators>,
+}
+
+struct Operators {
+    runtime: Runtime,
+    stop: oneshot::Sender<()>,
+    manager: JoinHandle<()>,
+}
+
+impl TestCluster {
+    /// Starts `kubewright cluster` and waits for its line.
+    pub(crate) fn start(arguments: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = kubewright()
+            .args(["cluster", "--kubeconfig"])
+            .arg(folder.path().join("kubeconfig"))
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut ready_line = String::new();
+        stdout.read_line(&mut ready_line).unwrap();
+        assert!(ready_line.starts_with("cluster ready in "), "{ready_line:?}");
+        Self { child, ready_line, folder, operators: None }
+    }
+
+    /// A cluster with the CRDs installed by kubectl and both operators running in one manager.
+    pub(crate) fn with_operators() -> Self {
+        let mut cluster = Self::start(&["--pods", "run"]);
+        for operator in ["at", "podset"] {
+            cluster.kubectl(&["apply", "-f", &operator_file(operator, "config/crd/bases")]);
+        }
+        cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
+        cluster.run_operators();
+        cluster
+    }
+
+    fn run_operators(&mut self) {
+        let runtime = Runtime::new().unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let client = runtime.block_on(self.client());
+        let manager = runtime.spawn(async move {
+            let manager = Manager::new(client).clock(SystemClock::shared());
+            let manager = podset_operator::register(at_operator::register(manager));
+            manager.run_until(async { drop(stopped.await) }).await.unwrap();
+        });
+        self.operators = Some(Operators { runtime, stop, manager });
+    }
+
+    /// A client by the kubeconfig that the command wrote.
+    pub(crate) async fn client(&self) -> Client {
+        let kubeconfig = kube::config::Kubeconfig::read_from(self.kubeconfig()).unwrap();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        Client::try_from(config).unwrap()
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    /// The address that the command printed.
+    pub(crate) fn address(&self) -> String {
+        let (_, rest) = self.ready_line.split_once("https://").unwrap();
+        rest.split(',').next().unwrap().to_owned()
+    }
+
+    /// A kubectl command with these arguments, not yet run.
+    pub(crate) fn kubectl_command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("kubectl");
+        // A home of its own keeps the discovery cache of one test from another.
+        command.args(arguments).env("KUBECONFIG", self.kubeconfig()).env("HOME", self.folder.path());
+        command
+    }
+
+    /// Runs kubectl to its end, whatever that is.
+    pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> Output {
+        let mut command = self.kubectl_command(arguments);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = child.expect("kubectl runs (cargo xtask test installs it)");
+        let (done, output) = mpsc::channel();
+        let pid = child.id();
+        thread::spawn(move || done.send(child.wait_with_output()));
+        let Ok(output) = output.recv_timeout(PATIENCE) else {
+            let _ = Command::new("kill").arg(pid.to_string()).status();
+            panic!("kubectl {} did not end", arguments.join(" "));
+        };
+        output.unwrap()
+    }
+
+    /// Runs kubectl, which must succeed; what it printed.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        let output = self.try_kubectl(arguments);
+        let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "kubectl {}: {}\n{stdout}{stderr}", arguments.join(" "), output.status);
+        stdout.into_owned()
+    }
+
+    /// Runs kubectl, which must fail; what it complained of.
+    pub(crate) fn kubectl_fails(&self, arguments: &[&str]) -> String {
+        let output = self.try_kubectl(arguments);
+        assert!(!output.status.success(), "kubectl {} succeeded", arguments.join(" "));
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Runs kubectl until what it prints is as wished.
+    pub(crate) fn kubectl_until(&self, arguments: &[&str], wished: impl Fn(&str) -> bool) -> String {
+        let mut printed = String::new();
+        // The deadline is a number of tries, each of which takes kubectl its tenths of a second.
+        for _ in 0..150 {
+            printed = self.kubectl(arguments);
+            if wished(&printed) {
+                return printed;
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        panic!("kubectl {} never printed what was wished; last:\n{printed}", arguments.join(" "));
+    }
+
+    /// Ends the command as a user does, and waits for it.
+    pub(crate) fn terminate(&mut self, signal: &str) -> std::process::ExitStatus {
+        self.stop_operators();
+        let killed = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        self.child.wait().unwrap()
+    }
+
+    fn stop_operators(&mut self) {
+        if let Some(Operators { runtime, stop, manager }) = self.operators.take() {
+            // The manager may have ended by itself; then joining it says why.
+            let _ = stop.send(());
+            runtime.block_on(manager).unwrap();
+        }
+    }
+}
+
+impl Drop for TestCluster {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            self.stop_operators();
+        }
+        if let Ok(None) = self.child.try_wait() {
+            let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A child's output line by line, as it comes.
+pub(crate) fn lines_of(reader: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(reader).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// Waits for a line that is as wished; all lines until then, it included.
+pub(crate) fn line_until(lines: &mpsc::Receiver<String>, wished: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut seen = Vec::new();
+    loop {
+        match lines.recv_timeout(PATIENCE) {
+            Ok(line) => seen.push(line),
+            Err(_) => panic!("the line did not come; until then:\n{}", seen.join("\n")),
+        }
+        if seen.last().is_some_and(|line| wished(line)) {
+            return seen;
+        }
+    }
+}
+
+/// The command under test.
+pub(crate) fn kubewright() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_kubewright"))
+}
+
+/// A file or folder of an operator.
+pub(crate) fn operator_file(operator: &str, path: &str) -> String {
+    format!("{}/../../operators/{operator}/{path}", env!("CARGO_MANIFEST_DIR"))
+}

@@ -1,0 +1,81 @@
+//! The command itself: its line, its help, its end, its errors.
+
+use std::{fs, net::TcpStream, process::Stdio};
+
+use crate::cluster::{TestCluster, kubewright};
+
+/// `seconds` tells the pods of tests that run at the same time apart.
+fn check_end(signal: &str, seconds: &str) {
+    let mut cluster = TestCluster::start(&["--pods", "run"]);
+    let address = cluster.address();
+    let command_line = format!("sleep\0{seconds}");
+    cluster.kubectl(&["run", "sleeper", "--image=busybox", "--restart=Never", "--", "sleep", seconds]);
+    cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=30s", "pod/sleeper"]);
+    assert_eq!(processes(&command_line).len(), 1, "the pod is a process");
+
+    let status = cluster.terminate(signal);
+    assert!(status.success(), "{status}");
+    assert!(!cluster.kubeconfig().exists(), "the kubeconfig is gone");
+    assert!(TcpStream::connect(&address).is_err(), "the port is free");
+    assert_eq!(processes(&command_line), Vec::<String>::new(), "no process is left");
+}
+
+/// The command lines of all processes that contain `needle`, NUL between the words.
+fn processes(needle: &str) -> Vec<String> {
+    let of_process = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("cmdline")).ok();
+    let all = fs::read_dir("/proc").unwrap().filter_map(|entry| of_process(entry.ok()?));
+    all.filter(|line| line.starts_with(needle)).collect()
+}
+
+#[test]
+fn terminating_it_leaves_nothing_behind() {
+    check_end("-TERM", "4321");
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_behind() {
+    check_end("-INT", "4322");
+}
+
+#[test]
+fn its_line_tells_the_milliseconds_and_the_kubeconfig() {
+    let cluster = TestCluster::start(&["--pods", "simulate"]);
+    let line = cluster.ready_line.trim_end();
+    let milliseconds = line.strip_prefix("cluster ready in ").and_then(|rest| rest.split_once(" ms ")).unwrap().0;
+    assert!(milliseconds.parse::<u64>().is_ok(), "{line}");
+    assert!(line.ends_with(&format!("KUBECONFIG={}", cluster.kubeconfig().display())), "{line}");
+}
+
+#[test]
+fn a_taken_port_is_an_error_that_says_what_to_do() {
+    let cluster = TestCluster::start(&[]);
+    let output = kubewright().args(["cluster", "--listen", &cluster.address()]).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr.starts_with(&format!("error: listen on {}", cluster.address())), "{stderr}");
+    assert!(stderr.contains("--listen"), "{stderr}");
+}
+
+#[test]
+fn a_foreign_kubeconfig_is_not_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config");
+    fs::write(&path, "apiVersion: v1\nkind: Config\n").unwrap();
+    let output = kubewright().args(["cluster", "--kubeconfig"]).arg(&path).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("was not written by kubewright"));
+    assert_eq!(fs::read_to_string(&path).unwrap(), "apiVersion: v1\nkind: Config\n");
+}
+
+#[test]
+fn a_wrong_flag_is_a_usage_error() {
+    let status = kubewright().args(["cluster", "--pods", "maybe"]).stderr(Stdio::null()).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn help_has_examples() {
+    let output = kubewright().args(["cluster", "--help"]).output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && help.contains("Examples:") && help.contains("kubectl get pods"), "{help}");
+}

@@ -1,0 +1,8 @@
+//! End to end: the `kubewright` command, stock kubectl, and the operators in one manager, as a user has them.
+//!
+//! `cargo xtask test` makes sure of kubectl. Only what kubectl 1.20 (Debian's) has is used, so that any kubectl will do.
+
+mod cluster;
+mod command;
+mod kubectl;
+mod operators;

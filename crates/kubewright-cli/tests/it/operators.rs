@@ -1,0 +1,98 @@
+//! At and PodSet on the embedded cluster, driven by kubectl as their sources drive them.
+
+use std::{fs, os::unix::fs::PermissionsExt, process::Stdio};
+
+use crate::cluster::{TestCluster, line_until, lines_of, operator_file};
+
+fn first_word(line: &str) -> &str {
+    line.split_whitespace().next().unwrap_or_default()
+}
+
+#[test]
+fn at_runs_its_command_once() {
+    let cluster = TestCluster::with_operators();
+    assert!(cluster.kubectl(&["explain", "at.spec"]).contains("schedule"));
+    let resources = cluster.kubectl(&["api-resources", "--api-group=cnat.d2iq.com"]);
+    assert!(resources.lines().any(|line| first_word(line) == "ats" && line.contains("At")), "{resources}");
+
+    cluster.kubectl(&["apply", "-f", &operator_file("at", "config/samples/cnat_v1alpha1_at.yaml")]);
+    let name = cluster.kubectl(&["get", "at", "-o", "jsonpath={.items[0].metadata.name}"]);
+    let table = cluster.kubectl_until(&["get", "at"], |table| table.contains("DONE"));
+    let headings: Vec<_> = table.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(headings, ["NAME", "SCHEDULE", "PHASE", "AGE"]);
+    assert!(table.contains("2020-01-30T10:02:00Z"), "{table}");
+
+    assert_eq!(cluster.kubectl(&["logs", &format!("{name}-pod")]), "YAY\n");
+    let description = cluster.kubectl_until(&["describe", "at", &name], |text| {
+        text.lines().filter(|line| line.contains("PhaseChange")).count() == 3
+    });
+    let told: Vec<_> = description
+        .lines()
+        .filter(|line| line.contains("PhaseChange"))
+        .map(|line| line.split_whitespace().last().unwrap())
+        .collect();
+    assert_eq!(told, ["PENDING", "RUNNING", "DONE"], "{description}");
+    assert!(description.contains("at-controller"), "{description}");
+
+    cluster.kubectl(&["delete", "at", &name]);
+    cluster.kubectl_until(&["get", "pods", "-o", "name"], str::is_empty);
+}
+
+#[test]
+fn podset_is_watched_scaled_patched_edited_and_deleted() {
+    let cluster = TestCluster::with_operators();
+    let sample = operator_file("podset", "config/samples/app_v1alpha1_podset.yaml");
+    let podset = "podset.app.example.com/podset-sample";
+    let pods = ["get", "pods", "-l", "app=podset-sample", "-o", "name", "--field-selector=status.phase=Running"];
+    let running = |count: usize| cluster.kubectl_until(&pods, |names| names.lines().count() == count);
+
+    cluster.kubectl(&["apply", "-f", &sample]);
+    running(3);
+    let mut watch = cluster.kubectl_command(&["get", podset, "-w"]).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = lines_of(watch.stdout.take().unwrap());
+    let seen = line_until(&lines, |line| first_word(line) == "podset-sample");
+    assert_eq!(seen[0].split_whitespace().collect::<Vec<_>>(), ["NAME", "DESIRED", "AVAILABLE", "AGE"]);
+
+    cluster.kubectl(&["patch", podset, "--type=json", "-p", r#"[{"op":"replace","path":"/spec/replicas","value":5}]"#]);
+    line_until(&lines, |line| line.split_whitespace().skip(1).take(2).eq(["5", "5"]));
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    running(5);
+
+    cluster.kubectl(&["scale", podset, "--replicas=2"]);
+    running(2);
+    edit(&cluster, podset, "s/replicas: 2/replicas: 4/");
+    let four = running(4);
+
+    let victim = four.lines().next().unwrap().to_owned();
+    cluster.kubectl(&["delete", &victim, "--now"]);
+    cluster.kubectl_until(&pods, |names| names.lines().count() == 4 && !names.contains(&victim));
+    cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=30s", podset]);
+
+    cluster.kubectl(&["delete", podset]);
+    cluster.kubectl_until(&["get", "pods", "-l", "app=podset-sample", "-o", "name"], str::is_empty);
+}
+
+/// `kubectl edit` with sed for an editor.
+fn edit(cluster: &TestCluster, object: &str, expression: &str) {
+    let editor = cluster.folder.path().join("editor");
+    fs::write(&editor, format!("#!/bin/sh\nexec sed -i -e '{expression}' \"$1\"\n")).unwrap();
+    fs::set_permissions(&editor, fs::Permissions::from_mode(0o755)).unwrap();
+    let output = cluster.kubectl_command(&["edit", object]).env("KUBE_EDITOR", &editor).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn the_first_flavour_keeps_its_names_and_labels() {
+    let cluster = TestCluster::with_operators();
+    cluster.kubectl(&["apply", "-f", &operator_file("podset", "config/samples/k8stest_v1alpha1_podset.yaml")]);
+    let of_podset = ["get", "pods", "-l", "app=podset,podset_cr=podset-sample", "-o", "name"];
+    let names = cluster.kubectl_until(&of_podset, |names| names.lines().count() == 2);
+    assert!(names.lines().all(|name| name.starts_with("pod/podset-sample-")), "{names}");
+    let podset = "podset.k8stest.justin0u0.com/podset-sample";
+    cluster.kubectl_until(&["get", podset, "-o", "jsonpath={.status.replicas} {.status.pod_names}"], |status| {
+        status.starts_with("2 ") && names.lines().all(|name| status.contains(name.trim_start_matches("pod/")))
+    });
+    cluster.kubectl(&["delete", podset]);
+    cluster.kubectl_until(&of_podset, str::is_empty);
+}
