@@ -10,7 +10,8 @@
 //!
 //! So an At without a record whose pod doesn't exist was never run, and one with a record never is again, whatever
 //! becomes of the pod. Both are read past the cache before a pod is created, the pod before the At: had another leader
-//! run it meanwhile, either the pod is there or the record is.
+//! run it meanwhile, either the pod is there or the record is. What remains is a leader that is held up between these
+//! reads and the create for so long that another takes over, runs it, and sees the pod deleted: a lost lease cancels it.
 //!
 //! Status plays no part in it, but for one thing: a status that names the pod of a run is heard as a second witness
 //! against running again, since `kubectl replace` takes the annotation away.

@@ -37,13 +37,25 @@ use tokio::{
 
 /// When every test begins.
 pub(crate) const START: &str = "2020-01-30T10:00:00Z";
-/// How a write goes wrong when the operator dies over it.
+/// How one write of the operator goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Death {
-    /// The API server never sees it.
-    Before,
-    /// It takes effect.
-    After,
+pub(crate) enum Mishap {
+    /// The operator dies before the write has any effect, and is started again.
+    DiesBefore,
+    /// The operator dies after the write took effect, and is started again.
+    DiesAfter,
+    /// The API server never sees the write, and the operator gets no answer.
+    LosesRequest,
+    /// The write takes effect, and the operator gets no answer.
+    LosesAnswer,
+}
+
+impl Mishap {
+    const ALL: [Self; 4] = [Self::DiesBefore, Self::DiesAfter, Self::LosesRequest, Self::LosesAnswer];
+
+    fn is_death(self) -> bool {
+        matches!(self, Self::DiesBefore | Self::DiesAfter)
+    }
 }
 
 /// How long anything may take, in virtual time.
@@ -277,77 +289,77 @@ pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
     timeout(minutes(1), work).await.expect("it should take less than a minute")
 }
 
-/// An operator that dies over one of its writes, and is then started again.
-pub(crate) struct Mortal {
-    /// What its requests meet. After the death: nothing.
+/// An operator with which one mishap will happen.
+pub(crate) struct Unlucky {
+    /// What its requests meet. After a death: nothing.
     pub(crate) faults: Faults,
-    death: Fault,
+    mishap: Fault,
     life: JoinHandle<Operator>,
     stop: oneshot::Sender<()>,
 }
 
 impl World {
-    /// Starts an operator that dies over its `nth` write, counted from 0. Nothing that it sends after that arrives.
-    pub(crate) fn start_mortal(&self, nth: usize, death: Death) -> Mortal {
+    /// Starts an operator whose `nth` write, counted from 0, goes wrong. From one that dies nothing arrives after that.
+    pub(crate) fn start_unlucky(&self, nth: usize, mishap: Mishap) -> Unlucky {
         let faults = Faults::new();
         let rule = faults.on(Verb::WRITES, "*").skip(nth);
-        let death = match death {
-            Death::Before => rule.lose_request(),
-            Death::After => rule.lose_answer(),
+        let fault = match mishap {
+            Mishap::DiesBefore | Mishap::LosesRequest => rule.lose_request(),
+            Mishap::DiesAfter | Mishap::LosesAnswer => rule.lose_answer(),
         };
-        faults.on(Verb::WRITES, "*").skip(nth).always().lose_request();
+        if mishap.is_death() {
+            faults.on(Verb::WRITES, "*").skip(nth).always().lose_request();
+        }
         let (stop, mut stopped) = oneshot::channel();
-        let life = {
-            let (world, faults, death) = (self.clone(), faults.clone(), death.clone());
-            tokio::spawn(async move {
-                let first = world.start(&faults);
-                while death.hits() == 0 && stopped.try_recv().is_err() {
-                    sleep(Duration::from_millis(100)).await;
-                }
-                if death.hits() == 0 {
+        let (world, requests, death) = (self.clone(), faults.clone(), fault.clone());
+        let life = tokio::spawn(async move {
+            let first = world.start(&requests);
+            while !(mishap.is_death() && death.hits() > 0) {
+                if stopped.try_recv().is_ok() {
                     return first;
                 }
-                first.kill().await;
-                faults.clear();
-                let second = world.start(&faults);
-                let _ = stopped.await;
-                second
-            })
-        };
-        Mortal { faults, death, life, stop }
+                sleep(Duration::from_millis(100)).await;
+            }
+            first.kill().await;
+            requests.clear();
+            let second = world.start(&requests);
+            let _ = stopped.await;
+            second
+        });
+        Unlucky { faults, mishap: fault, life, stop }
     }
 }
 
-impl Mortal {
-    /// Stops it, and tells whether it had died.
+impl Unlucky {
+    /// Stops it, and tells whether the mishap had happened.
     async fn stop(self) -> bool {
         let _ = self.stop.send(());
         self.life.await.unwrap().stop().await;
-        self.death.hits() > 0
+        self.mishap.hits() > 0
     }
 }
 
-/// Plays a scenario in fresh worlds, again and again: in one play the operator dies before its first write and is started
-/// again, in the next before its second, and so on, until there is no such write; then the same with its death right after
-/// the write. At the end of each play the operator must have nothing more to write.
+/// Plays a scenario in fresh worlds, again and again: in one play the mishap happens with the operator's first write, in
+/// the next with its second, and so on, until there is no such write; and all that for each mishap. At the end of each
+/// play the operator must have nothing more to write.
 ///
-/// Gives the number of deaths.
-pub(crate) async fn die_everywhere(new: impl AsyncFn() -> World, play: impl AsyncFn(&World)) -> usize {
-    let mut deaths = 0;
-    for death in [Death::Before, Death::After] {
+/// Gives the number of mishaps.
+pub(crate) async fn go_wrong_everywhere(new: impl AsyncFn() -> World, play: impl AsyncFn(&World)) -> usize {
+    let mut mishaps = 0;
+    for mishap in Mishap::ALL {
         for nth in 0.. {
             let world = new().await;
-            let mortal = world.start_mortal(nth, death);
+            let operator = world.start_unlucky(nth, mishap);
             play(&world).await;
             sleep(minutes(1)).await;
-            assert_quiet_for(&mortal.faults, minutes(10)).await;
-            if !mortal.stop().await {
+            assert_quiet_for(&operator.faults, minutes(10)).await;
+            if !operator.stop().await {
                 break;
             }
-            deaths += 1;
+            mishaps += 1;
         }
     }
-    deaths
+    mishaps
 }
 
 /// What the requests so far would need to be allowed: `group resource verb`, with `-` for the core group.
