@@ -17,7 +17,7 @@ use super::{
     update::may_go,
 };
 use crate::{
-    convert, meta,
+    meta,
     registry::Resource,
     respond::{self, Answer},
     storage::{ChangeKind, Committed, Decision, Key, Stored},
@@ -164,9 +164,8 @@ pub(super) fn delete_collection(call: &Call) -> Result<Answer, Status> {
             Err(status) => return Err(status),
         }
     }
-    let objects: Vec<_> = deleted.iter().map(|stored| convert::to_served(&call.resource, &stored.value())).collect();
     let metadata = json!({"resourceVersion": call.server.store.revision().to_string()});
-    Ok(respond::value(StatusCode::OK, call.accept.text, &call.present_list(&objects, &metadata)?))
+    Ok(respond::value(StatusCode::OK, call.accept.text, &call.present_list(&deleted, &metadata)?))
 }
 
 /// Deletes an object, or asks for its deletion.

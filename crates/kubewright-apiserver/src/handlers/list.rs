@@ -235,8 +235,7 @@ fn answer(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Result<Answer, S
     if call.accept.shape == Shape::Whole && call.accept.text == Text::Json {
         return Ok(respond::bytes(StatusCode::OK, pieces(resource.clone(), items, &metadata)));
     }
-    let objects: Vec<_> = items.iter().map(|stored| convert::to_served(resource, &stored.value())).collect();
-    let list = call.present_list(&objects, &metadata)?;
+    let list = call.present_list(&items, &metadata)?;
     Ok(respond::value(StatusCode::OK, call.accept.text, &list))
 }
 

@@ -15,6 +15,9 @@ use crate::{
     table::{self, Include},
 };
 
+/// How many objects of a table are in memory at once.
+const BATCH: usize = 500;
+
 /// `PartialObjectMetadata` of an object.
 pub(super) fn metadata(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
@@ -45,22 +48,37 @@ impl Call {
         answer
     }
 
-    /// A list in the shape that the client wants.
-    pub(super) fn present_list(&self, objects: &[Arc<Value>], list_metadata: &Value) -> Result<Value, Status> {
+    /// A list in the shape that the client wants. Objects are read one after the other, for they may be many.
+    pub(super) fn present_list(&self, items: &[Arc<Stored>], list_metadata: &Value) -> Result<Value, Status> {
+        let resource = &self.resource;
+        let mut objects = items.iter().map(|stored| convert::to_served(resource, &stored.value()));
         Ok(match self.accept.shape {
             Shape::Whole => json!({
-                "kind": &*self.resource.list_kind,
-                "apiVersion": group_version(&self.resource.group, &self.resource.version),
+                "kind": &*resource.list_kind,
+                "apiVersion": group_version(&resource.group, &resource.version),
                 "metadata": list_metadata,
-                "items": objects.iter().map(|object| &**object).collect::<Vec<_>>(),
+                "items": objects.map(Arc::unwrap_or_clone).collect::<Vec<_>>(),
             }),
             Shape::Metadata => json!({
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": list_metadata,
-                "items": objects.iter().map(|object| metadata(object)).collect::<Vec<_>>(),
+                "items": objects.map(|object| metadata(&object)).collect::<Vec<_>>(),
             }),
-            Shape::Table => self.table(objects, list_metadata, true)?,
+            Shape::Table => {
+                let mut batch = || objects.by_ref().take(BATCH).collect::<Vec<_>>();
+                let mut table = self.table(&batch(), list_metadata, true)?;
+                loop {
+                    let batch = batch();
+                    if batch.is_empty() {
+                        break table;
+                    }
+                    let more = self.table(&batch, list_metadata, false)?["rows"].take();
+                    if let (Some(rows), Value::Array(more)) = (table["rows"].as_array_mut(), more) {
+                        rows.extend(more);
+                    }
+                }
+            }
         })
     }
 

@@ -40,6 +40,19 @@ async fn tables() {
 }
 
 #[tokio::test]
+async fn a_large_table_is_whole() {
+    let (api, _) = start();
+    for number in 0..1001 {
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{number:04}")}});
+        send(&api, "POST /api/v1/namespaces/default/configmaps", &[], body.to_string()).await;
+    }
+    let table = get(&api, "/api/v1/configmaps", TABLE).await.json();
+    let rows = table["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[1000]["cells"][0]), (1001, &json!("c1000")));
+    assert_eq!(table["columnDefinitions"][0]["name"], "Name");
+}
+
+#[tokio::test]
 async fn metadata_only_and_yaml() {
     let (api, client) = start();
     let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client);
