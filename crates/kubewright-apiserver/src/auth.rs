@@ -1,11 +1,12 @@
 //! Who asks: the identity of a request, and what it needs to be served.
 //!
-//! An authoriser (RBAC) belongs into [`authorize`], the one place that sees every request with its identity.
+//! An authoriser (RBAC) belongs below [`authorize`], the one place that sees every request with its identity.
 
 use std::collections::BTreeMap;
 
 use http::{HeaderMap, header};
 use kubewright_apimachinery::status::Status;
+use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use tokio_util::sync::CancellationToken;
 
@@ -49,26 +50,65 @@ impl Tokens {
         self.0.insert(Sha256::digest(token).into(), user);
     }
 
+    /// Whose token this is.
+    fn find(&self, token: &str) -> Option<UserInfo> {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        self.0.get(&digest).cloned()
+    }
+
     /// Who a request without a client certificate comes from. An unknown token is an error, no token is anonymous.
     pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<UserInfo, Status> {
         let Some(header) = headers.get(header::AUTHORIZATION) else { return Ok(UserInfo::anonymous()) };
         let token = header.to_str().ok().and_then(|text| text.split_once(' '));
         match token {
             Some((scheme, token)) if scheme.eq_ignore_ascii_case("bearer") => {
-                let digest: [u8; 32] = Sha256::digest(token.trim()).into();
-                self.0.get(&digest).cloned().ok_or_else(unauthorized)
+                self.find(token.trim()).ok_or_else(unauthorized)
             }
             _ => Err(unauthorized()),
         }
     }
 }
 
-/// Whether this user may do this. Today everyone who is known may do everything, and others may ask for health and version.
+/// Whether this user may do this. Others than those who may do everything may ask for health and version.
 pub(crate) fn authorize(user: &UserInfo, route: &Route) -> Result<(), Status> {
-    if user.is_anonymous() && !matches!(route, Route::Health { .. } | Route::Version) {
+    if !allows(user) && !matches!(route, Route::Health { .. } | Route::Version) {
         return Err(unauthorized());
     }
     Ok(())
+}
+
+/// The rule by which requests are let in and access reviews are answered: whoever is known may do everything. An
+/// authoriser takes its place, and then needs to be told what is to be done.
+fn allows(user: &UserInfo) -> bool {
+    !user.is_anonymous()
+}
+
+/// What a kind that is a question can find out: who asks, whose token something is, and what someone may do.
+#[derive(Debug)]
+pub struct Access<'a> {
+    user: &'a UserInfo,
+    tokens: &'a RwLock<Tokens>,
+}
+
+impl<'a> Access<'a> {
+    pub(crate) fn new(user: &'a UserInfo, tokens: &'a RwLock<Tokens>) -> Self {
+        Self { user, tokens }
+    }
+
+    /// Who asks.
+    pub fn user(&self) -> &UserInfo {
+        self.user
+    }
+
+    /// Whose bearer token this is; `None` if it is not known.
+    pub fn bearer(&self, token: &str) -> Option<UserInfo> {
+        self.tokens.read().find(token)
+    }
+
+    /// Whether requests of this user are let in.
+    pub fn allows(&self, user: &UserInfo) -> bool {
+        allows(user)
+    }
 }
 
 fn unauthorized() -> Status {

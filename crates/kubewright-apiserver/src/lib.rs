@@ -35,7 +35,7 @@ mod tls;
 
 pub use self::{
     action::{Action, ActionRequest},
-    auth::UserInfo,
+    auth::{Access, UserInfo},
     body::{Body, BoxError},
     feed::{Change, Feed, Lagged},
     listen::{ListenError, ListenOptions, Listener},

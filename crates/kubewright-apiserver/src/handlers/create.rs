@@ -16,9 +16,11 @@ use super::{
     query::WriteOptions,
 };
 use crate::{
+    auth::Access,
     meta,
     ownership::Owner,
     respond::Answer,
+    schema_rules,
     storage::{Decision, Key, Stored},
 };
 
@@ -32,10 +34,30 @@ pub(super) fn create(call: &Call) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
     let Incoming { object, warnings } = call.receive(decoded, options.field_validation)?;
+    if let Some(answer) = answer(call, &object)? {
+        return Ok(call.object(StatusCode::CREATED, &Stored::rehearsed(answer), &warnings));
+    }
     let manager = call.manager(&options);
     let owner = call.owner(&manager, "");
     let stored = insert(call, object, &owner, options.dry_run)?;
     Ok(call.object(StatusCode::CREATED, &stored, &warnings))
+}
+
+/// The answer to an object that is a question; `None` for one that is to be stored.
+fn answer(call: &Call, question: &Value) -> Result<Option<Value>, Status> {
+    let resource = &*call.resource;
+    let access = Access::new(&call.user, &call.server.tokens);
+    let Some(status) = resource.strategy.answer(question, &access) else { return Ok(None) };
+    // Only the types count of what the schema says: clients send a status, too, with anything in it.
+    schema_rules::validate(resource, question, None)?;
+    let status = status?;
+    let causes = resource.strategy.validate(None, question);
+    if !causes.is_empty() {
+        return Err(Status::invalid(&resource.group, &resource.kind, meta::text(question, "name"), causes));
+    }
+    let mut answer = question.clone();
+    answer["status"] = status;
+    Ok(Some(answer))
 }
 
 /// Stores a new object, given in served form.

@@ -40,7 +40,9 @@ pub(super) fn collect(entries: &[Arc<Resource>], dialect: &Dialect) -> BTreeMap<
         let root = entry.schema.node().schema().clone();
         refer(&root, &mut wanted);
         found.insert(entry.schema.name.clone(), root);
-        found.insert(list_name(entry), list_of(entry));
+        if entry.verbs.contains(&"list") {
+            found.insert(list_name(entry), list_of(entry));
+        }
         if entry.scale.is_some() {
             wanted.insert(SCALE.into());
         }

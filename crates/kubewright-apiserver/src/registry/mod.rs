@@ -7,9 +7,11 @@ use std::{fmt::Debug, sync::Arc};
 use kubewright_apimachinery::{
     name,
     schema::{Definitions, Node, Schema},
-    status::Cause,
+    status::{Cause, Status},
 };
 use serde_json::Value;
+
+use crate::auth::Access;
 use tokio::sync::watch;
 
 /// One served version of one resource.
@@ -203,6 +205,12 @@ pub trait Strategy: Debug + Send + Sync + 'static {
 
     /// From the stored to the served form, where they differ.
     fn encode(&self, _object: &mut Value) {}
+
+    /// For kinds that are questions and not objects, such as `SelfSubjectReview`: the `status` with which one is sent back.
+    /// Nothing is stored, and the answer counts only if [`Self::validate`] finds nothing. `None` for all other kinds.
+    fn answer(&self, _question: &Value, _access: &Access<'_>) -> Option<Result<Value, Status>> {
+        None
+    }
 
     /// Told of every committed change, in revision order, before any watcher: `None` before is a creation, `None` after a
     /// removal. For kinds that change what the server serves (CRDs).

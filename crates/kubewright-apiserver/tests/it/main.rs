@@ -9,6 +9,7 @@ mod patching;
 mod protobuf;
 mod raw;
 mod reading;
+mod reviews;
 mod rules;
 mod slow;
 mod subresources;

@@ -2,9 +2,10 @@
 
 use k8s_openapi::{
     api::{
-        admissionregistration::v1 as admissionregistration, apps::v1 as apps, batch::v1 as batch,
-        coordination::v1 as coordination, core::v1 as core, discovery::v1 as discovery, events::v1 as events,
-        networking::v1 as networking, policy::v1 as policy, rbac::v1 as rbac, scheduling::v1 as scheduling,
+        admissionregistration::v1 as admissionregistration, apps::v1 as apps, authentication::v1 as authentication,
+        authorization::v1 as authorization, batch::v1 as batch, coordination::v1 as coordination, core::v1 as core,
+        discovery::v1 as discovery, events::v1 as events, networking::v1 as networking, policy::v1 as policy,
+        rbac::v1 as rbac, scheduling::v1 as scheduling,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
 };
@@ -19,13 +20,15 @@ use super::{
     job::{self, CronJobStrategy, JobStrategy},
     other::{self, BindingStrategy, ClaimStrategy, LeaseStrategy, Simple, WebhookStrategy},
     pod::{self, PodStrategy},
+    review::{AccessReview, RulesReview, SelfReview, Subject, TokenReview},
     service::{self, ServiceStrategy},
     workload::{self, DaemonSetStrategy, DeploymentStrategy, ReplicaSetStrategy, StatefulSetStrategy},
 };
 
 /// Every built-in kind.
 pub(super) fn all() -> Vec<Entry> {
-    [core_group(), workload_groups(), policy_groups(), machinery_groups()].into_iter().flatten().collect()
+    let groups = [core_group(), workload_groups(), policy_groups(), machinery_groups(), reviews()];
+    groups.into_iter().flatten().collect()
 }
 
 fn core_group() -> Vec<Entry> {
@@ -159,5 +162,16 @@ fn machinery_groups() -> Vec<Entry> {
             .strategy(CrdStrategy::default()),
         Entry::of::<coordination::Lease>().strategy(LeaseStrategy).columns(other::lease_columns()),
         Entry::of::<discovery::EndpointSlice>().columns(other::endpoint_slice_columns()),
+    ]
+}
+
+fn reviews() -> Vec<Entry> {
+    vec![
+        Entry::unlisted::<authentication::SelfSubjectReview>().strategy(SelfReview),
+        Entry::unlisted::<authentication::TokenReview>().strategy(TokenReview),
+        Entry::unlisted::<authorization::LocalSubjectAccessReview>().strategy(AccessReview(Subject::Local)),
+        Entry::unlisted::<authorization::SelfSubjectAccessReview>().strategy(AccessReview(Subject::Asker)),
+        Entry::unlisted::<authorization::SelfSubjectRulesReview>().strategy(RulesReview),
+        Entry::unlisted::<authorization::SubjectAccessReview>().strategy(AccessReview(Subject::Named)),
     ]
 }

@@ -13,6 +13,7 @@ mod fields;
 mod job;
 mod other;
 mod pod;
+mod review;
 mod schemas;
 mod service;
 mod workload;
@@ -56,11 +57,16 @@ struct Entry {
 impl Entry {
     /// A kind that is stored and otherwise left alone.
     fn of<T: k8s_openapi::Resource + ListableResource + JsonSchema>() -> Self {
+        Self { list_kind: T::LIST_KIND, ..Self::unlisted::<T>() }
+    }
+
+    /// A kind of which there are no lists, since its objects are not stored.
+    fn unlisted<T: k8s_openapi::Resource + JsonSchema>() -> Self {
         Self {
             group: T::GROUP,
             version: T::VERSION,
             kind: T::KIND,
-            list_kind: T::LIST_KIND,
+            list_kind: "",
             plural: T::URL_PATH_SEGMENT,
             schema_name: T::schema_name().into_owned(),
             collect_schema: schemas::collect::<T>,
@@ -328,7 +334,8 @@ mod tests {
         for resource in &resources {
             let root = resource.schema.node().schema();
             assert!(root.properties.contains_key("metadata"), "{}", resource.schema.name);
-            assert!(resource.verbs.contains(&"watch"), "{}", resource.plural);
+            let stored = !resource.list_kind.is_empty();
+            assert_eq!(resource.verbs.contains(&"watch"), stored, "{}", resource.plural);
         }
     }
 
