@@ -4,13 +4,15 @@
 //! server sets, checks, field ownership. The kind's own rules come from its registry entry.
 
 use kubewright_apimachinery::{
-    apply, name,
+    apply,
     status::{Cause, Status},
 };
 use serde_json::{Value, json};
 
-use super::{Call, decode::Decoded, query::FieldValidation, update::Part};
-use crate::{convert, discovery::group_version, meta, ownership::Owner, registry::Resource, schema_rules};
+use super::{Call, decode::Decoded, metadata, query::FieldValidation, update::Part};
+use crate::{
+    convert, discovery::group_version, meta, ownership::Owner, registry::Resource, schema_rules, storage::Key,
+};
 
 /// An object out of a body, and what the client is to be warned of.
 #[derive(Debug)]
@@ -24,7 +26,7 @@ impl Call {
     pub(super) fn receive(&self, decoded: Decoded, validation: FieldValidation) -> Result<Incoming, Status> {
         let Decoded { value: mut object, duplicates: mut odd } = decoded;
         self.check_kind(&mut object)?;
-        check_metadata_types(&self.resource, &object)?;
+        metadata::check_types(&self.resource, &object)?;
         meta::edit(&mut object, |_| {});
         self.check_place(&mut object)?;
         odd.extend(
@@ -100,7 +102,7 @@ impl Call {
         if !self.resource.namespaced {
             return Ok(());
         }
-        let place = crate::storage::Key::new("", &self.namespace);
+        let place = Key::new("", &self.namespace);
         let namespace = self.server.store.get("/namespaces", &place);
         let namespace = namespace.ok_or_else(|| Status::not_found("", "namespaces", &self.namespace))?;
         if !meta::is_terminating(&namespace.value()) {
@@ -145,7 +147,7 @@ impl Call {
         convert::to_stored(resource, &mut object);
         resource.strategy.default(&mut object);
         resource.strategy.prepare_create(&mut object);
-        causes.extend(check_metadata(&object));
+        causes.extend(metadata::check_syntax(&object));
         causes.extend(resource.strategy.validate(None, &object));
         self.refuse(&object, causes)?;
         Ok(owner.track(resource, None, object))
@@ -175,9 +177,9 @@ impl Call {
         if part == Part::Main {
             resource.strategy.prepare_update(old, &mut object);
         }
-        causes.extend(check_metadata_update(old, &mut object));
+        causes.extend(metadata::check_update(old, &mut object));
         if part == Part::Main {
-            causes.extend(check_metadata(&object));
+            causes.extend(metadata::check_syntax(&object));
         }
         causes.extend(resource.strategy.validate(Some(old), &object));
         self.refuse(&object, causes)?;
@@ -205,11 +207,11 @@ impl Call {
             return Err(Status::conflict(group, plural, name, &why));
         }
         match meta::text(sent, "resourceVersion") {
-            "" if self.resource.schema.custom => {
+            "" | "0" if self.resource.schema.custom => {
                 let cause = Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
                 Err(Status::invalid(group, kind, name, vec![cause]))
             }
-            "" => Ok(()),
+            "" | "0" => Ok(()),
             version if version == meta::text(old, "resourceVersion") => Ok(()),
             version if version.parse::<u64>().is_err() => {
                 let why = "must be an unsigned integer in its decimal form";
@@ -278,99 +280,6 @@ fn same_content(one: &Value, other: &Value, counts: impl Fn(&str) -> bool) -> bo
         fields.filter(|(field, _)| *field != "metadata" && counts(field))
     };
     kept(one).count() == kept(other).count() && kept(one).all(|(field, value)| other.get(field) == Some(value))
-}
-
-/// The types of `ObjectMeta`'s fields, whatever a kind's schema says.
-fn check_metadata_types(resource: &Resource, object: &Value) -> Result<(), Status> {
-    const TEXTS: [&str; 6] = ["name", "generateName", "namespace", "uid", "resourceVersion", "selfLink"];
-    let wrong = |field: &str, expected: &str, value: &Value| {
-        let sent = schema_rules::json_type(value);
-        let why =
-            format!("json: cannot unmarshal {sent} into Go struct field ObjectMeta.metadata{field} of type {expected}");
-        schema_rules::unreadable(resource, &why)
-    };
-    let metadata = match object.get("metadata") {
-        None | Some(Value::Null) => return Ok(()),
-        Some(Value::Object(metadata)) => metadata,
-        Some(other) => return Err(wrong("", "v1.ObjectMeta", other)),
-    };
-    let strings = |value: &Value| match value {
-        Value::Object(fields) => fields.values().all(|value| value.is_string() || value.is_null()),
-        Value::Array(items) => items.iter().all(Value::is_string),
-        _ => false,
-    };
-    for (field, value) in metadata.iter().filter(|(_, value)| !value.is_null()) {
-        let (fits, expected) = match field.as_str() {
-            name if TEXTS.contains(&name) => (value.is_string(), "string"),
-            "labels" | "annotations" => (value.is_object() && strings(value), "map[string]string"),
-            "finalizers" => (value.is_array() && strings(value), "[]string"),
-            "ownerReferences" | "managedFields" => {
-                (value.as_array().is_some_and(|items| items.iter().all(Value::is_object)), "[]object")
-            }
-            "generation" | "deletionGracePeriodSeconds" => (value.is_i64(), "int64"),
-            "creationTimestamp" | "deletionTimestamp" => (meta::parse_time(value).is_some(), "Time"),
-            _ => (true, ""),
-        };
-        if !fits {
-            return Err(wrong(&format!(".{field}"), expected, value));
-        }
-    }
-    Ok(())
-}
-
-/// The syntax of names, labels, annotations, finalizers and owners.
-fn check_metadata(object: &Value) -> Vec<Cause> {
-    let metadata = &object["metadata"];
-    let mut causes = Vec::new();
-    causes.extend(name::labels("metadata.labels", &metadata["labels"]));
-    causes.extend(name::annotations("metadata.annotations", &metadata["annotations"]));
-    for finalizer in meta::finalizers(object) {
-        let wrong = name::label_key(finalizer);
-        causes.extend(wrong.iter().map(|why| Cause::invalid("metadata.finalizers", &json!(finalizer), why)));
-    }
-    let (mut controllers, owners) = (0, metadata["ownerReferences"].as_array());
-    for (index, owner) in owners.into_iter().flatten().enumerate() {
-        for field in ["apiVersion", "kind", "name", "uid"] {
-            if owner[field].as_str().unwrap_or_default().is_empty() {
-                let path = format!("metadata.ownerReferences[{index}].{field}");
-                causes.push(Cause::invalid(path, &json!(""), "must not be empty"));
-            }
-        }
-        controllers += i32::from(owner["controller"] == json!(true));
-    }
-    if controllers > 1 {
-        let why = "Only one reference can have Controller set to true";
-        causes.push(Cause::invalid("metadata.ownerReferences", &metadata["ownerReferences"], why));
-    }
-    causes
-}
-
-/// What the metadata of a living object may not become. Fields the client left out keep their values.
-fn check_metadata_update(old: &Value, object: &mut Value) -> Vec<Cause> {
-    let mut causes = Vec::new();
-    let deleting = meta::is_terminating(old);
-    for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        let (before, after) = (&old["metadata"][field], &object["metadata"][field]);
-        if after.is_null() || after == "" || (field.starts_with("deletion") && !deleting) {
-            let before = before.clone();
-            meta::set(object, field, Some(before).filter(|value| !value.is_null()));
-        } else if before != after {
-            causes.push(Cause::invalid(format!("metadata.{field}"), after, "field is immutable"));
-        }
-    }
-    meta::set(object, "selfLink", None);
-    meta::set(object, "resourceVersion", old["metadata"].get("resourceVersion").cloned());
-    if deleting {
-        let known = meta::finalizers(old);
-        let added: Vec<_> = meta::finalizers(object).into_iter().filter(|name| !known.contains(name)).collect();
-        if !added.is_empty() {
-            let why = format!(
-                "no new finalizers can be added if the object is being deleted, found new finalizers []string{added:?}"
-            );
-            causes.push(Cause::forbidden("metadata.finalizers", &why));
-        }
-    }
-    causes
 }
 
 fn shortened(object: &Value) -> String {

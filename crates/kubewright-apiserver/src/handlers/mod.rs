@@ -6,6 +6,7 @@ mod delete;
 mod info;
 mod lifecycle;
 mod list;
+mod metadata;
 mod patch;
 mod present;
 mod query;
