@@ -3,7 +3,7 @@
 //! [`plan`] decides, [`report`] words it, this module acts. What has to survive a crash between any two writes, a wiped status and a deleted
 //! pod is that the command runs **once**: not twice, and not never. It rests on this order of writes:
 //!
-//! 1. The pod is created, under the one name that the At's pod has, with the finalizer [`UNRECORDED`](run::UNRECORDED):
+//! 1. The pod is created, under the one name that the At's pod has, with the finalizer [`UNRECORDED`]:
 //!    whoever deletes it, it can't vanish yet.
 //! 2. The run is recorded in an annotation of the At ([`run::Run`]).
 //! 3. The finalizer is taken off.
