@@ -4,6 +4,8 @@
 
 #![allow(clippy::print_stderr, reason = "a command's progress belongs on standard error")]
 
+#[cfg(test)]
+mod invariants;
 mod kubectl;
 mod steps;
 

@@ -16,7 +16,7 @@ use kubewright_apimachinery::{
     random::Random,
 };
 use parking_lot::RwLock;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     action::{Action, Actions},
@@ -32,8 +32,6 @@ use crate::{
     storage::{Decision, Key, Limits, Store},
 };
 
-/// The namespaces that every cluster has.
-const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 /// The name that the in-process client goes by.
 const AGENT: &str = "kubewright";
 
@@ -211,39 +209,19 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
 
 /// Stores what every cluster has.
 fn bootstrap(inner: &Inner) {
-    for name in NAMESPACES {
-        let object = json!({
-            "apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-            "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
-        });
-        plant(inner, "namespaces", "", object);
+    for (plural, object) in crate::registry::builtin::bootstrap() {
+        plant(inner, plural, object);
     }
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {
-            "name": "kubernetes", "namespace": "default",
-            "labels": {"component": "apiserver", "provider": "kubernetes"},
-        },
-        "spec": {
-            "type": "ClusterIP", "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"],
-            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
-            "sessionAffinity": "None",
-            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
-        },
-        "status": {"loadBalancer": {}},
-    });
-    plant(inner, "services", "default", service);
 }
 
 /// Stores an object that the server itself is the author of.
-fn plant(inner: &Inner, plural: &str, namespace: &str, mut object: Value) {
+fn plant(inner: &Inner, plural: &str, mut object: Value) {
     let Some(resource) = inner.registry.find("", "v1", plural) else { return };
     let Resource { storage, strategy, .. } = &*resource;
     meta::set(&mut object, "uid", Some(inner.random.uuid().into()));
     meta::set(&mut object, "creationTimestamp", Some(meta::time(inner.clock.now())));
     strategy.default(&mut object);
-    let key = Key::new(namespace, meta::text(&object, "name"));
+    let key = Key::new(meta::text(&object, "namespace"), meta::text(&object, "name"));
     let mut object = Some(object);
     let decide = |_: Option<&_>| Ok::<_, Infallible>(object.take().map_or(Decision::Keep, Decision::Put));
     // It cannot fail: the decision doesn't.

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     action::ActionRequest,
     meta,
+    registry::Operation,
     respond::{self, Answer},
 };
 
@@ -36,13 +37,15 @@ impl Call {
         if let Some(action) = self.server.actions.find(&resource, name) {
             return action.call(self.into_action(name)?).await;
         }
-        match (&*resource.group, &*resource.plural, name, &self.parts.method) {
-            ("", "namespaces", "finalize", &Method::PUT) => update::update(&self, Part::Finalizers),
-            ("", "pods", "binding", &Method::POST) => bind(&self),
-            ("", "pods", "eviction", &Method::POST) => evict(&self),
-            ("", "namespaces", "finalize", _) | ("", "pods", "binding" | "eviction", _) => Err(method_not_allowed()),
-            _ if resource.subresources.iter().any(|known| known.name == name) => Err(self.unattached(name)),
-            _ => Err(Status::no_such_resource()),
+        let Some(known) = resource.subresources.iter().find(|known| known.name == name) else {
+            return Err(Status::no_such_resource());
+        };
+        match (known.operation, &self.parts.method) {
+            (Some(Operation::Finalize), &Method::PUT) => update::update(&self, Part::Finalizers),
+            (Some(Operation::Bind), &Method::POST) => bind(&self),
+            (Some(Operation::Evict), &Method::POST) => evict(&self),
+            (Some(_), _) => Err(method_not_allowed()),
+            (None, _) => Err(self.unattached(name)),
         }
     }
 
@@ -73,10 +76,8 @@ impl Call {
     /// The answer to an action that no one is there to take.
     fn unattached(&self, name: &str) -> Status {
         let Some(stored) = self.server.store.get(&self.resource.storage, &self.key()) else { return self.not_found() };
-        if &*self.resource.plural == "pods"
-            && stored.value()["spec"]["nodeName"].as_str().unwrap_or_default().is_empty()
-        {
-            return Status::bad_request(format!("pod {} does not have a host assigned", self.name));
+        if let Some(why) = self.resource.strategy.unreachable(&stored.value()) {
+            return Status::bad_request(why);
         }
         Status::internal(format!("no node is there to answer {}/{name}", self.resource.plural))
     }
@@ -98,7 +99,7 @@ impl Call {
     }
 }
 
-/// `pods/binding`: assigns a pod to a node, once.
+/// Assigns an object to a node, once.
 fn bind(call: &Call) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let binding = call.body_of_kind(&["Binding"])?;
@@ -106,7 +107,9 @@ fn bind(call: &Call) -> Result<Answer, Status> {
     if node.is_empty() || !matches!(binding["target"]["kind"].as_str(), None | Some("" | "Node")) {
         return Err(Status::bad_request("the target of a binding must be a node, with its name"));
     }
-    let conflict = |why: String| Status::conflict("", "pods/binding", &call.name, &why);
+    let conflict = |why: String| {
+        Status::conflict(&call.resource.group, &format!("{}/binding", call.resource.plural), &call.name, &why)
+    };
     call.modify(options.dry_run, |old| {
         let old = old.ok_or_else(|| call.not_found())?;
         let wanted = meta::text(&binding, "uid");
@@ -117,33 +120,18 @@ fn bind(call: &Call) -> Result<Answer, Status> {
             )));
         }
         if meta::is_terminating(old) {
-            return Err(conflict(format!("pod {} is being deleted, cannot be assigned to a host", call.name)));
+            let what = &call.resource.singular;
+            return Err(conflict(format!("{what} {} is being deleted, cannot be assigned to a host", call.name)));
         }
-        if let Some(present) = old["spec"]["nodeName"].as_str().filter(|name| !name.is_empty()) {
-            return Err(conflict(format!("pod {} is already assigned to node {present:?}", call.name)));
-        }
-        let mut pod = (**old).clone();
-        pod["spec"]["nodeName"] = node.into();
-        let scheduled = json!({
-            "type": "PodScheduled", "status": "True", "lastProbeTime": null,
-            "lastTransitionTime": meta::time(call.server.clock.now()),
-        });
-        if pod["status"].is_null() {
-            pod["status"] = json!({});
-        }
-        match pod["status"]["conditions"].as_array_mut() {
-            Some(conditions) => {
-                conditions.retain(|condition| condition["type"] != "PodScheduled");
-                conditions.push(scheduled);
-            }
-            None => pod["status"]["conditions"] = json!([scheduled]),
-        }
-        Ok(pod)
+        let mut object = (**old).clone();
+        let time = meta::time(call.server.clock.now());
+        call.resource.strategy.bind(&mut object, node, &time).map_err(conflict)?;
+        Ok(object)
     })?;
     Ok(call.created())
 }
 
-/// `pods/eviction`: a deletion that asks first. Nothing here limits disruption, so it is always granted.
+/// A deletion that asks first. Nothing here limits disruption, so it is always granted.
 fn evict(call: &Call) -> Result<Answer, Status> {
     let eviction = call.body_of_kind(&["Eviction"])?;
     let options = DeleteOptions::read(&eviction["deleteOptions"], call)?;

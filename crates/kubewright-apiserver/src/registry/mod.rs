@@ -99,6 +99,19 @@ pub struct Subresource {
     pub exchanges: (&'static str, &'static str, &'static str),
     /// What may be done.
     pub verbs: Vec<&'static str>,
+    /// What the pipeline itself does; `None` leaves it to an attached [`Action`](crate::Action).
+    pub operation: Option<Operation>,
+}
+
+/// A subresource's work that is the pipeline's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// An update of `spec.finalizers` alone.
+    Finalize,
+    /// Assigning the object to a node, by [`Strategy::bind`].
+    Bind,
+    /// A deletion that asks first.
+    Evict,
 }
 
 /// A column of `kubectl get`.
@@ -192,6 +205,16 @@ pub trait Strategy: Debug + Send + Sync + 'static {
     /// grace period. It goes with the first update after which this is false.
     fn held(&self, _object: &Value) -> bool {
         false
+    }
+
+    /// Assigns the object to a node, once, at a time in its text form. `Err` says why it can't be.
+    fn bind(&self, _object: &mut Value, _node: &str, _time: &Value) -> Result<(), String> {
+        Err("objects of this kind are not assigned to nodes".into())
+    }
+
+    /// Why an action such as `log` can't reach the object, if it can't.
+    fn unreachable(&self, _object: &Value) -> Option<String> {
+        None
     }
 
     /// Whether `metadata.generation` rises when the old and new object differ so. By default it does on any change

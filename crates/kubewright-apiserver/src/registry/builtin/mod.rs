@@ -1,6 +1,7 @@
 //! The built-in kinds. Each is one [`Entry`]; what is common to all comes from their k8s-openapi type and the published
 //! facts, and what is a kind's own (defaults, rules, columns) is in the file named after it.
 
+mod bootstrap;
 mod catalogue;
 mod check;
 mod cluster;
@@ -27,9 +28,12 @@ use k8s_openapi::{
 
 use serde_json::Value;
 
+pub(crate) use self::bootstrap::bootstrap;
 pub use self::schemas::definitions;
 pub(crate) use self::schemas::reference;
-use super::{Column, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue, Strategy, Subresource};
+use super::{
+    Column, Operation, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue, Strategy, Subresource,
+};
 
 /// Every built-in resource, ready for [`super::Registry::new`].
 pub fn resources() -> Vec<Resource> {
@@ -150,9 +154,13 @@ impl Entry {
         let subresources = facts
             .subresources
             .iter()
-            .filter(|(name, _)| SERVED.contains(&(self.plural, name)))
-            .map(|(name, exchange)| Subresource {
+            .filter_map(|(name, exchange)| {
+                let served = SERVED.iter().find(|(plural, served, _)| (*plural, *served) == (self.plural, *name));
+                served.map(|(_, _, operation)| (name, exchange, *operation))
+            })
+            .map(|(name, exchange, operation)| Subresource {
                 name,
+                operation,
                 exchanges: (exchange.group, exchange.version, exchange.kind),
                 verbs: if exchange.verbs == ["connect"] { vec!["create", "get"] } else { exchange.verbs.clone() },
             })
@@ -192,16 +200,16 @@ impl Entry {
     }
 }
 
-/// Subresources that are answered, beside `status` and `scale`: (resource, subresource).
-const SERVED: &[(&str, &str)] = &[
-    ("namespaces", "finalize"),
-    ("pods", "attach"),
-    ("pods", "binding"),
-    ("pods", "eviction"),
-    ("pods", "exec"),
-    ("pods", "log"),
-    ("pods", "portforward"),
-    ("serviceaccounts", "token"),
+/// Subresources that are answered, beside `status` and `scale`: (resource, subresource, what answers it).
+const SERVED: &[(&str, &str, Option<Operation>)] = &[
+    ("namespaces", "finalize", Some(Operation::Finalize)),
+    ("pods", "attach", None),
+    ("pods", "binding", Some(Operation::Bind)),
+    ("pods", "eviction", Some(Operation::Evict)),
+    ("pods", "exec", None),
+    ("pods", "log", None),
+    ("pods", "portforward", None),
+    ("serviceaccounts", "token", None),
 ];
 
 #[cfg(test)]

@@ -67,6 +67,27 @@ impl Strategy for PodStrategy {
         }
         Some(int(object, "/spec/terminationGracePeriodSeconds").max(0))
     }
+
+    fn bind(&self, object: &mut Value, node: &str, time: &Value) -> Result<(), String> {
+        let present = text(object, "/spec/nodeName");
+        if !present.is_empty() {
+            let name = text(object, "/metadata/name");
+            return Err(format!("pod {name} is already assigned to node {present:?}"));
+        }
+        within(object, "spec", |spec| set(spec, "nodeName", json!(node)));
+        let scheduled =
+            json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": time});
+        let mut conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.retain(|condition| condition["type"] != "PodScheduled");
+        conditions.push(scheduled);
+        within(object, "status", |status| set(status, "conditions", Value::Array(conditions)));
+        Ok(())
+    }
+
+    fn unreachable(&self, object: &Value) -> Option<String> {
+        let name = text(object, "/metadata/name");
+        text(object, "/spec/nodeName").is_empty().then(|| format!("pod {name} does not have a host assigned"))
+    }
 }
 
 /// The class that decides which pods a node evicts first

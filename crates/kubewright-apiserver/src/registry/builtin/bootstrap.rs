@@ -1,0 +1,37 @@
+//! What every cluster has from its first moment.
+
+use serde_json::{Value, json};
+
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+/// The objects of the core group that a new server stores, each with its resource.
+pub(crate) fn bootstrap() -> Vec<(&'static str, Value)> {
+    let namespaces = NAMESPACES.iter().map(|name| ("namespaces", namespace(name)));
+    namespaces.chain([("services", kubernetes())]).collect()
+}
+
+fn namespace(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+        "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"},
+    })
+}
+
+/// The service by which pods find the API server.
+fn kubernetes() -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "type": "ClusterIP", "clusterIP": "10.96.0.1", "clusterIPs": ["10.96.0.1"],
+            "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack", "internalTrafficPolicy": "Cluster",
+            "sessionAffinity": "None",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}],
+        },
+        "status": {"loadBalancer": {}},
+    })
+}

@@ -1,0 +1,112 @@
+//! The invariants of ARCHITECTURE.md that only the source itself can show. Tests alone; nothing runs.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// Every Rust file of the workspace with its text, paths relative to the root.
+fn sources() -> Vec<(PathBuf, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut sources = Vec::new();
+    let mut folders: Vec<_> =
+        ["crates", "operators", "demo", "bench", "xtask"].iter().map(|name| root.join(name)).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).unwrap();
+                sources.push((path.strip_prefix(root).unwrap().to_owned(), text));
+            }
+        }
+    }
+    assert!(sources.len() > 50, "the sources are found");
+    sources
+}
+
+/// The lines of code that contain one of `words`, except in `homes`, in tests, and in this crate, which names them.
+fn uses(words: &[&str], homes: &[&str]) -> Vec<String> {
+    let is_test = |path: &Path| path.components().any(|part| part.as_os_str() == "tests") || path.ends_with("tests.rs");
+    let elsewhere =
+        |path: &Path| !path.starts_with("xtask") && !is_test(path) && homes.iter().all(|home| path != Path::new(home));
+    let mut found = Vec::new();
+    for (path, text) in sources().into_iter().filter(|(path, _)| elsewhere(path)) {
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let is_code = |line: &str| !line.trim_start().starts_with("//");
+        let lines =
+            code.lines().enumerate().filter(|(_, line)| is_code(line) && words.iter().any(|word| line.contains(word)));
+        found.extend(lines.map(|(number, line)| format!("{}:{}: {}", path.display(), number + 1, line.trim())));
+    }
+    found
+}
+
+#[test]
+fn invariant_3_time_is_read_in_one_module() {
+    let words = ["SystemTime::now", "Instant::now", "Timestamp::now", "Zoned::now"];
+    assert_eq!(uses(&words, &["crates/kubewright-apimachinery/src/clock.rs"]), Vec::<String>::new());
+}
+
+#[test]
+fn invariant_3_randomness_is_drawn_in_one_module() {
+    let words = ["use rand::", " rand::", "thread_rng", "make_rng", "RandomState", "getrandom"];
+    assert_eq!(uses(&words, &["crates/kubewright-apimachinery/src/random.rs"]), Vec::<String>::new());
+}
+
+/// A crate's dependencies outside its tests, by name.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let text = fs::read_to_string(root.join(manifest)).unwrap();
+    let section = text.split("[dependencies]").nth(1).unwrap_or_default();
+    let section = section.split("\n[").next().unwrap_or_default();
+    section
+        .lines()
+        .filter_map(|line| line.split(['.', ' ', '=']).next())
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let check = |krate: &str, may: &[&str]| {
+        let ours: Vec<_> = dependencies(&format!("{krate}/Cargo.toml"))
+            .into_iter()
+            .filter(|name| name.starts_with("kubewright") || name.ends_with("-operator"))
+            .collect();
+        assert!(
+            ours.iter().all(|name| may.contains(&name.as_str())),
+            "{krate} depends on {ours:?}, and may only on {may:?}"
+        );
+    };
+    check("crates/kubewright-apimachinery", &[]);
+    check("crates/kubewright-apiserver", &["kubewright-apimachinery"]);
+    check("crates/kubewright-cluster", &["kubewright-apimachinery", "kubewright-apiserver"]);
+    check("crates/kubewright-runtime", &["kubewright-apimachinery"]);
+    check("crates/kubewright", &["kubewright-runtime"]);
+    check("operators/at", &["kubewright"]);
+    check("operators/podset", &["kubewright"]);
+}
+
+#[test]
+fn invariant_6_the_pipeline_names_no_kind() {
+    // What the registry's entries know of a kind, nothing else in the server may.
+    let kinds = [
+        "\"Pod\"",
+        "\"pods\"",
+        "\"Deployment\"",
+        "\"deployments\"",
+        "\"Job\"",
+        "\"jobs\"",
+        "\"services\"",
+        "\"Service\"",
+        "\"secrets\"",
+    ];
+    let outside = |line: &String| {
+        line.starts_with("crates/kubewright-apiserver/src/")
+            && !line.starts_with("crates/kubewright-apiserver/src/registry/")
+    };
+    let found: Vec<_> = uses(&kinds, &[]).into_iter().filter(outside).collect();
+    assert_eq!(found, Vec::<String>::new());
+}
