@@ -146,11 +146,13 @@ impl Call {
         let mut causes = schema_rules::validate(resource, &object, None)?;
         convert::to_stored(resource, &mut object);
         resource.strategy.default(&mut object);
+        // What the server itself decides after this, such as an address, is nobody's.
+        let mut object = owner.track(resource, None, object);
         resource.strategy.prepare_create(&mut object);
         causes.extend(metadata::check_syntax(&object));
         causes.extend(resource.strategy.validate(None, &object));
         self.refuse(&object, causes)?;
-        Ok(owner.track(resource, None, object))
+        Ok(object)
     }
 
     /// What an object becomes by an update. `sent` is in served form, and so is `old_served`, which is `old` otherwise; the

@@ -1,6 +1,9 @@
 //! Patches, and who owns what afterwards.
 
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Service},
+};
 use kube::{
     Api,
     api::{Patch, PatchParams, PostParams},
@@ -78,6 +81,19 @@ async fn appliers_share_an_object() {
     api.patch("c", &params, &Patch::Merge(json!({"data": {"b": "3"}}))).await.unwrap();
     refused(apply("one", false, json!({"b": "1"})).await, 409, "conflict with \"kubewright\"");
     refused(api.patch("c", &params, &Patch::Apply(config(json!({})))).await, 422, "is required for apply patch");
+}
+
+#[tokio::test]
+async fn what_the_server_decides_is_nobodys() {
+    let (_, client) = start();
+    let services: Api<Service> = Api::default_namespaced(client);
+    let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
+    let created = services.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+    assert!(created.spec.unwrap().cluster_ip.is_some());
+    let owned = serde_json::to_value(created.metadata.managed_fields.unwrap()).unwrap();
+    let spec = &owned[0]["fieldsV1"]["f:spec"];
+    assert!(spec.get("f:ports").is_some(), "{spec}");
+    assert!(spec.get("f:clusterIP").is_none(), "{spec}");
 }
 
 #[tokio::test]
