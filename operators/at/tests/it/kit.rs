@@ -5,6 +5,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
+    fs,
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -385,4 +387,26 @@ pub(crate) fn allowed(role: &str) -> BTreeSet<String> {
         }
     }
     allowed
+}
+
+/// A file of the operator's `config` folder.
+pub(crate) fn config(file: &str) -> String {
+    let path = config_path(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn config_path(file: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("config").join(file)
+}
+
+/// The committed CRDs must be those of the types. `cargo xtask generate` sets `KUBEWRIGHT_GENERATE`, and they are written anew.
+pub(crate) fn check_crds(crds: Vec<CustomResourceDefinition>) {
+    for crd in crds {
+        let file = format!("crd/bases/{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
+        let generated = serde_saphyr::to_string(&crd).unwrap();
+        if std::env::var_os("KUBEWRIGHT_GENERATE").is_some() {
+            fs::write(config_path(&file), &generated).unwrap();
+        }
+        assert!(config(&file) == generated, "{file} differs from the types: run cargo xtask generate");
+    }
 }

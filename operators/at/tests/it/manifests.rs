@@ -1,33 +1,21 @@
 //! The files under `config`.
 
-use std::{fs, path::PathBuf};
-
 use at_operator::api::v1alpha1::{At, AtSpec, Phase};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kubewright_cluster::faults::{Faults, Verb};
 
 use crate::{
-    kit::{allowed, needed},
+    kit::{self, allowed, needed},
     scene::{PAST, SOON, at, reaches, world},
 };
 
-fn config(file: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("config").join(file);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
 #[test]
 fn the_crds_are_those_of_the_types() {
-    for crd in at_operator::crds() {
-        let file = format!("crd/bases/{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-        let committed: CustomResourceDefinition = serde_saphyr::from_str(&config(&file)).unwrap();
-        assert!(committed == crd, "{file} differs from the types: run cargo xtask generate");
-    }
+    kit::check_crds(at_operator::crds());
 }
 
 #[test]
 fn the_sample_is_that_of_the_source() {
-    let sample: At = serde_saphyr::from_str(&config("samples/cnat_v1alpha1_at.yaml")).unwrap();
+    let sample: At = serde_saphyr::from_str(&kit::config("samples/cnat_v1alpha1_at.yaml")).unwrap();
     let expect = AtSpec { schedule: "2020-01-30T10:02:00Z".into(), command: "echo YAY".into(), ..AtSpec::default() };
     assert_eq!(sample.spec, expect);
 }
@@ -48,12 +36,12 @@ async fn the_role_allows_what_is_used_and_no_more() {
     // Twice the same event is a series, which is a patch.
     for _ in 0..2 {
         world.create(other.clone()).await;
-        tokio::time::sleep(crate::kit::minutes(1)).await;
+        tokio::time::sleep(kit::minutes(1)).await;
         world.delete::<At>("other").await;
     }
     operator.stop().await;
 
-    let mut allowed = allowed(&config("rbac/role.yaml"));
+    let mut allowed = allowed(&kit::config("rbac/role.yaml"));
     // The API server asks for this one itself, in some clusters, and the recorder only for what recurs.
     assert!(allowed.remove("cnat.d2iq.com ats/finalizers update"));
     allowed.remove("events.k8s.io events patch");

@@ -1,48 +1,37 @@
 //! The files under `config`.
 
-use std::{fs, path::PathBuf};
-
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kubewright_cluster::faults::{Faults, Verb};
 use podset_operator::api::{app, k8stest};
 use serde_json::json;
 
 use crate::{
-    kit::{allowed, needed},
+    kit::{self, allowed, needed},
     scene::{First, Flavour, Second, reaches, scale, world},
 };
 
-fn config(file: &str) -> String {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("config").join(file);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
 #[test]
 fn the_crds_are_those_of_the_types() {
-    for crd in podset_operator::crds() {
-        let file = format!("crd/bases/{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-        let committed: CustomResourceDefinition = serde_saphyr::from_str(&config(&file)).unwrap();
-        assert!(committed == crd, "{file} differs from the types: run cargo xtask generate");
-    }
+    kit::check_crds(podset_operator::crds());
 }
 
 #[test]
 fn the_samples_are_those_of_the_sources() {
     let first: k8stest::v1alpha1::PodSet =
-        serde_saphyr::from_str(&config("samples/k8stest_v1alpha1_podset.yaml")).unwrap();
+        serde_saphyr::from_str(&kit::config("samples/k8stest_v1alpha1_podset.yaml")).unwrap();
     assert_eq!(first.spec.replicas, 2);
-    let second: app::v1alpha1::PodSet = serde_saphyr::from_str(&config("samples/app_v1alpha1_podset.yaml")).unwrap();
+    let second: app::v1alpha1::PodSet =
+        serde_saphyr::from_str(&kit::config("samples/app_v1alpha1_podset.yaml")).unwrap();
     assert_eq!(second.spec.replicas, 3);
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_role_allows_what_is_used_and_no_more() {
-    async fn lives<K: Flavour>(world: &crate::kit::World) {
+    async fn lives<K: Flavour>(world: &kit::World) {
         world.create(K::web(3)).await;
         let names = reaches::<K>(world, 3).await;
         world.edit::<Pod>(&names[0], json!({"metadata": {"labels": {"app": "other"}}})).await;
-        crate::kit::eventually("it is replaced", async || !reaches::<K>(world, 3).await.contains(&names[0])).await;
+        kit::eventually("it is replaced", async || !reaches::<K>(world, 3).await.contains(&names[0])).await;
         scale::<K>(world, 2).await;
         reaches::<K>(world, 2).await;
     }
@@ -54,7 +43,7 @@ async fn the_role_allows_what_is_used_and_no_more() {
     lives::<Second>(&world).await;
     operator.stop().await;
 
-    let mut allowed = allowed(&config("rbac/role.yaml"));
+    let mut allowed = allowed(&kit::config("rbac/role.yaml"));
     // The API server asks for these itself, in some clusters; and here no pod's name was taken, nor was there trouble.
     for group in ["k8stest.justin0u0.com", "app.example.com"] {
         assert!(allowed.remove(&format!("{group} podsets/finalizers update")));
