@@ -15,7 +15,14 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     access::Access,
-    controllers::{accounts, deletion, garbage, scheduler},
+    controllers::{
+        accounts, deletion,
+        deployment::Deployments,
+        garbage,
+        reconcile::{self, Controller},
+        replicaset::ReplicaSets,
+        scheduler,
+    },
     events::Recorder,
     node::{
         self, Host, ImageTable, NODE_NAME,
@@ -313,6 +320,15 @@ impl Cluster {
         self.spawn(garbage::run(api.clone(), access.clone(), clock.clone(), events));
         self.spawn(deletion::run(api.clone(), access.clone(), clock.clone()));
         self.spawn(accounts::run(api.clone(), access, clock.clone(), self.certificate.subscribe()));
+        self.control("deployment-controller", clock, Deployments::default());
+        self.control("replicaset-controller", clock, ReplicaSets::default());
+    }
+
+    /// Runs one of the controllers that share a loop.
+    fn control(&self, name: &'static str, clock: &SharedClock, controller: impl Controller + 'static) {
+        let events = self.recorder(name, "", clock);
+        let access = self.access("kube-controller-manager");
+        self.spawn(reconcile::run(self.api.clone(), access, clock.clone(), events, controller));
     }
 
     async fn register(&self, clock: &SharedClock, capacity: Capacity) -> Result<(), StartError> {

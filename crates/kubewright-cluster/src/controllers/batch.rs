@@ -1,6 +1,6 @@
 //! Reading the feed in batches: one change and all that have come with it.
 
-use kubewright_apiserver::{Change, Feed};
+use kubewright_apiserver::{Change, Feed, Lagged};
 
 /// The most changes of a batch, so that a controller gets to act while others write without a pause.
 const LARGEST: usize = 4096;
@@ -16,8 +16,18 @@ pub(crate) struct Batch {
 
 /// Waits for a change and takes all that there are. It can be cancelled without losing any.
 pub(crate) async fn next(feed: &mut Feed) -> Batch {
+    let first = feed.next().await.map(Some);
+    collect(feed, first)
+}
+
+/// Takes what there is, without waiting. An empty batch means that every write that has been answered has been told.
+pub(crate) fn ready(feed: &mut Feed) -> Batch {
+    let first = feed.try_next();
+    collect(feed, first)
+}
+
+fn collect(feed: &mut Feed, mut next: Result<Option<Change>, Lagged>) -> Batch {
     let mut batch = Batch::default();
-    let mut next = feed.next().await.map(Some);
     loop {
         match next {
             Ok(Some(change)) => batch.changes.push(change),

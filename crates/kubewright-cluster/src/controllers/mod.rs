@@ -4,12 +4,21 @@
 //! * [`deletion`]: of namespaces, and of custom kinds
 //! * [`accounts`]: what every namespace has
 //! * [`scheduler`]: pods are bound to the one node
+//! * [`deployment`]: templates, and how their changes are rolled out
+//! * [`replicaset`]: as many pods of a template as are wanted
 //!
+//! Those of workloads decide, and leave the rest to one loop ([`reconcile`]); [`family`] says who owns whom.
 //! Each reads the feed, in [`batch`]es where it matters, and tries again what fails ([`retry`]).
 
 pub(crate) mod accounts;
 mod batch;
 pub(crate) mod deletion;
+pub(crate) mod deployment;
+mod family;
 pub(crate) mod garbage;
+mod pod;
+pub(crate) mod reconcile;
+pub(crate) mod replicaset;
 mod retry;
 pub(crate) mod scheduler;
+mod value;

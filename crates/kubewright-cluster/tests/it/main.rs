@@ -2,6 +2,7 @@
 
 mod accounts;
 mod crds;
+mod deployment;
 mod drop;
 mod garbage;
 mod lag;
@@ -9,6 +10,7 @@ mod logs;
 mod namespaces;
 mod node;
 mod node_env;
+mod replicaset;
 mod simulate;
 
 use std::time::Duration;

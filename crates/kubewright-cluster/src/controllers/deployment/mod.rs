@@ -1,0 +1,219 @@
+//! Deployments: a template, and how its changes are rolled out, by a replica set for each state of it.
+//!
+//! * [`revision`]: which set has the template, what it is called, how the others are numbered and forgotten
+//! * [`size`]: how many pods each set may have
+//! * [`status`]: how it stands, in numbers and conditions
+
+mod revision;
+mod size;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kubewright_apiserver::Change;
+use serde_json::{Value, json};
+
+use super::{
+    family::{Family, Kind},
+    pod::has_ended,
+    reconcile::{Controller, Key, Plan, Step},
+    replicaset::REPLICA_SET,
+    value::{controller_of, flag, int, is_deleting, text},
+};
+
+/// The kind.
+pub(crate) const DEPLOYMENT: Kind = Kind { group: "apps", kind: "Deployment", plural: "deployments" };
+
+/// Keeps deployments.
+#[derive(Debug)]
+pub(crate) struct Deployments {
+    sets: Family,
+    pods: Family,
+}
+
+impl Default for Deployments {
+    fn default() -> Self {
+        Self { sets: Family::new(DEPLOYMENT, REPLICA_SET), pods: Family::new(REPLICA_SET, Kind::POD) }
+    }
+}
+
+impl Controller for Deployments {
+    fn reset(&mut self) {
+        self.sets.reset();
+        self.pods.reset();
+    }
+
+    fn take(&mut self, change: &Change) -> Vec<Key> {
+        let sets = self.pods.take(change);
+        if !Kind::POD.is_of(change) {
+            return self.sets.take(change);
+        }
+        // Pods only matter to those who wait until all old ones have gone.
+        let deployment = |set: &Key| {
+            let owner = controller_of(self.pods.parent(set)?)?["name"].as_str()?;
+            let key = Key { namespace: set.namespace.clone(), name: owner.into() };
+            let recreates = text(self.sets.parent(&key)?, "/spec/strategy/type") == "Recreate";
+            recreates.then_some(key)
+        };
+        sets.iter().filter_map(deployment).collect()
+    }
+
+    fn decide(&self, key: &Key, now: Timestamp) -> Plan {
+        let Some(deployment) = self.sets.parent(key) else { return Plan::default() };
+        let claim = self.sets.claim(key, deployment);
+        let mut plan = Plan::of(&DEPLOYMENT, deployment);
+        plan.steps = claim.steps;
+        if !plan.steps.is_empty() {
+            // What follows would be refused: it rests on versions of the sets that are about to pass.
+            return plan;
+        }
+        let runs = |set: &Value| {
+            let uid = &set["metadata"]["uid"];
+            let owned = |pod: &&Arc<Value>| controller_of(pod).is_some_and(|owner| owner["uid"] == *uid);
+            Key::of(set).is_some_and(|set| self.pods.named(&set).filter(owned).any(|pod| !has_ended(pod)))
+        };
+        let taken = |name: &str| self.sets.child(&Key { name: name.into(), ..key.clone() }).is_some();
+        let mut sets: Vec<&Value> = claim.children.iter().map(|set| &**set).collect();
+        sets.sort_by_key(|set| (text(set, "/metadata/creationTimestamp"), text(set, "/metadata/name")));
+        decide(&View { deployment, sets, runs: &runs, taken: &taken }, now, &mut plan);
+        plan
+    }
+}
+
+/// What a decision rests on.
+struct View<'a> {
+    deployment: &'a Value,
+    /// Its sets, the oldest first.
+    sets: Vec<&'a Value>,
+    /// Whether a set has pods that have not ended.
+    runs: &'a dyn Fn(&Value) -> bool,
+    /// Whether there is a set of this name, whosever it is.
+    taken: &'a dyn Fn(&str) -> bool,
+}
+
+/// What the sets are to the deployment.
+struct Roles<'a> {
+    /// The one that has the present template.
+    new: Option<&'a Value>,
+    /// The others, the oldest first.
+    old: Vec<&'a Value>,
+}
+
+impl<'a> Roles<'a> {
+    fn all(&self) -> impl Iterator<Item = &'a Value> {
+        self.old.iter().copied().chain(self.new)
+    }
+}
+
+/// What a deployment needs next. One thing is changed at a time; the next follows when its effect is known.
+fn decide(view: &View<'_>, now: Timestamp, plan: &mut Plan) {
+    let deployment = view.deployment;
+    let roles = revision::roles(deployment, &view.sets);
+    let mut event = status::Event::None;
+    if !is_deleting(deployment) {
+        let paused = flag(deployment, "/spec/paused");
+        let scaled = paused || size::is_scaled(deployment, &roles);
+        let sizes = if scaled { size::scale(deployment, &roles) } else { size::Sizes::default() };
+        if !paused && sizes.is_empty() {
+            event = roll_out(view, &roles, plan);
+        } else if !number(deployment, &roles, plan) {
+            sizes.apply(deployment, plan);
+            if paused {
+                forget_history(deployment, &roles, plan);
+            }
+        }
+    }
+    let status = status::status(deployment, &roles, &event, now, plan);
+    plan.steps.extend(Step::status(&DEPLOYMENT, deployment, status));
+}
+
+/// Moves on from the old sets to the new one.
+fn roll_out(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Event {
+    let deployment = view.deployment;
+    let recreate = text(deployment, "/spec/strategy/type") == "Recreate";
+    if recreate {
+        let down = size::all_to_zero(&roles.old);
+        if !down.is_empty() {
+            number(deployment, roles, plan);
+            down.apply(deployment, plan);
+            return status::Event::None;
+        }
+        if roles.old.iter().any(|set| (view.runs)(set)) {
+            return status::Event::None;
+        }
+    }
+    if roles.new.is_none() {
+        return create(view, roles, plan);
+    }
+    if number(deployment, roles, plan) {
+        return status::Event::Found;
+    }
+    let sizes = size::rolling(deployment, roles, recreate);
+    if sizes.is_empty() && status::is_complete(deployment, roles) {
+        forget_history(deployment, roles, plan);
+    }
+    sizes.apply(deployment, plan);
+    status::Event::Found
+}
+
+/// Makes the set of the present template, under a name that follows from it. If another has the name, a count in the
+/// status makes for another.
+fn create(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Event {
+    let deployment = view.deployment;
+    let revision = revision::latest(&roles.old) + 1;
+    let set = revision::new_set(deployment, revision, size::of_new(deployment, roles, None));
+    let name = text(&set, "/metadata/name").to_owned();
+    if (view.taken)(&name) {
+        return status::Event::Collision;
+    }
+    let size = int(&set, "/spec/replicas");
+    plan.steps.push(Step::Create(REPLICA_SET.address(text(deployment, "/metadata/namespace"), ""), set));
+    if size > 0 {
+        plan.tell(false, "ScalingReplicaSet", format!("Scaled up replica set {name} from 0 to {size}"));
+    }
+    plan.steps.extend(revision::note(deployment, revision));
+    status::Event::Created(name)
+}
+
+/// Lets the new set and the deployment have the latest revision. True if the set has to change first.
+fn number(deployment: &Value, roles: &Roles<'_>, plan: &mut Plan) -> bool {
+    let Some(new) = roles.new else { return false };
+    let revision = revision::latest(&roles.old) + 1;
+    if let Some(patch) = revision::renew(deployment, new, revision) {
+        plan.steps.push(Step::change(&REPLICA_SET, new, patch));
+        return true;
+    }
+    plan.steps.extend(revision::note(deployment, revision::of(new)));
+    false
+}
+
+/// Deletes the oldest sets without pods beyond the limit.
+fn forget_history(deployment: &Value, roles: &Roles<'_>, plan: &mut Plan) {
+    for set in revision::forgotten(deployment, &roles.old) {
+        plan.steps.push(Step::delete(&REPLICA_SET, set));
+    }
+}
+
+impl size::Sizes<'_> {
+    /// Writes the sizes, and tells of them.
+    fn apply(self, deployment: &Value, plan: &mut Plan) {
+        let notes = size::notes(deployment);
+        for (set, size) in self.0 {
+            let before = int(set, "/spec/replicas");
+            let patch = json!({"metadata": {"annotations": notes}, "spec": {"replicas": size}});
+            plan.steps.push(Step::change(&REPLICA_SET, set, patch));
+            if before != size {
+                let way = if before < size { "up" } else { "down" };
+                let name = text(set, "/metadata/name");
+                plan.tell(
+                    false,
+                    "ScalingReplicaSet",
+                    format!("Scaled {way} replica set {name} from {before} to {size}"),
+                );
+            }
+        }
+    }
+}

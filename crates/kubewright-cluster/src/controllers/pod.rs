@@ -1,0 +1,57 @@
+//! What the controllers of pods ask of a pod, and how they make one.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::value::{condition, controller_reference, is_deleting, text, time};
+
+/// It has succeeded or failed.
+pub(crate) fn has_ended(pod: &Value) -> bool {
+    matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+}
+
+/// It has neither ended nor is it asked to.
+pub(crate) fn is_active(pod: &Value) -> bool {
+    !has_ended(pod) && !is_deleting(pod)
+}
+
+/// It answers.
+pub(crate) fn is_ready(pod: &Value) -> bool {
+    condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
+}
+
+/// Since when it is ready.
+pub(crate) fn ready_since(pod: &Value) -> Option<Timestamp> {
+    condition(pod, "Ready")
+        .filter(|ready| ready["status"] == "True")
+        .and_then(|ready| time(ready, "/lastTransitionTime"))
+}
+
+/// How long it takes until the pod has been ready for `least` seconds: nothing if it has been, `None` if it isn't ready.
+pub(crate) fn until_available(pod: &Value, least: i64, now: Timestamp) -> Option<Duration> {
+    if !is_ready(pod) {
+        return None;
+    }
+    if least <= 0 {
+        return Some(Duration::ZERO);
+    }
+    let ready_for = now.duration_since(ready_since(pod)?).as_secs();
+    Some(Duration::from_secs(u64::try_from(least - ready_for).unwrap_or_default()))
+}
+
+/// A pod as a template and its controller have it.
+pub(crate) fn from_template(template: &Value, owner: &Value, api_version: &str, kind: &str) -> Value {
+    let meta = &template["metadata"];
+    let mut metadata = json!({
+        "generateName": format!("{}-", text(owner, "/metadata/name")),
+        "ownerReferences": [controller_reference(owner, api_version, kind)],
+    });
+    for field in ["labels", "annotations", "finalizers"] {
+        if let Some(value) = meta.get(field).filter(|value| !value.is_null()) {
+            metadata[field] = value.clone();
+        }
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+}

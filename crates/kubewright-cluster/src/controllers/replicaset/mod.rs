@@ -1,0 +1,141 @@
+//! Replica sets: as many pods of a template as are wanted.
+
+mod rank;
+#[cfg(test)]
+mod tests;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use kubewright_apiserver::{Change, ChangeKind};
+use serde_json::{Map, Value, json};
+
+use super::{
+    family::{Family, Kind},
+    pod::{from_template, is_active, is_ready, until_available},
+    reconcile::{Controller, Key, Plan, Sort, Step},
+    value::{condition, int, is_deleting, list, stamp, text},
+};
+
+/// The kind.
+pub(crate) const REPLICA_SET: Kind = Kind { group: "apps", kind: "ReplicaSet", plural: "replicasets" };
+
+/// The most pods that one plan makes or deletes.
+const BURST: usize = 500;
+
+/// Keeps replica sets.
+#[derive(Debug)]
+pub(crate) struct ReplicaSets {
+    family: Family,
+    /// Why pods can't be created or deleted.
+    failures: BTreeMap<Key, (Sort, String)>,
+}
+
+impl Default for ReplicaSets {
+    fn default() -> Self {
+        Self { family: Family::new(REPLICA_SET, Kind::POD), failures: BTreeMap::new() }
+    }
+}
+
+impl Controller for ReplicaSets {
+    fn reset(&mut self) {
+        self.family.reset();
+    }
+
+    fn take(&mut self, change: &Change) -> Vec<Key> {
+        let keys = self.family.take(change);
+        if REPLICA_SET.is_of(change) && change.kind == ChangeKind::Deleted {
+            self.failures.retain(|key, _| !keys.contains(key));
+        }
+        keys
+    }
+
+    fn decide(&self, key: &Key, now: Timestamp) -> Plan {
+        let Some(set) = self.family.parent(key) else { return Plan::default() };
+        let claim = self.family.claim(key, set);
+        let mut plan = Plan::of(&REPLICA_SET, set);
+        plan.steps = claim.steps;
+        let failure = self.failures.get(key).map(|(sort, message)| (*sort, message.as_str()));
+        decide(set, &claim.children, failure, now, &mut plan);
+        plan
+    }
+
+    fn concluded(&mut self, key: &Key, failure: Option<(Sort, String)>) {
+        match failure {
+            Some((sort, message)) if sort != Sort::Other => {
+                self.failures.insert(key.clone(), (sort, message));
+            }
+            Some(_) => {}
+            None => {
+                self.failures.remove(key);
+            }
+        }
+    }
+}
+
+/// What a replica set lacks: pods, or fewer of them, and a status that says how it stands. The status comes first, so that
+/// a failure that lasts is told.
+fn decide(set: &Value, pods: &[Arc<Value>], failure: Option<(Sort, &str)>, now: Timestamp, plan: &mut Plan) {
+    let active: Vec<&Value> = pods.iter().map(|pod| &**pod).filter(|pod| is_active(pod)).collect();
+    let wanted = usize::try_from(int(set, "/spec/replicas")).unwrap_or_default();
+    let failure = failure.filter(|_| active.len() != wanted);
+    let status = status(set, &active, failure, now, plan);
+    plan.steps.extend(Step::status(&REPLICA_SET, set, status));
+    if is_deleting(set) {
+        return;
+    }
+    if active.len() < wanted {
+        let pod = from_template(&set["spec"]["template"], set, &REPLICA_SET.api_version(), REPLICA_SET.kind);
+        plan.steps.push(Step::CreatePods(vec![pod; (wanted - active.len()).min(BURST)]));
+    } else if active.len() > wanted {
+        let surplus = (active.len() - wanted).min(BURST);
+        let chosen = rank::first_to_go(&active, surplus);
+        let named = |pod: &&Value| (text(pod, "/metadata/name").into(), text(pod, "/metadata/uid").into());
+        plan.steps.push(Step::DeletePods(chosen.iter().map(named).collect()));
+    }
+}
+
+fn status(set: &Value, active: &[&Value], failure: Option<(Sort, &str)>, now: Timestamp, plan: &mut Plan) -> Value {
+    let least = int(set, "/spec/minReadySeconds");
+    let mut available = 0;
+    for delay in active.iter().filter_map(|pod| until_available(pod, least, now)) {
+        if delay.is_zero() {
+            available += 1;
+        } else {
+            plan.again_in(delay);
+        }
+    }
+    let template = set.pointer("/spec/template/metadata/labels").and_then(Value::as_object);
+    let is_full = |pod: &Value| {
+        let wanted = template.into_iter().flatten();
+        wanted.into_iter().all(|(key, value)| pod["metadata"]["labels"].get(key) == Some(value))
+    };
+    let mut status = Map::new();
+    status.insert("replicas".into(), active.len().into());
+    let counts = [
+        ("fullyLabeledReplicas", active.iter().filter(|pod| is_full(pod)).count()),
+        ("readyReplicas", active.iter().filter(|pod| is_ready(pod)).count()),
+        ("availableReplicas", available),
+    ];
+    for (field, count) in counts {
+        // A zero is left out, as in the server's own types.
+        if count > 0 {
+            status.insert(field.into(), count.into());
+        }
+    }
+    status.insert("observedGeneration".into(), int(set, "/metadata/generation").into());
+    let mut conditions: Vec<_> =
+        list(set, "/status/conditions").iter().filter(|one| one["type"] != "ReplicaFailure").cloned().collect();
+    if let Some((sort, message)) = failure {
+        let reason = if sort == Sort::Delete { "FailedDelete" } else { "FailedCreate" };
+        let before = condition(set, "ReplicaFailure");
+        let since = before.map_or_else(|| stamp(now), |one| one["lastTransitionTime"].clone());
+        conditions.push(json!({
+            "type": "ReplicaFailure", "status": "True", "reason": reason, "message": message, "lastTransitionTime": since,
+        }));
+    }
+    if !conditions.is_empty() {
+        status.insert("conditions".into(), conditions.into());
+    }
+    status.into()
+}

@@ -1,0 +1,46 @@
+//! Which pods go first when there are too many
+//! (<https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#scaling-a-replicaset>).
+
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::controllers::{
+    pod::{is_ready, ready_since},
+    value::{int, list, text, time},
+};
+
+/// As many of the pods as are to go, the least useful first: those without a node, those that don't run yet, those that
+/// aren't ready, those that are cheaper to lose, those ready for a shorter time, those that have restarted more often, and
+/// the younger ones. Kubernetes compares times by their order of magnitude only; here the younger always goes.
+pub(super) fn first_to_go<'a>(pods: &[&'a Value], count: usize) -> Vec<&'a Value> {
+    let mut pods = pods.to_vec();
+    pods.sort_by_cached_key(|pod| rank(pod));
+    pods.truncate(count);
+    pods
+}
+
+type Rank = (bool, u8, bool, i64, Reverse<Option<Timestamp>>, Reverse<i64>, Reverse<Option<Timestamp>>, String);
+
+/// The smaller, the earlier.
+fn rank(pod: &Value) -> Rank {
+    let phase = match text(pod, "/status/phase") {
+        "Pending" | "" => 0,
+        "Running" => 2,
+        _ => 1,
+    };
+    let cost = &pod["metadata"]["annotations"]["controller.kubernetes.io/pod-deletion-cost"];
+    let cost = cost.as_str().and_then(|cost| cost.parse().ok()).unwrap_or_default();
+    let restarts = list(pod, "/status/containerStatuses").iter().map(|one| int(one, "/restartCount")).max();
+    (
+        !text(pod, "/spec/nodeName").is_empty(),
+        phase,
+        is_ready(pod),
+        cost,
+        Reverse(ready_since(pod)),
+        Reverse(restarts.unwrap_or_default()),
+        Reverse(time(pod, "/metadata/creationTimestamp")),
+        text(pod, "/metadata/name").into(),
+    )
+}
