@@ -69,6 +69,13 @@ impl Sizes {
         sizes
     }
 
+    /// Of several values: the largest in any.
+    pub(super) fn of_all<'v>(values: impl IntoIterator<Item = &'v Value>) -> Self {
+        let mut sizes = Self::default();
+        values.into_iter().for_each(|value| sizes.see(value));
+        sizes
+    }
+
     fn see(&mut self, value: &Value) {
         match value {
             Value::Array(items) => {

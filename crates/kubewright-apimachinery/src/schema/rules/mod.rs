@@ -6,6 +6,7 @@
 //! there: `url`, the authoriser, `cel.bind`, `sortBy`, two-variable comprehensions, and lists of type set or map that
 //! compare without order. Rules inside `anyOf`, `oneOf` and `not` are not read, and of `allOf` only those at its top.
 
+mod condition;
 mod cost;
 mod program;
 mod value;
@@ -13,6 +14,7 @@ mod value;
 use kube_cel::cel;
 use serde_json::Value;
 
+pub use self::condition::Condition;
 use self::{
     cost::{Budget, Sizes},
     program::{Program, Scope},

@@ -105,16 +105,23 @@ impl Program {
 
     /// Evaluates; the error is in Kubernetes' words where it has some.
     pub(super) fn evaluate(&self, scope: &Scope<'_>) -> Result<cel::Value, String> {
+        self.evaluate_with(|context| {
+            context.add_variable_from_value("self", scope.this.clone());
+            if scope.optional {
+                let old = scope.old.cloned().map_or_else(OptionalValue::none, OptionalValue::of);
+                context.add_variable_from_value("oldSelf", cel::Value::Opaque(Arc::new(old)));
+            } else if let Some(old) = scope.old {
+                context.add_variable_from_value("oldSelf", old.clone());
+            }
+        })
+    }
+
+    /// Evaluates with the names that `bind` brings in.
+    pub(super) fn evaluate_with(&self, bind: impl FnOnce(&mut Context<'_>)) -> Result<cel::Value, String> {
         let run = || {
             LIBRARY.with(|library| {
                 let mut context = library.new_inner_scope();
-                context.add_variable_from_value("self", scope.this.clone());
-                if scope.optional {
-                    let old = scope.old.cloned().map_or_else(OptionalValue::none, OptionalValue::of);
-                    context.add_variable_from_value("oldSelf", cel::Value::Opaque(Arc::new(old)));
-                } else if let Some(old) = scope.old {
-                    context.add_variable_from_value("oldSelf", old.clone());
-                }
+                bind(&mut context);
                 context.resolve(&self.expression)
             })
         };

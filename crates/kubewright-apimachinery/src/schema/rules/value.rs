@@ -52,6 +52,25 @@ pub(super) fn to_cel(node: Node<'_>, resource: bool, value: &Value) -> cel::Valu
     }
 }
 
+/// A value that has no schema: every type is as JSON shows it, and every field keeps its name.
+pub(super) fn untyped(value: &Value) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(value) => cel::Value::Bool(*value),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => cel::Value::Int(number),
+            (None, Some(number)) => cel::Value::UInt(number),
+            _ => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
+        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(untyped).collect())),
+        Value::Object(map) => {
+            let map = map.iter().map(|(name, value)| (key(name), untyped(value))).collect();
+            cel::Value::Map(CelMap { map: Arc::new(map) })
+        }
+    }
+}
+
 fn to_number(node: Node<'_>, number: &Number) -> cel::Value {
     match (number.as_i64(), number.as_u64()) {
         (Some(number), _) if node.schema().kind != Some(Kind::Number) => cel::Value::Int(number),
