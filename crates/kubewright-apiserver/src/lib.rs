@@ -13,6 +13,7 @@
 //! ```
 
 mod action;
+mod admission;
 mod auth;
 mod body;
 mod convert;

@@ -21,18 +21,22 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
 /// Checks an object; `old` is what it replaces. A built-in object with a value of a wrong type cannot even be read, which
 /// is 400; all else is for the caller to answer.
 pub(crate) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<Vec<Cause>, Status> {
+    check_readable(resource, object)?;
     let node = resource.schema.node();
-    if !resource.schema.custom
-        && let Some(why) = schema::type_check(node, object)
-    {
-        return Err(unreadable(resource, &why));
-    }
     let causes = schema::validate(node, object, old);
     // Rules may take it for granted that values are what the schema says.
     if resource.schema.custom && causes.is_empty() {
         return Ok(schema::rules::validate(node, object, old));
     }
     Ok(causes)
+}
+
+/// Whether a built-in object can be read at all: every value is of its type. Custom objects always can.
+pub(crate) fn check_readable(resource: &Resource, object: &Value) -> Result<(), Status> {
+    if resource.schema.custom {
+        return Ok(());
+    }
+    schema::type_check(resource.schema.node(), object).map_or(Ok(()), |why| Err(unreadable(resource, &why)))
 }
 
 /// 400: the body isn't an object of this kind.

@@ -16,8 +16,9 @@ use super::{
     query::WriteOptions,
 };
 use crate::{
+    admission::{Operation, Review},
     auth::Access,
-    meta,
+    convert, meta,
     ownership::Owner,
     respond::Answer,
     schema_rules,
@@ -30,16 +31,34 @@ const NAME_TRIES: usize = 8;
 const SUFFIX: usize = 5;
 
 /// Creates an object.
-pub(super) fn create(call: &Call) -> Result<Answer, Status> {
+pub(super) async fn create(call: &Call) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
-    let Incoming { object, warnings } = call.receive(decoded, options.field_validation)?;
-    if let Some(answer) = answer(call, &object)? {
-        return Ok(call.object(StatusCode::CREATED, &Stored::rehearsed(answer), &warnings));
+    let incoming = call.receive(decoded, options.field_validation)?;
+    if let Some(answer) = answer(call, &incoming.object)? {
+        return Ok(call.object(StatusCode::CREATED, &Stored::rehearsed(answer), &incoming.warnings));
     }
     let manager = call.manager(&options);
     let owner = call.owner(&manager, "");
-    let stored = insert(call, object, &owner, options.dry_run)?;
+    create_admitted(call, incoming, &owner, &options).await
+}
+
+/// Stores a new object as the webhooks make it and let it be.
+pub(super) async fn create_admitted(
+    call: &Call,
+    incoming: Incoming,
+    owner: &Owner<'_>,
+    options: &WriteOptions,
+) -> Result<Answer, Status> {
+    let Incoming { mut object, mut warnings } = incoming;
+    call.check_namespace()?;
+    let name = meta::text(&object, "name");
+    let review = call.review(Operation::Create, name, "", None, || options.to_value(), options.dry_run);
+    if let Some(review) = &review {
+        object = review.mutate(Some(object), None).await?.unwrap_or_default();
+    }
+    let stored = insert(call, object, owner, review.as_ref(), options.dry_run).await?;
+    warnings.extend(review.map(|review| review.warnings()).unwrap_or_default());
     Ok(call.object(StatusCode::CREATED, &stored, &warnings))
 }
 
@@ -61,11 +80,16 @@ fn answer(call: &Call, question: &Value) -> Result<Option<Value>, Status> {
 }
 
 /// Stores a new object, given in served form.
-pub(super) fn insert(call: &Call, object: Value, owner: &Owner<'_>, dry_run: bool) -> Result<Arc<Stored>, Status> {
-    call.check_namespace()?;
+async fn insert(
+    call: &Call,
+    object: Value,
+    owner: &Owner<'_>,
+    review: Option<&Review>,
+    dry_run: bool,
+) -> Result<Arc<Stored>, Status> {
     let base = meta::text(&object, "generateName").to_owned();
     if !meta::text(&object, "name").is_empty() {
-        return insert_named(call, object, owner, dry_run);
+        return insert_named(call, object, owner, review, dry_run).await;
     }
     if base.is_empty() {
         let cause = Cause::required("metadata.name", "name or generateName is required");
@@ -76,7 +100,7 @@ pub(super) fn insert(call: &Call, object: Value, owner: &Owner<'_>, dry_run: boo
         let mut object = object.clone();
         let name = format!("{}{}", name::generate_name_base(&base), call.server.random.suffix(SUFFIX));
         meta::set(&mut object, "name", Some(json!(name)));
-        match insert_named(call, object, owner, dry_run) {
+        match insert_named(call, object, owner, review, dry_run).await {
             Err(status) if status.reason == "AlreadyExists" && tries < NAME_TRIES => tries += 1,
             Err(mut status) if status.reason == "AlreadyExists" => {
                 status.message += ", the server was not able to generate a unique name for the object";
@@ -90,11 +114,27 @@ pub(super) fn insert(call: &Call, object: Value, owner: &Owner<'_>, dry_run: boo
     }
 }
 
-fn insert_named(call: &Call, object: Value, owner: &Owner<'_>, dry_run: bool) -> Result<Arc<Stored>, Status> {
+async fn insert_named(
+    call: &Call,
+    object: Value,
+    owner: &Owner<'_>,
+    review: Option<&Review>,
+    dry_run: bool,
+) -> Result<Arc<Stored>, Status> {
     let resource = &*call.resource;
     let name = meta::text(&object, "name").to_owned();
     check_name(call, &name)?;
     let object = call.prepare_create(object, owner)?;
+    let object = match review {
+        Some(review) => {
+            let object = Arc::new(object);
+            review.validate(Some(&convert::to_served(resource, &object)), None).await?;
+            // The namespace may have begun to go while webhooks were asked.
+            call.check_namespace()?;
+            Arc::unwrap_or_clone(object)
+        }
+        None => object,
+    };
     let key = Key::new(&call.namespace, &name);
     let taken = || Status::already_exists(&resource.group, &resource.plural, &name);
     if dry_run {

@@ -12,12 +12,14 @@ use serde_json::{Value, json};
 
 use super::{
     Call,
+    admission::{TRIES, is_same_state},
     decode::{self, Format},
     list, query,
     update::may_go,
 };
 use crate::{
-    meta,
+    admission::Operation,
+    convert, meta,
     registry::Resource,
     respond::{self, Answer},
     storage::{ChangeKind, Committed, Decision, Key, Stored},
@@ -101,6 +103,26 @@ impl DeleteOptions {
         })
     }
 
+    /// The options as an object, for webhooks.
+    fn to_value(&self) -> Value {
+        let mut options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        if let Some(grace) = self.grace {
+            options["gracePeriodSeconds"] = grace.into();
+        }
+        if let Some(propagation) = self.propagation {
+            options["propagationPolicy"] = format!("{propagation:?}").into();
+        }
+        if self.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        for (field, value) in [("uid", &self.uid), ("resourceVersion", &self.version)] {
+            if let Some(value) = value {
+                options["preconditions"][field] = value.as_str().into();
+            }
+        }
+        options
+    }
+
     fn check(&self, resource: &Resource, object: &Value) -> Result<(), Status> {
         let name = meta::text(object, "name");
         let refuse = |why: String| Err(Status::conflict(&resource.group, &resource.plural, name, &why));
@@ -122,18 +144,21 @@ impl DeleteOptions {
 }
 
 /// Deletes one object.
-pub(super) fn delete(call: &Call) -> Result<Answer, Status> {
+pub(super) async fn delete(call: &Call) -> Result<Answer, Status> {
     let options = DeleteOptions::parse(call)?;
-    let committed = remove(call, &call.key(), &options)?;
-    Ok(answer(call, &committed))
+    let mut warnings = Vec::new();
+    let committed = remove(call, &call.key(), &options, &mut warnings).await?;
+    Ok(answer(call, &committed, &warnings))
 }
 
-fn answer(call: &Call, committed: &Committed) -> Answer {
+fn answer(call: &Call, committed: &Committed, warnings: &[String]) -> Answer {
     let Some(object) = &committed.object else { return respond::status(&call.not_found()) };
     if committed.change != Some(ChangeKind::Deleted) {
-        return call.object(StatusCode::OK, object, &[]);
+        return call.object(StatusCode::OK, object, warnings);
     }
-    respond::value(StatusCode::OK, call.accept.text, &success(&call.resource, &object.value()))
+    let mut answer = respond::value(StatusCode::OK, call.accept.text, &success(&call.resource, &object.value()));
+    respond::warn(&mut answer, warnings);
+    answer
 }
 
 /// The `Status` that tells of a success.
@@ -148,16 +173,16 @@ pub(super) fn success(resource: &Resource, object: &Value) -> Value {
 }
 
 /// Deletes every object that the selectors mean.
-pub(super) fn delete_collection(call: &Call) -> Result<Answer, Status> {
+pub(super) async fn delete_collection(call: &Call) -> Result<Answer, Status> {
     let options = DeleteOptions::parse(call)?;
     let selection = list::selection(call)?;
     let snapshot = call.server.store.snapshot(&call.resource.storage);
-    let mut deleted = Vec::new();
+    let (mut deleted, mut warnings) = (Vec::new(), Vec::new());
     for (key, stored) in list::range(&snapshot.objects, selection.namespace(), None) {
         if !selection.matches(key, stored) {
             continue;
         }
-        match remove(call, key, &options) {
+        match remove(call, key, &options, &mut warnings).await {
             Ok(committed) => deleted.extend(committed.object),
             // Another's deletion came first, which is what was wanted.
             Err(status) if status.code == 404 => {}
@@ -165,14 +190,56 @@ pub(super) fn delete_collection(call: &Call) -> Result<Answer, Status> {
         }
     }
     let metadata = json!({"resourceVersion": call.server.store.revision().to_string()});
-    Ok(respond::value(StatusCode::OK, call.accept.text, &call.present_list(&deleted, &metadata)?))
+    let mut answer = respond::value(StatusCode::OK, call.accept.text, &call.present_list(&deleted, &metadata)?);
+    warnings.dedup();
+    respond::warn(&mut answer, &warnings);
+    Ok(answer)
 }
 
-/// Deletes an object, or asks for its deletion.
-pub(super) fn remove(call: &Call, key: &Key, options: &DeleteOptions) -> Result<Committed, Status> {
+/// Deletes an object, or asks for its deletion, if the webhooks that want to be asked let it.
+pub(super) async fn remove(
+    call: &Call,
+    key: &Key,
+    options: &DeleteOptions,
+    warnings: &mut Vec<String>,
+) -> Result<Committed, Status> {
     let resource = &*call.resource;
-    let decide = |present: Option<&Arc<Value>>| {
+    let options_value = || options.to_value();
+    let review = call.review(Operation::Delete, &key.name, "", None, options_value, options.dry_run);
+    let Some(review) = review else { return remove_at_once(call, key, options, |_| true) };
+    let gone = || Status::not_found(&resource.group, &resource.plural, &key.name);
+    for _ in 0..TRIES {
+        let present = call.server.store.get(&resource.storage, key).ok_or_else(gone)?.value();
+        options.check(resource, &present)?;
+        let served = convert::to_served(resource, &present);
+        review.mutate(None, Some(&served)).await?;
+        review.validate(None, Some(&served)).await?;
+        let mut overtaken = false;
+        let committed = remove_at_once(call, key, options, |now| {
+            overtaken = !is_same_state(now, &present);
+            !overtaken
+        });
+        if !overtaken {
+            warnings.extend(review.warnings());
+            return committed;
+        }
+    }
+    Err(Status::stale(&resource.group, &resource.plural, &key.name))
+}
+
+/// Deletes an object if it is in a state that will do.
+fn remove_at_once(
+    call: &Call,
+    key: &Key,
+    options: &DeleteOptions,
+    mut will_do: impl FnMut(&Value) -> bool,
+) -> Result<Committed, Status> {
+    let resource = &*call.resource;
+    let mut decide = |present: Option<&Arc<Value>>| {
         let present = present.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, &key.name))?;
+        if !will_do(present) {
+            return Err(Status::stale(&resource.group, &resource.plural, &key.name));
+        }
         options.check(resource, present)?;
         let mut object = (**present).clone();
         mark(resource, options, call.server.clock.now(), &mut object);

@@ -1,5 +1,6 @@
 //! The request pipeline: authenticate, route, authorise, decode, and one module for each thing that can be asked for.
 
+mod admission;
 mod create;
 mod decode;
 mod delete;
@@ -149,11 +150,11 @@ impl Call {
                 list::wait_for(&self.server.store, version).await?;
                 self.get()
             }
-            "create" => create::create(&self),
-            "update" => update::update(&self, update::Part::Main),
-            "patch" => patch::patch(&self, update::Part::Main),
-            "delete" => delete::delete(&self),
-            "deletecollection" => delete::delete_collection(&self),
+            "create" => create::create(&self).await,
+            "update" => update::update(&self, update::Part::Main).await,
+            "patch" => patch::patch(&self, update::Part::Main).await,
+            "delete" => delete::delete(&self).await,
+            "deletecollection" => delete::delete_collection(&self).await,
             _ => Err(method_not_allowed()),
         }
     }

@@ -8,13 +8,14 @@ use kubewright_apimachinery::{
 use serde_json::Value;
 
 use super::{
-    Call, create,
+    Call,
+    admission::{Edited, PartEdit},
+    create,
     decode::{self, Decoded, Format},
-    lifecycle::Incoming,
     query::WriteOptions,
     update::Part,
 };
-use crate::{convert, meta, ownership::Owner, registry::Resource, respond::Answer};
+use crate::{meta, ownership::Owner, registry::Resource, respond::Answer};
 
 /// The kinds of patches, by media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,38 +107,36 @@ impl Patch {
 }
 
 /// Patches an object; an apply creates it if it isn't there.
-pub(super) fn patch(call: &Call, part: Part) -> Result<Answer, Status> {
+pub(super) async fn patch(call: &Call, part: Part) -> Result<Answer, Status> {
     let patch = Patch::parse(call)?;
     let owner = patch.owner(call, part.subresource());
-    let validation = patch.options.field_validation;
     if patch.kind == PatchType::Apply && part == Part::Main && !call.exists() {
-        let created = || -> Result<Answer, Status> {
-            let mut object = owner.apply(&call.resource, None, &patch.decoded.value)?;
-            if meta::text(&object, "name").is_empty() {
-                meta::set(&mut object, "name", Some(call.name.as_str().into()));
-            }
-            let decoded = Decoded { value: object, duplicates: patch.decoded.duplicates.clone() };
-            let Incoming { object, warnings } = call.receive(decoded, validation)?;
-            let stored = create::insert(call, object, &owner, patch.options.dry_run)?;
-            Ok(call.object(StatusCode::CREATED, &stored, &warnings))
-        };
-        match created() {
+        match apply_new(call, &patch, &owner).await {
             // Someone else was first: now it is an apply to what they made.
             Err(status) if status.reason == "AlreadyExists" => {}
             answered => return answered,
         }
     }
-    let mut warnings = Vec::new();
-    let stored = call.modify(patch.options.dry_run, |old| {
-        let old = old.ok_or_else(|| call.not_found())?;
-        let served = convert::to_served(&call.resource, old);
-        let value = patch.kind.perform(&call.resource, &owner, &served, &patch.decoded.value)?;
+    let ask = |served: &Value| {
+        let value = patch.kind.perform(&call.resource, &owner, served, &patch.decoded.value)?;
         let decoded = Decoded { value, duplicates: patch.decoded.duplicates.clone() };
-        let incoming = call.receive(decoded, validation)?;
-        warnings = incoming.warnings;
-        call.prepare_update(part, old, &served, incoming.object, &owner)
-    })?;
+        call.receive(decoded, patch.options.field_validation)
+    };
+    let edit = PartEdit { call, part, owner: &owner, ask };
+    let Edited { stored, warnings } = call.edit(&edit, &patch.options, part.subresource()).await?;
     Ok(call.object(StatusCode::OK, &stored, &warnings))
+}
+
+/// An apply to nothing creates the object.
+async fn apply_new(call: &Call, patch: &Patch, owner: &Owner<'_>) -> Result<Answer, Status> {
+    let mut object = owner.apply(&call.resource, None, &patch.decoded.value)?;
+    if meta::text(&object, "name").is_empty() {
+        meta::set(&mut object, "name", Some(call.name.as_str().into()));
+    }
+    let decoded = Decoded { value: object, duplicates: patch.decoded.duplicates.clone() };
+    let incoming = call.receive(decoded, patch.options.field_validation)?;
+    let options = WriteOptions { kind: "CreateOptions", ..patch.options.clone() };
+    create::create_admitted(call, incoming, owner, &options).await
 }
 
 impl Call {

@@ -2,7 +2,7 @@
 
 use kubewright_apimachinery::status::{Cause, Status};
 use percent_encoding::percent_decode_str;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A query string, decoded.
 #[derive(Clone, Debug, Default)]
@@ -64,11 +64,13 @@ pub(crate) struct WriteOptions {
     /// The given field manager, if any.
     pub(crate) field_manager: Option<String>,
     pub(crate) force: Option<bool>,
+    /// The options' kind: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
+    pub(crate) kind: &'static str,
 }
 
 impl WriteOptions {
     /// `kind` is the options' kind, for error messages: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
-    pub(crate) fn parse(query: &Query, kind: &str) -> Result<Self, Status> {
+    pub(crate) fn parse(query: &Query, kind: &'static str) -> Result<Self, Status> {
         let mut causes = Vec::new();
         let dry_run = dry_run(query.get("dryRun"), &mut causes);
         let field_validation = match query.get("fieldValidation") {
@@ -98,7 +100,28 @@ impl WriteOptions {
         if !causes.is_empty() {
             return Err(Status::invalid("meta.k8s.io", kind, "", causes));
         }
-        Ok(Self { dry_run, field_validation, field_manager, force: query.flag("force") })
+        Ok(Self { dry_run, field_validation, field_manager, force: query.flag("force"), kind })
+    }
+
+    /// The options as an object, for webhooks.
+    pub(crate) fn to_value(&self) -> Value {
+        let mut options = json!({"kind": self.kind, "apiVersion": "meta.k8s.io/v1"});
+        if let Some(manager) = &self.field_manager {
+            options["fieldManager"] = manager.as_str().into();
+        }
+        if let Some(force) = self.force {
+            options["force"] = force.into();
+        }
+        if self.dry_run {
+            options["dryRun"] = json!(["All"]);
+        }
+        options["fieldValidation"] = match self.field_validation {
+            FieldValidation::Ignore => "Ignore",
+            FieldValidation::Warn => "Warn",
+            FieldValidation::Strict => "Strict",
+        }
+        .into();
+        options
     }
 }
 

@@ -11,8 +11,11 @@ use kubewright_apimachinery::{
 use serde_json::{Value, json};
 
 use super::{
-    Call, convert,
+    Call,
+    admission::Edit,
+    convert,
     decode::{self, Format},
+    lifecycle::Incoming,
     method_not_allowed,
     patch::{Patch, PatchType},
     query::WriteOptions,
@@ -27,7 +30,7 @@ use crate::{
 };
 
 /// Reads or changes the scale of an object.
-pub(super) fn scale(call: &Call, paths: &Scale) -> Result<Answer, Status> {
+pub(super) async fn scale(call: &Call, paths: &Scale) -> Result<Answer, Status> {
     let path = |text: &str| JsonPath::parse(text).map_err(Status::internal);
     let scaler = Scaler { call, paths, spec: path(&paths.spec_replicas)?, status: path(&paths.status_replicas)? };
     match call.parts.method {
@@ -35,8 +38,8 @@ pub(super) fn scale(call: &Call, paths: &Scale) -> Result<Answer, Status> {
             let stored = call.server.store.get(&call.resource.storage, &call.key()).ok_or_else(|| call.not_found())?;
             scaler.answer(&stored.value())
         }
-        Method::PUT => scaler.update(),
-        Method::PATCH => scaler.patch(),
+        Method::PUT => scaler.update().await,
+        Method::PATCH => scaler.patch().await,
         _ => Err(method_not_allowed()),
     }
 }
@@ -49,67 +52,40 @@ struct Scaler<'a> {
 }
 
 impl Scaler<'_> {
-    fn update(&self) -> Result<Answer, Status> {
+    async fn update(&self) -> Result<Answer, Status> {
         let call = self.call;
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
         let sent = decode::decode(Format::of(&call.parts.headers)?, &call.body)?.value;
         let manager = call.manager(&options);
         let owner = call.owner(&manager, "scale");
-        self.modify(options.dry_run, &owner, |_| Ok(sent.clone()))
+        self.edit(&options, &owner, |_| Ok(sent.clone())).await
     }
 
-    fn patch(&self) -> Result<Answer, Status> {
+    async fn patch(&self) -> Result<Answer, Status> {
         let patch = Patch::parse(self.call)?;
         let owner = patch.owner(self.call, "scale");
-        if patch.kind == PatchType::Apply {
-            return self.apply(&patch, &owner);
-        }
-        self.modify(patch.options.dry_run, &owner, |scale| {
-            // A scale has no lists, so strategic merge and merge are one.
-            let kind = if patch.kind == PatchType::Strategic { PatchType::Merge } else { patch.kind };
+        let edit = |scale: &Value| {
+            // A scale has no lists, so strategic merge and merge are one. An apply owns the number in the object itself.
+            let kind = match patch.kind {
+                PatchType::Strategic | PatchType::Apply => PatchType::Merge,
+                kind => kind,
+            };
             kind.perform(&self.call.resource, &owner, scale, &patch.decoded.value)
-        })
+        };
+        self.edit(&patch.options, &owner, edit).await
     }
 
-    /// An apply owns the number of replicas in the object itself.
-    fn apply(&self, patch: &Patch, owner: &Owner<'_>) -> Result<Answer, Status> {
-        let call = self.call;
-        let replicas = replicas(&patch.decoded.value)?;
-        let mut config = json!({"metadata": {"name": call.name}});
-        convert::set_type(&mut config, &call.resource.group, &call.resource.version, &call.resource.kind);
-        self.spec.set(&mut config, replicas).map_err(Status::internal)?;
-        let stored = call.modify(patch.options.dry_run, |old| {
-            let old = old.ok_or_else(|| call.not_found())?;
-            let served = convert::to_served(&call.resource, old);
-            let object = owner.apply(&call.resource, Some(&served), &config)?;
-            call.prepare_update(Part::Main, old, &served, object, owner)
-        })?;
-        self.answer(&stored.value())
-    }
-
-    fn modify(
+    async fn edit(
         &self,
-        dry_run: bool,
+        options: &WriteOptions,
         owner: &Owner<'_>,
-        change: impl Fn(&Value) -> Result<Value, Status>,
+        ask: impl Fn(&Value) -> Result<Value, Status> + Sync,
     ) -> Result<Answer, Status> {
-        let call = self.call;
-        let stored = call.modify(dry_run, |old| {
-            let old = old.ok_or_else(|| call.not_found())?;
-            let served = convert::to_served(&call.resource, old);
-            let sent = change(&self.show(&served)?)?;
-            let mut object = (*served).clone();
-            for field in ["uid", "resourceVersion"] {
-                let sent =
-                    sent["metadata"].get(field).filter(|value| value.as_str().is_some_and(|text| !text.is_empty()));
-                if let Some(value) = sent {
-                    meta::set(&mut object, field, Some(value.clone()));
-                }
-            }
-            self.spec.set(&mut object, replicas(&sent)?).map_err(Status::internal)?;
-            call.prepare_update(Part::Main, old, &served, object, owner)
-        })?;
-        self.answer(&stored.value())
+        let edit = ScaleEdit { scaler: self, owner, ask };
+        let edited = self.call.edit(&edit, options, "scale").await?;
+        let mut answer = self.answer(&edited.stored.value())?;
+        respond::warn(&mut answer, &edited.warnings);
+        Ok(answer)
     }
 
     fn answer(&self, stored: &Arc<Value>) -> Result<Answer, Status> {
@@ -152,6 +128,50 @@ impl Scaler<'_> {
             }
             _ => None,
         })
+    }
+}
+
+/// A change of an object by way of its scale.
+struct ScaleEdit<'a, F> {
+    scaler: &'a Scaler<'a>,
+    owner: &'a Owner<'a>,
+    ask: F,
+}
+
+impl<F: Fn(&Value) -> Result<Value, Status> + Sync> Edit for ScaleEdit<'_, F> {
+    fn ask(&self, served: &Value) -> Result<Incoming, Status> {
+        let object = (self.ask)(&self.scaler.show(served)?)?;
+        Ok(Incoming { object, warnings: Vec::new() })
+    }
+
+    fn make(&self, old: &Value, served: &Value, wanted: Value) -> Result<Value, Status> {
+        let Scaler { call, spec, .. } = self.scaler;
+        let replicas = replicas(&wanted)?;
+        let object = if self.owner.applies {
+            let mut config = json!({"metadata": {"name": call.name}});
+            convert::set_type(&mut config, &call.resource.group, &call.resource.version, &call.resource.kind);
+            spec.set(&mut config, replicas).map_err(Status::internal)?;
+            self.owner.apply(&call.resource, Some(served), &config)?
+        } else {
+            let mut object = served.clone();
+            for field in ["uid", "resourceVersion"] {
+                let sent = meta::text(&wanted, field);
+                if !sent.is_empty() {
+                    meta::set(&mut object, field, Some(sent.into()));
+                }
+            }
+            spec.set(&mut object, replicas).map_err(Status::internal)?;
+            object
+        };
+        call.prepare_update(Part::Main, old, served, object, self.owner)
+    }
+
+    fn show(&self, object: Arc<Value>) -> Result<Arc<Value>, Status> {
+        self.scaler.show(&object).map(Arc::new)
+    }
+
+    fn exchanges(&self) -> Option<(String, String, String)> {
+        Some(("autoscaling".into(), "v1".into(), "Scale".into()))
     }
 }
 

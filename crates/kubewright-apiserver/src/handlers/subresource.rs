@@ -26,10 +26,10 @@ impl Call {
     pub(super) async fn subresource(self, name: &str) -> Result<Answer, Status> {
         let resource = self.resource.clone();
         match name {
-            "status" if resource.status => return self.part(Part::Status),
+            "status" if resource.status => return self.part(Part::Status).await,
             "scale" => {
                 if let Some(paths) = &resource.scale {
-                    return scale::scale(&self, paths);
+                    return scale::scale(&self, paths).await;
                 }
             }
             _ => {}
@@ -41,19 +41,19 @@ impl Call {
             return Err(Status::no_such_resource());
         };
         match (known.operation, &self.parts.method) {
-            (Some(Operation::Finalize), &Method::PUT) => update::update(&self, Part::Finalizers),
+            (Some(Operation::Finalize), &Method::PUT) => update::update(&self, Part::Finalizers).await,
             (Some(Operation::Bind), &Method::POST) => bind(&self),
-            (Some(Operation::Evict), &Method::POST) => evict(&self),
+            (Some(Operation::Evict), &Method::POST) => evict(&self).await,
             (Some(_), _) => Err(method_not_allowed()),
             (None, _) => Err(self.unattached(name)),
         }
     }
 
-    fn part(&self, part: Part) -> Result<Answer, Status> {
+    async fn part(&self, part: Part) -> Result<Answer, Status> {
         match self.parts.method {
             Method::GET | Method::HEAD => self.get(),
-            Method::PUT => update::update(self, part),
-            Method::PATCH => patch::patch(self, part),
+            Method::PUT => update::update(self, part).await,
+            Method::PATCH => patch::patch(self, part).await,
             _ => Err(method_not_allowed()),
         }
     }
@@ -132,9 +132,9 @@ fn bind(call: &Call) -> Result<Answer, Status> {
 }
 
 /// A deletion that asks first. Nothing here limits disruption, so it is always granted.
-fn evict(call: &Call) -> Result<Answer, Status> {
+async fn evict(call: &Call) -> Result<Answer, Status> {
     let eviction = call.body_of_kind(&["Eviction"])?;
     let options = DeleteOptions::read(&eviction["deleteOptions"], call)?;
-    delete::remove(call, &call.key(), &options)?;
+    delete::remove(call, &call.key(), &options, &mut Vec::new()).await?;
     Ok(call.created())
 }

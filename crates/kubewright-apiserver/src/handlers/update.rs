@@ -8,12 +8,13 @@ use serde_json::Value;
 
 use super::{
     Call,
+    admission::{Edited, PartEdit},
     decode::{self, Format},
     lifecycle::Incoming,
     query::WriteOptions,
 };
 use crate::{
-    convert, meta,
+    meta,
     registry::Resource,
     respond::Answer,
     storage::{Committed, Decision, Key, Stored},
@@ -42,17 +43,15 @@ impl Part {
 }
 
 /// Replaces an object.
-pub(super) fn update(call: &Call, part: Part) -> Result<Answer, Status> {
+pub(super) async fn update(call: &Call, part: Part) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
     let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
     let Incoming { object, warnings } = call.receive(decoded, options.field_validation)?;
     let manager = call.manager(&options);
     let owner = call.owner(&manager, part.subresource());
-    let stored = call.modify(options.dry_run, |old| {
-        let old = old.ok_or_else(|| call.not_found())?;
-        let served = convert::to_served(&call.resource, old);
-        call.prepare_update(part, old, &served, object.clone(), &owner)
-    })?;
+    let ask = |_: &Value| Ok(Incoming { object: object.clone(), warnings: warnings.clone() });
+    let edit = PartEdit { call, part, owner: &owner, ask };
+    let Edited { stored, warnings } = call.edit(&edit, &options, part.subresource()).await?;
     Ok(call.object(StatusCode::OK, &stored, &warnings))
 }
 

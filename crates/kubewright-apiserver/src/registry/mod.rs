@@ -11,7 +11,7 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-use crate::auth::Access;
+use crate::{admission::Admission, auth::Access};
 use tokio::sync::watch;
 
 /// One served version of one resource.
@@ -235,6 +235,12 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether admission webhooks are asked about objects of this kind. Not about those that say which webhooks there are,
+    /// or a bad one could never be mended.
+    fn is_admitted(&self) -> bool {
+        true
+    }
+
     /// Told of every committed change, in revision order, before any watcher: `None` before is a creation, `None` after a
     /// removal. For kinds that change what the server serves (CRDs).
     fn committed(&self, _registry: &Registry, _before: Option<&Value>, _after: Option<&Value>) {}
@@ -251,13 +257,18 @@ impl Strategy for Plain {}
 pub struct Registry {
     resources: arc_swap::ArcSwap<Vec<Arc<Resource>>>,
     changed: watch::Sender<()>,
+    admission: Admission,
 }
 
 impl Registry {
     /// A registry of these resources.
     pub fn new(resources: Vec<Resource>) -> Self {
         let resources = resources.into_iter().map(Arc::new).collect();
-        Self { resources: arc_swap::ArcSwap::from_pointee(resources), changed: watch::Sender::new(()) }
+        Self {
+            resources: arc_swap::ArcSwap::from_pointee(resources),
+            changed: watch::Sender::new(()),
+            admission: Admission::default(),
+        }
     }
 
     /// A snapshot of all entries, in the order of registration.
@@ -277,6 +288,11 @@ impl Registry {
     /// Whether an entry, or one that took its place, is served still.
     pub(crate) fn serves(&self, entry: &Resource) -> bool {
         self.find(&entry.group, &entry.version, &entry.plural).is_some()
+    }
+
+    /// The admission webhooks, which come from objects as custom kinds do.
+    pub(crate) fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     /// Tells of every change of what is served.

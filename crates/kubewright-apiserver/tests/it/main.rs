@@ -1,5 +1,6 @@
 //! The server as its clients see it.
 
+mod admission;
 mod bad_input;
 mod custom;
 mod negotiation;
@@ -14,6 +15,7 @@ mod rules;
 mod slow;
 mod subresources;
 mod watching;
+mod webhook;
 
 use kubewright_apiserver::ApiServer;
 

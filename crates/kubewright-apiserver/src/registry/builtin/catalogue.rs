@@ -18,12 +18,14 @@ use super::{
     event::{self, CoreEvents, ModernEvents},
     fields::flag,
     job::{self, CronJobStrategy, JobStrategy},
-    other::{self, BindingStrategy, ClaimStrategy, LeaseStrategy, Simple, WebhookStrategy},
+    other::{self, BindingStrategy, ClaimStrategy, LeaseStrategy, Simple},
     pod::{self, PodStrategy},
     review::{AccessReview, RulesReview, SelfReview, Subject, TokenReview},
     service::{self, ServiceStrategy},
+    webhook::{self, WebhookStrategy},
     workload::{self, DaemonSetStrategy, DeploymentStrategy, ReplicaSetStrategy, StatefulSetStrategy},
 };
+use crate::admission::Phase;
 
 /// Every built-in kind.
 pub(super) fn all() -> Vec<Entry> {
@@ -150,12 +152,12 @@ fn machinery_groups() -> Vec<Entry> {
             .select_stored(event::SELECTABLE, event::served_name),
         Entry::of::<admissionregistration::MutatingWebhookConfiguration>()
             .in_categories(&["api-extensions"])
-            .strategy(WebhookStrategy)
-            .columns(other::webhook_columns()),
+            .strategy(WebhookStrategy(Phase::Mutating))
+            .columns(webhook::columns()),
         Entry::of::<admissionregistration::ValidatingWebhookConfiguration>()
             .in_categories(&["api-extensions"])
-            .strategy(WebhookStrategy)
-            .columns(other::webhook_columns()),
+            .strategy(WebhookStrategy(Phase::Validating))
+            .columns(webhook::columns()),
         Entry::of::<apiextensions::CustomResourceDefinition>()
             .short(&["crd", "crds"])
             .in_categories(&["api-extensions"])

@@ -17,6 +17,7 @@ mod pod;
 mod review;
 mod schemas;
 mod service;
+mod webhook;
 mod workload;
 
 use std::sync::Arc;
@@ -30,7 +31,7 @@ use serde_json::Value;
 
 pub(crate) use self::bootstrap::bootstrap;
 pub use self::schemas::definitions;
-pub(crate) use self::schemas::reference;
+pub(crate) use self::{schemas::reference, service::service_endpoints};
 use super::{
     Column, Operation, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue, Strategy, Subresource,
 };

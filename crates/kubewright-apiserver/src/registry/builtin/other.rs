@@ -1,11 +1,11 @@
 //! Kinds that are stored for clients and controllers, with few rules of their own.
 
 use kubewright_apimachinery::{name, status::Cause};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     check::at_least,
-    columns::{NONE, age, count, integer, selector, string, value_or},
+    columns::{NONE, age, integer, selector, string, value_or},
     fields::{entries, fill, has, int, list, text, within},
 };
 use crate::registry::{Column, Strategy};
@@ -105,32 +105,6 @@ impl Strategy for ClaimStrategy {
 
     fn has_generation(&self) -> bool {
         false
-    }
-}
-
-/// Configurations of admission webhooks.
-#[derive(Debug)]
-pub(super) struct WebhookStrategy;
-
-impl Strategy for WebhookStrategy {
-    fn default(&self, object: &mut Value) {
-        let mutating = text(object, "/kind") == "MutatingWebhookConfiguration";
-        for webhook in super::fields::each(object, "webhooks") {
-            fill(webhook, "failurePolicy", "Fail");
-            fill(webhook, "matchPolicy", "Equivalent");
-            fill(webhook, "namespaceSelector", json!({}));
-            fill(webhook, "objectSelector", json!({}));
-            fill(webhook, "timeoutSeconds", 10);
-            if mutating {
-                fill(webhook, "reinvocationPolicy", "Never");
-            }
-            for rule in super::fields::each(webhook, "rules") {
-                fill(rule, "scope", "*");
-            }
-            if let Some(service) = webhook.pointer_mut("/clientConfig/service") {
-                fill(service, "port", 443);
-            }
-        }
     }
 }
 
@@ -302,10 +276,6 @@ pub(super) fn priority_class_columns() -> Vec<Column> {
     ]
 }
 
-pub(super) fn webhook_columns() -> Vec<Column> {
-    vec![integer("Webhooks", |object, _| count(object, &["/webhooks"])), age()]
-}
-
 pub(super) fn binding_columns() -> Vec<Column> {
     vec![
         string("Role", |object, _| {
@@ -332,6 +302,8 @@ fn subjects(object: &Value, kind: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -348,18 +320,5 @@ mod tests {
         assert_eq!(LeaseStrategy.validate(None, &lease).len(), 2);
         let (old, new) = (json!({"roleRef": {"name": "a"}}), json!({"roleRef": {"name": "b"}}));
         assert_eq!(BindingStrategy.validate(Some(&old), &new)[0].field, "roleRef");
-    }
-
-    #[test]
-    fn webhooks_get_their_published_defaults() {
-        let mut object = json!({"kind": "MutatingWebhookConfiguration", "webhooks": [
-            {"name": "w", "clientConfig": {"service": {"name": "s"}}, "rules": [{}]},
-        ]});
-        WebhookStrategy.default(&mut object);
-        let webhook = &object["webhooks"][0];
-        assert_eq!(webhook["failurePolicy"], "Fail");
-        assert_eq!(webhook["reinvocationPolicy"], "Never");
-        assert_eq!(webhook["clientConfig"]["service"]["port"], 443);
-        assert_eq!(webhook["rules"][0]["scope"], "*");
     }
 }

@@ -2,6 +2,7 @@
 
 mod allocate;
 mod columns;
+mod endpoints;
 mod validate;
 
 use std::net::Ipv4Addr;
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use self::allocate::Pool;
 pub(super) use self::columns::columns;
+pub(crate) use self::endpoints::service_endpoints;
 use super::fields::{each, fill, has, int, list, remove, set, text, within};
 use crate::registry::{Registry, Strategy};
 

@@ -1,0 +1,150 @@
+//! What a webhook answers, and what is to be made of it.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kubewright_apimachinery::{
+    decode,
+    status::{Details, Status},
+};
+use serde_json::Value;
+
+/// The one version of reviews that is spoken.
+pub(super) const VERSION: &str = "admission.k8s.io/v1";
+
+/// An answer that allows the request.
+#[derive(Debug, Default)]
+pub(super) struct Allowed {
+    pub(super) patch: Option<Value>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// Why there is no such answer.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// The webhook could not be asked, or what it answered makes no sense. Its failure policy decides.
+    Failed(String),
+    /// The request is refused, whatever the policy.
+    Denied { status: Status, warnings: Vec<String> },
+}
+
+/// Reads the answer to the review of this uid.
+pub(super) fn read(name: &str, uid: &str, body: &[u8]) -> Result<Allowed, Refusal> {
+    let invalid = |why: String| Refusal::Failed(format!("received invalid webhook response: {why}"));
+    let review = decode::json(body).map_err(|error| Refusal::Failed(format!("failed to call webhook: {error}")))?.value;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let Some(response) = review.get("response").filter(|response| response.is_object()) else {
+        return Err(Refusal::Failed("webhook response was absent".to_owned()));
+    };
+    let (kind, version) = (text(&review["kind"]), text(&review["apiVersion"]));
+    if (kind.as_str(), version.as_str()) != ("AdmissionReview", VERSION) {
+        let sent = format!("{version}, Kind={kind}");
+        return Err(invalid(format!("expected webhook response of {VERSION}, Kind=AdmissionReview, got {sent}")));
+    }
+    let echoed = text(&response["uid"]);
+    if echoed != uid {
+        return Err(invalid(format!("expected response.uid={uid:?}, got {echoed:?}")));
+    }
+    let warnings = response["warnings"].as_array().into_iter().flatten();
+    let warnings = warnings.filter_map(Value::as_str).map(str::to_owned).collect();
+    if response["allowed"] != Value::Bool(true) {
+        return Err(Refusal::Denied { status: denied(name, &response["status"]), warnings });
+    }
+    let (patch, kind) = (text(&response["patch"]), text(&response["patchType"]));
+    match (patch.is_empty(), kind.as_str()) {
+        (true, "") => Ok(Allowed { patch: None, warnings }),
+        (true, _) => Err(invalid("webhook returned response.patchType but not response.patch".to_owned())),
+        (false, "") => Err(invalid("webhook returned response.patch but not response.patchType".to_owned())),
+        (false, "JSONPatch") => {
+            let patch = STANDARD.decode(patch).map_err(|error| invalid(format!("response.patch: {error}")))?;
+            let patch = decode::json(&patch).map_err(|error| invalid(format!("response.patch: {error}")))?.value;
+            Ok(Allowed { patch: Some(patch), warnings })
+        }
+        (false, other) => Err(invalid(format!("invalid value of webhook response.patchType: {other:?}"))),
+    }
+}
+
+/// The webhook's own status, saying who refused. It can't say that all went well.
+fn denied(name: &str, status: &Value) -> Status {
+    let text = |field: &str| status[field].as_str().unwrap_or_default();
+    let denied = format!("admission webhook {name:?} denied the request");
+    let message = match (text("message"), text("reason")) {
+        ("", "") => format!("{denied} without explanation"),
+        ("", reason) => format!("{denied}: {reason}"),
+        (message, _) => format!("{denied}: {message}"),
+    };
+    let code =
+        status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).filter(|code| (400..600).contains(code));
+    let details = status.get("details").filter(|details| details.is_object()).map(details);
+    Status { details: details.map(Box::new), ..Status::new(code.unwrap_or(400), text("reason"), message) }
+}
+
+/// Details as far as they can be read.
+fn details(details: &Value) -> Details {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let causes = details["causes"].as_array().into_iter().flatten();
+    let cause = |cause: &Value| kubewright_apimachinery::status::Cause {
+        reason: text(&cause["reason"]),
+        message: text(&cause["message"]),
+        field: text(&cause["field"]),
+    };
+    Details {
+        name: text(&details["name"]),
+        group: text(&details["group"]),
+        kind: text(&details["kind"]),
+        uid: text(&details["uid"]),
+        causes: causes.map(cause).collect(),
+        retry_after_seconds: details["retryAfterSeconds"].as_u64().and_then(|seconds| u32::try_from(seconds).ok()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn failed(answer: Value, expect: &str) {
+        match read("w", "u", answer.to_string().as_bytes()) {
+            Err(Refusal::Failed(why)) => assert!(why.contains(expect), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn review(response: Value) -> Value {
+        json!({"kind": "AdmissionReview", "apiVersion": VERSION, "response": response})
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_a_failure() {
+        failed(json!([]), "response was absent");
+        failed(json!({"kind": "AdmissionReview", "apiVersion": VERSION}), "response was absent");
+        failed(
+            json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1beta1", "response": {"uid": "u"}}),
+            "got admission.k8s.io/v1beta1, Kind=AdmissionReview",
+        );
+        failed(review(json!({"uid": "other", "allowed": true})), r#"expected response.uid="u", got "other""#);
+        failed(review(json!({"uid": "u", "allowed": true, "patch": "W10="})), "not response.patchType");
+        failed(review(json!({"uid": "u", "allowed": true, "patchType": "JSONPatch"})), "not response.patch");
+        failed(review(json!({"uid": "u", "allowed": true, "patch": "W10=", "patchType": "X"})), r#"patchType: "X""#);
+        failed(
+            review(json!({"uid": "u", "allowed": true, "patch": "?", "patchType": "JSONPatch"})),
+            "response.patch: ",
+        );
+        assert!(matches!(read("w", "u", b"<html>"), Err(Refusal::Failed(_))));
+    }
+
+    #[test]
+    fn a_denial_never_says_that_all_is_well() {
+        let check = |status: Value, code: u16, message: &str| {
+            let status = denied("w", &status);
+            assert_eq!((status.code, status.message.as_str()), (code, message));
+        };
+        check(Value::Null, 400, r#"admission webhook "w" denied the request without explanation"#);
+        check(json!({"code": 200, "reason": "Odd"}), 400, r#"admission webhook "w" denied the request: Odd"#);
+        check(json!({"code": 422, "message": "no"}), 422, r#"admission webhook "w" denied the request: no"#);
+        check(
+            json!({"code": -1, "message": 7}),
+            400,
+            r#"admission webhook "w" denied the request without explanation"#,
+        );
+    }
+}

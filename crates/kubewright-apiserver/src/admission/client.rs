@@ -1,0 +1,263 @@
+//! The way to a webhook: HTTPS with connections that are kept, to a URL or to the endpoints of a service.
+
+use std::{
+    error::Error,
+    fmt, io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_rustls::HttpsConnector;
+use hyper_util::{
+    client::legacy,
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+};
+use rustls::{
+    CertificateError, ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use crate::{registry::builtin, storage::Store};
+
+/// The bytes that an answer may have: a patch of the largest object, in base64, with room to spare.
+pub(super) const ANSWER_LIMIT: usize = 7 * 1024 * 1024;
+/// How long a connection is kept that nobody uses.
+const IDLE: Duration = Duration::from_secs(90);
+/// Connections kept for one webhook.
+const KEPT: usize = 32;
+
+type Client = legacy::Client<HttpsConnector<Dialer>, Full<Bytes>>;
+
+/// A service of the cluster, and the port of it that is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ServicePort {
+    namespace: String,
+    name: String,
+    port: u16,
+}
+
+/// Where a webhook is.
+pub(super) struct Endpoint {
+    url: String,
+    service: Option<ServicePort>,
+    authority: Option<Vec<u8>>,
+    client: OnceLock<Result<Client, String>>,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Endpoint").field(&self.url).finish()
+    }
+}
+
+impl Endpoint {
+    /// From a `clientConfig` that has been checked.
+    pub(super) fn new(config: &Value, seconds: u64) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let service = config.get("service").filter(|service| service.is_object()).map(|service| ServicePort {
+            namespace: text(&service["namespace"]),
+            name: text(&service["name"]),
+            port: service["port"].as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(443),
+        });
+        let url = match &service {
+            Some(ServicePort { namespace, name, port }) => {
+                let path = text(&config["service"]["path"]);
+                format!("https://{name}.{namespace}.svc:{port}/{}", path.trim_start_matches('/'))
+            }
+            None => text(&config["url"]),
+        };
+        let authority = config["caBundle"].as_str().filter(|bundle| !bundle.is_empty());
+        Self {
+            url: format!("{url}?timeout={seconds}s"),
+            service,
+            authority: authority.map(|bundle| STANDARD.decode(bundle).unwrap_or_default()),
+            client: OnceLock::new(),
+        }
+    }
+
+    /// Sends a review, and gives back the body of the answer. The error is in the words of Kubernetes' own client.
+    pub(super) async fn post(&self, store: &Arc<Store>, review: Bytes, timeout: Duration) -> Result<Bytes, String> {
+        let client = match self.client.get_or_init(|| self.connect(store)) {
+            Ok(client) => client,
+            Err(why) => return Err(why.clone()),
+        };
+        let failed = |why: String| format!("Post \"{}\": {why}", self.url);
+        let uri: Uri = self.url.parse().map_err(|error| failed(format!("{error}")))?;
+        let request = Request::post(uri)
+            .header(header::CONTENT_TYPE, "application/json")
+            .header(header::ACCEPT, "application/json, */*")
+            .header(header::USER_AGENT, "kube-apiserver-admission")
+            .body(Full::new(review))
+            .map_err(|error| failed(error.to_string()))?;
+        let exchange = async {
+            let answer = client.request(request).await.map_err(|error| failed(words(&error)))?;
+            let code = answer.status();
+            let body = Limited::new(answer.into_body(), ANSWER_LIMIT).collect().await;
+            let body = body.map_err(|error| match error.is::<LengthLimitError>() {
+                true => failed(format!("the answer is larger than {ANSWER_LIMIT} bytes")),
+                false => failed(words(&*error)),
+            })?;
+            if code.is_success() { Ok(body.to_bytes()) } else { Err(unsuccessful(code, &body.to_bytes())) }
+        };
+        let in_time = tokio::time::timeout(timeout, exchange).await;
+        in_time.unwrap_or_else(|_| Err(failed("context deadline exceeded".to_owned())))
+    }
+
+    fn connect(&self, store: &Arc<Store>) -> Result<Client, String> {
+        let mut roots = RootCertStore::empty();
+        match &self.authority {
+            Some(bundle) => {
+                let certificates = CertificateDer::pem_slice_iter(bundle).filter_map(Result::ok);
+                roots.add_parsable_certificates(certificates);
+                if roots.is_empty() {
+                    return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
+                }
+            }
+            // As for any other client: those that the machine trusts.
+            None => {
+                roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            }
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let dialer = Dialer { store: store.clone(), service: self.service.clone() };
+        let mut connector = HttpsConnector::from((dialer, config));
+        connector.enforce_https();
+        let mut builder = legacy::Client::builder(TokioExecutor::new());
+        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(KEPT);
+        Ok(builder.build(connector))
+    }
+}
+
+/// Opens connections: to the host and port of a URL, or to an endpoint of a service, whatever its URL says.
+#[derive(Clone)]
+struct Dialer {
+    store: Arc<Store>,
+    service: Option<ServicePort>,
+}
+
+impl tower::Service<Uri> for Dialer {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let Self { store, service } = self.clone();
+        Box::pin(async move {
+            let stream = match service {
+                Some(service) => dial_any(&endpoints(&store, &service).map_err(io::Error::other)?).await?,
+                None => {
+                    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+                    let port = uri.port_u16().unwrap_or(443);
+                    let lookup = tokio::net::lookup_host((host.as_str(), port)).await;
+                    let addresses: Vec<_> = lookup
+                        .map_err(|_| io::Error::other(format!("dial tcp: lookup {host}: no such host")))?
+                        .collect();
+                    dial_any(&addresses).await?
+                }
+            };
+            // A review is one small message and its answer: waiting for more to send only costs time.
+            stream.set_nodelay(true)?;
+            Ok(TokioIo::new(stream))
+        })
+    }
+}
+
+fn endpoints(store: &Store, service: &ServicePort) -> Result<Vec<SocketAddr>, String> {
+    builtin::service_endpoints(store, &service.namespace, &service.name, service.port)
+}
+
+/// A connection to the first of these that takes one.
+async fn dial_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    let mut failure = io::Error::other("dial tcp: no address");
+    for address in addresses {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => {
+                let why = match error.kind() {
+                    io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+                    _ => error.to_string(),
+                };
+                failure = io::Error::other(format!("dial tcp {address}: connect: {why}"));
+            }
+        }
+    }
+    Err(failure)
+}
+
+/// What went wrong, as Go's client would say it: the innermost cause.
+fn words(error: &(dyn Error + 'static)) -> String {
+    let mut at = Some(error);
+    let mut innermost = error;
+    while let Some(error) = at {
+        if let Some(tls) = error.downcast_ref::<rustls::Error>() {
+            return tls_words(tls);
+        }
+        innermost = error;
+        // An I/O error passes over what it carries when it is asked for its source.
+        let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        at = match carried {
+            Some(carried) => Some(carried),
+            None => error.source(),
+        };
+    }
+    innermost.to_string()
+}
+
+fn tls_words(error: &rustls::Error) -> String {
+    let why = match error {
+        // A signature is bad where another authority goes by the name of the right one.
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
+            "certificate signed by unknown authority".to_owned()
+        }
+        rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+            | CertificateError::ExpiredContext { .. }
+            | CertificateError::NotValidYet
+            | CertificateError::NotValidYetContext { .. },
+        ) => "certificate has expired or is not yet valid".to_owned(),
+        rustls::Error::InvalidCertificate(CertificateError::NotValidForNameContext { expected, presented }) => {
+            let names: Vec<_> = presented.iter().map(|name| plain_name(name)).collect();
+            format!("certificate is valid for {}, not {}", names.join(", "), expected.to_str())
+        }
+        rustls::Error::InvalidCertificate(other) => other.to_string(),
+        other => return format!("tls: {other}"),
+    };
+    format!("tls: failed to verify certificate: x509: {why}")
+}
+
+/// A certificate's name without the type that goes before it: `DnsName("a.b")` is `a.b`.
+fn plain_name(name: &str) -> &str {
+    let inner = name.split_once('(').map_or(name, |(_, rest)| rest.trim_end_matches(')'));
+    inner.trim_matches('"')
+}
+
+/// An answer with a code that means failure.
+fn unsuccessful(code: StatusCode, body: &[u8]) -> String {
+    const SHOWN: usize = 512;
+    match code {
+        StatusCode::NOT_FOUND => "the server could not find the requested resource".to_owned(),
+        _ => {
+            let text: String = String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).trim().to_owned();
+            let text = if text.is_empty() { code.canonical_reason().unwrap_or_default().to_owned() } else { text };
+            format!("an error on the server ({text:?}) has prevented the request from succeeding")
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Where webhooks come into a write: between what the client asks for and what is stored.
+//!
+//! Nothing is locked while a webhook is asked. A change that it has seen is only committed if the object is still the one
+//! that it was shown; otherwise all is done again.
+
+use std::sync::Arc;
+
+use kubewright_apimachinery::status::Status;
+use serde_json::Value;
+
+use super::{Call, lifecycle::Incoming, query::WriteOptions, update::Part};
+use crate::{
+    admission::{Attributes, NAMESPACES, Operation, Review},
+    convert, meta,
+    ownership::Owner,
+    storage::{Key, Stored},
+};
+
+/// How often a change is tried anew that others' writes overtake while webhooks are asked.
+pub(super) const TRIES: usize = 16;
+
+/// A change of the object of a call, in the form that its endpoint exchanges. All objects are in served form.
+pub(super) trait Edit: Sync {
+    /// What the client wants, given what is there.
+    fn ask(&self, served: &Value) -> Result<Incoming, Status>;
+
+    /// The object to store when this is what is wanted, in stored form.
+    fn make(&self, old: &Value, served: &Value, wanted: Value) -> Result<Value, Status>;
+
+    /// The object as the endpoint shows it.
+    fn show(&self, object: Arc<Value>) -> Result<Arc<Value>, Status> {
+        Ok(object)
+    }
+
+    /// The `(group, version, kind)` of what is exchanged; `None` when it is the object itself.
+    fn exchanges(&self) -> Option<(String, String, String)> {
+        None
+    }
+}
+
+/// A change of an object, or of a part of it, by a body: `ask` makes the new object of the old one.
+pub(super) struct PartEdit<'a, F> {
+    pub(super) call: &'a Call,
+    pub(super) part: Part,
+    pub(super) owner: &'a Owner<'a>,
+    pub(super) ask: F,
+}
+
+impl<F: Fn(&Value) -> Result<Incoming, Status> + Sync> Edit for PartEdit<'_, F> {
+    fn ask(&self, served: &Value) -> Result<Incoming, Status> {
+        (self.ask)(served)
+    }
+
+    fn make(&self, old: &Value, served: &Value, wanted: Value) -> Result<Value, Status> {
+        self.call.prepare_update(self.part, old, served, wanted, self.owner)
+    }
+}
+
+/// What becomes of an edit.
+#[derive(Debug)]
+pub(super) struct Edited {
+    pub(super) stored: Arc<Stored>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Call {
+    /// The webhooks to be asked about a request, if there are any.
+    pub(super) fn review(
+        &self,
+        operation: Operation,
+        name: &str,
+        subresource: &str,
+        exchanges: Option<(String, String, String)>,
+        options: impl FnOnce() -> Value,
+        dry_run: bool,
+    ) -> Option<Review> {
+        let admission = self.server.registry.admission();
+        if !admission.concerns(&self.resource) {
+            return None;
+        }
+        // A namespace is said to be in itself.
+        let own = &*self.resource.storage == NAMESPACES;
+        let attributes = Attributes {
+            operation,
+            resource: self.resource.clone(),
+            subresource: subresource.to_owned(),
+            exchanges,
+            namespace: if own { name.to_owned() } else { self.namespace.clone() },
+            name: name.to_owned(),
+            options: options(),
+            dry_run,
+            user: self.user.clone(),
+        };
+        admission.review(&self.server, attributes)
+    }
+
+    /// Changes the object of this call, after asking the webhooks that want to be.
+    pub(super) async fn edit(
+        &self,
+        edit: &impl Edit,
+        options: &WriteOptions,
+        subresource: &str,
+    ) -> Result<Edited, Status> {
+        let review = self.review(
+            Operation::Update,
+            &self.name,
+            subresource,
+            edit.exchanges(),
+            || options.to_value(),
+            options.dry_run,
+        );
+        let Some(review) = review else { return self.edit_at_once(edit, options) };
+        for _ in 0..TRIES {
+            let key = Key::new(&self.namespace, &self.name);
+            let present = self.server.store.get(&self.resource.storage, &key).ok_or_else(|| self.not_found())?;
+            let old = present.value();
+            let served = convert::to_served(&self.resource, &old);
+            let Incoming { object, mut warnings } = edit.ask(&served)?;
+            let before = edit.show(served.clone())?;
+            let wanted = review.mutate(Some(object), Some(&before)).await?.unwrap_or_default();
+            let new = edit.make(&old, &served, wanted)?;
+            let after = edit.show(convert::to_served(&self.resource, &Arc::new(new.clone())))?;
+            review.validate(Some(&after), Some(&before)).await?;
+            warnings.extend(review.warnings());
+            if let Some(stored) = self.store_over(&old, new, options.dry_run)? {
+                return Ok(Edited { stored, warnings });
+            }
+        }
+        Err(Status::stale(&self.resource.group, &self.resource.plural, &self.name))
+    }
+
+    fn edit_at_once(&self, edit: &impl Edit, options: &WriteOptions) -> Result<Edited, Status> {
+        let mut warnings = Vec::new();
+        let stored = self.modify(options.dry_run, |old| {
+            let old = old.ok_or_else(|| self.not_found())?;
+            let served = convert::to_served(&self.resource, old);
+            let incoming = edit.ask(&served)?;
+            warnings = incoming.warnings;
+            edit.make(old, &served, incoming.object)
+        })?;
+        Ok(Edited { stored, warnings })
+    }
+
+    /// Stores an object in the place of this very state of it; `None` if that is no longer there.
+    fn store_over(&self, old: &Value, new: Value, dry_run: bool) -> Result<Option<Arc<Stored>>, Status> {
+        let mut overtaken = false;
+        let written = self.modify(dry_run, |present| {
+            overtaken = !present.is_some_and(|present| is_same_state(present, old));
+            if overtaken { Err(self.not_found()) } else { Ok(new.clone()) }
+        });
+        if overtaken { Ok(None) } else { written.map(Some) }
+    }
+}
+
+/// Whether two values are one object at one version.
+pub(super) fn is_same_state(one: &Value, other: &Value) -> bool {
+    ["uid", "resourceVersion"].iter().all(|field| meta::text(one, field) == meta::text(other, field))
+}
