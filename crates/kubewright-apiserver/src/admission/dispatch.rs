@@ -1,6 +1,6 @@
 //! Asking the webhooks that want a request, and doing what they say.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::future::join_all;
@@ -16,6 +16,8 @@ use super::{
 };
 use crate::{convert, meta, registry::Resource, schema_rules, server::Inner, storage::Key};
 
+/// How long a request may wait for all its webhooks together, as in Kubernetes any request may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The characters that all warnings of a request may have together, and each one if that is too much.
 const WARNINGS: (usize, usize) = (4096, 256);
 
@@ -27,6 +29,8 @@ pub(crate) struct Review {
     mutating: Vec<Match>,
     validating: Vec<Match>,
     warnings: Mutex<Vec<String>>,
+    /// When the time is up that all webhooks have together.
+    deadline: Duration,
 }
 
 /// The state of an object that a request is about; a creation has no old one, a deletion no new one.
@@ -60,7 +64,8 @@ impl Review {
         mutating: Vec<Match>,
         validating: Vec<Match>,
     ) -> Self {
-        Self { server, attributes, mutating, validating, warnings: Mutex::default() }
+        let deadline = server.clock.monotonic().saturating_add(PATIENCE);
+        Self { server, attributes, mutating, validating, warnings: Mutex::default(), deadline }
     }
 
     /// What the webhooks want the client to be warned of.
@@ -195,7 +200,9 @@ impl Review {
             request: Asked { request, object, old_object },
         };
         let body = serde_json::to_vec(&review).map_err(|error| Refusal::Failed(error.to_string()))?;
-        let answered = one.webhook.endpoint.post(&self.server.store, Bytes::from(body), one.webhook.timeout).await;
+        let left = self.deadline.saturating_sub(self.server.clock.monotonic());
+        let timeout = one.webhook.timeout.min(left);
+        let answered = one.webhook.endpoint.post(&self.server.store, Bytes::from(body), timeout).await;
         let body = answered.map_err(|why| Refusal::Failed(format!("failed to call webhook: {why}")))?;
         answer::read(&one.webhook.name, request["uid"].as_str().unwrap_or_default(), &body)
     }

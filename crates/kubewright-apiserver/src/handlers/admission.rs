@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use kubewright_apimachinery::status::Status;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Call, lifecycle::Incoming, query::WriteOptions, update::Part};
 use crate::{
     admission::{Attributes, NAMESPACES, Operation, Review},
     convert, meta,
     ownership::Owner,
+    registry::Subresource,
     storage::{Key, Stored},
 };
 
@@ -56,6 +57,13 @@ impl<F: Fn(&Value) -> Result<Incoming, Status> + Sync> Edit for PartEdit<'_, F> 
     }
 }
 
+/// What webhooks make of a body.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    pub(super) object: Value,
+    pub(super) warnings: Vec<String>,
+}
+
 /// What becomes of an edit.
 #[derive(Debug)]
 pub(super) struct Edited {
@@ -92,6 +100,31 @@ impl Call {
             user: self.user.clone(),
         };
         admission.review(&self.server, attributes)
+    }
+
+    /// Asks the webhooks about what is sent to a subresource that stores nothing of its own, and gives back what they make
+    /// of it.
+    pub(super) async fn admit_exchange(
+        &self,
+        operation: Operation,
+        subresource: &Subresource,
+        sent: Value,
+        dry_run: bool,
+    ) -> Result<Admitted, Status> {
+        let (group, version, kind) = subresource.exchanges;
+        // Of a connection a stream is exchanged; what is shown are its options.
+        let kind = if operation == Operation::Connect { sent["kind"].as_str().unwrap_or_default() } else { kind };
+        let exchanges = (group.to_owned(), version.to_owned(), kind.to_owned());
+        let options = || match operation {
+            Operation::Connect => Value::Null,
+            _ if dry_run => json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"]}),
+            _ => json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        };
+        let review = self.review(operation, &self.name, subresource.name, Some(exchanges), options, dry_run);
+        let Some(review) = review else { return Ok(Admitted { object: sent, warnings: Vec::new() }) };
+        let object = review.mutate(Some(sent), None).await?.unwrap_or_default();
+        review.validate(Some(&object), None).await?;
+        Ok(Admitted { object, warnings: review.warnings() })
     }
 
     /// Changes the object of this call, after asking the webhooks that want to be.

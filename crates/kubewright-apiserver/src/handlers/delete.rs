@@ -103,6 +103,11 @@ impl DeleteOptions {
         })
     }
 
+    /// Whether the deletion is only rehearsed.
+    pub(super) fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     /// The options as an object, for webhooks.
     fn to_value(&self) -> Value {
         let mut options = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
@@ -228,7 +233,7 @@ pub(super) async fn remove(
 }
 
 /// Deletes an object if it is in a state that will do.
-fn remove_at_once(
+pub(super) fn remove_at_once(
     call: &Call,
     key: &Key,
     options: &DeleteOptions,

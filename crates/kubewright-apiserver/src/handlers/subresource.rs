@@ -1,11 +1,12 @@
 //! What hangs below an object: status, scale, and actions.
 
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode, header};
 use kubewright_apimachinery::status::Status;
 use serde_json::{Value, json};
 
 use super::{
     Call,
+    admission::Admitted,
     decode::{self, Format},
     delete,
     delete::DeleteOptions,
@@ -16,8 +17,8 @@ use super::{
 };
 use crate::{
     action::ActionRequest,
-    meta,
-    registry::Operation,
+    admission, meta,
+    registry::{Operation, Subresource},
     respond::{self, Answer},
 };
 
@@ -35,18 +36,49 @@ impl Call {
             _ => {}
         }
         if let Some(action) = self.server.actions.find(&resource, name) {
-            return action.call(self.into_action(name)?).await;
+            let (call, warnings) = self.admit_action(name).await?;
+            let mut answer = action.call(call.into_action(name)?).await?;
+            respond::warn(&mut answer, &warnings);
+            return Ok(answer);
         }
         let Some(known) = resource.subresources.iter().find(|known| known.name == name) else {
             return Err(Status::no_such_resource());
         };
         match (known.operation, &self.parts.method) {
             (Some(Operation::Finalize), &Method::PUT) => update::update(&self, Part::Finalizers).await,
-            (Some(Operation::Bind), &Method::POST) => bind(&self),
-            (Some(Operation::Evict), &Method::POST) => evict(&self).await,
+            (Some(Operation::Bind), &Method::POST) => bind(&self, known).await,
+            (Some(Operation::Evict), &Method::POST) => evict(&self, known).await,
             (Some(_), _) => Err(method_not_allowed()),
             (None, _) => Err(self.unattached(name)),
         }
+    }
+
+    /// Asks the webhooks about a connection, or about an object that is sent to an action. What is only read is nobody's
+    /// business.
+    async fn admit_action(mut self, name: &str) -> Result<(Self, Vec<String>), Status> {
+        let resource = self.resource.clone();
+        let name = name.split('/').next().unwrap_or_default();
+        let known = resource.subresources.iter().find(|known| known.name == name);
+        let Some(known) = known.filter(|_| self.server.registry.admission().concerns(&resource)) else {
+            return Ok((self, Vec::new()));
+        };
+        if let Some(options) = known.connection {
+            let options = options(&self.query.clone().into_pairs());
+            let admitted = self.admit_exchange(admission::Operation::Connect, known, options.clone(), false).await?;
+            if admitted.object != options {
+                return Err(Status::internal("an admission webhook attempted to modify the options of a connection"));
+            }
+            return Ok((self, admitted.warnings));
+        }
+        if self.parts.method != Method::POST {
+            return Ok((self, Vec::new()));
+        }
+        let sent = decode::decode(Format::of(&self.parts.headers)?, &self.body)?.value;
+        let dry_run = self.query.get("dryRun").is_some();
+        let admitted = self.admit_exchange(admission::Operation::Create, known, sent, dry_run).await?;
+        self.body = admitted.object.to_string().into();
+        self.parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok((self, admitted.warnings))
     }
 
     async fn part(&self, part: Part) -> Result<Answer, Status> {
@@ -93,16 +125,20 @@ impl Call {
         }
     }
 
-    fn created(&self) -> Answer {
+    fn created(&self, warnings: &[String]) -> Answer {
         let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-        respond::value(StatusCode::CREATED, self.accept.text, &body)
+        let mut answer = respond::value(StatusCode::CREATED, self.accept.text, &body);
+        respond::warn(&mut answer, warnings);
+        answer
     }
 }
 
 /// Assigns an object to a node, once.
-fn bind(call: &Call) -> Result<Answer, Status> {
+async fn bind(call: &Call, known: &Subresource) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let binding = call.body_of_kind(&["Binding"])?;
+    let Admitted { object: binding, warnings } =
+        call.admit_exchange(admission::Operation::Create, known, binding, options.dry_run).await?;
     let node = binding["target"]["name"].as_str().unwrap_or_default();
     if node.is_empty() || !matches!(binding["target"]["kind"].as_str(), None | Some("" | "Node")) {
         return Err(Status::bad_request("the target of a binding must be a node, with its name"));
@@ -128,13 +164,17 @@ fn bind(call: &Call) -> Result<Answer, Status> {
         call.resource.strategy.bind(&mut object, node, &time).map_err(conflict)?;
         Ok(object)
     })?;
-    Ok(call.created())
+    Ok(call.created(&warnings))
 }
 
 /// A deletion that asks first. Nothing here limits disruption, so it is always granted.
-async fn evict(call: &Call) -> Result<Answer, Status> {
+async fn evict(call: &Call, known: &Subresource) -> Result<Answer, Status> {
     let eviction = call.body_of_kind(&["Eviction"])?;
+    let dry_run = DeleteOptions::read(&eviction["deleteOptions"], call)?.dry_run();
+    let Admitted { object: eviction, warnings } =
+        call.admit_exchange(admission::Operation::Create, known, eviction, dry_run).await?;
     let options = DeleteOptions::read(&eviction["deleteOptions"], call)?;
-    delete::remove(call, &call.key(), &options, &mut Vec::new()).await?;
-    Ok(call.created())
+    // Who is asked about the eviction is not asked about the deletion, too.
+    delete::remove_at_once(call, &call.key(), &options, |_| true)?;
+    Ok(call.created(&warnings))
 }

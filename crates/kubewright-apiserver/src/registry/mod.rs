@@ -91,7 +91,7 @@ pub struct Scale {
 }
 
 /// A subresource as discovery lists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Subresource {
     /// `exec`
     pub name: &'static str,
@@ -101,6 +101,8 @@ pub struct Subresource {
     pub verbs: Vec<&'static str>,
     /// What the pipeline itself does; `None` leaves it to an attached [`Action`](crate::Action).
     pub operation: Option<Operation>,
+    /// For a connection: its options as an object, from the parameters of the request. Webhooks see that.
+    pub connection: Option<fn(&[(String, String)]) -> Value>,
 }
 
 /// A subresource's work that is the pipeline's own.

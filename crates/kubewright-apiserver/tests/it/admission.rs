@@ -18,11 +18,11 @@ use crate::{
     webhook::{Hook, Reply, allow, annotate, patch},
 };
 
-const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const MERGE: &str = "Content-Type: application/merge-patch+json";
+pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+pub(crate) const MERGE: &str = "Content-Type: application/merge-patch+json";
 
 /// A webhook entry that wants all ConfigMaps; `more` goes over it.
-fn entry(name: &str, client: Value, more: Value) -> Value {
+pub(crate) fn entry(name: &str, client: Value, more: Value) -> Value {
     let mut entry = json!({
         "name": format!("{name}.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
         "clientConfig": client, "timeoutSeconds": 5,
@@ -34,23 +34,23 @@ fn entry(name: &str, client: Value, more: Value) -> Value {
     entry
 }
 
-async fn configure(api: &ApiServer, phase: &str, name: &str, webhooks: &[Value]) {
+pub(crate) async fn configure(api: &ApiServer, phase: &str, name: &str, webhooks: &[Value]) {
     let body = json!({"metadata": {"name": name}, "webhooks": webhooks}).to_string();
     let path = format!("/apis/admissionregistration.k8s.io/v1/{}webhookconfigurations", phase.to_lowercase());
     let answer = send(api, &format!("POST {path}"), &[], body).await;
     assert_eq!(answer.code, 201, "{}", answer.text);
 }
 
-async fn create(api: &ApiServer, path: &str, object: Value) -> Answer {
+pub(crate) async fn create(api: &ApiServer, path: &str, object: Value) -> Answer {
     send(api, &format!("POST {path}"), &["User-Agent: tester"], object.to_string()).await
 }
 
-fn config(name: &str) -> Value {
+pub(crate) fn config(name: &str) -> Value {
     json!({"metadata": {"name": name}, "data": {"a": "1"}})
 }
 
 #[track_caller]
-fn refused(answer: &Answer, code: u16, message: &str) {
+pub(crate) fn refused(answer: &Answer, code: u16, message: &str) {
     assert_eq!(answer.code, code, "{}", answer.text);
     let told = answer.json()["message"].as_str().unwrap().to_owned();
     assert!(told.contains(message), "{told}");

@@ -1,6 +1,7 @@
 //! The server as its clients see it.
 
 mod admission;
+mod admission_beyond;
 mod bad_input;
 mod custom;
 mod negotiation;

@@ -162,6 +162,7 @@ impl Entry {
             .map(|(name, exchange, operation)| Subresource {
                 name,
                 operation,
+                connection: (exchange.verbs == ["connect"]).then(|| pod::connection(name)).flatten(),
                 exchanges: (exchange.group, exchange.version, exchange.kind),
                 verbs: if exchange.verbs == ["connect"] { vec!["create", "get"] } else { exchange.verbs.clone() },
             })

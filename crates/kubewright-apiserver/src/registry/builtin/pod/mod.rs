@@ -1,12 +1,14 @@
 //! Pods, and the pod templates of other kinds.
 
 mod columns;
+mod connect;
 mod defaults;
 mod validate;
 
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
 
+pub(super) use self::connect::connection;
 pub(super) use self::{
     columns::columns,
     defaults::spec as default_spec,

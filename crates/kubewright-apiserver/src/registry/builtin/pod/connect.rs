@@ -1,0 +1,42 @@
+//! What a connection to a pod asks for, as an object: webhooks are shown it.
+
+use serde_json::{Map, Value, json};
+
+const YES_OR_NO: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
+
+/// What makes an object of a request's parameters, for the subresource of this name.
+pub(crate) fn connection(subresource: &str) -> Option<fn(&[(String, String)]) -> Value> {
+    match subresource {
+        "attach" => Some(|parameters| options("PodAttachOptions", parameters)),
+        "exec" => Some(|parameters| options("PodExecOptions", parameters)),
+        "portforward" => Some(|parameters| options("PodPortForwardOptions", parameters)),
+        _ => None,
+    }
+}
+
+/// Of the parameters that all three have. An absent one leaves its field out.
+fn options(kind: &str, parameters: &[(String, String)]) -> Value {
+    let all =
+        |name: &'static str| parameters.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str());
+    let mut fields = Map::new();
+    fields.insert("kind".into(), kind.into());
+    fields.insert("apiVersion".into(), "v1".into());
+    for name in YES_OR_NO {
+        if let Some(value) = all(name).next() {
+            fields.insert(name.into(), (!matches!(value, "" | "0" | "false")).into());
+        }
+    }
+    if let Some(container) = all("container").next() {
+        fields.insert("container".into(), container.into());
+    }
+    let command: Vec<_> = all("command").collect();
+    if !command.is_empty() {
+        fields.insert("command".into(), json!(command));
+    }
+    let ports: Vec<u16> =
+        all("ports").flat_map(|ports| ports.split(',')).filter_map(|port| port.parse().ok()).collect();
+    if !ports.is_empty() {
+        fields.insert("ports".into(), json!(ports));
+    }
+    Value::Object(fields)
+}

@@ -1,0 +1,158 @@
+//! Admission beyond whole objects: scales, bindings, evictions, connections; and webhooks behind services.
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+use http::Response;
+use kubewright_apimachinery::status::Status;
+use kubewright_apiserver::{Action, ActionRequest, ApiServer, Body};
+use serde_json::{Value, json};
+
+use crate::{
+    admission::{CONFIG_MAPS, MERGE, config, configure, create, entry, refused},
+    raw::send,
+    webhook::{Hook, Reply, allow, annotate, patch},
+};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn rule(group: &str, resource: &str) -> Value {
+    json!({"rules": [{"operations": ["*"], "apiGroups": [group], "apiVersions": ["*"], "resources": [resource]}]})
+}
+
+#[tokio::test]
+async fn a_scale_is_shown_as_a_scale() {
+    let api = ApiServer::builder().build();
+    let labels = json!({"app": "d"});
+    let deployment = json!({"metadata": {"name": "d"}, "spec": {
+        "replicas": 1, "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    }});
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    assert_eq!(create(&api, path, deployment).await.code, 201);
+    let hook = Hook::start(|_, request| match request["object"]["spec"]["replicas"].as_i64() {
+        Some(100..) => patch(&json!([{"op": "replace", "path": "/spec/replicas", "value": 10}])),
+        Some(50..) => Reply::Response(json!({"allowed": false})),
+        _ => allow(),
+    })
+    .await;
+    configure(&api, "Mutating", "m", &[entry("m", hook.client("/"), rule("apps", "*/scale"))]).await;
+    let scale = async |replicas: u32| {
+        let body = json!({"spec": {"replicas": replicas}}).to_string();
+        send(&api, &format!("PATCH {path}/d/scale"), &[MERGE], body).await
+    };
+    assert_eq!(scale(3).await.json()["spec"]["replicas"], 3);
+    let request = &hook.requests()[0];
+    assert_eq!(request["kind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
+    assert_eq!((&request["resource"]["resource"], &request["subResource"]), (&json!("deployments"), &json!("scale")));
+    assert_eq!((&request["oldObject"]["spec"]["replicas"], &request["object"]["kind"]), (&json!(1), &json!("Scale")));
+    refused(&scale(50).await, 400, "denied the request");
+    assert_eq!(scale(100).await.json()["spec"]["replicas"], 10);
+    let stored = send(&api, &format!("GET {path}/d"), &[], "").await.json();
+    assert_eq!((&stored["spec"]["replicas"], &stored["metadata"]["generation"]), (&json!(10), &json!(3)));
+}
+
+#[tokio::test]
+async fn bindings_and_evictions_are_creations() {
+    let api = ApiServer::builder().build();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    assert_eq!(create(&api, PODS, pod).await.code, 201);
+    let hook = Hook::start(|_, request| match request["object"]["target"]["name"].as_str() {
+        Some("wrong") => Reply::Response(json!({"allowed": false})),
+        _ => Reply::Response(json!({"allowed": true, "warnings": ["seen"]})),
+    })
+    .await;
+    let all =
+        [entry("a", hook.client("/below"), rule("", "pods/*")), entry("b", hook.client("/pods"), rule("", "pods"))];
+    configure(&api, "Validating", "v", &all).await;
+    let bind = async |node: &str| {
+        let binding = json!({"kind": "Binding", "apiVersion": "v1", "target": {"kind": "Node", "name": node}});
+        create(&api, &format!("{PODS}/p/binding"), binding).await
+    };
+    refused(&bind("wrong").await, 400, "denied the request");
+    let bound = bind("right").await;
+    assert_eq!((bound.code, bound.header("warning")), (201, "299 - \"seen\""));
+    let requests = hook.requests();
+    assert_eq!((&requests[1]["kind"]["kind"], &requests[1]["operation"]), (&json!("Binding"), &json!("CREATE")));
+    let eviction = json!({"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": "p"}});
+    assert_eq!(create(&api, &format!("{PODS}/p/eviction"), eviction).await.code, 201);
+    let requests = hook.requests();
+    assert_eq!(requests.len(), 1, "nobody is asked about the deletion, too");
+    assert_eq!((&requests[0]["kind"]["group"], &requests[0]["kind"]["kind"]), (&json!("policy"), &json!("Eviction")));
+}
+
+#[derive(Debug)]
+struct Echo;
+
+impl Action for Echo {
+    fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>> {
+        async move { Ok(Response::new(Body::from(request.body))) }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn connections_are_shown_by_their_options() {
+    let api = ApiServer::builder()
+        .action("", "v1", "pods", "exec", Arc::new(Echo))
+        .action("", "v1", "pods", "log", Arc::new(Echo))
+        .action("", "v1", "serviceaccounts", "token", Arc::new(Echo))
+        .build();
+    let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    assert_eq!(create(&api, PODS, pod).await.code, 201);
+    let account = json!({"metadata": {"name": "a"}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    assert_eq!(create(&api, accounts, account).await.code, 201);
+    let hook = Hook::start(|path, request| match request["object"]["kind"].as_str() {
+        Some("PodExecOptions") if request["object"]["command"][0] == "rm" => Reply::Response(json!({"allowed": false})),
+        Some("TokenRequest") if path == "/m" => {
+            patch(&json!([{"op": "add", "path": "/spec/expirationSeconds", "value": 600}]))
+        }
+        _ => allow(),
+    })
+    .await;
+    configure(&api, "Mutating", "m", &[entry("m", hook.client("/m"), rule("", "*/*"))]).await;
+    configure(&api, "Validating", "v", &[entry("v", hook.client("/v"), rule("", "*/*"))]).await;
+    let exec =
+        |command: &str| format!("POST {PODS}/p/exec?command={command}&command=-l&container=c&stdout=true&tty=false");
+    assert_eq!(send(&api, &exec("ls"), &[], "").await.code, 200);
+    let requests = hook.requests();
+    assert_eq!(requests.len(), 2);
+    let expect = json!({
+        "kind": "PodExecOptions", "apiVersion": "v1", "stdout": true, "tty": false, "container": "c", "command": ["ls", "-l"],
+    });
+    assert_eq!((&requests[1]["operation"], &requests[1]["object"]), (&json!("CONNECT"), &expect));
+    assert_eq!(requests[1]["kind"]["kind"], "PodExecOptions");
+    refused(&send(&api, &exec("rm"), &[], "").await, 400, "denied the request");
+    hook.requests();
+    assert_eq!(send(&api, &format!("GET {PODS}/p/log"), &[], "").await.code, 200);
+    assert_eq!(hook.requests(), Vec::<Value>::new(), "reading is nobody's business");
+    let token = json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"audiences": []}});
+    let echoed = create(&api, &format!("{accounts}/a/token"), token).await;
+    assert_eq!((echoed.code, &echoed.json()["spec"]["expirationSeconds"]), (200, &json!(600)));
+}
+
+#[tokio::test]
+async fn a_webhook_behind_a_service_is_reached_at_its_endpoints() {
+    let api = ApiServer::builder().build();
+    let hook = Hook::start(|_, request| annotate(request, "seen", "yes")).await;
+    let service = json!({"namespace": "default", "name": "hook", "path": "/mutate"});
+    let client = json!({"service": service, "caBundle": hook.authority});
+    configure(&api, "Mutating", "m", &[entry("m", client, json!({}))]).await;
+    let url = r#"failed to call webhook: Post "https://hook.default.svc:443/mutate?timeout=5s": "#;
+    let absent = create(&api, CONFIG_MAPS, config("c")).await;
+    refused(&absent, 500, &format!(r#"{url}service "hook" not found"#));
+    let service = json!({"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 443, "targetPort": 9443}]}});
+    assert_eq!(create(&api, "/api/v1/namespaces/default/services", service).await.code, 201);
+    let empty = create(&api, CONFIG_MAPS, config("c")).await;
+    refused(&empty, 500, &format!(r#"{url}no endpoints available for service "hook""#));
+    let slice = json!({
+        "metadata": {"name": "hook-1", "labels": {"kubernetes.io/service-name": "hook"}},
+        "addressType": "IPv4", "ports": [{"name": "", "port": hook.address.port()}],
+        "endpoints": [{"addresses": ["127.0.0.9"], "conditions": {"ready": false}}, {"addresses": ["127.0.0.1"]}],
+    });
+    let created = create(&api, "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice).await;
+    assert_eq!(created.code, 201, "{}", created.text);
+    let created = create(&api, CONFIG_MAPS, config("c")).await;
+    assert_eq!((created.code, &created.json()["metadata"]["annotations"]["seen"]), (201, &json!("yes")));
+    assert_eq!(hook.paths(), ["/mutate"]);
+}
