@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    kit::{PodHistory, World, assert_quiet, eventually, go_wrong_everywhere, minutes},
+    kit::{World, assert_quiet, eventually, go_wrong_everywhere, minutes},
+    kubelet::PodHistory,
     scene::{PAST, SOON, at, pod, reaches, status, world},
 };
 

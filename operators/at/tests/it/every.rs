@@ -12,7 +12,8 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::{
-    kit::{PodHistory, assert_quiet, eventually, minutes},
+    kit::{assert_quiet, eventually, minutes},
+    kubelet::PodHistory,
     scene::{PAST, SOON, at, pod, reaches, ready, status, world},
 };
 

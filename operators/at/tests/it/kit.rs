@@ -1,19 +1,12 @@
-//! An embedded cluster on virtual time, an operator that may meet faults and die, and the test as kubelet and user.
+//! An embedded cluster on virtual time, an operator that may meet faults and die, and the test as user.
 //!
 //! Nothing here knows a particular operator.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Debug,
-    fs,
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt::Debug, fs, path::PathBuf, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{
-    api::{core::v1::Pod, events::v1::Event, rbac::v1::ClusterRole},
+    api::{events::v1::Event, rbac::v1::ClusterRole},
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
@@ -31,11 +24,7 @@ use kubewright_cluster::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{
-    sync::oneshot,
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use tokio::{sync::oneshot, task::JoinHandle, time::sleep};
 
 /// When every test begins.
 pub(crate) const START: &str = "2020-01-30T10:00:00Z";
@@ -68,7 +57,7 @@ pub(crate) const NAMESPACE: &str = "default";
 /// How an operator is added to a manager.
 pub(crate) type Register = fn(Manager) -> Manager;
 
-/// A cluster; without a node the test plays the kubelet.
+/// A cluster; without a node the test plays what is missing.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) cluster: Arc<Cluster>,
@@ -179,28 +168,6 @@ impl World {
         self.api().list(&ListParams::default()).await.unwrap().items
     }
 
-    pub(crate) async fn pods(&self) -> Vec<Pod> {
-        self.list().await
-    }
-
-    /// As the kubelet: the pod runs and is ready.
-    pub(crate) async fn run_pod(&self, name: &str) {
-        let ready = json!([{"type": "Ready", "status": "True"}]);
-        self.edit_status::<Pod>(name, json!({"phase": "Running", "conditions": ready})).await;
-    }
-
-    /// As the kubelet: the pod ends with this exit code.
-    pub(crate) async fn end_pod(&self, name: &str, exit_code: i32) {
-        let terminated = json!({"exitCode": exit_code, "finishedAt": self.now().strftime("%FT%TZ").to_string()});
-        let container = json!({
-            "name": "busybox", "image": "busybox", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"terminated": terminated},
-        });
-        let phase = if exit_code == 0 { "Succeeded" } else { "Failed" };
-        let status = json!({"phase": phase, "conditions": [], "containerStatuses": [container]});
-        self.edit_status::<Pod>(name, status).await;
-    }
-
     /// What the events about an object say, in their order: `type reason note`.
     pub(crate) async fn events(&self, name: &str) -> Vec<String> {
         let mut events = self.list::<Event>().await;
@@ -232,31 +199,6 @@ impl Operator {
     }
 }
 
-/// Every pod there ever was, in a world that this watches from its beginning.
-pub(crate) struct PodHistory {
-    feed: kubewright_apiserver::Feed,
-    uids: BTreeMap<String, BTreeSet<String>>,
-}
-
-impl PodHistory {
-    pub(crate) fn of(world: &World) -> Self {
-        Self { feed: world.cluster.api().feed(), uids: BTreeMap::new() }
-    }
-
-    /// How many pods of this label value `app` were created so far.
-    pub(crate) fn created(&mut self, app: &str) -> usize {
-        while let Some(change) = self.feed.try_next().unwrap() {
-            let object = &change.object;
-            if object["kind"] == "Pod" {
-                let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-                let uids = self.uids.entry(text(&object["metadata"]["labels"]["app"])).or_default();
-                uids.insert(text(&object["metadata"]["uid"]));
-            }
-        }
-        self.uids.get(app).map_or(0, BTreeSet::len)
-    }
-}
-
 /// Waits until it is so.
 pub(crate) async fn eventually(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let attempts = DEADLINE.as_millis() / 100;
@@ -284,11 +226,6 @@ async fn assert_quiet_for(faults: &Faults, time: Duration) {
     sleep(time).await;
     let seen: Vec<_> = faults.seen().into_iter().filter(|seen| seen.request.verb.is_write()).collect();
     assert!(seen.is_empty(), "written without need: {seen:#?}");
-}
-
-/// For tests on real time: that it takes less than a minute.
-pub(crate) async fn soon<T>(work: impl Future<Output = T>) -> T {
-    timeout(minutes(1), work).await.expect("it should take less than a minute")
 }
 
 /// An operator with which one mishap will happen.

@@ -4,6 +4,7 @@
 mod crash;
 mod every;
 mod kit;
+mod kubelet;
 mod manifests;
 mod real;
 mod scene;

@@ -6,7 +6,8 @@ use kube::api::DeleteParams;
 use kubewright_cluster::{Pods, faults::Faults};
 
 use crate::{
-    kit::{World, eventually, soon},
+    kit::{World, eventually},
+    kubelet::soon,
     scene::{PAST, at, reaches, ready},
 };
 

@@ -7,7 +7,8 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use crate::{
-    kit::{PodHistory, assert_quiet, eventually, go_wrong_everywhere, minutes},
+    kit::{assert_quiet, eventually, go_wrong_everywhere, minutes},
+    kubelet::PodHistory,
     scene::{First, Flavour, Second, active, reaches, scale, told, world},
 };
 

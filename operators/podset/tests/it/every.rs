@@ -8,7 +8,8 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use crate::{
-    kit::{PodHistory, assert_quiet, eventually, minutes},
+    kit::{assert_quiet, eventually, minutes},
+    kubelet::PodHistory,
     scene::{First, Flavour, Second, active, reaches, scale, told, world},
 };
 

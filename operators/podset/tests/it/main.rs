@@ -5,6 +5,8 @@ mod crash;
 mod every;
 #[path = "../../../at/tests/it/kit.rs"]
 mod kit;
+#[path = "../../../at/tests/it/kubelet.rs"]
+mod kubelet;
 mod manifests;
 mod pods;
 mod real;

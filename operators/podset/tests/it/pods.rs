@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use crate::{
-    kit::{PodHistory, World, assert_quiet, eventually, minutes},
+    kit::{World, assert_quiet, eventually, minutes},
+    kubelet::PodHistory,
     scene::{First, Flavour, Second, active, reaches, scale, stray, told, world},
 };
 

@@ -3,7 +3,8 @@
 use kubewright_cluster::{Pods, faults::Faults};
 
 use crate::{
-    kit::{World, assert_quiet, eventually, soon},
+    kit::{World, assert_quiet, eventually},
+    kubelet::soon,
     scene::{First, Flavour, Second, reaches, scale, told},
 };
 
