@@ -86,6 +86,7 @@ fn dependencies_point_one_way() {
     check("crates/kubewright-runtime", &["kubewright-apimachinery"]);
     check("crates/kubewright", &["kubewright-runtime"]);
     check("operators/at", &["kubewright"]);
+    check("operators/cronjob", &["kubewright"]);
     check("operators/podset", &["kubewright"]);
 }
 

@@ -88,6 +88,8 @@ fn generate(check: bool) -> Command {
         "-p",
         "at-operator",
         "-p",
+        "cronjob-operator",
+        "-p",
         "podset-operator",
         "--test",
         "it",

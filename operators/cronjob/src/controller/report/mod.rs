@@ -1,0 +1,133 @@
+//! What to say of a CronJob: values in, values out.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kubewright::{
+    condition::{self, Conditions},
+    event::Event,
+};
+
+use super::{
+    children::Children,
+    plan::{self, Plan, Situation, SpecError},
+};
+use crate::{
+    api::v1::{CronJob, CronJobStatus},
+    schedule::ScheduleError,
+};
+
+/// The status that tells how it stands. Without a change in what it tells, it is the same as before.
+pub(crate) fn status(
+    cronjob: &CronJob,
+    children: &Children,
+    last: Option<Timestamp>,
+    plan: &Plan,
+    now: Timestamp,
+) -> CronJobStatus {
+    let before = cronjob.status.clone().unwrap_or_default();
+    let succeeded = [before.last_successful_time, children.last_success()];
+    let mut status = CronJobStatus {
+        active: children.references(),
+        last_schedule_time: last.map(Time),
+        // The Job may be gone by now, because of the history limit.
+        last_successful_time: succeeded.into_iter().flatten().max_by_key(|time| time.0),
+        next_schedule_time: plan.next.map(Time),
+        observed_generation: cronjob.metadata.generation,
+        conditions: before.conditions,
+    };
+    let mut conditions = Conditions::new(&mut status.conditions, cronjob.metadata.generation, now);
+    let (ready, reason, message) = ready(&plan.situation);
+    conditions.set("Ready", ready, reason, &message);
+    match missed(&plan.situation) {
+        Some((reason, message)) => conditions.set("Missed", true, reason, &message),
+        None if last.is_some() && ready && plan.situation != Situation::Suspended => {
+            conditions.set("Missed", false, "Started", "the latest time of the schedule has its job")
+        }
+        None => conditions.remove("Missed"),
+    };
+    if plan::has_short_deadline(cronjob) {
+        let message = "with a startingDeadlineSeconds of less than 10, runs may be missed";
+        conditions.set("ShortDeadline", true, "MayBeMissed", message);
+    } else {
+        conditions.remove("ShortDeadline");
+    }
+    status
+}
+
+/// Whether the schedule is followed, why, and in words.
+fn ready(situation: &Situation) -> (bool, &'static str, String) {
+    match situation {
+        Situation::Invalid(error) => (false, reason(error), error.to_string()),
+        Situation::Suspended => (true, "Suspended", "no jobs are started until spec.suspend is false".into()),
+        Situation::Taken { job } => {
+            let message = format!("job {job:?} is not controlled by this CronJob; it is run when that job is gone");
+            (false, "NameConflict", message)
+        }
+        Situation::Refused { message } => (false, "JobRefused", message.clone()),
+        _ => (true, "Scheduled", "the schedule is followed".into()),
+    }
+}
+
+fn reason(error: &SpecError) -> &'static str {
+    match error {
+        SpecError::Schedule(ScheduleError::Zone(_)) => "UnknownTimeZone",
+        SpecError::Schedule(_) => "InvalidSchedule",
+        SpecError::NeverMatches(_) => "NeverMatches",
+        SpecError::Template(_) => "InvalidTemplate",
+        SpecError::Name => "NameTooLong",
+    }
+}
+
+/// Why the latest time of the schedule has no Job.
+fn missed(situation: &Situation) -> Option<(&'static str, String)> {
+    match situation {
+        Situation::TooLate { time, deadline } => {
+            Some(("TooLate", format!("no job is started for {time}: that is more than {deadline} seconds ago")))
+        }
+        Situation::Forbidden { time, active } => {
+            Some(("Skipped", format!("no job is started for {time} while there is {}", some(active))))
+        }
+        Situation::Replacing { time, active } => {
+            Some(("Replacing", format!("a job is started for {time} when this is gone: {}", some(active))))
+        }
+        _ => None,
+    }
+}
+
+/// As many names as fit into a message.
+fn some(names: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<_> = names.iter().take(SHOWN).map(|name| format!("job {name:?}")).collect();
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// The warnings that tell how the status has changed.
+pub(crate) fn warnings(before: Option<&CronJobStatus>, after: &CronJobStatus) -> Vec<Event> {
+    let before = before.map_or(&[][..], |before| &before.conditions);
+    let new = after.conditions.iter().filter(|after| {
+        is_trouble(after)
+            && !condition::get(before, &after.type_).is_some_and(|before| {
+                (&before.status, &before.reason, &before.message) == (&after.status, &after.reason, &after.message)
+            })
+    });
+    new.map(|it| {
+        let reason = if it.type_ == "ShortDeadline" { &it.type_ } else { &it.reason };
+        Event::warning(reason, &it.message)
+    })
+    .collect()
+}
+
+fn is_trouble(condition: &Condition) -> bool {
+    match condition.type_.as_str() {
+        "Ready" => condition.status == "False",
+        // Each Job that is replaced has an event of its own.
+        "Missed" => condition.status == "True" && condition.reason != "Replacing",
+        _ => condition.status == "True",
+    }
+}
+
+#[cfg(test)]
+mod tests;
