@@ -19,6 +19,7 @@ use crate::{
         accounts, deletion,
         deployment::Deployments,
         garbage,
+        job::Jobs,
         reconcile::{self, Controller},
         replicaset::ReplicaSets,
         scheduler,
@@ -321,6 +322,7 @@ impl Cluster {
         self.spawn(deletion::run(api.clone(), access.clone(), clock.clone()));
         self.spawn(accounts::run(api.clone(), access, clock.clone(), self.certificate.subscribe()));
         self.control("deployment-controller", clock, Deployments::default());
+        self.control("job-controller", clock, Jobs::default());
         self.control("replicaset-controller", clock, ReplicaSets::default());
     }
 

@@ -6,3 +6,4 @@ mod cluster;
 mod command;
 mod kubectl;
 mod operators;
+mod workloads;

@@ -5,6 +5,7 @@
 //! * [`accounts`]: what every namespace has
 //! * [`scheduler`]: pods are bound to the one node
 //! * [`deployment`]: templates, and how their changes are rolled out
+//! * [`job`]: pods that are to end
 //! * [`replicaset`]: as many pods of a template as are wanted
 //!
 //! Those of workloads decide, and leave the rest to one loop ([`reconcile`]); [`family`] says who owns whom.
@@ -16,6 +17,7 @@ pub(crate) mod deletion;
 pub(crate) mod deployment;
 mod family;
 pub(crate) mod garbage;
+pub(crate) mod job;
 mod pod;
 pub(crate) mod reconcile;
 pub(crate) mod replicaset;

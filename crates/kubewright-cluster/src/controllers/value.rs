@@ -75,3 +75,8 @@ pub(crate) fn controller_reference(owner: &Value, api_version: &str, kind: &str)
 pub(crate) fn stamp(time: Timestamp) -> Value {
     written(time).into()
 }
+
+/// Whether an object's condition holds.
+pub(crate) fn holds(object: &Value, kind: &str) -> bool {
+    condition(object, kind).is_some_and(|one| one["status"] == "True")
+}

@@ -5,6 +5,7 @@ mod crds;
 mod deployment;
 mod drop;
 mod garbage;
+mod job;
 mod lag;
 mod logs;
 mod namespaces;

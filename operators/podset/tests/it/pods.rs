@@ -102,18 +102,19 @@ async fn a_template_is_taken_and_a_wrong_one_told() {
 async fn row_24_a_matching_pod_of_another_controller<K: Flavour>() {
     let (world, faults) = (world().await, Faults::new());
     let operator = world.start(&faults);
-    let replica_set = json!({
-        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "other"},
+    // A kind whose controller is not there: it would let go what it doesn't select.
+    let stateful_set = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "other"},
         "spec": {
-            "replicas": 0, "selector": {"matchLabels": {"app": "other"}},
+            "replicas": 0, "serviceName": "other", "selector": {"matchLabels": {"app": "other"}},
             "template": {
                 "metadata": {"labels": {"app": "other"}},
                 "spec": {"containers": [{"name": "other", "image": "busybox"}]},
             },
         },
     });
-    let replica_set: k8s_openapi::api::apps::v1::ReplicaSet = serde_json::from_value(replica_set).unwrap();
-    let owner = world.create(replica_set).await.controller_owner_ref(&());
+    let stateful_set: k8s_openapi::api::apps::v1::StatefulSet = serde_json::from_value(stateful_set).unwrap();
+    let owner = world.create(stateful_set).await.controller_owner_ref(&());
     let foreign = stray::<K>(&world, "foreign", json!([owner])).await;
     world.create(K::web(2)).await;
     assert!(!reaches::<K>(&world, 2).await.contains(&"foreign".to_owned()));

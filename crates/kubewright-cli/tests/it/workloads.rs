@@ -1,0 +1,69 @@
+//! Stock kubectl over the controllers of workloads.
+
+use crate::cluster::TestCluster;
+
+#[test]
+fn kubectl_rolls_out_and_back() {
+    let cluster = TestCluster::start(&["--pods", "simulate"]);
+    cluster.kubectl(&["create", "deployment", "web", "--image=busybox:1", "--replicas=3"]);
+    let status = || cluster.kubectl(&["rollout", "status", "deployment/web", "--timeout=30s"]);
+    assert!(status().contains("successfully rolled out"));
+    let images = || cluster.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].spec.containers[0].image}"]);
+    let settled = |expected: &str| {
+        cluster.kubectl_until(&["get", "pods", "-o", "jsonpath={.items[*].spec.containers[0].image}"], |images| {
+            images == expected
+        });
+    };
+    settled("busybox:1 busybox:1 busybox:1");
+
+    cluster.kubectl(&["set", "image", "deployment/web", "busybox=busybox:2"]);
+    status();
+    settled("busybox:2 busybox:2 busybox:2");
+    let history = cluster.kubectl(&["rollout", "history", "deployment/web"]);
+    assert!(history.contains("\n1 ") && history.contains("\n2 "), "{history}");
+
+    cluster.kubectl(&["rollout", "undo", "deployment/web"]);
+    status();
+    settled("busybox:1 busybox:1 busybox:1");
+    let history = cluster.kubectl(&["rollout", "history", "deployment/web"]);
+    assert!(!history.contains("\n1 ") && history.contains("\n3 "), "{history}");
+
+    cluster.kubectl(&["rollout", "pause", "deployment/web"]);
+    cluster.kubectl(&["set", "image", "deployment/web", "busybox=busybox:3"]);
+    cluster.kubectl(&["scale", "deployment/web", "--replicas=2"]);
+    settled("busybox:1 busybox:1");
+    cluster.kubectl(&["rollout", "resume", "deployment/web"]);
+    status();
+    settled("busybox:3 busybox:3");
+
+    let names = || cluster.kubectl(&["get", "pods", "-o", "name"]);
+    let before = names();
+    cluster.kubectl(&["rollout", "restart", "deployment/web"]);
+    status();
+    cluster.kubectl_until(&["get", "pods", "-o", "name"], |now| {
+        now.lines().count() == 2 && now.lines().all(|name| !before.contains(name))
+    });
+    assert_eq!(images(), "busybox:3 busybox:3");
+    let description = cluster.kubectl(&["describe", "deployment", "web"]);
+    for word in ["NewReplicaSetAvailable", "MinimumReplicasAvailable", "ScalingReplicaSet", "NewReplicaSet:   web-"] {
+        assert!(description.contains(word), "{word} in\n{description}");
+    }
+
+    cluster.kubectl(&["delete", "deployment", "web"]);
+    cluster.kubectl_until(&["get", "pods,replicasets", "-o", "name"], str::is_empty);
+}
+
+#[test]
+fn kubectl_waits_for_jobs_and_reads_their_logs() {
+    let cluster = TestCluster::start(&["--pods", "run"]);
+    cluster.kubectl(&["create", "job", "sum", "--image=busybox", "--", "sh", "-c", "echo $((40 + 2))"]);
+    cluster.kubectl(&["wait", "--for=condition=complete", "--timeout=30s", "job/sum"]);
+    assert_eq!(cluster.kubectl(&["logs", "job/sum"]), "42\n");
+    assert!(cluster.kubectl(&["get", "job", "sum"]).contains("1/1"));
+    let description = cluster.kubectl(&["describe", "job", "sum"]);
+    for word in ["1 Succeeded", "SuccessfulCreate", "Completed"] {
+        assert!(description.contains(word), "{word} in\n{description}");
+    }
+    cluster.kubectl(&["delete", "job", "sum"]);
+    cluster.kubectl_until(&["get", "pods", "-o", "name"], str::is_empty);
+}

@@ -1,0 +1,163 @@
+//! Which pods of a job to make and which to delete.
+
+use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::{
+    FINALIZER, JOB, Verdict, View, has_failed, is_tracked, release, seconds_left,
+    tally::{INDEX, index_of},
+};
+use crate::controllers::{
+    pod::{from_template, is_ready},
+    reconcile::{Plan, Step},
+    value::{int, is_deleting, list, number, text, time},
+};
+
+/// After the first failure a pod is replaced this late, in seconds, and twice as late after each further one.
+const FIRST_DELAY: i64 = 10;
+/// But not later than this.
+const LONGEST_DELAY: i64 = 600;
+/// The most pods that one plan makes.
+const BURST: usize = 500;
+
+/// The steps towards the number of pods that there should be.
+pub(super) fn manage(view: &View<'_>, verdict: &Verdict, plan: &mut Plan) -> Vec<Step> {
+    if is_deleting(view.job) {
+        return Vec::new();
+    }
+    if *verdict != Verdict::Open {
+        // They count as failed, hence are not let go first.
+        let all: Vec<_> = view.active.iter().map(|pod| named(pod)).collect();
+        return if all.is_empty() { Vec::new() } else { vec![Step::DeletePods(all)] };
+    }
+    let active = view.active.len();
+    let wanted = if view.is_suspended() { 0 } else { wanted(view) };
+    if active > wanted {
+        return remove(view, active - wanted);
+    }
+    let waits = text(view.job, "/spec/podReplacementPolicy") == "Failed";
+    let present = active + if waits { view.terminating() } else { 0 };
+    if present >= wanted {
+        return Vec::new();
+    }
+    if let Some(delay) = delay(view) {
+        plan.again_in(delay);
+        return Vec::new();
+    }
+    let pods = new_pods(view, (wanted - present).min(BURST), waits);
+    if pods.is_empty() { Vec::new() } else { vec![Step::CreatePods(pods)] }
+}
+
+fn named(pod: &Value) -> (String, String) {
+    (text(pod, "/metadata/name").into(), text(pod, "/metadata/uid").into())
+}
+
+/// How many pods should be active. Without a number of completions the first success ends the making of pods.
+fn wanted(view: &View<'_>) -> usize {
+    let (parallel, succeeded) = (int(view.job, "/spec/parallelism"), view.tally.succeeded());
+    match number(view.job, "/spec/completions") {
+        Some(completions) => usize::try_from((completions - succeeded).min(parallel)).unwrap_or_default(),
+        None if succeeded > 0 => view.active.len(),
+        None => usize::try_from(parallel).unwrap_or_default(),
+    }
+}
+
+/// Deletes pods that are too many: those that don't run yet, then those that aren't ready, then the younger. They are let
+/// go first, so that they don't count as failed.
+fn remove(view: &View<'_>, count: usize) -> Vec<Step> {
+    let mut pods = view.active.clone();
+    pods.sort_by_key(|pod| {
+        let created = time(pod, "/metadata/creationTimestamp");
+        (text(pod, "/status/phase") == "Running", is_ready(pod), Reverse(index_of(pod)), Reverse(created))
+    });
+    pods.truncate(count);
+    let mut steps: Vec<_> = pods.iter().filter(|pod| is_tracked(pod)).map(|pod| release(pod)).collect();
+    steps.push(Step::DeletePods(pods.iter().map(|pod| named(pod)).collect()));
+    steps
+}
+
+/// How long the next pod has to wait, since others have failed after the last that succeeded.
+fn delay(view: &View<'_>) -> Option<Duration> {
+    let mut ended: Vec<(Timestamp, bool)> = Vec::new();
+    for pod in &view.pods {
+        let failed = has_failed(view.job, pod) && (text(pod, "/status/phase") == "Failed" || is_tracked(pod));
+        if failed || text(pod, "/status/phase") == "Succeeded" {
+            ended.push((end(pod).unwrap_or(view.now), failed));
+        }
+    }
+    ended.sort_unstable();
+    let failures = ended.iter().rev().take_while(|(_, failed)| *failed).count();
+    let (last, _) = ended.last().filter(|_| failures > 0)?;
+    let doublings = u32::try_from(failures - 1).unwrap_or(u32::MAX).min(10);
+    let seconds = (FIRST_DELAY * 2_i64.pow(doublings)).min(LONGEST_DELAY);
+    seconds_left(*last, seconds, view.now)
+}
+
+/// When a pod ended.
+fn end(pod: &Value) -> Option<Timestamp> {
+    let containers = list(pod, "/status/containerStatuses").iter();
+    let last = containers.filter_map(|one| time(one, "/state/terminated/finishedAt")).max();
+    // The time of deletion is that at which the grace ends.
+    let asked = || {
+        let grace = SignedDuration::from_secs(int(pod, "/metadata/deletionGracePeriodSeconds"));
+        time(pod, "/metadata/deletionTimestamp")?.checked_sub(grace).ok()
+    };
+    last.or_else(asked)
+}
+
+fn new_pods(view: &View<'_>, count: usize, waits: bool) -> Vec<Value> {
+    let job = view.job;
+    let mut pod = from_template(&job["spec"]["template"], job, &JOB.api_version(), JOB.kind);
+    let mut finalizers = list(&pod, "/metadata/finalizers").to_vec();
+    finalizers.push(FINALIZER.into());
+    pod["metadata"]["finalizers"] = finalizers.into();
+    if !view.is_indexed() {
+        return vec![pod; count];
+    }
+    let present = view.pods.iter().filter(|pod| view.active.contains(pod) || waits && is_deleting(pod));
+    let taken: BTreeSet<_> = present.filter_map(|pod| index_of(pod)).collect();
+    let done = view.tally.indexes.as_ref().map(|indexes| &indexes.0);
+    let is_free = |index: &i64| !taken.contains(index) && done.is_none_or(|done| !done.contains(index));
+    let free = (0..int(job, "/spec/completions")).filter(is_free).take(count);
+    free.map(|index| with_index(&pod, text(job, "/metadata/name"), index)).collect()
+}
+
+/// The pod of an index, which its name, its host's name, a label, an annotation and its environment tell.
+fn with_index(pod: &Value, job: &str, index: i64) -> Value {
+    let mut pod = pod.clone();
+    pod["metadata"]["generateName"] = format!("{job}-{index}-").into();
+    for field in ["labels", "annotations"] {
+        pod["metadata"][field][INDEX] = index.to_string().into();
+    }
+    if pod["spec"]["hostname"].is_null() {
+        pod["spec"]["hostname"] = format!("{job}-{index}").into();
+    }
+    let variable = json!({
+        "name": "JOB_COMPLETION_INDEX",
+        "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": format!("metadata.labels['{INDEX}']")}},
+    });
+    for field in ["containers", "initContainers"] {
+        for container in pod["spec"][field].as_array_mut().into_iter().flatten() {
+            let mut env = list(container, "/env").to_vec();
+            env.retain(|one| one["name"] != "JOB_COMPLETION_INDEX");
+            env.push(variable.clone());
+            container["env"] = env.into();
+        }
+    }
+    pod
+}
+
+/// Whether the containers of pods that restart them have been restarted too often.
+pub(super) fn restarts_exceed(view: &View<'_>, limit: i64) -> bool {
+    if text(view.job, "/spec/template/spec/restartPolicy") != "OnFailure" {
+        return false;
+    }
+    let alive = view.pods.iter().filter(|pod| matches!(text(pod, "/status/phase"), "Running" | "Pending"));
+    let containers = alive.flat_map(|pod| {
+        list(pod, "/status/initContainerStatuses").iter().chain(list(pod, "/status/containerStatuses"))
+    });
+    let restarts: i64 = containers.map(|container| int(container, "/restartCount")).sum();
+    if limit == 0 { restarts > 0 } else { restarts >= limit }
+}

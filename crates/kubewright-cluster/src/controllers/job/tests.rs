@@ -1,0 +1,182 @@
+use super::{index::Indexes, *};
+
+fn now() -> Timestamp {
+    "2024-01-01T00:01:00Z".parse().expect("a time")
+}
+
+fn job(spec: Value) -> Value {
+    let mut job = json!({
+        "metadata": {"name": "sum", "namespace": "default", "uid": "j"},
+        "spec": {
+            "parallelism": 1, "completions": 1, "backoffLimit": 6, "completionMode": "NonIndexed",
+            "podReplacementPolicy": "TerminatingOrFailed",
+            "template": {"metadata": {"labels": {"job-name": "sum"}}, "spec": {
+                "restartPolicy": "Never", "containers": [{"name": "main"}],
+            }},
+        },
+        "status": {"startTime": "2024-01-01T00:00:00Z"},
+    });
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        job["spec"][field] = value.clone();
+    }
+    job
+}
+
+/// A pod that ended, if it did, at a second of the first minute.
+fn pod(name: &str, phase: &str, ended: Option<u8>) -> Value {
+    let mut pod = json!({
+        "metadata": {"name": name, "namespace": "default", "uid": name, "finalizers": [FINALIZER]},
+        "status": {"phase": phase},
+    });
+    if let Some(second) = ended {
+        let at = format!("2024-01-01T00:00:{second:02}Z");
+        pod["status"]["containerStatuses"] = json!([{"state": {"terminated": {"finishedAt": at}}}]);
+    }
+    pod
+}
+
+fn plan(job: &Value, pods: &[Value]) -> Plan {
+    let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
+    let mut plan = Plan::of(&JOB, job);
+    decide(job, &pods, now(), &mut plan);
+    plan
+}
+
+fn made(plan: &Plan) -> &[Value] {
+    let pods = plan.steps.iter().find_map(|step| match step {
+        Step::CreatePods(pods) => Some(pods.as_slice()),
+        _ => None,
+    });
+    pods.unwrap_or_default()
+}
+
+fn status_of(plan: &Plan) -> Value {
+    let found = plan.steps.iter().find_map(|step| match step {
+        Step::Merge(_, "/status", patch) => Some(patch["status"].clone()),
+        _ => None,
+    });
+    found.unwrap_or_default()
+}
+
+fn conditions(status: &Value) -> Vec<&str> {
+    status["conditions"].as_array().into_iter().flatten().filter_map(|one| one["type"].as_str()).collect()
+}
+
+#[test]
+fn an_end_is_noted_then_let_go_then_counted() {
+    let mut object = job(json!({}));
+    let mut done = pod("a", "Succeeded", Some(50));
+    let first = plan(&object, std::slice::from_ref(&done));
+    let status = status_of(&first);
+    assert_eq!(status["uncountedTerminatedPods"], json!({"succeeded": ["a"]}));
+    assert_eq!(status.get("succeeded"), None);
+    assert_eq!(conditions(&status), ["SuccessCriteriaMet"]);
+    assert!(matches!(first.steps.last(), Some(Step::Merge(..))), "it is let go after the note");
+    object["status"] = status;
+    done["metadata"]["finalizers"] = json!([]);
+    let second = plan(&object, &[done]);
+    let status = status_of(&second);
+    assert_eq!((&status["succeeded"], conditions(&status)), (&json!(1), vec!["SuccessCriteriaMet", "Complete"]));
+    assert_eq!(status["uncountedTerminatedPods"]["succeeded"], Value::Null);
+    assert!(status["completionTime"].is_string());
+    // One that vanishes after it was noted is counted as well.
+    assert_eq!(status_of(&plan(&object, &[]))["succeeded"], 1);
+}
+
+#[test]
+fn failures_delay_what_follows() {
+    let check = |ends: &[(bool, u8)], expect: Option<u64>| {
+        let pods: Vec<_> = ends
+            .iter()
+            .enumerate()
+            .map(|(index, (failed, at))| {
+                pod(&index.to_string(), if *failed { "Failed" } else { "Succeeded" }, Some(*at))
+            })
+            .collect();
+        let plan = plan(&job(json!({"completions": 5})), &pods);
+        assert_eq!(plan.again.map(|delay| delay.as_secs()), expect, "{ends:?}");
+        assert_eq!(made(&plan).is_empty(), expect.is_some(), "{ends:?}");
+    };
+    check(&[], None);
+    check(&[(true, 55)], Some(5));
+    check(&[(true, 45)], None);
+    check(&[(true, 30), (true, 45)], Some(5));
+    check(&[(true, 20), (true, 30), (true, 45)], Some(25));
+    check(&[(true, 30), (true, 45), (false, 50)], None);
+    check(&[(false, 50), (true, 55)], Some(5));
+}
+
+#[test]
+fn how_many_pods_there_are() {
+    let check = |spec: Value, running: usize, expect: i64| {
+        let pods: Vec<_> = (0..running).map(|index| pod(&index.to_string(), "Running", None)).collect();
+        let plan = plan(&job(spec.clone()), &pods);
+        let deleted = plan.steps.iter().find_map(|step| match step {
+            Step::DeletePods(pods) => Some(i64::try_from(pods.len()).expect("few")),
+            _ => None,
+        });
+        let change = i64::try_from(made(&plan).len()).expect("few") - deleted.unwrap_or_default();
+        assert_eq!(change, expect, "{spec} {running}");
+    };
+    check(json!({"completions": 5, "parallelism": 2}), 0, 2);
+    check(json!({"completions": 5, "parallelism": 2}), 2, 0);
+    check(json!({"completions": 5, "parallelism": 2}), 3, -1);
+    check(json!({"completions": 1, "parallelism": 9}), 0, 1);
+    check(json!({"completions": null, "parallelism": 3}), 1, 2);
+    check(json!({"completions": 5, "parallelism": 0}), 2, -2);
+    check(json!({"suspend": true}), 1, -1);
+    check(json!({"suspend": true}), 0, 0);
+}
+
+#[test]
+fn limits_end_a_job() {
+    let check = |spec: Value, pods: &[Value], expect: &str| {
+        let plan = plan(&job(spec.clone()), pods);
+        let status = status_of(&plan);
+        assert_eq!(status["conditions"][0]["type"], "FailureTarget", "{spec}");
+        assert_eq!(status["conditions"][0]["reason"], expect, "{spec}");
+        assert_eq!(conditions(&status).len(), 1, "pods that run or aren't counted come first");
+        assert!(made(&plan).is_empty());
+    };
+    check(json!({"backoffLimit": 0}), &[pod("a", "Failed", Some(1))], "BackoffLimitExceeded");
+    check(json!({"activeDeadlineSeconds": 60}), &[pod("a", "Running", None)], "DeadlineExceeded");
+    let mut restarted = pod("a", "Running", None);
+    restarted["status"]["containerStatuses"] = json!([{"restartCount": 2}]);
+    let template = json!({"spec": {"restartPolicy": "OnFailure", "containers": []}});
+    check(json!({"backoffLimit": 2, "template": template}), &[restarted], "BackoffLimitExceeded");
+    let early = plan(&job(json!({"activeDeadlineSeconds": 100})), &[pod("a", "Running", None)]);
+    assert_eq!(early.again, Some(Duration::from_secs(40)));
+}
+
+#[test]
+fn indexes_are_given_once_each() {
+    let object = job(json!({"completionMode": "Indexed", "completions": 4, "parallelism": 4}));
+    let indexed = |name: &str, phase: &str, index: u8| {
+        let mut pod = pod(name, phase, (phase != "Running").then_some(1));
+        pod["metadata"]["annotations"][tally::INDEX] = index.to_string().into();
+        pod
+    };
+    let plan = plan(&object, &[indexed("a", "Succeeded", 0), indexed("b", "Running", 2), indexed("c", "Failed", 1)]);
+    let status = status_of(&plan);
+    assert_eq!((&status["completedIndexes"], &status["succeeded"]), (&json!("0"), &json!(1)));
+    assert_eq!(status["uncountedTerminatedPods"], json!({"failed": ["c"]}));
+    let indexes: Vec<_> = made(&plan).iter().filter_map(tally::index_of).collect();
+    assert_eq!(indexes, [1, 3]);
+    let pod = &made(&plan)[0];
+    assert_eq!((&pod["metadata"]["generateName"], &pod["spec"]["hostname"]), (&json!("sum-1-"), &json!("sum-1")));
+    assert_eq!(pod["spec"]["containers"][0]["env"][0]["name"], "JOB_COMPLETION_INDEX");
+    assert_eq!(Indexes::parse("0-3", 4).0.len(), 4);
+}
+
+#[test]
+fn a_suspended_job_notes_so_and_starts_anew() {
+    let mut object = job(json!({"suspend": true}));
+    object["status"] = json!({});
+    let status = status_of(&plan(&object, &[]));
+    assert_eq!((status.get("startTime"), status["conditions"][0]["reason"].as_str()), (None, Some("JobSuspended")));
+    object["status"] = status;
+    object["spec"]["suspend"] = false.into();
+    let status = status_of(&plan(&object, &[]));
+    assert_eq!(status["conditions"][0]["status"], "False");
+    assert_eq!(status["startTime"], "2024-01-01T00:01:00Z");
+}
