@@ -102,8 +102,11 @@ pub struct Subresource {
     /// What the pipeline itself does; `None` leaves it to an attached [`Action`](crate::Action).
     pub operation: Option<Operation>,
     /// For a connection: its options as an object, from the parameters of the request. Webhooks see that.
-    pub connection: Option<fn(&[(String, String)]) -> Value>,
+    pub connection: Option<ConnectionOptions>,
 }
+
+/// Makes an object of the parameters of a connection, as they were sent.
+pub type ConnectionOptions = fn(&[(String, String)]) -> Value;
 
 /// A subresource's work that is the pipeline's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::registry::ConnectionOptions;
+
 const YES_OR_NO: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
 
 /// What makes an object of a request's parameters, for the subresource of this name.
-pub(crate) fn connection(subresource: &str) -> Option<fn(&[(String, String)]) -> Value> {
+pub(crate) fn connection(subresource: &str) -> Option<ConnectionOptions> {
     match subresource {
         "attach" => Some(|parameters| options("PodAttachOptions", parameters)),
         "exec" => Some(|parameters| options("PodExecOptions", parameters)),
