@@ -4,6 +4,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints")]
 
+mod admission;
 mod creates;
 mod fanout;
 mod podset;
@@ -69,6 +70,9 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
     }
     if wanted("pod-creates") {
         report.add(creates::over_tls(clock.clone()).await?);
+    }
+    if wanted("admission") {
+        report.add(admission::round_trip(clock.clone()).await?);
     }
     if wanted("watch-fanout") {
         report.add(fanout::to_watchers(clock.clone()).await?);
