@@ -18,6 +18,7 @@ use crate::{
     controllers::{
         accounts, deletion,
         deployment::Deployments,
+        endpoints::Endpoints,
         garbage,
         job::Jobs,
         reconcile::{self, Controller},
@@ -145,7 +146,7 @@ impl ClusterBuilder {
             listeners: Mutex::default(),
             directory: None,
         };
-        cluster.start_controllers(&clock);
+        cluster.start_controllers(&clock, &random);
         match self.pods {
             Pods::None => {}
             Pods::Run => {
@@ -314,7 +315,7 @@ impl Cluster {
         recorder
     }
 
-    fn start_controllers(&self, clock: &SharedClock) {
+    fn start_controllers(&self, clock: &SharedClock, random: &Random) {
         const MANAGER: &str = "kube-controller-manager";
         let (api, access) = (&self.api, self.access(MANAGER));
         let events = self.recorder("garbage-collector-controller", "", clock);
@@ -322,6 +323,7 @@ impl Cluster {
         self.spawn(deletion::run(api.clone(), access.clone(), clock.clone()));
         self.spawn(accounts::run(api.clone(), access, clock.clone(), self.certificate.subscribe()));
         self.control("deployment-controller", clock, Deployments::default());
+        self.control("endpoint-slice-controller", clock, Endpoints::new(random.clone()));
         self.control("job-controller", clock, Jobs::default());
         self.control("replicaset-controller", clock, ReplicaSets::default());
     }

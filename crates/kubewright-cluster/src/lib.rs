@@ -16,7 +16,7 @@
 //! Of the crate's parts,
 //! * [`Cluster`] starts the others, owns every task, and leaves nothing behind;
 //! * `controllers` are those that an operator leans on: garbage collection, the deletion of namespaces and of custom kinds,
-//!   default service accounts, Jobs, ReplicaSets and Deployments, and a scheduler for the one node;
+//!   default service accounts, Jobs, ReplicaSets and Deployments, the endpoints of Services, and a scheduler for the one node;
 //! * `node` runs pods as processes of the host, from the [`ImageTable`], or simulates them ([`Pods`]);
 //! * [`testing`] applies manifests and waits for conditions, and [`faults`] come between a client and the server.
 //!
@@ -24,8 +24,8 @@
 //! counterpart's name. Each is a pure core, which decides, and a thin loop, which feeds it with
 //! [`ApiServer::feed`](kubewright_apiserver::ApiServer::feed) and carries out what it has decided. Nothing is polled.
 //!
-//! Not there yet: probes, lifecycle hooks and volumes of pods, `exec`, `attach` and `port-forward`, the controllers behind
-//! Services. A process that leaves its process group (`setsid`) outlives its pod,
+//! Not there yet: probes, lifecycle hooks and volumes of pods, `exec`, `attach` and `port-forward`, and what
+//! carries requests to a Service's pods. A process that leaves its process group (`setsid`) outlives its pod,
 //! though on Linux not the cluster.
 
 mod access;

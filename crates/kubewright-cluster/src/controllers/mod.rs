@@ -5,6 +5,7 @@
 //! * [`accounts`]: what every namespace has
 //! * [`scheduler`]: pods are bound to the one node
 //! * [`deployment`]: templates, and how their changes are rolled out
+//! * [`endpoints`]: where the pods behind a service answer
 //! * [`job`]: pods that are to end
 //! * [`replicaset`]: as many pods of a template as are wanted
 //!
@@ -15,6 +16,7 @@ pub(crate) mod accounts;
 mod batch;
 pub(crate) mod deletion;
 pub(crate) mod deployment;
+pub(crate) mod endpoints;
 mod family;
 pub(crate) mod garbage;
 pub(crate) mod job;

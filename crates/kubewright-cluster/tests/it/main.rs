@@ -4,6 +4,7 @@ mod accounts;
 mod crds;
 mod deployment;
 mod drop;
+mod endpoints;
 mod garbage;
 mod job;
 mod lag;

@@ -1,0 +1,246 @@
+//! Where the pods behind a service answer: its EndpointSlices, and its Endpoints for clients that still read those.
+//!
+//! A service without a selector is left alone: whoever made it says where it answers.
+
+mod address;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use kubewright_apimachinery::{random::Random, selector::LabelSelector};
+use kubewright_apiserver::{Change, ChangeKind};
+use serde_json::{Value, json};
+
+use self::address::{Endpoint, Group};
+use super::{
+    family::Kind,
+    reconcile::{Controller, Key, Plan, Step},
+    value::{controller_reference, is_deleting, selects, text},
+};
+
+const SERVICE: Kind = Kind { group: "", kind: "Service", plural: "services" };
+const SLICE: Kind = Kind { group: "discovery.k8s.io", kind: "EndpointSlice", plural: "endpointslices" };
+const ENDPOINTS: Kind = Kind { group: "", kind: "Endpoints", plural: "endpoints" };
+
+/// The service that a slice belongs to.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
+/// Who keeps a slice.
+const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+const MANAGER: &str = "endpointslice-controller.k8s.io";
+/// The most endpoints of a slice, as Kubernetes has it by default.
+const SLICE_LIMIT: usize = 100;
+/// The most addresses of an Endpoints object.
+const ENDPOINTS_LIMIT: usize = 1000;
+
+/// Keeps the endpoints of services.
+#[derive(Debug)]
+pub(crate) struct Endpoints {
+    services: BTreeMap<Key, Arc<Value>>,
+    pods: BTreeMap<Key, Arc<Value>>,
+    /// The slices that this controller keeps, by service.
+    slices: BTreeMap<Key, BTreeMap<String, Arc<Value>>>,
+    endpoints: BTreeMap<Key, Arc<Value>>,
+    random: Random,
+}
+
+impl Endpoints {
+    /// Draws the names of slices from `random`.
+    pub(crate) fn new(random: Random) -> Self {
+        let (services, pods) = Default::default();
+        Self { services, pods, slices: BTreeMap::new(), endpoints: BTreeMap::new(), random }
+    }
+
+    /// The services that select a pod.
+    fn selecting<'a>(&'a self, key: &'a Key, pod: &'a Value) -> impl Iterator<Item = Key> + 'a {
+        self.services
+            .range(Key::first_of(&key.namespace)..)
+            .take_while(|(service, _)| service.namespace == key.namespace)
+            .filter(|(_, service)| selector(service).is_some_and(|selector| selects(&selector, pod)))
+            .map(|(service, _)| service.clone())
+    }
+
+    fn take_pod(&mut self, key: Key, change: &Change) -> Vec<Key> {
+        let mut concerned = BTreeSet::new();
+        if let Some(before) = self.pods.get(&key) {
+            concerned.extend(self.selecting(&key, before));
+        }
+        if change.kind == ChangeKind::Deleted {
+            self.pods.remove(&key);
+        } else {
+            concerned.extend(self.selecting(&key, &change.object));
+            self.pods.insert(key, change.object.clone());
+        }
+        concerned.into_iter().collect()
+    }
+
+    fn take_slice(&mut self, key: Key, change: &Change) -> Vec<Key> {
+        let labels = &change.object["metadata"]["labels"];
+        let service = labels[SERVICE_NAME].as_str().filter(|_| labels[MANAGED_BY] == MANAGER);
+        let Some(service) = service else { return Vec::new() };
+        let service = Key { namespace: key.namespace, name: service.into() };
+        let slices = self.slices.entry(service.clone()).or_default();
+        if change.kind == ChangeKind::Deleted {
+            slices.remove(&key.name);
+            if slices.is_empty() {
+                self.slices.remove(&service);
+            }
+        } else {
+            slices.insert(key.name, change.object.clone());
+        }
+        vec![service]
+    }
+}
+
+fn put(objects: &mut BTreeMap<Key, Arc<Value>>, key: &Key, change: &Change) {
+    if change.kind == ChangeKind::Deleted {
+        objects.remove(key);
+    } else {
+        objects.insert(key.clone(), change.object.clone());
+    }
+}
+
+impl Controller for Endpoints {
+    fn reset(&mut self) {
+        *self = Self::new(self.random.clone());
+    }
+
+    fn take(&mut self, change: &Change) -> Vec<Key> {
+        let Some(key) = Key::of(&change.object) else { return Vec::new() };
+        if SERVICE.is_of(change) {
+            put(&mut self.services, &key, change);
+            vec![key]
+        } else if ENDPOINTS.is_of(change) {
+            put(&mut self.endpoints, &key, change);
+            vec![key]
+        } else if SLICE.is_of(change) {
+            self.take_slice(key, change)
+        } else if Kind::POD.is_of(change) {
+            self.take_pod(key, change)
+        } else {
+            Vec::new()
+        }
+    }
+
+    fn decide(&self, key: &Key, _now: Timestamp) -> Plan {
+        let slices: Vec<&Value> = self.slices.get(key).into_iter().flatten().map(|(_, slice)| &**slice).collect();
+        let service = self.services.get(key).filter(|service| !is_deleting(service));
+        let Some((service, selector)) = service.and_then(|service| Some((service, selector(service)?))) else {
+            // Without the service its slices are the garbage collector's; the Endpoints object has no owner.
+            let mut plan = Plan::default();
+            if service.is_none()
+                && let Some(endpoints) = self.endpoints.get(key).filter(|one| is_kept(one))
+            {
+                plan.steps.push(Step::delete(&ENDPOINTS, endpoints));
+            }
+            return plan;
+        };
+        let pods =
+            self.pods.range(Key::first_of(&key.namespace)..).take_while(|(pod, _)| pod.namespace == key.namespace);
+        let pods = pods.map(|(_, pod)| &**pod).filter(|pod| selects(&selector, pod)).collect::<Vec<_>>();
+        let mut plan = Plan::of(&SERVICE, service);
+        let groups = address::groups(service, &pods);
+        self.write_slices(service, &slices, &groups, &mut plan);
+        write_endpoints(service, self.endpoints.get(key).map(|one| &**one), &groups, &mut plan);
+        plan
+    }
+}
+
+/// What a service selects; nothing if it leaves that to others, or isn't answered by pods.
+fn selector(service: &Value) -> Option<LabelSelector> {
+    let labels = service["spec"]["selector"].as_object().filter(|labels| !labels.is_empty())?;
+    let external = service["spec"]["type"] == "ExternalName";
+    if external { None } else { LabelSelector::from_object(&json!({"matchLabels": labels})).ok() }
+}
+
+/// The Endpoints object is this controller's.
+fn is_kept(endpoints: &Value) -> bool {
+    endpoints["metadata"]["labels"][address::ENDPOINTS_MANAGED_BY] == address::ENDPOINTS_MANAGER
+}
+
+impl Endpoints {
+    /// Lets slices hold the endpoints: those that are there are filled first, in the order of their names.
+    fn write_slices(&self, service: &Value, slices: &[&Value], groups: &[Group<'_>], plan: &mut Plan) {
+        let mut wanted = Vec::new();
+        for group in groups {
+            let endpoints: Vec<Value> = group.endpoints.iter().map(Endpoint::in_slice).collect();
+            if endpoints.is_empty() {
+                wanted.push((&group.ports, Vec::new()));
+            }
+            wanted.extend(endpoints.chunks(SLICE_LIMIT).map(|chunk| (&group.ports, chunk.to_vec())));
+        }
+        let namespace = text(service, "/metadata/namespace");
+        let mut free = slices.iter().copied().filter(|slice| !is_deleting(slice));
+        for (ports, endpoints) in wanted {
+            let metadata = json!({"labels": labels(service), "ownerReferences": [owner(service)]});
+            let content = json!({"metadata": metadata, "endpoints": endpoints, "ports": ports});
+            match free.next() {
+                Some(slice) if says(slice, &content) => {}
+                Some(slice) => plan.steps.push(Step::change(&SLICE, slice, content)),
+                None => {
+                    let mut slice = content;
+                    slice["apiVersion"] = SLICE.api_version().into();
+                    slice["kind"] = SLICE.kind.into();
+                    slice["addressType"] = "IPv4".into();
+                    let name = format!("{}-{}", text(service, "/metadata/name"), self.random.suffix(5));
+                    slice["metadata"]["name"] = name.into();
+                    plan.steps.push(Step::Create(SLICE.address(namespace, ""), slice));
+                }
+            }
+        }
+        plan.steps.extend(free.map(|slice| Step::delete(&SLICE, slice)));
+    }
+}
+
+fn owner(service: &Value) -> Value {
+    controller_reference(service, &SERVICE.api_version(), SERVICE.kind)
+}
+
+/// The service's own labels, and those that say whose a slice is.
+fn labels(service: &Value) -> Value {
+    let mut labels = service["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    labels.insert(SERVICE_NAME.into(), service["metadata"]["name"].clone());
+    labels.insert(MANAGED_BY.into(), MANAGER.into());
+    if service["spec"]["clusterIP"] == "None" {
+        labels.insert("service.kubernetes.io/headless".into(), "".into());
+    }
+    labels.into()
+}
+
+/// Whether an object has this content.
+fn says(object: &Value, content: &Value) -> bool {
+    let or_empty = |value: &Value| if value.is_null() { json!([]) } else { value.clone() };
+    let same = |field: &str| or_empty(&object[field]) == or_empty(&content[field]);
+    let metadata = |field: &str| object["metadata"][field] == content["metadata"][field];
+    same("endpoints") && same("ports") && metadata("labels") && metadata("ownerReferences")
+}
+
+/// Keeps the Endpoints object of the service's name, unless somebody else does.
+fn write_endpoints(service: &Value, present: Option<&Value>, groups: &[Group<'_>], plan: &mut Plan) {
+    let subsets = address::subsets(groups, ENDPOINTS_LIMIT);
+    let mut labels = service["metadata"]["labels"].as_object().cloned().unwrap_or_default();
+    labels.insert(address::ENDPOINTS_MANAGED_BY.into(), address::ENDPOINTS_MANAGER.into());
+    if service["spec"]["clusterIP"] == "None" {
+        labels.insert("service.kubernetes.io/headless".into(), "".into());
+    }
+    let content = json!({"metadata": {"labels": labels}, "subsets": subsets});
+    let Some(present) = present else {
+        let mut endpoints = content;
+        endpoints["apiVersion"] = ENDPOINTS.api_version().into();
+        endpoints["kind"] = ENDPOINTS.kind.into();
+        endpoints["metadata"]["name"] = service["metadata"]["name"].clone();
+        let address = ENDPOINTS.address(text(service, "/metadata/namespace"), "");
+        plan.steps.push(Step::Create(address, endpoints));
+        return;
+    };
+    let or_empty = |value: &Value| if value.is_null() { json!([]) } else { value.clone() };
+    let differs = or_empty(&present["subsets"]) != content["subsets"]
+        || present["metadata"]["labels"] != content["metadata"]["labels"];
+    if differs {
+        plan.steps.push(Step::change(&ENDPOINTS, present, content));
+    }
+}

@@ -1,0 +1,56 @@
+//! The endpoints of services over simulated pods.
+
+use k8s_openapi::api::{
+    core::v1::{Endpoints, Pod, Service},
+    discovery::v1::EndpointSlice,
+};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use serde_json::json;
+
+use crate::{pods, replicaset::simulated};
+
+#[tokio::test(start_paused = true)]
+async fn slices_follow_the_pods_and_the_service() {
+    let cluster = simulated().await;
+    let service = json!({
+        "metadata": {"name": "web"},
+        "spec": {"selector": {"app": "web"}, "ports": [{"port": 80, "targetPort": 8080}]},
+    });
+    let services: Api<Service> = Api::namespaced(cluster.client(), "default");
+    let service = serde_json::from_value(service).expect("a service");
+    services.create(&PostParams::default(), &service).await.expect("created");
+    let addresses = |slices: &[&EndpointSlice]| {
+        let ours = slices.iter().filter(|slice| slice.name_any().starts_with("web-"));
+        let endpoints = ours.flat_map(|slice| slice.endpoints.clone().into_iter().flatten());
+        let mut all: Vec<_> = endpoints.flat_map(|endpoint| endpoint.addresses).collect();
+        all.sort_unstable();
+        all
+    };
+    for name in ["a", "b"] {
+        let mut pod = crate::pod(name, "sleep 1000", json!({}));
+        pod.labels_mut().insert("app".into(), "web".into());
+        crate::create(&cluster, &pod).await;
+    }
+    let running = cluster.expect::<Pod>(|pods| pods.iter().all(|pod| crate::is_running(pod))).await.expect("they run");
+    let mut ips: Vec<_> = running.iter().filter_map(|pod| pod.status.as_ref()?.pod_ip.clone()).collect();
+    ips.sort_unstable();
+    cluster.expect::<EndpointSlice>(|slices| addresses(slices) == ips).await.expect("both");
+    let has_both = |all: &[&Endpoints]| {
+        let subset = all.iter().find(|one| one.name_any() == "web").and_then(|one| one.subsets.as_ref()?.first());
+        subset.is_some_and(|subset| {
+            let ports: Vec<_> = subset.ports.iter().flatten().map(|port| port.port).collect();
+            subset.addresses.as_ref().is_some_and(|addresses| addresses.len() == 2) && ports == [8080]
+        })
+    };
+    cluster.expect::<Endpoints>(has_both).await.expect("both");
+    pods(&cluster).delete("a", &DeleteParams::default()).await.expect("deleted");
+    cluster.expect::<EndpointSlice>(|slices| addresses(slices).len() == 1).await.expect("one is left");
+    services.delete("web", &DeleteParams::default()).await.expect("deleted");
+    let no_slice = |slices: &[&EndpointSlice]| slices.iter().all(|slice| !slice.name_any().starts_with("web-"));
+    cluster.expect::<EndpointSlice>(no_slice).await.expect("gone with it");
+    cluster.expect::<Endpoints>(|all| all.iter().all(|one| one.name_any() != "web")).await.expect("gone with it");
+    cluster.shutdown().await;
+}
