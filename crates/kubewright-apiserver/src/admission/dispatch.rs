@@ -14,7 +14,7 @@ use super::{
     answer::{self, Allowed, Refusal},
     rule::Match,
 };
-use crate::{convert, meta, registry::Resource, schema_rules, server::Inner, storage::Key};
+use crate::{convert, handlers, meta, registry::Resource, schema_rules, server::Inner, storage::Key};
 
 /// How long a request may wait for all its webhooks together, as in Kubernetes any request may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -296,7 +296,7 @@ impl Review {
         Arc::unwrap_or_clone(convert::to_served(to, &Arc::new(object)))
     }
 
-    /// A patch may not make another object of it.
+    /// A patch may not make another object of it. A name that is not there yet may be given.
     fn check_identity(&self, before: &Value, after: &Value) -> Result<(), String> {
         for (field, before, after) in [
             ("apiVersion", &before["apiVersion"], &after["apiVersion"]),
@@ -304,7 +304,8 @@ impl Review {
             ("metadata.name", &before["metadata"]["name"], &after["metadata"]["name"]),
             ("metadata.namespace", &before["metadata"]["namespace"], &after["metadata"]["namespace"]),
         ] {
-            if before != after && !before.is_null() {
+            let given = field == "metadata.name" && matches!(before.as_str(), None | Some(""));
+            if before != after && !given {
                 return Err(format!("{field} may not be changed from {before} to {after}"));
             }
         }
@@ -321,6 +322,7 @@ impl Review {
             return Err(Status::bad_request("it is no object"));
         }
         schema_rules::check_readable(resource, object)?;
+        handlers::check_metadata_types(resource, object)?;
         meta::edit(object, |_| {});
         schema_rules::prune(resource, object);
         schema_rules::default(resource, object);

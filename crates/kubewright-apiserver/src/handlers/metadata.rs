@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{meta, registry::Resource, schema_rules};
 
 /// The types of `ObjectMeta`'s fields, whatever a kind's schema says.
-pub(super) fn check_types(resource: &Resource, object: &Value) -> Result<(), Status> {
+pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Status> {
     const TEXTS: [&str; 6] = ["name", "generateName", "namespace", "uid", "resourceVersion", "selfLink"];
     let wrong = |field: &str, expected: &str, value: &Value| {
         let sent = schema_rules::json_type(value);

@@ -25,8 +25,8 @@ use http::{Method, Request, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use kubewright_apimachinery::status::Status;
 
-pub(crate) use self::route::Route;
 use self::{decode::BODY_LIMIT, query::Query, route::Target};
+pub(crate) use self::{metadata::check_types as check_metadata_types, route::Route};
 use crate::{
     auth::{self, UserInfo},
     body::{self, BoxError},

@@ -166,7 +166,7 @@ async fn unknown_fields_go_and_defaults_come_between_webhooks() {
     let requests = hook.requests();
     assert_eq!(requests[1]["object"]["spec"], json!({"on": true, "size": 3}));
     assert_eq!(requests[1].get("name"), None, "the name is not there yet");
-    // What webhooks make of an object is checked as what clients send.
+    // What webhooks make of an object is checked as what clients send, its metadata first of all.
     refused(&create(&api, path, thing(json!({"size": 1}))).await, 422, "should be less than or equal to 5");
 }
 

@@ -132,6 +132,37 @@ async fn connections_are_shown_by_their_options() {
 }
 
 #[tokio::test]
+async fn row_52_patches_of_what_no_schema_describes() {
+    let api = ApiServer::builder().build();
+    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let crd = json!({"metadata": {"name": "things.example.com"}, "spec": {
+        "group": "example.com", "scope": "Cluster", "names": {"plural": "things", "kind": "Thing"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}],
+    }});
+    assert_eq!(create(&api, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd).await.code, 201);
+    let hook = Hook::start(|_, request| patch(&request["object"]["patch"])).await;
+    configure(&api, "Mutating", "m", &[entry("m", hook.client("/"), rule("example.com", "*"))]).await;
+    let thing = async |metadata: Value, operations: Value| {
+        let thing = json!({"kind": "Thing", "apiVersion": "example.com/v1", "metadata": metadata, "patch": operations});
+        create(&api, "/apis/example.com/v1/things", thing).await
+    };
+    let add = |path: &str, value: Value| json!([{"op": "add", "path": path, "value": value}]);
+    for operations in [
+        add("/metadata/labels", json!({"a": 7})),
+        add("/metadata/finalizers", json!({"a": "b"})),
+        add("/metadata/namespace", json!("elsewhere")),
+        add("/metadata/name", json!("other")),
+        add("/metadata", json!(null)),
+        json!([{"op": "remove", "path": "/kind"}]),
+    ] {
+        let answer = thing(json!({"name": "t"}), operations).await;
+        refused(&answer, 500, "admission webhook \"m.example.com\" made an unusable patch: ");
+    }
+    let named = thing(json!({"generateName": "t-"}), add("/metadata/name", json!("given"))).await;
+    assert_eq!((named.code, &named.json()["metadata"]["name"]), (201, &json!("given")));
+}
+
+#[tokio::test]
 async fn a_webhook_behind_a_service_is_reached_at_its_endpoints() {
     let api = ApiServer::builder().build();
     let hook = Hook::start(|_, request| annotate(request, "seen", "yes")).await;
