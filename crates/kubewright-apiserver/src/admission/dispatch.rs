@@ -177,6 +177,7 @@ impl Review {
             Ok(allowed) => Ok(Some(allowed)),
             Err(Refusal::Denied { status, warnings }) => {
                 self.warnings.lock().extend(warnings);
+                self.attributes.warnings.lock().extend(self.warnings());
                 Err(status)
             }
             Err(Refusal::Failed(why)) if one.webhook.optional => {

@@ -16,6 +16,7 @@ mod webhook;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::{auth::UserInfo, registry::Resource, server::Inner};
@@ -68,7 +69,12 @@ pub(crate) struct Attributes {
     pub(crate) options: Value,
     pub(crate) dry_run: bool,
     pub(crate) user: UserInfo,
+    /// Where warnings go that come with a refusal.
+    pub(crate) warnings: Warnings,
 }
+
+/// Warnings that are told in more than one place.
+pub(crate) type Warnings = Arc<Mutex<Vec<String>>>;
 
 /// Where objects are put that are namespaces: their own labels count for namespace selectors.
 pub(crate) const NAMESPACES: &str = "/namespaces";

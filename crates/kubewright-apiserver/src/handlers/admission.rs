@@ -98,6 +98,7 @@ impl Call {
             options: options(),
             dry_run,
             user: self.user.clone(),
+            warnings: self.warnings.clone(),
         };
         admission.review(&self.server, attributes)
     }

@@ -28,6 +28,7 @@ use kubewright_apimachinery::status::Status;
 use self::{decode::BODY_LIMIT, query::Query, route::Target};
 pub(crate) use self::{metadata::check_types as check_metadata_types, route::Route};
 use crate::{
+    admission::Warnings,
     auth::{self, UserInfo},
     body::{self, BoxError},
     convert,
@@ -51,6 +52,8 @@ pub(crate) struct Call {
     accept: Accept,
     parts: Parts,
     body: Bytes,
+    /// What a refusal is to warn of.
+    warnings: Warnings,
 }
 
 /// Answers a request, whatever happens.
@@ -89,7 +92,25 @@ where
     let query = Query::parse(parts.uri.query());
     let Target { resource, namespace, name, subresource } = target;
     let name = name.unwrap_or_default();
-    Call { server, resource, namespace, name, subresource, query, user, accept, parts, body }.dispatch().await
+    let warnings = Warnings::default();
+    let call = Call {
+        server,
+        resource,
+        namespace,
+        name,
+        subresource,
+        query,
+        user,
+        accept,
+        parts,
+        body,
+        warnings: warnings.clone(),
+    };
+    call.dispatch().await.or_else(|status| {
+        let mut answer = respond::status(&status);
+        respond::warn(&mut answer, &warnings.lock());
+        Ok(answer)
+    })
 }
 
 /// The whole body, if it is not too large.

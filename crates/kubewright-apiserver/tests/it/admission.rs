@@ -276,6 +276,7 @@ async fn a_denial_passes_on_what_the_webhook_said() {
     refused(&answer, 422, r#"admission webhook "v.example.com" denied the request: data.a: too small"#);
     let status = answer.json();
     assert_eq!((&status["reason"], &status["details"]["causes"][0]["field"]), (&json!("Invalid"), &json!("data.a")));
+    assert_eq!(answer.header("warning"), "299 - \"think again\"");
     let without = r#"admission webhook "v.example.com" denied the request without explanation"#;
     let object = format!("{CONFIG_MAPS}/before");
     refused(&send(&api, &format!("DELETE {object}"), &[], "").await, 400, without);
