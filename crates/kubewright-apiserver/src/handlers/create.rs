@@ -62,7 +62,7 @@ fn answer(call: &Call, question: &Value) -> Result<Option<Value>, Status> {
 
 /// Stores a new object, given in served form.
 pub(super) fn insert(call: &Call, object: Value, owner: &Owner<'_>, dry_run: bool) -> Result<Arc<Stored>, Status> {
-    call.check_namespace()?;
+    call.check_namespace(&object)?;
     let base = meta::text(&object, "generateName").to_owned();
     if !meta::text(&object, "name").is_empty() {
         return insert_named(call, object, owner, dry_run);
@@ -93,7 +93,6 @@ pub(super) fn insert(call: &Call, object: Value, owner: &Owner<'_>, dry_run: boo
 fn insert_named(call: &Call, object: Value, owner: &Owner<'_>, dry_run: bool) -> Result<Arc<Stored>, Status> {
     let resource = &*call.resource;
     let name = meta::text(&object, "name").to_owned();
-    check_name(call, &name)?;
     let object = call.prepare_create(object, owner)?;
     let key = Key::new(&call.namespace, &name);
     let taken = || Status::already_exists(&resource.group, &resource.plural, &name);
@@ -110,13 +109,4 @@ fn insert_named(call: &Call, object: Value, owner: &Owner<'_>, dry_run: bool) ->
     };
     let committed = call.commit(&key, decide)?;
     committed.object.ok_or_else(|| Status::internal("the object was not stored"))
-}
-
-fn check_name(call: &Call, name: &str) -> Result<(), Status> {
-    let wrong = call.resource.strategy.name_rule()(name);
-    if wrong.is_empty() {
-        return Ok(());
-    }
-    let causes = wrong.iter().map(|why| Cause::invalid("metadata.name", &json!(name), why)).collect();
-    Err(Status::invalid(&call.resource.group, &call.resource.kind, name, causes))
 }

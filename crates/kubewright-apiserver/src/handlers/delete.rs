@@ -173,6 +173,9 @@ pub(super) fn remove(call: &Call, key: &Key, options: &DeleteOptions) -> Result<
     let resource = &*call.resource;
     let decide = |present: Option<&Arc<Value>>| {
         let present = present.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, &key.name))?;
+        if let Some(why) = resource.strategy.forbids_deletion(present) {
+            return Err(Status::forbidden(&resource.group, &resource.plural, &key.name, why));
+        }
         options.check(resource, present)?;
         let mut object = (**present).clone();
         mark(resource, options, call.server.clock.now(), &mut object);

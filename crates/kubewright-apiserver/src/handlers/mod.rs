@@ -88,7 +88,11 @@ where
     let query = Query::parse(parts.uri.query());
     let Target { resource, namespace, name, subresource } = target;
     let name = name.unwrap_or_default();
-    Call { server, resource, namespace, name, subresource, query, user, accept, parts, body }.dispatch().await
+    let deprecation = resource.deprecated.clone();
+    let call = Call { server, resource, namespace, name, subresource, query, user, accept, parts, body };
+    let mut answer = call.dispatch().await?;
+    respond::warn(&mut answer, deprecation.as_slice());
+    Ok(answer)
 }
 
 /// The whole body, if it is not too large.
