@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     access::Access,
-    controllers::{accounts, deletion, garbage, scheduler},
+    controllers::{accounts, deletion, expiry, garbage, scheduler},
     events::Recorder,
     node::{
         self, Host, ImageTable, NODE_NAME,
@@ -312,6 +312,7 @@ impl Cluster {
         let events = self.recorder("garbage-collector-controller", "", clock);
         self.spawn(garbage::run(api.clone(), access.clone(), clock.clone(), events));
         self.spawn(deletion::run(api.clone(), access.clone(), clock.clone()));
+        self.spawn(expiry::run(self.api.client_as(MANAGER), clock.clone()));
         self.spawn(accounts::run(api.clone(), access, clock.clone(), self.certificate.subscribe()));
     }
 

@@ -3,6 +3,7 @@
 mod accounts;
 mod crds;
 mod drop;
+mod expiry;
 mod garbage;
 mod lag;
 mod logs;
