@@ -9,7 +9,10 @@ use kubewright_apimachinery::clock::SharedClock;
 use kubewright_cluster::{Cluster, Pods};
 use tokio::task::JoinSet;
 
-use crate::report::{Limit, Outcome, milliseconds, percentile};
+use crate::{
+    report::{Limit, Outcome, milliseconds, percentile},
+    setting,
+};
 
 const PODS: usize = 30_000;
 const CALLERS: usize = 32;
@@ -45,6 +48,7 @@ pub(crate) async fn over_tls(clock: SharedClock) -> Result<Outcome> {
         latencies.extend(caller.context("a caller panicked")?.context("create a pod")?);
     }
     let took = clock.monotonic().saturating_sub(start);
+    let resident = setting::resident_mebibytes();
     cluster.shutdown().await;
     Ok(Outcome {
         name: "pod-creates",
@@ -52,7 +56,7 @@ pub(crate) async fn over_tls(clock: SharedClock) -> Result<Outcome> {
         unit: "pods/s",
         limit: Limit::AtLeast(3000.0),
         details: format!(
-            "{PODS} pods in {:.1} s; a create took {:.1} ms at p50, {:.1} ms at p99",
+            "{PODS} pods in {:.1} s; a create took {:.1} ms at p50, {:.1} ms at p99; then {resident} MiB resident",
             took.as_secs_f64(),
             milliseconds(percentile(&mut latencies, 50)),
             milliseconds(percentile(&mut latencies, 99))

@@ -55,10 +55,13 @@ async fn run(arguments: Arguments) -> Result<bool> {
         .init();
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
+    let mut hang_up = signal(SignalKind::hangup()).context("listen for SIGHUP")?;
     let stop = async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
+            // The terminal was closed.
+            _ = hang_up.recv() => {}
         }
     };
 

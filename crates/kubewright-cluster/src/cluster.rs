@@ -19,7 +19,7 @@ use crate::{
         accounts, deletion,
         deployment::Deployments,
         endpoints::Endpoints,
-        garbage,
+        expiry, garbage,
         job::Jobs,
         reconcile::{self, Controller},
         replicaset::ReplicaSets,
@@ -321,6 +321,7 @@ impl Cluster {
         let events = self.recorder("garbage-collector-controller", "", clock);
         self.spawn(garbage::run(api.clone(), access.clone(), clock.clone(), events));
         self.spawn(deletion::run(api.clone(), access.clone(), clock.clone()));
+        self.spawn(expiry::run(self.api.client_as(MANAGER), clock.clone()));
         self.spawn(accounts::run(api.clone(), access, clock.clone(), self.certificate.subscribe()));
         self.control("deployment-controller", clock, Deployments::default());
         self.control("endpoint-slice-controller", clock, Endpoints::new(random.clone()));

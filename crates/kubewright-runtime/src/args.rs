@@ -11,6 +11,7 @@ use kube::{
     client::ClientBuilder,
     config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
+use kubewright_apimachinery::name;
 use thiserror::Error;
 
 use crate::{log::LogArgs, metrics::Metrics, probe::BindAddress};
@@ -42,15 +43,22 @@ pub struct ManagerArgs {
     pub leader_elect: bool,
 
     /// The name of the lease [default: the operator's]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
     pub leader_election_id: Option<String>,
 
     /// The namespace of the lease [default: the pod's, or the kubeconfig context's]
-    #[arg(long, value_name = "NAMESPACE")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = namespace)]
     pub leader_election_namespace: Option<String>,
 
     /// The namespaces to work in, separated by commas [default: all]
-    #[arg(long, value_name = "NAMESPACES", env = "WATCH_NAMESPACE", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "NAMESPACES",
+        env = "WATCH_NAMESPACE",
+        default_value = "",
+        hide_default_value = true,
+        value_parser = namespace_list
+    )]
     pub watch_namespace: String,
 
     /// Serve the admission webhooks
@@ -77,6 +85,34 @@ pub struct ManagerArgs {
     #[expect(missing_docs, reason = "clap would show it as a heading")]
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// The name of an object, as an argument.
+fn object_name(text: &str) -> Result<String, String> {
+    named(text, name::dns1123_subdomain(text))
+}
+
+/// The name of a namespace, as an argument.
+fn namespace(text: &str) -> Result<String, String> {
+    named(text, name::dns1123_label(text))
+}
+
+fn named(text: &str, wrong: Vec<String>) -> Result<String, String> {
+    if wrong.is_empty() { Ok(text.into()) } else { Err(format!("{text:?} is no name: {}", wrong.join("; "))) }
+}
+
+/// The names of namespaces between commas; empty for all. A typing error would otherwise watch nothing, without a word.
+fn namespace_list(text: &str) -> Result<String, String> {
+    let names: Vec<_> = names(text).collect();
+    if names.is_empty() && !text.trim().is_empty() {
+        return Err("it names no namespace; leave it empty for all".into());
+    }
+    names.into_iter().try_for_each(|name| namespace(name).map(drop))?;
+    Ok(text.into())
+}
+
+fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
 /// The host's name, which in a pod is the pod's.
@@ -147,8 +183,7 @@ enum Source {
 impl ManagerArgs {
     /// The namespaces to work in; none means all.
     pub fn namespaces(&self) -> Vec<String> {
-        let names = self.watch_namespace.split(',').map(str::trim).filter(|name| !name.is_empty());
-        let mut names: Vec<_> = names.map(Into::into).collect();
+        let mut names: Vec<_> = names(&self.watch_namespace).map(Into::into).collect();
         names.sort();
         names.dedup();
         names
@@ -251,6 +286,20 @@ mod tests {
     #[test]
     fn namespaces_are_split() {
         assert_eq!(parse(&["--watch-namespace", " b, a,,b"]).unwrap().namespaces(), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_bad_name_names_the_flag() {
+        for (flag, value, says) in [
+            ("--watch-namespace", "a,Team_A", "\"Team_A\" is no name: a lowercase RFC 1123 label"),
+            ("--watch-namespace", " , ", "leave it empty for all"),
+            ("--leader-election-namespace", "a.b", "\"a.b\" is no name"),
+            ("--leader-election-id", "My_Operator", "\"My_Operator\" is no name: a lowercase RFC 1123 subdomain"),
+        ] {
+            let error = parse(&[flag, value]).unwrap_err().to_string();
+            assert!(error.contains(flag) && error.contains(says), "{error}");
+        }
+        assert_eq!(parse(&["--watch-namespace", ""]).unwrap().namespaces(), Vec::<String>::new());
     }
 
     #[test]

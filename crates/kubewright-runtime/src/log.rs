@@ -11,6 +11,9 @@ use tracing_subscriber::{EnvFilter, layer::SubscriberExt, registry, util::Subscr
 /// The environment variables that set the level when no flag does, in order of precedence.
 pub const ENVIRONMENT: [&str; 2] = ["KUBEWRIGHT_LOG", "RUST_LOG"];
 
+/// The level when nothing sets one. What kube's client says of failed requests, their callers say better.
+const DEFAULT: &str = "info,kube_client::client=off";
+
 /// A level that is none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
@@ -72,7 +75,7 @@ impl LogArgs {
         };
         let (from, value) = match &self.log_level {
             Some(value) => ("--log-level", value.clone()),
-            None => from_environment().unwrap_or(("the default", "info".into())),
+            None => from_environment().unwrap_or(("the default", DEFAULT.into())),
         };
         let error = || LevelError { from: from.into(), value: value.clone() };
         // A lone word that is no level would be taken for the name of a module, and the typing error go unseen.
@@ -97,7 +100,7 @@ mod tests {
     #[test]
     fn precedence() {
         let both = [("RUST_LOG", "warn"), ("KUBEWRIGHT_LOG", "debug")];
-        assert_eq!(filter(None, &[]).unwrap(), "info");
+        assert_eq!(filter(None, &[]).unwrap(), "kube_client::client=off,info");
         assert_eq!(filter(None, &both[..1]).unwrap(), "warn");
         assert_eq!(filter(None, &both).unwrap(), "debug");
         assert_eq!(filter(None, &[("KUBEWRIGHT_LOG", ""), ("RUST_LOG", "warn")]).unwrap(), "warn");

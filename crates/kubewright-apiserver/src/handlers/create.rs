@@ -51,7 +51,7 @@ pub(super) async fn create_admitted(
     options: &WriteOptions,
 ) -> Result<Answer, Status> {
     let Incoming { mut object, mut warnings } = incoming;
-    call.check_namespace()?;
+    call.check_namespace(&object)?;
     let name = meta::text(&object, "name");
     let review = call.review(Operation::Create, name, "", None, || options.to_value(), options.dry_run);
     if let Some(review) = &review {
@@ -123,14 +123,13 @@ async fn insert_named(
 ) -> Result<Arc<Stored>, Status> {
     let resource = &*call.resource;
     let name = meta::text(&object, "name").to_owned();
-    check_name(call, &name)?;
     let object = call.prepare_create(object, owner)?;
     let object = match review {
         Some(review) => {
             let object = Arc::new(object);
             review.validate(Some(&convert::to_served(resource, &object)), None).await?;
             // The namespace may have begun to go while webhooks were asked.
-            call.check_namespace()?;
+            call.check_namespace(&object)?;
             Arc::unwrap_or_clone(object)
         }
         None => object,
@@ -150,13 +149,4 @@ async fn insert_named(
     };
     let committed = call.commit(&key, decide)?;
     committed.object.ok_or_else(|| Status::internal("the object was not stored"))
-}
-
-fn check_name(call: &Call, name: &str) -> Result<(), Status> {
-    let wrong = call.resource.strategy.name_rule()(name);
-    if wrong.is_empty() {
-        return Ok(());
-    }
-    let causes = wrong.iter().map(|why| Cause::invalid("metadata.name", &json!(name), why)).collect();
-    Err(Status::invalid(&call.resource.group, &call.resource.kind, name, causes))
 }

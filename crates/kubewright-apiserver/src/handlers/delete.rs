@@ -245,6 +245,9 @@ pub(super) fn remove_at_once(
         if !will_do(present) {
             return Err(Status::stale(&resource.group, &resource.plural, &key.name));
         }
+        if let Some(why) = resource.strategy.forbids_deletion(present) {
+            return Err(Status::forbidden(&resource.group, &resource.plural, &key.name, why));
+        }
         options.check(resource, present)?;
         let mut object = (**present).clone();
         mark(resource, options, call.server.clock.now(), &mut object);

@@ -98,7 +98,7 @@ impl Call {
     }
 
     /// Objects are only created in namespaces that exist and will go on existing.
-    pub(super) fn check_namespace(&self) -> Result<(), Status> {
+    pub(super) fn check_namespace(&self, object: &Value) -> Result<(), Status> {
         if !self.resource.namespaced {
             return Ok(());
         }
@@ -110,7 +110,10 @@ impl Call {
         }
         let why =
             format!("unable to create new content in namespace {} because it is being terminated", self.namespace);
-        let mut status = Status::forbidden(&self.resource.group, &self.resource.plural, &self.name, &why);
+        // A name yet to be generated is known by its beginning.
+        let name = ["name", "generateName"].map(|field| meta::text(object, field));
+        let name = name.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
+        let mut status = Status::forbidden(&self.resource.group, &self.resource.plural, name, &why);
         let message = format!("namespace {} is being terminated", self.namespace);
         if let Some(details) = &mut status.details {
             details.causes.push(Cause::new("NamespaceTerminating", "metadata.namespace", message));
@@ -130,6 +133,7 @@ impl Call {
             fields.remove("status");
         }
         let now = self.server.clock.now();
+        metadata::drop_empty(&mut object);
         meta::edit(&mut object, |metadata| {
             for field in
                 ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"]
@@ -143,7 +147,8 @@ impl Call {
             }
         });
         schema_rules::default(resource, &mut object);
-        let mut causes = schema_rules::validate(resource, &object, None)?;
+        let mut causes = metadata::check_name(resource, &object);
+        causes.extend(schema_rules::validate(resource, &object, None)?);
         convert::to_stored(resource, &mut object);
         resource.strategy.default(&mut object);
         // What the server itself decides after this, such as an address, is nobody's.
@@ -172,6 +177,7 @@ impl Call {
             Part::Status => only_status(old_served, sent),
             Part::Finalizers => only_finalizers(old_served, &sent),
         };
+        metadata::drop_empty(&mut object);
         schema_rules::default(resource, &mut object);
         let mut causes = schema_rules::validate(resource, &object, Some(old_served))?;
         convert::to_stored(resource, &mut object);

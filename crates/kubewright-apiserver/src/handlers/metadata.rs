@@ -46,7 +46,29 @@ pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Sta
     Ok(())
 }
 
-/// The syntax of names, labels, annotations, finalizers and owners.
+/// Drops what is empty: `ObjectMeta` is stored without such fields. Only of the field managers an empty list says
+/// something, namely that they are to be forgotten.
+pub(super) fn drop_empty(object: &mut Value) {
+    meta::edit(object, |metadata| {
+        metadata.retain(|field, value| match value {
+            _ if field == "managedFields" => true,
+            Value::Null => false,
+            Value::String(text) => !text.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            Value::Object(fields) => !fields.is_empty(),
+            Value::Bool(_) | Value::Number(_) => true,
+        });
+    });
+}
+
+/// The kind's rule for names.
+pub(super) fn check_name(resource: &Resource, object: &Value) -> Vec<Cause> {
+    let name = meta::text(object, "name");
+    let wrong = resource.strategy.name_rule()(name);
+    wrong.iter().map(|why| Cause::invalid("metadata.name", &json!(name), why)).collect()
+}
+
+/// The syntax of labels, annotations, finalizers and owners.
 pub(super) fn check_syntax(object: &Value) -> Vec<Cause> {
     let metadata = &object["metadata"];
     let mut causes = Vec::new();

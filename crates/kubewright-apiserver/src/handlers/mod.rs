@@ -92,7 +92,7 @@ where
     let query = Query::parse(parts.uri.query());
     let Target { resource, namespace, name, subresource } = target;
     let name = name.unwrap_or_default();
-    let warnings = Warnings::default();
+    let (deprecation, warnings) = (resource.deprecated.clone(), Warnings::default());
     let call = Call {
         server,
         resource,
@@ -106,11 +106,13 @@ where
         body,
         warnings: warnings.clone(),
     };
-    call.dispatch().await.or_else(|status| {
+    let mut answer = call.dispatch().await.unwrap_or_else(|status| {
         let mut answer = respond::status(&status);
         respond::warn(&mut answer, &warnings.lock());
-        Ok(answer)
-    })
+        answer
+    });
+    respond::warn(&mut answer, deprecation.as_slice());
+    Ok(answer)
 }
 
 /// The whole body, if it is not too large.

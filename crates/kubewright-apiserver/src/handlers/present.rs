@@ -42,9 +42,6 @@ impl Call {
             },
         };
         respond::warn(&mut answer, warnings);
-        if let Some(deprecation) = &resource.deprecated {
-            respond::warn(&mut answer, std::slice::from_ref(deprecation));
-        }
         answer
     }
 

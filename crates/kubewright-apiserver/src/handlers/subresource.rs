@@ -111,7 +111,7 @@ impl Call {
         if let Some(why) = self.resource.strategy.unreachable(&stored.value()) {
             return Status::bad_request(why);
         }
-        Status::internal(format!("no node is there to answer {}/{name}", self.resource.plural))
+        Status::internal(format!("{}/{name} is not implemented by this cluster", self.resource.plural))
     }
 
     /// The body as an object of one of these kinds; an absent kind will do.

@@ -203,6 +203,11 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Why an object may never be deleted, for those few of which that is so.
+    fn forbids_deletion(&self, _object: &Value) -> Option<&'static str> {
+        None
+    }
+
     /// Sets what a kind shows once its deletion has been asked for. Called when the object is to live on for a while.
     fn prepare_delete(&self, _object: &mut Value) {}
 

@@ -119,6 +119,12 @@ async fn row_49_names_and_labels() {
         let status = check(&api, JSON, object.to_string(), 422, "Invalid value").await;
         assert_eq!(status["details"]["causes"][0]["field"], cause);
     }
+    let mut object = config("A");
+    object["metadata"]["labels"] = json!({"a b": "x"});
+    let status = check(&api, JSON, object.to_string(), 422, "Invalid value").await;
+    let causes = status["details"]["causes"].as_array().unwrap();
+    let fields: Vec<_> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+    assert_eq!(fields, ["metadata.name", "metadata.labels"], "all causes in one answer");
     let mut object = config("a");
     object["metadata"]["annotations"] = json!({"a": "x".repeat(256 * 1024)});
     check(&api, JSON, object.to_string(), 422, "metadata.annotations: Too long").await;

@@ -136,3 +136,22 @@ async fn a_watch_ends_when_its_kind_goes() {
     assert_eq!(reader.await.unwrap().unwrap().len(), 1);
     refused(widgets.get("w").await, 404, "could not find the requested resource");
 }
+
+#[tokio::test]
+async fn whoever_uses_a_deprecated_version_is_warned() {
+    let (api, client) = start();
+    let mut old = version("v1", false);
+    old["deprecated"] = true.into();
+    old["deprecationWarning"] = "v1 goes; use v2".into();
+    define(&client, json!([old, version("v2", true)])).await;
+    let mut widget = widget("a", &json!({"replicas": 1}));
+    widget.types.as_mut().unwrap().api_version = "example.com/v2".into();
+    widgets(&client, "v2").create(&PostParams::default(), &widget).await.unwrap();
+    let path = "/apis/example.com/v1/namespaces/default/widgets";
+    for line in ["", "/a", "/a/status", "/a/scale", "?watch=true&timeoutSeconds=1"] {
+        let answer = raw::get(&api, &format!("{path}{line}"), "application/json").await;
+        assert_eq!((answer.code, answer.header("warning")), (200, r#"299 - "v1 goes; use v2""#), "{line}");
+        let answer = raw::get(&api, &format!("{}{line}", path.replace("v1", "v2")), "application/json").await;
+        assert_eq!((answer.code, answer.header("warning")), (200, ""), "{line}");
+    }
+}

@@ -111,6 +111,40 @@ async fn objects_live_in_namespaces_that_exist() {
 }
 
 #[tokio::test]
+async fn some_namespaces_stay_and_those_that_go_take_nothing_in() {
+    let (_, client) = start();
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for name in ["default", "kube-system", "kube-public"] {
+        let refusal = format!("namespaces \"{name}\" is forbidden: this namespace may not be deleted");
+        refused(namespaces.delete(name, &DeleteParams::default()).await, 403, &refusal);
+    }
+    let namespace = serde_json::from_value(json!({"metadata": {"name": "going"}})).unwrap();
+    namespaces.create(&PostParams::default(), &namespace).await.unwrap();
+    namespaces.delete("going", &DeleteParams::default()).await.unwrap();
+    let configs: Api<ConfigMap> = Api::namespaced(client, "going");
+    let why = "unable to create new content in namespace going because it is being terminated";
+    let refusal = format!("configmaps \"late\" is forbidden: {why}");
+    refused(configs.create(&PostParams::default(), &config("late")).await, 403, &refusal);
+}
+
+#[tokio::test]
+async fn metadata_has_nothing_empty() {
+    let (_, client) = start();
+    let api: Api<ConfigMap> = Api::default_namespaced(client);
+    let empty = json!({"labels": {}, "annotations": {}, "finalizers": [], "ownerReferences": [], "generateName": ""});
+    let mut sent = json!({"metadata": empty});
+    sent["metadata"]["name"] = "a".into();
+    let created = api.create(&PostParams::default(), &serde_json::from_value(sent).unwrap()).await.unwrap();
+    let patched = api.patch("a", &PatchParams::default(), &Patch::Merge(json!({"metadata": empty}))).await.unwrap();
+    for object in [created, patched] {
+        let metadata = serde_json::to_value(&object.metadata).unwrap();
+        for field in empty.as_object().unwrap().keys() {
+            assert_eq!(metadata.get(field), None, "{field}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn names_are_generated() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::default_namespaced(client);

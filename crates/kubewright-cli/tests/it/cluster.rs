@@ -35,8 +35,9 @@ impl TestCluster {
     /// Starts `kubewright cluster` and waits for its line.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut child = kubewright()
-            .args(["cluster", "--kubeconfig"])
+        // Tests that run under nohup would hand its deafness on, which the command respects.
+        let mut child = Command::new("env")
+            .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_kubewright"), "cluster", "--kubeconfig"])
             .arg(folder.path().join("kubeconfig"))
             .args(arguments)
             .stdout(Stdio::piped())

@@ -38,6 +38,11 @@ fn ctrl_c_leaves_nothing_behind() {
 }
 
 #[test]
+fn closing_the_terminal_leaves_nothing_behind() {
+    check_end("-HUP", "4323");
+}
+
+#[test]
 fn its_line_tells_the_milliseconds_and_the_kubeconfig() {
     let cluster = TestCluster::start(&["--pods", "simulate"]);
     let line = cluster.ready_line.trim_end();
@@ -71,6 +76,19 @@ fn a_foreign_kubeconfig_is_not_overwritten() {
 fn a_wrong_flag_is_a_usage_error() {
     let status = kubewright().args(["cluster", "--pods", "maybe"]).stderr(Stdio::null()).status().unwrap();
     assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn only_addresses_of_this_machine_are_served() {
+    for (address, says) in
+        [("0.0.0.0:0", "serves this machine only: use 127.0.0.1"), ("6443", "such as 127.0.0.1:6443"), ("", "such as")]
+    {
+        let output = kubewright().args(["cluster", "--listen", address]).output().unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && stderr.contains("--listen") && stderr.contains(says), "{stderr}");
+    }
+    let cluster = TestCluster::start(&["--listen", "localhost:0"]);
+    assert!(cluster.address().starts_with("127.0.0.1:"), "{}", cluster.address());
 }
 
 #[test]

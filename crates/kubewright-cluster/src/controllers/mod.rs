@@ -3,6 +3,7 @@
 //! * [`garbage`]: the garbage collector
 //! * [`deletion`]: of namespaces, and of custom kinds
 //! * [`accounts`]: what every namespace has
+//! * [`expiry`]: of events
 //! * [`scheduler`]: pods are bound to the one node
 //! * [`deployment`]: templates, and how their changes are rolled out
 //! * [`endpoints`]: where the pods behind a service answer
@@ -17,6 +18,7 @@ mod batch;
 pub(crate) mod deletion;
 pub(crate) mod deployment;
 pub(crate) mod endpoints;
+pub(crate) mod expiry;
 mod family;
 pub(crate) mod garbage;
 pub(crate) mod job;

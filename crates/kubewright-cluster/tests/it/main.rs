@@ -5,6 +5,7 @@ mod crds;
 mod deployment;
 mod drop;
 mod endpoints;
+mod expiry;
 mod garbage;
 mod job;
 mod lag;

@@ -13,7 +13,7 @@ use super::{
     kind::{AnyKind, Kind, Undecodable},
     metrics::CacheMetrics,
 };
-use crate::object::Object;
+use crate::{client, object::Object};
 
 /// The first pause after an error; it doubles up to [`LONGEST_PAUSE`], with jitter.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -47,7 +47,7 @@ pub(super) async fn watch<K: Object>(
                 Err(error) => {
                     metrics.interrupted();
                     let expired = is_expired(&error);
-                    report(kind.as_ref(), feed, error);
+                    report(kind.as_ref(), feed, failures, error);
                     tokio::time::sleep(pause(failures, random.fraction())).await;
                     failures += 1;
                     // The watcher would ask for the same lost version for ever: only a new one begins with a list.
@@ -67,10 +67,11 @@ fn take<K: Object>(kind: &Kind<K>, feed: usize, event: Event<Decoded<K>>, metric
     }
 }
 
-fn report<K: Object>(kind: &Kind<K>, feed: usize, error: watcher::Error) {
+fn report<K: Object>(kind: &Kind<K>, feed: usize, failures: u32, error: watcher::Error) {
     let name = kind.name();
     let (why, is_refusal) = explain(&error);
-    if is_refusal || !kind.is_synced() {
+    // That a watch breaks off is the day's work; that the next doesn't begin isn't.
+    if is_refusal || failures > 0 || !kind.is_synced() {
         warn!(kind = %name, "can't watch {name}: {why}");
     } else {
         debug!(kind = %name, "the watch of {name} was interrupted: {why}");
@@ -88,11 +89,14 @@ fn explain(error: &watcher::Error) -> (String, bool) {
         kube::Error::Api(status) if status.is_forbidden() => {
             (format!("{}: grant list and watch to the operator's role", status.message), true)
         }
+        kube::Error::Api(status) if status.code == 401 => {
+            let advice = "the credentials are refused: give the operator those of this cluster";
+            (format!("{}: {advice}", status.message), true)
+        }
         kube::Error::Api(status) if status.code == 404 => {
             (format!("{}: is its CustomResourceDefinition installed?", status.message), true)
         }
-        kube::Error::Api(status) => (status.message.clone(), false),
-        other => (other.to_string(), false),
+        other => (client::explain(other), false),
     }
 }
 

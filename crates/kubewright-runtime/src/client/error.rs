@@ -120,12 +120,10 @@ fn asked_delay(status: &Status) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(seconds.into()))
 }
 
-/// The API server's own words where it spoke; kube's error adds the whole `Status` in debug form, which nobody reads.
+/// The API server's own words where it spoke, for kube's error adds the whole `Status` in debug form, which nobody reads;
+/// otherwise all that is known of why it didn't.
 fn describe(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        other => other.to_string(),
-    }
+    explain(error)
 }
 
 /// The API server's answer, wherever in the chain of sources it is.
@@ -160,13 +158,17 @@ pub(crate) fn explain(error: &(dyn error::Error + 'static)) -> String {
     let mut message = String::new();
     let mut next = Some(error);
     while let Some(error) = next {
-        let text = error.downcast_ref::<kube::Error>().map_or_else(|| error.to_string(), describe);
+        let (text, is_all) = match (error.downcast_ref::<kube::Error>(), error.is::<ClientError>()) {
+            (Some(kube::Error::Api(status)), _) if !status.message.is_empty() => (status.message.clone(), true),
+            // It only says that there was an error.
+            (Some(kube::Error::Service(_)), _) => (String::new(), false),
+            (_, is_all) => (error.to_string(), is_all),
+        };
         if !message.ends_with(&text) {
             let separator = if message.is_empty() { "" } else { ": " };
             message = format!("{message}{separator}{text}");
         }
-        // A client error has said what its source says.
-        next = error.source().filter(|_| !error.is::<ClientError>());
+        next = error.source().filter(|_| !is_all);
     }
     message
 }
@@ -195,7 +197,25 @@ mod tests {
     }
 
     #[test]
+    fn an_error_without_an_answer_is_told_to_its_root() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        #[derive(Debug, Error)]
+        #[error("tcp connect error")]
+        struct Connect(#[source] std::io::Error);
+        let error = kube::Error::Service(Box::new(Connect(refused)));
+        assert_eq!(explain(&error), "tcp connect error: connection refused");
+        let error = ClientError::Request { verb: "get", target: "pods a/b".into(), source: Box::new(error) };
+        assert_eq!(explain(&error), "get pods a/b: tcp connect error: connection refused");
+    }
+
+    #[test]
     fn an_error_is_told_in_the_servers_words_once() {
         assert_eq!(explain(&refusal()), "can't make the pod: create pods a/b: too many requests");
+        let status = Status {
+            message: "leases \"a\" already exists".into(),
+            reason: "AlreadyExists".into(),
+            ..Status::default()
+        };
+        assert_eq!(explain(&kube::Error::Api(status.boxed())), "leases \"a\" already exists");
     }
 }

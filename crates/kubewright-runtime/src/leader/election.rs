@@ -20,6 +20,24 @@ use crate::{client::explain, metrics::Metrics};
 /// The most that is added to a wait, as a part of it.
 const JITTER: f64 = 0.2;
 
+/// Why a try to get or keep the lease came to nothing.
+struct Setback {
+    why: String,
+    /// Whether something is wrong, and not just another candidate faster.
+    is_trouble: bool,
+}
+
+impl Setback {
+    fn new(what: &str, error: &Error) -> Self {
+        match error {
+            Error::Api(status) if status.code == 409 => {
+                Self { why: "another candidate was faster".into(), is_trouble: false }
+            }
+            error => Self { why: format!("{what}: {}", explain(error)), is_trouble: true },
+        }
+    }
+}
+
 /// Takes part in the election until it is released, lost or dropped. Leadership is won at most once.
 #[derive(Debug)]
 pub struct LeaderElection {
@@ -136,25 +154,26 @@ impl Elector {
     async fn attempt(&mut self) {
         let limit = self.remaining().unwrap_or(self.candidate.options().renew_deadline);
         let outcome = timeout(limit, self.read_and_write()).await;
-        let outcome = outcome.unwrap_or_else(|_| Err(format!("no answer within {limit:?}")));
+        let outcome =
+            outcome.unwrap_or_else(|_| Err(Setback { why: format!("no answer within {limit:?}"), is_trouble: true }));
         match outcome {
             Ok(()) if self.remaining().is_some() => {
                 self.metrics.set_leader(&self.candidate.options().name, true);
                 self.elected.cancel();
-                self.tell(format!("leading as {}", self.candidate.options().identity));
+                self.tell(format!("leading as {}", self.candidate.options().identity), false);
             }
-            Ok(()) => self.tell(format!("standing by, {} leads", self.candidate.holder().unwrap_or("nobody"))),
-            Err(error) => {
+            Ok(()) => self.tell(format!("standing by, {} leads", self.candidate.holder().unwrap_or("nobody")), false),
+            Err(Setback { why, is_trouble }) => {
                 self.candidate.unsure();
-                self.tell(error);
+                self.tell(why, is_trouble);
             }
         }
     }
 
-    async fn read_and_write(&mut self) -> Result<(), String> {
+    async fn read_and_write(&mut self) -> Result<(), Setback> {
         if self.candidate.must_read() {
             let lease = self.leases.get_opt(&self.candidate.options().name).await;
-            let lease = lease.map_err(|error| format!("can't read the lease: {}", explain(&error)))?;
+            let lease = lease.map_err(|error| Setback::new("can't read the lease", &error))?;
             self.candidate.observe(lease, self.clock.monotonic());
         }
         let sent = self.clock.monotonic();
@@ -164,7 +183,7 @@ impl Elector {
             Action::Create(lease) => self.leases.create(&parameters, &lease).await,
             Action::Update(lease) => self.leases.replace(&self.candidate.options().name, &parameters, &lease).await,
         };
-        let lease = written.map_err(|error| format!("can't write the lease: {}", explain(&error)))?;
+        let lease = written.map_err(|error| Setback::new("can't write the lease", &error))?;
         self.candidate.written(lease, sent);
         Ok(())
     }
@@ -210,10 +229,14 @@ impl Elector {
         format!("{namespace}/{name}")
     }
 
-    fn tell(&mut self, news: String) {
-        if news != self.told {
-            tracing::info!(lease = %self.lease(), "leader election: {news}");
-            self.told = news;
+    fn tell(&mut self, news: String, is_trouble: bool) {
+        if news == self.told {
+            return;
         }
+        match is_trouble {
+            true => tracing::warn!(lease = %self.lease(), "leader election: {news}; trying again"),
+            false => tracing::info!(lease = %self.lease(), "leader election: {news}"),
+        }
+        self.told = news;
     }
 }

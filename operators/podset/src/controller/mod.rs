@@ -18,7 +18,7 @@ mod report;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::{FutureExt, StreamExt, stream};
+use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::{api::Patch, core::Selector};
 use kubewright::{owner::is_controlled_by, prelude::*};
@@ -154,13 +154,15 @@ impl PodSetReconciler {
         self.with_churn(ctx, |churn| churn.created(after.active.len() - before, set.desired(), ctx.monotonic()));
         match failure {
             None => Ok(()),
-            Some(ClientError::NameTaken { .. }) => {
+            Some((_, ClientError::NameTaken { .. })) => {
                 after.behind = true;
                 Ok(())
             }
-            Some(error) => {
+            Some((pod, error)) => {
                 let Some(message) = error.refusal() else { return Err(error) };
-                self.with_churn(ctx, |churn| churn.refused(message.into(), ctx.monotonic()));
+                // Every try draws another name, and a message that changed each time would be written each time.
+                let message = message.replace(&pod, &format!("{}-*", set.name_any()));
+                self.with_churn(ctx, |churn| churn.refused(message, ctx.monotonic()));
                 after.problem = self.hindrance(set, ctx);
                 Ok(())
             }
@@ -179,14 +181,18 @@ async fn pods<K: Flavour>(set: &K, ctx: &Context<K>) -> Result<Vec<Arc<Pod>>, Cl
     Ok(pods.into_iter().filter(|pod| is_controlled_by(pod, uid)).map(Arc::new).collect())
 }
 
-/// Creates so many pods at a time. The first error counts; the others of the batch go on.
+/// Creates so many pods at a time. The first error counts, with the name of its pod; the others of the batch go on.
 async fn create_batch<K: Flavour>(
     set: &K,
     template: &PodTemplateSpec,
     size: usize,
     ctx: &Context<K>,
-) -> (Vec<Arc<Pod>>, Option<ClientError>) {
-    let pods = (0..size).map(|_| ctx.create_owned(pod::pod(set, template, ctx.random())).boxed());
+) -> (Vec<Arc<Pod>>, Option<(String, ClientError)>) {
+    let pods = (0..size).map(|_| {
+        let pod = pod::pod(set, template, ctx.random());
+        let name = pod.name_any();
+        ctx.create_owned(pod).map_err(|error| (name, error)).boxed()
+    });
     let answers: Vec<_> = stream::iter(pods).buffered(PARALLEL).collect().await;
     let (created, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
     (created.into_iter().flatten().map(Arc::new).collect(), failed.into_iter().find_map(Result::err))

@@ -196,6 +196,23 @@ async fn row_14_a_refused_pod_is_told_in_the_servers_words_and_tried_again_slowl
 }
 
 #[tokio::test(start_paused = true)]
+async fn row_10_and_14_a_pod_that_is_refused_again_is_not_told_again() {
+    let (world, faults) = (world().await, Faults::new());
+    let operator = world.start(&faults);
+    let mut set = Second::web(2);
+    set.spec.template = Some(serde_json::from_value(json!({"spec": {"containers": []}})).unwrap());
+    world.create(set).await;
+    eventually("it is told", async || told::<Second>(&world).await.2 == "PodRefused").await;
+    let message = world.get::<Second>("web").await.status.unwrap().conditions[0].message.clone();
+    assert!(message.starts_with("Pod \"web-*\" is invalid: spec.containers: Required value"), "{message}");
+    faults.forget();
+    sleep(minutes(10)).await;
+    let told: Vec<_> = faults.seen().into_iter().filter(|seen| seen.request.resource == "podsets/status").collect();
+    assert!(told.is_empty(), "{told:?}");
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn row_16_when_faults_stop_it_converges_soon_and_for_good() {
     let (world, faults) = (world().await, Faults::new());
     faults.on(Verb::WRITES, "*").skip(3).times(3).lose_answer();

@@ -23,7 +23,10 @@ use super::{
     review::{AccessReview, RulesReview, SelfReview, Subject, TokenReview},
     service::{self, ServiceStrategy},
     webhook::{self, WebhookStrategy},
-    workload::{self, DaemonSetStrategy, DeploymentStrategy, ReplicaSetStrategy, StatefulSetStrategy},
+    workload::{
+        self, DaemonSetStrategy, DeploymentStrategy, ReplicaSetStrategy, ReplicationControllerStrategy,
+        StatefulSetStrategy,
+    },
 };
 use crate::admission::Phase;
 
@@ -69,6 +72,13 @@ fn core_group() -> Vec<Entry> {
             .columns(pod::columns())
             .select(pod::SELECTABLE)
             .select_by("spec.hostNetwork", |pod| flag(pod, "/spec/hostNetwork").to_string()),
+        Entry::of::<core::ReplicationController>()
+            .short(&["rc"])
+            .in_all()
+            .strategy(ReplicationControllerStrategy)
+            .columns(workload::replication_controller_columns())
+            .scaled_by(".spec.selector")
+            .select(&["status.replicas"]),
         Entry::of::<core::ResourceQuota>()
             .short(&["quota"])
             .strategy(Simple::UNCOUNTED)

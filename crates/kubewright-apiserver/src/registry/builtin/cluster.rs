@@ -9,6 +9,9 @@ use super::{
 };
 use crate::registry::{Column, Strategy};
 
+/// The namespaces without which a cluster would not be one.
+const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
+
 /// Namespaces. Their content is removed by a controller, which the finalizer in their spec waits for.
 #[derive(Debug)]
 pub(super) struct NamespaceStrategy;
@@ -39,6 +42,10 @@ impl Strategy for NamespaceStrategy {
     fn prepare_update(&self, old: &Value, new: &mut Value) {
         set(new, "spec", old["spec"].clone());
         within(new, "status", |status| fill(status, "phase", "Active"));
+    }
+
+    fn forbids_deletion(&self, object: &Value) -> Option<&'static str> {
+        IMMORTAL.contains(&text(object, "/metadata/name")).then_some("this namespace may not be deleted")
     }
 
     fn prepare_delete(&self, object: &mut Value) {

@@ -114,6 +114,8 @@ fn value_size(encoded: bool, value: &Value) -> usize {
 fn check_size(field: &str, size: usize, causes: &mut Vec<Cause>) {
     if size > LIMIT {
         let message = format!("Too long: may not be more than {LIMIT} bytes");
+        // Kubernetes calls the whole object so.
+        let field = if field.is_empty() { "[]" } else { field };
         causes.push(Cause::new("FieldValueTooLong", field, message));
     }
 }
@@ -176,7 +178,7 @@ mod tests {
             strategy,
             None,
             json!({"data": {"a": "x".repeat(LIMIT + 1)}}),
-            &["Too long: may not be more than 1048576"],
+            &["[]: Too long: may not be more than 1048576"],
         );
         check(
             &SecretStrategy,

@@ -1,4 +1,4 @@
-//! The built-in kinds. Each is one [`Entry`]; what is common to all comes from their k8s-openapi type and the published
+//! The built-in kinds. Each is one entry; what is common to all comes from their k8s-openapi type and the published
 //! facts, and what is a kind's own (defaults, rules, columns) is in the file named after it.
 
 mod bootstrap;

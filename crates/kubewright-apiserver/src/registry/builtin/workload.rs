@@ -1,4 +1,4 @@
-//! Deployments, replica sets, stateful sets, daemon sets and controller revisions.
+//! Deployments, replica sets, replication controllers, stateful sets, daemon sets and controller revisions.
 
 use kubewright_apimachinery::status::Cause;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{
     check::{at_least, immutable, one_of, selects_template},
     columns::{age, integer, labels, of_template, ratio, string},
-    fields::{fill, has, int, text, within},
+    fields::{fill, has, int, set, text, within},
     pod::{default_spec, validate_template},
 };
 use crate::registry::{Column, Strategy};
@@ -78,6 +78,47 @@ impl Strategy for ReplicaSetStrategy {
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         validate_workload(old, new, "replicaset")
     }
+}
+
+/// Replication controllers: what replica sets were before selectors had operators.
+#[derive(Debug)]
+pub(super) struct ReplicationControllerStrategy;
+
+impl Strategy for ReplicationControllerStrategy {
+    /// Without labels and a selector of its own it takes those of its pods.
+    fn default(&self, object: &mut Value) {
+        ReplicaSetStrategy.default(object);
+        let labels = object.pointer("/spec/template/metadata/labels").cloned().unwrap_or_default();
+        if !has_entries(&labels) {
+            return;
+        }
+        within(object, "spec", |spec| {
+            if !has_entries(&spec["selector"]) {
+                set(spec, "selector", labels.clone());
+            }
+        });
+        within(object, "metadata", |metadata| {
+            if !has_entries(&metadata["labels"]) {
+                set(metadata, "labels", labels.clone());
+            }
+        });
+    }
+
+    fn prepare_create(&self, object: &mut Value) {
+        ReplicaSetStrategy.prepare_create(object);
+    }
+
+    fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let selector = &new["spec"]["selector"];
+        let selector = if has_entries(selector) { json!({"matchLabels": selector}) } else { Value::Null };
+        let mut with_selector = new.clone();
+        within(&mut with_selector, "spec", |spec| set(spec, "selector", selector));
+        validate_workload(None, &with_selector, "replicationcontroller")
+    }
+}
+
+fn has_entries(map: &Value) -> bool {
+    map.as_object().is_some_and(|map| !map.is_empty())
 }
 
 /// Stateful sets: pods with names that stay.
@@ -191,6 +232,13 @@ pub(super) fn replica_set_columns() -> Vec<Column> {
     columns
 }
 
+pub(super) fn replication_controller_columns() -> Vec<Column> {
+    let mut columns = replica_set_columns();
+    columns.pop();
+    columns.push(string("Selector", |object, _| labels(object, "/spec/selector")).wide());
+    columns
+}
+
 pub(super) fn stateful_set_columns() -> Vec<Column> {
     let mut columns =
         vec![string("Ready", |object, _| ratio(object, "/status/readyReplicas", "/spec/replicas")), age()];
@@ -283,6 +331,28 @@ mod tests {
         object["spec"]["template"]["metadata"]["labels"] = json!({"app": "y"});
         let changed = "spec.selector: Invalid value: {\"matchLabels\":{\"app\":\"y\"}}: field is immutable";
         check(&object, Some(&sound()), &[changed]);
+    }
+
+    #[test]
+    fn a_replication_controller_takes_its_labels_and_selector_from_its_pods() {
+        let template =
+            json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+        let check = |spec: Value, expect: &[&str]| {
+            let mut object = json!({"metadata": {"name": "r"}, "spec": spec});
+            ReplicationControllerStrategy.default(&mut object);
+            let found: Vec<_> =
+                ReplicationControllerStrategy.validate(None, &object).iter().map(ToString::to_string).collect();
+            assert_eq!(found, expect);
+            object
+        };
+        let object = check(json!({"template": template}), &[]);
+        assert_eq!((&object["spec"]["replicas"], &object["metadata"]["labels"]), (&json!(1), &json!({"app": "x"})));
+        assert_eq!(object["spec"]["selector"], json!({"app": "x"}));
+        let mismatch = "spec.template.metadata.labels: Invalid value: {\"app\":\"x\"}: `selector` does not match template `labels`";
+        check(json!({"template": template, "selector": {"app": "y"}}), &[mismatch]);
+        let mut bare = template.clone();
+        bare["metadata"] = json!({});
+        check(json!({"template": bare}), &["spec.selector: Required value"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
-    api::core::v1::{Container, ContainerStateTerminated, Pod, PodSpec},
+    api::core::v1::{Container, ContainerStateTerminated, ContainerStatus, Pod, PodSpec},
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
 };
 use kube::{Resource, ResourceExt};
@@ -85,6 +85,13 @@ pub(crate) enum Situation {
 pub(crate) enum Progress {
     /// The pod is there and hasn't ended.
     Running,
+    /// The pod hasn't ended, and the command doesn't get on.
+    Hindered {
+        /// What hinders it, in one word.
+        reason: &'static str,
+        /// What hinders it. It stays the same for as long as that does.
+        message: String,
+    },
     /// The pod has ended.
     Ended {
         /// Whether it says that it succeeded.
@@ -195,7 +202,7 @@ pub(crate) fn progress(pod: Option<&Pod>) -> Progress {
     let succeeded = match status.phase.as_deref() {
         Some("Succeeded") => true,
         Some("Failed") => false,
-        _ => return Progress::Running,
+        _ => return hindrance(pod).unwrap_or(Progress::Running),
     };
     let terminated = terminated(pod);
     let deleted = pod.metadata.deletion_timestamp.is_some().then(|| "it was deleted while it ran".to_owned());
@@ -207,9 +214,34 @@ pub(crate) fn progress(pod: Option<&Pod>) -> Progress {
     }
 }
 
+/// What keeps a pod from ending, if it is more than time. The kubelet tries again and again, and with each try says now
+/// this, now that: what is told here doesn't change with it.
+fn hindrance(pod: &Pod) -> Option<Progress> {
+    let status = container(pod)?;
+    let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
+    let failed = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    let (reason, message) = match (waiting.and_then(|waiting| waiting.reason.as_deref()), failed) {
+        (Some("ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull"), _) => {
+            ("ImageUnavailable", format!("image {:?} can't be pulled", status.image))
+        }
+        (Some("CreateContainerConfigError" | "CreateContainerError"), _) => {
+            ("NotStarted", waiting?.message.clone().unwrap_or_default())
+        }
+        (_, Some(failed)) if failed.exit_code != 0 => {
+            let why = failed.message.as_ref().map(|message| format!(": {message}")).unwrap_or_default();
+            ("Retrying", format!("the command fails with exit code {} and is started again{why}", failed.exit_code))
+        }
+        _ => return None,
+    };
+    Some(Progress::Hindered { reason, message })
+}
+
 fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
-    let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
-    containers.iter().find(|container| container.name == BUSYBOX)?.state.as_ref()?.terminated.as_ref()
+    container(pod)?.state.as_ref()?.terminated.as_ref()
+}
+
+fn container(pod: &Pod) -> Option<&ContainerStatus> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.iter().find(|container| container.name == BUSYBOX)
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ fn remembered(at: &At, run: &Run, before: AtStatus, now: Timestamp) -> AtStatus 
 
 fn phase(situation: &Situation) -> Phase {
     match situation {
-        Situation::Ran(_, Progress::Running) => Phase::Running,
+        Situation::Ran(_, Progress::Running | Progress::Hindered { .. }) => Phase::Running,
         Situation::Ran(..) | Situation::TooLate { .. } => Phase::Done,
         _ => Phase::Pending,
     }
@@ -99,6 +99,9 @@ fn say(situation: &Situation) -> Said {
         }
         Situation::Refused { message } => (false, "PodRefused", message.clone()),
         Situation::Ran(run, Progress::Running) => (true, "Running", format!("pod {:?} runs the command", run.pod)),
+        Situation::Ran(run, Progress::Hindered { reason, message }) => {
+            (false, *reason, format!("pod {:?}: {message}", run.pod))
+        }
         Situation::Ran(_, Progress::Ended { succeeded: true, .. }) => {
             (true, "Succeeded", "the command has ended with exit code 0".into())
         }

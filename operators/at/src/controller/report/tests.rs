@@ -3,6 +3,8 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::Time,
 };
 
+use serde_json::{Value, json};
+
 use super::*;
 use crate::controller::plan::{
     progress, situation,
@@ -150,4 +152,41 @@ fn a_status_is_heard_only_if_it_names_a_pod() {
     assert_eq!(Run::witnessed(&at), None);
     let at = told(at.clone(), &ran(&at, None));
     assert_eq!(Run::witnessed(&at).map(|run| run.pod_uid), Some("pod-1".into()));
+}
+
+#[test]
+fn a_command_that_does_not_get_on_is_told_once() {
+    let check = |state: Value, last: Value, expect: Option<(&str, &str)>| {
+        let at = at(DUE, "echo");
+        let mut pod = pod_of(&at);
+        let pod_status = json!({
+            "phase": "Pending",
+            "containerStatuses": [{
+                "name": "busybox", "image": "nope", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+                "lastState": last,
+            }],
+        });
+        pod.status = Some(serde_json::from_value(pod_status).unwrap());
+        let status = status(&at, &ran(&at, Some(&pod)), now());
+        assert_eq!(status.phase, Some(Phase::Running), "{state}");
+        let condition = condition::get(&status.conditions, "Ready").unwrap();
+        match expect {
+            None => assert_eq!(condition.status, "True", "{state}"),
+            Some((reason, says)) => {
+                assert_eq!((&*condition.status, &*condition.reason), ("False", reason), "{state}");
+                assert!(condition.message.contains(says), "{}", condition.message);
+            }
+        }
+    };
+    let waiting = |reason: &str| json!({"waiting": {"reason": reason, "message": "why"}});
+    let failed = json!({"terminated": {"exitCode": 5}});
+    check(waiting("ContainerCreating"), json!({}), None);
+    check(json!({"running": {}}), json!({}), None);
+    for reason in ["ErrImagePull", "ImagePullBackOff"] {
+        check(waiting(reason), json!({}), Some(("ImageUnavailable", "image \"nope\" can't be pulled")));
+    }
+    check(waiting("CreateContainerConfigError"), json!({}), Some(("NotStarted", "why")));
+    for state in [waiting("CrashLoopBackOff"), json!({"running": {}})] {
+        check(state, failed.clone(), Some(("Retrying", "fails with exit code 5 and is started again")));
+    }
 }
