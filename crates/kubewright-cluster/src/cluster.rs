@@ -28,6 +28,7 @@ use crate::{
     events::Recorder,
     node::{
         self, Host, ImageTable, NODE_NAME,
+        address::Addresses,
         log::LogAction,
         logs::Logs,
         object::{self, Capacity},
@@ -357,7 +358,7 @@ impl Cluster {
             random: random.clone(),
             images,
             processes: self.processes.clone(),
-            addresses: Default::default(),
+            addresses: Addresses::from_somewhere(random),
             logs,
             events: self.recorder("kubelet", NODE_NAME, clock),
             server: self.server.clone(),

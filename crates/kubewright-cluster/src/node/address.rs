@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
+use kubewright_apimachinery::random::Random;
 use parking_lot::Mutex;
 
-/// The first address given out, less one. The net 127.0.0.0/16 is left to the host's own programs.
+/// The lowest address, less one. The net 127.0.0.0/16 is left to the host's own programs, and what is above 127.95.0.0/16 to
+/// services.
 const BASE: u32 = u32::from_be_bytes([127, 1, 0, 0]);
 /// How many addresses there are.
-const COUNT: u32 = 0x00fe_0000;
+const COUNT: u32 = 0x005e_ffff;
 
 /// The addresses in use. Clones are the same.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +29,12 @@ pub(crate) struct Lease {
 }
 
 impl Addresses {
+    /// Addresses that are given out from a place drawn by lot: other clusters of this host draw from the same ones.
+    pub(crate) fn from_somewhere(random: &Random) -> Self {
+        let last = u32::try_from(random.u64() % u64::from(COUNT)).unwrap_or_default();
+        Self(Arc::new(Mutex::new(InUse { last, ..InUse::default() })))
+    }
+
     /// Takes an address; those given back are used again last.
     pub(crate) fn take(&self) -> Lease {
         let mut used = self.0.lock();

@@ -4,6 +4,8 @@
 
 use std::{collections::BTreeMap, env, path::PathBuf};
 
+use super::environment::expand;
+
 /// Where commands are looked for when the cluster's own environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -11,6 +13,17 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 ///
 /// As in an image's configuration, a container's `command` replaces the entrypoint *and* the default arguments, and its
 /// `args` replace the default arguments alone.
+///
+/// There are no network namespaces: a program that listens on `0.0.0.0` has that port of the whole machine, and a second pod
+/// of its image finds the port in use. So a program is to listen on its pod's own address. Entrypoint, default arguments
+/// and the values of [`Program::env`] may say where that goes, by the names `$(POD_IP)`, `$(HOST_IP)`, `$(POD_NAME)` and
+/// `$(POD_NAMESPACE)`; `$$` is a dollar sign, and any other reference stays as it is.
+///
+/// ```
+/// # use kubewright_cluster::Program;
+/// Program::executable("/usr/local/bin/web").env("LISTEN", "$(POD_IP):8080");
+/// Program::entrypoint(["/usr/bin/env", "web", "--page"]).arguments(["--listen=$(POD_IP):8080"]);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     entrypoint: Vec<String>,
@@ -30,6 +43,12 @@ impl Program {
         Self { entrypoint: vec![path.into().to_string_lossy().into_owned()], ..Self::default() }
     }
 
+    /// An image whose entrypoint is a program of the host with words that always come first, as an image's `ENTRYPOINT` may
+    /// have several.
+    pub fn entrypoint(words: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { entrypoint: words.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
     /// Sets the default arguments, which a container's `args` replace.
     pub fn arguments(mut self, arguments: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.arguments = arguments.into_iter().map(Into::into).collect();
@@ -42,21 +61,24 @@ impl Program {
         self
     }
 
-    /// What to execute, for a container's `command` and `args`.
-    pub(crate) fn argv(&self, command: &[String], args: &[String]) -> Vec<String> {
-        let (head, tail) = match (command.is_empty(), args.is_empty()) {
+    /// What to execute, for a container's `command` and `args`. `place` is where its pod is: the values of the names that
+    /// the image's own words may refer to.
+    pub(crate) fn argv(&self, place: &[(String, String)], command: Vec<String>, args: Vec<String>) -> Vec<String> {
+        let own = |words: &[String]| words.iter().map(|word| expand(word, place)).collect();
+        let (mut head, tail) = match (command.is_empty(), args.is_empty()) {
             (false, _) => (command, args),
-            (true, false) => (self.entrypoint.as_slice(), args),
-            (true, true) => (self.entrypoint.as_slice(), self.arguments.as_slice()),
+            (true, false) => (own(&self.entrypoint), args),
+            (true, true) => (own(&self.entrypoint), own(&self.arguments)),
         };
-        head.iter().chain(tail).cloned().collect()
+        head.extend(tail);
+        head
     }
 
-    /// The variables that a container of this image starts with.
-    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+    /// The variables that a container of this image starts with, at a place.
+    pub(crate) fn environment(&self, place: &[(String, String)]) -> Vec<(String, String)> {
         let path = env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.into());
         let mut variables = vec![("PATH".to_owned(), path)];
-        variables.extend(self.environment.iter().cloned());
+        variables.extend(self.environment.iter().map(|(name, value)| (name.clone(), expand(value, place))));
         variables
     }
 }
@@ -160,13 +182,25 @@ mod tests {
         let program = Program::executable("/bin/cow").arguments(["moo"]);
         let check = |command: &[&str], args: &[&str], expect: &[&str]| {
             let owned = |list: &[&str]| list.iter().map(|item| (*item).to_owned()).collect::<Vec<_>>();
-            assert_eq!(program.argv(&owned(command), &owned(args)), owned(expect));
+            assert_eq!(program.argv(&[], owned(command), owned(args)), owned(expect));
         };
         check(&[], &[], &["/bin/cow", "moo"]);
         check(&[], &["hello"], &["/bin/cow", "hello"]);
         check(&["echo"], &[], &["echo"]);
         check(&["echo"], &["hello"], &["echo", "hello"]);
-        assert_eq!(Program::host_tools().argv(&[], &[]), ["sh"]);
+        assert_eq!(Program::host_tools().argv(&[], vec![], vec![]), ["sh"]);
+    }
+
+    #[test]
+    fn a_program_is_told_where_its_pod_is() {
+        let place = [("POD_IP".to_owned(), "127.1.0.7".to_owned())];
+        let program = Program::entrypoint(["/bin/web", "--at=$(POD_IP)"]).arguments(["$(POD_IP):80"]);
+        let program = program.env("LISTEN", "$(POD_IP):80").env("PRICE", "$$(POD_IP) $(OTHER)");
+        assert_eq!(program.argv(&place, vec![], vec![]), ["/bin/web", "--at=127.1.0.7", "127.1.0.7:80"]);
+        let given = vec!["$(POD_IP)".to_owned()];
+        assert_eq!(program.argv(&place, vec![], given), ["/bin/web", "--at=127.1.0.7", "$(POD_IP)"], "not the image's");
+        let own: Vec<_> = program.environment(&place).into_iter().skip(1).map(|(_, value)| value).collect();
+        assert_eq!(own, ["127.1.0.7:80", "$(POD_IP) $(OTHER)"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! * [`object`]: the Node object and its lease
 //! * [`simulation`]: pods without processes
 
-mod address;
+pub(crate) mod address;
 mod backoff;
 mod environment;
 mod image;

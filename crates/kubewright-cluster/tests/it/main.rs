@@ -13,6 +13,7 @@ mod logs;
 mod namespaces;
 mod node;
 mod node_env;
+mod player;
 mod replicaset;
 mod simulate;
 
@@ -34,6 +35,11 @@ async fn bare() -> Cluster {
 /// A cluster that runs pods.
 async fn running() -> Cluster {
     Cluster::builder().pods(Pods::Run).start().await.expect("a cluster")
+}
+
+/// A cluster that runs pods, with the images of [`player`].
+async fn playing() -> Cluster {
+    Cluster::builder().pods(Pods::Run).images(player::images()).start().await.expect("a cluster")
 }
 
 fn pods(cluster: &Cluster) -> Api<Pod> {
@@ -87,6 +93,10 @@ fn is_running(pod: &Pod) -> bool {
     phase(pod) == "Running" && state(pod).running.is_some()
 }
 
+fn address(pod: &Pod) -> String {
+    pod.status.as_ref().and_then(|status| status.pod_ip.clone()).unwrap_or_default()
+}
+
 /// The state of the first main container.
 fn state(pod: &Pod) -> ContainerState {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
@@ -99,6 +109,17 @@ fn exit_code(pod: &Pod) -> Option<i32> {
 
 fn waiting_reason(pod: &Pod) -> String {
     state(pod).waiting.and_then(|waiting| waiting.reason).unwrap_or_default()
+}
+
+/// Tries until something comes of it.
+async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..1500 {
+        if let Some(found) = attempt().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{what}: not within 30 s");
 }
 
 fn background() -> DeleteParams {

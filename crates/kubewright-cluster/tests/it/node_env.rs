@@ -8,7 +8,10 @@ use kube::{
 use kubewright_cluster::{Cluster, ImageTable, Pods, Program};
 use serde_json::{Value, json};
 
-use crate::{config_maps, create, phase, pod, pods, running, until, waiting_reason};
+use crate::{
+    address, config_maps, create, eventually, is_running, phase, player, playing, pod, pods, running, until,
+    waiting_reason,
+};
 
 /// Runs a container to its end, and gives what it printed.
 async fn printed(cluster: &Cluster, name: &str, container: Value) -> String {
@@ -87,5 +90,21 @@ async fn images_are_extensible() {
     create(&cluster, &pod("cow", "", json!({"containers": [container]}))).await;
     until(&cluster, "cow", |pod| phase(pod) == "Succeeded").await;
     assert_eq!(pods(&cluster).logs("cow", &LogParams::default()).await.expect("a log"), "moo\n");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn two_pods_of_one_image_listen_side_by_side() {
+    let cluster = playing().await;
+    let container = json!({"name": "main", "image": "web", "ports": [{"containerPort": 8080}]});
+    for name in ["one", "two"] {
+        create(&cluster, &pod(name, "", json!({"containers": [container]}))).await;
+    }
+    for name in ["one", "two"] {
+        let pod = until(&cluster, name, is_running).await;
+        let place = format!("{}:8080", address(&pod));
+        let (code, said) = eventually("an answer", async || player::ask(&place, "/").await).await;
+        assert_eq!((code, said.as_str()), (200, name));
+    }
     cluster.shutdown().await;
 }

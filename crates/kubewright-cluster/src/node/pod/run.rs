@@ -17,7 +17,7 @@ use crate::{
     node::{
         Host,
         environment::{Found, Reference, expand, references, variables},
-        image::{ImageError, Program},
+        image::ImageError,
         log::{Log, Stream},
         process::{CommandLine, Process, exit_code},
     },
@@ -125,7 +125,8 @@ async fn prepare(
     let directory = working_directory(host, pod, container, run)
         .map_err(|error| Refusal::Config(format!("failed to create the working directory: {error}")))?;
     let found = fetch(host, pod, container).await.map_err(|error| Refusal::Config(error.to_string()))?;
-    let base = base(host, pod, program, &directory.home);
+    let place = place(pod, address);
+    let base = base(host, pod, program.environment(&place), &directory.home);
     let mut placed = pod.clone();
     let status = placed.status.get_or_insert_default();
     status.pod_ip = Some(address.into());
@@ -135,12 +136,23 @@ async fn prepare(
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
-    let argv = program.argv(&expanded(&container.command), &expanded(&container.args));
+    let argv = program.argv(&place, expanded(&container.command), expanded(&container.args));
     Ok(CommandLine { argv, environment, directory: directory.work })
 }
 
-/// The variables that every container has.
-fn base(host: &Host, pod: &Pod, program: &Program, home: &std::path::Path) -> Vec<(String, String)> {
+/// What the words of an image may refer to.
+fn place(pod: &Pod, address: &str) -> Vec<(String, String)> {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    vec![
+        ("POD_IP".into(), address.into()),
+        ("HOST_IP".into(), super::status::HOST_ADDRESS.into()),
+        ("POD_NAME".into(), text(&pod.metadata.name)),
+        ("POD_NAMESPACE".into(), text(&pod.metadata.namespace)),
+    ]
+}
+
+/// The variables that every container has; those of its image win.
+fn base(host: &Host, pod: &Pod, image: Vec<(String, String)>, home: &std::path::Path) -> Vec<(String, String)> {
     let hostname = pod.spec.as_ref().and_then(|spec| spec.hostname.clone()).or_else(|| pod.metadata.name.clone());
     let home = home.to_string_lossy().into_owned();
     let mut variables = vec![
@@ -153,7 +165,7 @@ fn base(host: &Host, pod: &Pod, program: &Program, home: &std::path::Path) -> Ve
         variables.push(("KUBERNETES_SERVICE_PORT".into(), server.port().to_string()));
         variables.push(("KUBERNETES_SERVICE_PORT_HTTPS".into(), server.port().to_string()));
     }
-    variables.extend(program.environment());
+    variables.extend(image);
     variables
 }
 
