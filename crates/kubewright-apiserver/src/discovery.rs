@@ -287,7 +287,7 @@ mod tests {
     use crate::registry::builtin;
 
     fn registry() -> Registry {
-        Registry::new(builtin::resources())
+        Registry::new(builtin::resources(&kubewright_apimachinery::random::Random::seeded(1)))
     }
 
     #[test]

@@ -109,7 +109,8 @@ impl Listener {
         let bind_error = |source| ListenError::Bind { address, source };
         let socket = TcpListener::bind(address).await.map_err(bind_error)?;
         let address = socket.local_addr().map_err(bind_error)?;
-        let credentials = Credentials::generate(address.ip())?;
+        let addresses: Vec<_> = [address.ip()].into_iter().chain(server.entrance()).collect();
+        let credentials = Credentials::generate(&addresses)?;
         server.allow(credentials.token(), UserInfo::admin());
         let listener = Self {
             address,

@@ -4,6 +4,7 @@ use std::{
     convert::Infallible,
     fmt,
     future::Future,
+    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -101,11 +102,12 @@ impl ApiServerBuilder {
 
     /// The server, with the objects that every cluster has.
     pub fn build(self) -> ApiServer {
+        let random = self.random.unwrap_or_else(Random::from_entropy);
         let inner = Inner {
             store: Arc::new(Store::new(self.limits)),
-            registry: Registry::new(builtin::resources()),
+            registry: Registry::new(builtin::resources(&random)),
             clock: self.clock.unwrap_or_else(SystemClock::shared),
-            random: self.random.unwrap_or_else(Random::from_entropy),
+            random,
             tokens: RwLock::default(),
             actions: self.actions,
             openapi: OpenApi::default(),
@@ -148,6 +150,12 @@ impl ApiServer {
     /// Lets a bearer token stand for a user.
     pub(crate) fn allow(&self, token: &str, user: UserInfo) {
         self.inner.tokens.write().insert(token, user);
+    }
+
+    /// The address of the service `kubernetes`, if it has one.
+    pub(crate) fn entrance(&self) -> Option<IpAddr> {
+        let service = self.inner.store.get("/services", &Key::new("default", "kubernetes"))?.value();
+        service["spec"]["clusterIP"].as_str()?.parse().ok()
     }
 
     /// What is served.
@@ -221,6 +229,7 @@ fn plant(inner: &Inner, plural: &str, mut object: Value) {
     meta::set(&mut object, "uid", Some(inner.random.uuid().into()));
     meta::set(&mut object, "creationTimestamp", Some(meta::time(inner.clock.now())));
     strategy.default(&mut object);
+    strategy.prepare_create(&mut object);
     let key = Key::new(meta::text(&object, "namespace"), meta::text(&object, "name"));
     let mut object = Some(object);
     let decide = |_: Option<&_>| Ok::<_, Infallible>(object.take().map_or(Decision::Keep, Decision::Put));

@@ -39,8 +39,8 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// New credentials for a server at this address.
-    pub(crate) fn generate(address: IpAddr) -> Result<Self, TlsError> {
+    /// New credentials for a server at these addresses.
+    pub(crate) fn generate(addresses: &[IpAddr]) -> Result<Self, TlsError> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name = name("kubewright-ca", None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -50,7 +50,8 @@ impl Credentials {
         let mut hosts: Vec<String> = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"]
             .map(String::from)
             .into_iter()
-            .chain(["127.0.0.1".into(), "::1".into(), address.to_string()])
+            .chain(["127.0.0.1".into(), "::1".into()])
+            .chain(addresses.iter().map(ToString::to_string))
             .collect();
         hosts.dedup();
         let mut params = CertificateParams::new(hosts)?;

@@ -19,7 +19,7 @@ use crate::{
         accounts, deletion,
         deployment::Deployments,
         endpoints::Endpoints,
-        expiry, garbage,
+        entrance, expiry, garbage,
         job::Jobs,
         reconcile::{self, Controller},
         replicaset::ReplicaSets,
@@ -33,6 +33,7 @@ use crate::{
         logs::Logs,
         object::{self, Capacity},
         process::{Processes, raise_open_files},
+        proxy,
         simulation::{FinishError, Simulation},
     },
 };
@@ -143,7 +144,7 @@ impl ClusterBuilder {
             processes: Processes::new(random.uuid()),
             simulation: None,
             certificate: watch::Sender::default(),
-            server: Arc::default(),
+            server: watch::Sender::default(),
             listeners: Mutex::default(),
             directory: None,
         };
@@ -212,7 +213,7 @@ pub struct Cluster {
     /// The authority that signed the listener's certificate, in PEM.
     certificate: watch::Sender<String>,
     /// Where pods find the server.
-    server: Arc<Mutex<Option<SocketAddr>>>,
+    server: watch::Sender<Option<SocketAddr>>,
     listeners: Mutex<Vec<Listener>>,
     directory: Option<TempDir>,
 }
@@ -260,7 +261,7 @@ impl Cluster {
             authority: listener.authority().to_owned(),
             token: listener.token().to_owned(),
         };
-        *self.server.lock() = Some(endpoint.address);
+        self.server.send_replace(Some(endpoint.address));
         self.certificate.send_replace(endpoint.authority.clone());
         self.listeners.lock().push(listener);
         Ok(endpoint)
@@ -323,6 +324,7 @@ impl Cluster {
         self.spawn(garbage::run(api.clone(), access.clone(), clock.clone(), events));
         self.spawn(deletion::run(api.clone(), access.clone(), clock.clone()));
         self.spawn(expiry::run(self.api.client_as(MANAGER), clock.clone()));
+        self.spawn(entrance::run(api.clone(), access.clone(), clock.clone(), self.server.subscribe()));
         self.spawn(accounts::run(api.clone(), access, clock.clone(), self.certificate.subscribe()));
         self.control("deployment-controller", clock, Deployments::default());
         self.control("endpoint-slice-controller", clock, Endpoints::new(random.clone()));
@@ -361,13 +363,16 @@ impl Cluster {
             addresses: Addresses::from_somewhere(random),
             logs,
             events: self.recorder("kubelet", NODE_NAME, clock),
-            server: self.server.clone(),
+            server: self.server.subscribe(),
+            services: Default::default(),
             directory: directory.path().to_owned(),
             tasks: self.tracker.clone(),
         };
         self.directory = Some(directory);
         let events = self.recorder("default-scheduler", "", clock);
         self.spawn(node::run(self.api.clone(), Arc::new(host)));
+        let told = self.recorder("kube-proxy", NODE_NAME, clock);
+        self.spawn(proxy::run(self.api.clone(), clock.clone(), told, self.tracker.clone()));
         self.spawn(object::renew(self.access("kubelet"), clock.clone()));
         let access = self.access("kube-scheduler");
         self.spawn(scheduler::run(self.api.clone(), access, clock.clone(), Some(events)));

@@ -24,8 +24,11 @@
 //! counterpart's name. Each is a pure core, which decides, and a thin loop, which feeds it with
 //! [`ApiServer::feed`](kubewright_apiserver::ApiServer::feed) and carries out what it has decided. Nothing is polled.
 //!
-//! Not there yet: probes, lifecycle hooks and volumes of pods, `exec`, `attach` and `port-forward`, and what
-//! carries requests to a Service's pods. A process that leaves its process group (`setsid`) outlives its pod,
+//! Services answer: at their node ports on 127.0.0.1, and on Linux at their cluster IPs, which are addresses of the loopback
+//! network. Only TCP is carried, to an endpoint that is ready; without one, connections are refused. There is no DNS: a container
+//! finds services by the variables `<NAME>_SERVICE_HOST` and `<NAME>_SERVICE_PORT`.
+//!
+//! Not there yet: probes, lifecycle hooks and volumes of pods, `exec`, `attach` and `port-forward`. A process that leaves its process group (`setsid`) outlives its pod,
 //! though on Linux not the cluster.
 
 mod access;

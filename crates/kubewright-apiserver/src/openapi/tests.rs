@@ -6,7 +6,7 @@ use super::*;
 use crate::registry::builtin;
 
 fn registry() -> Registry {
-    let registry = Registry::new(builtin::resources());
+    let registry = Registry::new(builtin::resources(&kubewright_apimachinery::random::Random::seeded(1)));
     let strategy = registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions").unwrap().strategy.clone();
     let mut definition = json!({
         "metadata": {"name": "ats.cnat.d2iq.com"},

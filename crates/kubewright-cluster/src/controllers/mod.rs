@@ -7,6 +7,7 @@
 //! * [`scheduler`]: pods are bound to the one node
 //! * [`deployment`]: templates, and how their changes are rolled out
 //! * [`endpoints`]: where the pods behind a service answer
+//! * [`entrance`]: the service by which programs find the API server
 //! * [`job`]: pods that are to end
 //! * [`replicaset`]: as many pods of a template as are wanted
 //!
@@ -14,10 +15,11 @@
 //! Each reads the feed, in [`batch`]es where it matters, and tries again what fails ([`retry`]).
 
 pub(crate) mod accounts;
-mod batch;
+pub(crate) mod batch;
 pub(crate) mod deletion;
 pub(crate) mod deployment;
 pub(crate) mod endpoints;
+pub(crate) mod entrance;
 pub(crate) mod expiry;
 mod family;
 pub(crate) mod garbage;
@@ -27,4 +29,4 @@ pub(crate) mod reconcile;
 pub(crate) mod replicaset;
 mod retry;
 pub(crate) mod scheduler;
-mod value;
+pub(crate) mod value;

@@ -4,6 +4,7 @@
 //! * [`pod`]: a pod's life
 //! * [`process`]: process groups
 //! * [`log`] and [`logs`]: what containers write
+//! * [`proxy`] and [`links`]: how services are reached, and found
 //! * [`object`]: the Node object and its lease
 //! * [`simulation`]: pods without processes
 
@@ -11,11 +12,13 @@ pub(crate) mod address;
 mod backoff;
 mod environment;
 mod image;
+mod links;
 pub(crate) mod log;
 pub(crate) mod logs;
 pub(crate) mod object;
 mod pod;
 pub(crate) mod process;
+pub(crate) mod proxy;
 pub(crate) mod simulation;
 
 use std::{
@@ -31,7 +34,10 @@ use kubewright_apiserver::{ApiServer, Change, ChangeKind, Feed};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 use tokio_util::task::TaskTracker;
 
 pub use self::image::{ImageTable, Program};
@@ -41,7 +47,7 @@ use self::{
     pod::worker::{Message, Worker},
     process::Processes,
 };
-use crate::{access::Access, events::Recorder};
+use crate::{access::Access, controllers::reconcile::Key, events::Recorder};
 
 /// The name of the one node.
 pub(crate) const NODE_NAME: &str = "kubewright";
@@ -57,7 +63,9 @@ pub(crate) struct Host {
     pub(crate) logs: Logs,
     pub(crate) events: Recorder,
     /// Where the API server listens, if it does.
-    pub(crate) server: Arc<Mutex<Option<SocketAddr>>>,
+    pub(crate) server: watch::Receiver<Option<SocketAddr>>,
+    /// The services that there are.
+    pub(crate) services: Arc<Mutex<BTreeMap<Key, Arc<Value>>>>,
     /// Where pods have their directories.
     pub(crate) directory: PathBuf,
     /// Every task of the node, for waiting until they have ended.
@@ -65,6 +73,13 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// The variables that tell a namespace's containers of its services. The API server's own is told of where it listens.
+    pub(crate) fn links(&self, namespace: &str) -> Vec<(String, String)> {
+        let services = self.services.lock();
+        let here = services.range(Key::first_of(namespace)..).take_while(|(key, _)| key.namespace == namespace);
+        links::variables(here.filter(|(key, _)| key.name != "kubernetes").map(|(_, service)| &**service))
+    }
+
     /// The directory of a pod; removed when the pod is gone.
     pub(crate) fn pod_directory(&self, uid: &str) -> PathBuf {
         self.directory.join(uid)
@@ -122,6 +137,7 @@ impl Keeper {
                     Err(lagged) => {
                         tracing::info!(%lagged, "the node begins anew");
                         self.seen = Some(BTreeSet::new());
+                        self.host.services.lock().clear();
                     }
                 },
                 Some(ended) = self.tasks.join_next() => {
@@ -137,6 +153,14 @@ impl Keeper {
     fn take(&mut self, change: &Change) {
         match &*change.resource.storage {
             "/pods" => self.take_pod(change),
+            "/services" => {
+                let Some(key) = Key::of(&change.object) else { return };
+                let mut services = self.host.services.lock();
+                match change.kind {
+                    ChangeKind::Deleted => services.remove(&key),
+                    _ => services.insert(key, change.object.clone()),
+                };
+            }
             "/configmaps" | "/secrets" if change.kind != ChangeKind::Deleted => {
                 let namespace = change.object["metadata"]["namespace"].as_str().unwrap_or_default();
                 for worker in self.workers.values().filter(|worker| worker.namespace == namespace) {

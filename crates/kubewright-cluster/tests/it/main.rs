@@ -14,6 +14,7 @@ mod namespaces;
 mod node;
 mod node_env;
 mod player;
+mod proxy;
 mod replicaset;
 mod simulate;
 

@@ -9,6 +9,7 @@ use k8s_openapi::{
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
 };
+use kubewright_apimachinery::random::Random;
 
 use super::{
     Entry,
@@ -31,12 +32,12 @@ use super::{
 use crate::admission::Phase;
 
 /// Every built-in kind.
-pub(super) fn all() -> Vec<Entry> {
-    let groups = [core_group(), workload_groups(), policy_groups(), machinery_groups(), reviews()];
+pub(super) fn all(random: &Random) -> Vec<Entry> {
+    let groups = [core_group(random), workload_groups(), policy_groups(), machinery_groups(), reviews()];
     groups.into_iter().flatten().collect()
 }
 
-fn core_group() -> Vec<Entry> {
+fn core_group(random: &Random) -> Vec<Entry> {
     vec![
         Entry::of::<core::ConfigMap>().short(&["cm"]).strategy(ConfigMapStrategy).columns(config::config_map_columns()),
         Entry::of::<core::Endpoints>().short(&["ep"]).strategy(Simple::UNCOUNTED).columns(other::endpoints_columns()),
@@ -91,7 +92,7 @@ fn core_group() -> Vec<Entry> {
         Entry::of::<core::Service>()
             .short(&["svc"])
             .in_all()
-            .strategy(ServiceStrategy::new())
+            .strategy(ServiceStrategy::new(random))
             .columns(service::columns())
             .select(&["spec.clusterIP", "spec.type"]),
     ]

@@ -27,6 +27,7 @@ use k8s_openapi::{
     schemars::{JsonSchema, SchemaGenerator},
 };
 
+use kubewright_apimachinery::random::Random;
 use serde_json::Value;
 
 pub(crate) use self::bootstrap::bootstrap;
@@ -36,9 +37,9 @@ use super::{
     Column, Operation, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue, Strategy, Subresource,
 };
 
-/// Every built-in resource, ready for [`super::Registry::new`].
-pub fn resources() -> Vec<Resource> {
-    catalogue::all().into_iter().filter_map(Entry::into_resource).collect()
+/// Every built-in resource, ready for [`super::Registry::new`]. What a kind leaves to chance comes from `random`.
+pub fn resources(random: &Random) -> Vec<Resource> {
+    catalogue::all(random).into_iter().filter_map(Entry::into_resource).collect()
 }
 
 /// A built-in kind as the catalogue writes it down.
@@ -323,7 +324,7 @@ mod tests {
     fn no_kind_panics_whatever_stands_in_a_field() {
         let odd = [json!(null), json!(-1), json!("x"), json!([null]), json!({"x": 1})];
         let registry = Registry::default();
-        for resource in resources() {
+        for resource in resources(&Random::seeded(1)) {
             let mut sample = busy();
             schema::prune(resource.schema.node(), &mut sample);
             let mut places = Vec::new();
@@ -338,8 +339,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_the_catalogue_is_published_and_has_a_schema() {
-        let entries = catalogue::all().len();
-        let resources = resources();
+        let entries = catalogue::all(&Random::seeded(1)).len();
+        let resources = resources(&Random::seeded(1));
         assert_eq!(resources.len(), entries);
         for resource in &resources {
             let root = resource.schema.node().schema();
@@ -351,7 +352,7 @@ mod tests {
 
     #[test]
     fn subresources_are_those_that_are_answered() {
-        let resources = resources();
+        let resources = resources(&Random::seeded(1));
         let pods = resources.iter().find(|resource| &*resource.plural == "pods").unwrap();
         let names: Vec<_> = pods.subresources.iter().map(|subresource| subresource.name).collect();
         assert_eq!(names, ["attach", "binding", "eviction", "exec", "log", "portforward"]);
@@ -362,7 +363,7 @@ mod tests {
 
     #[test]
     fn both_faces_of_events_share_one_storage() {
-        let resources = resources();
+        let resources = resources(&Random::seeded(1));
         let events: Vec<_> = resources.iter().filter(|resource| &*resource.plural == "events").collect();
         assert_eq!(events.len(), 2);
         assert_eq!(events[0].storage, events[1].storage);

@@ -160,10 +160,13 @@ fn base(host: &Host, pod: &Pod, image: Vec<(String, String)>, home: &std::path::
         ("TMPDIR".to_owned(), home),
         ("HOSTNAME".to_owned(), hostname.unwrap_or_default()),
     ];
-    if let Some(server) = *host.server.lock() {
+    if let Some(server) = *host.server.borrow() {
         variables.push(("KUBERNETES_SERVICE_HOST".into(), server.ip().to_string()));
         variables.push(("KUBERNETES_SERVICE_PORT".into(), server.port().to_string()));
         variables.push(("KUBERNETES_SERVICE_PORT_HTTPS".into(), server.port().to_string()));
+    }
+    if pod.spec.as_ref().is_none_or(|spec| spec.enable_service_links != Some(false)) {
+        variables.extend(host.links(pod.metadata.namespace.as_deref().unwrap_or_default()));
     }
     variables.extend(image);
     variables

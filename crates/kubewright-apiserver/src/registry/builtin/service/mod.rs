@@ -5,9 +5,9 @@ mod columns;
 mod endpoints;
 mod validate;
 
-use std::net::Ipv4Addr;
+use std::{net::Ipv4Addr, ops::RangeInclusive};
 
-use kubewright_apimachinery::{name, status::Cause};
+use kubewright_apimachinery::{name, random::Random, status::Cause};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -18,11 +18,14 @@ use super::fields::{each, fill, has, int, list, remove, set, text, within};
 use crate::registry::{Registry, Strategy};
 
 /// Node ports, as Kubernetes has them by default.
-const NODE_PORTS: std::ops::RangeInclusive<u32> = 30_000..=32_767;
-/// 10.96.0.0/12 without its first and last address.
-const ADDRESSES: std::ops::RangeInclusive<u32> = 0x0a60_0001..=0x0a6f_fffe;
-/// Addresses are given out from 10.96.1.0 on, so that the lowest ones are free to be asked for by name.
-const FIRST_ADDRESS: u32 = 0x0a60_0100;
+const NODE_PORTS: RangeInclusive<u32> = 30_000..=32_767;
+/// The range of addresses as it is written. It is part of the loopback network, so that a node on Linux can answer there.
+const RANGE: &str = "127.96.0.0/12";
+/// That range without its first and last address.
+const ADDRESSES: RangeInclusive<u32> = 0x7f60_0001..=0x7f6f_fffe;
+/// How many of the lowest addresses and ports are left to be asked for by name, as long as there are others: as many as in
+/// Kubernetes (KEP-3070, KEP-3668).
+const ASKED_FOR: (u32, u32) = (256, 86);
 
 /// The life of a service. It holds what is given out, and learns by [`Strategy::committed`] what is in use.
 #[derive(Debug)]
@@ -32,11 +35,14 @@ pub(super) struct ServiceStrategy {
 }
 
 impl ServiceStrategy {
-    pub(super) fn new() -> Self {
-        Self {
-            addresses: Mutex::new(Pool::new(ADDRESSES, FIRST_ADDRESS)),
-            node_ports: Mutex::new(Pool::new(NODE_PORTS, *NODE_PORTS.start())),
-        }
+    /// Giving out begins at a place drawn by lot: all clusters of a machine share its loopback network.
+    pub(super) fn new(random: &Random) -> Self {
+        let pool = |range: RangeInclusive<u32>, asked_for: u32| {
+            let least = range.start() + asked_for;
+            let drawn = random.u64() % u64::from(range.end() - least);
+            Mutex::new(Pool::new(range, least + u32::try_from(drawn).unwrap_or_default()))
+        };
+        Self { addresses: pool(ADDRESSES, ASKED_FOR.0), node_ports: pool(NODE_PORTS, ASKED_FOR.1) }
     }
 
     /// Gives an address and node ports to a service that is to have some and names none.
@@ -52,7 +58,7 @@ impl ServiceStrategy {
             let address = text(spec, "/clusterIP").to_owned();
             fill(spec, "clusterIPs", json!([address]));
         }
-        if has_node_ports(&kind) {
+        if has_node_ports(&kind) && spec["allocateLoadBalancerNodePorts"] != false {
             let mut pool = self.node_ports.lock();
             for port in each(spec, "ports").filter(|port| port.is_object() && int(port, "/nodePort") == 0) {
                 if let Some(number) = pool.next() {
@@ -111,9 +117,15 @@ impl Strategy for ServiceStrategy {
         let addresses = self.addresses.lock();
         let had = old.map(|old| text(old, "/spec/clusterIP")).unwrap_or_default();
         let address = text(new, "/spec/clusterIP");
-        if address != had && address_bits(address).is_some_and(|bits| addresses.is_used(bits)) {
-            let why = format!("failed to allocate IP {address}: provided IP is already allocated");
-            causes.push(Cause::invalid("spec.clusterIPs", &new["spec"]["clusterIPs"], &why));
+        if let Some(bits) = address_bits(address).filter(|_| address != had) {
+            let why = if !ADDRESSES.contains(&bits) {
+                let range = format!("The range of valid IPs is {RANGE}");
+                Some(format!("the provided IP ({address}) is not in the valid range. {range}"))
+            } else {
+                addresses.is_used(bits).then(|| "provided IP is already allocated".to_owned())
+            };
+            let why = why.map(|why| format!("failed to allocate IP {address}: {why}"));
+            causes.extend(why.map(|why| Cause::invalid("spec.clusterIPs", &new["spec"]["clusterIPs"], &why)));
         }
         let node_ports = self.node_ports.lock();
         let had: Vec<_> = old.map(node_ports_of).unwrap_or_default();
@@ -200,6 +212,10 @@ fn carry_over(old: &Value, new: &mut Value) {
 mod tests {
     use super::*;
 
+    fn fresh() -> ServiceStrategy {
+        ServiceStrategy::new(&Random::seeded(7))
+    }
+
     fn create(strategy: &ServiceStrategy, spec: Value) -> (Value, Vec<String>) {
         let mut service = json!({"metadata": {"name": "s"}, "spec": spec});
         strategy.default(&mut service);
@@ -213,24 +229,28 @@ mod tests {
 
     #[test]
     fn defaults_and_an_address_are_given() {
-        let strategy = ServiceStrategy::new();
+        let strategy = fresh();
         let (service, causes) = create(&strategy, json!({"ports": [{"port": 80}]}));
         assert_eq!(causes, [""; 0]);
         assert_eq!(service["spec"]["type"], "ClusterIP");
         assert_eq!(service["spec"]["ports"][0], json!({"port": 80, "protocol": "TCP", "targetPort": 80}));
-        assert_eq!(service["spec"]["clusterIP"], "10.96.1.0");
-        assert_eq!(service["spec"]["clusterIPs"], json!(["10.96.1.0"]));
-        assert_eq!(create(&strategy, json!({"ports": [{"port": 80}]})).0["spec"]["clusterIP"], "10.96.1.1");
+        let bits = |service: &Value| address_bits(text(service, "/spec/clusterIP")).expect("an address");
+        assert!(ADDRESSES.contains(&bits(&service)));
+        assert_eq!(service["spec"]["clusterIPs"], json!([service["spec"]["clusterIP"]]));
+        let next = create(&strategy, json!({"ports": [{"port": 80}]})).0;
+        assert_eq!(bits(&next), bits(&service) + 1);
+        assert_ne!(fresh().addresses.lock().next(), ServiceStrategy::new(&Random::seeded(8)).addresses.lock().next());
         let headless = create(&strategy, json!({"clusterIP": "None"})).0;
         assert_eq!(headless["spec"]["clusterIPs"], json!(["None"]));
     }
 
     #[test]
     fn node_ports_are_given_kept_and_never_given_twice() {
-        let strategy = ServiceStrategy::new();
+        let strategy = fresh();
         let (service, _) = create(&strategy, json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30000}]}));
         let (other, _) = create(&strategy, json!({"type": "NodePort", "ports": [{"port": 80}]}));
-        assert_eq!(other["spec"]["ports"][0]["nodePort"], 30001);
+        let given = other["spec"]["ports"][0]["nodePort"].as_u64().expect("a port");
+        assert!((30_086..=32_767).contains(&given), "{given}");
         let (_, causes) = create(&strategy, json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30000}]}));
         assert_eq!(causes, ["spec.ports[0].nodePort: Invalid value: 30000: provided port is already allocated"]);
         let mut update = json!({"metadata": {"name": "s"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
@@ -242,8 +262,20 @@ mod tests {
     }
 
     #[test]
+    fn an_address_that_cannot_be_had_is_refused() {
+        let strategy = fresh();
+        let asked = |address: &str| create(&strategy, json!({"clusterIP": address, "ports": [{"port": 80}]})).1;
+        assert_eq!(asked("127.96.0.10"), [""; 0]);
+        let list = "spec.clusterIPs: Invalid value: [\"127.96.0.10\"]: failed to allocate IP 127.96.0.10";
+        assert_eq!(asked("127.96.0.10"), [format!("{list}: provided IP is already allocated")]);
+        let list = "spec.clusterIPs: Invalid value: [\"10.0.0.1\"]: failed to allocate IP 10.0.0.1";
+        let why = "the provided IP (10.0.0.1) is not in the valid range. The range of valid IPs is 127.96.0.0/12";
+        assert_eq!(asked("10.0.0.1"), [format!("{list}: {why}")]);
+    }
+
+    #[test]
     fn what_is_released_can_be_asked_for_again() {
-        let strategy = ServiceStrategy::new();
+        let strategy = fresh();
         let wanted = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30685}]});
         let (service, _) = create(&strategy, wanted.clone());
         strategy.committed(&Registry::default(), Some(&service), None);

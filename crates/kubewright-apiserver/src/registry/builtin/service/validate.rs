@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn an_address_stays() {
-        let old = json!({"spec": {"type": "ClusterIP", "clusterIP": "10.96.0.5", "ports": [{"port": 1}]}});
+        let old = json!({"spec": {"type": "ClusterIP", "clusterIP": "127.96.0.5", "ports": [{"port": 1}]}});
         let mut new = old.clone();
-        new["spec"]["clusterIP"] = "10.96.0.6".into();
+        new["spec"]["clusterIP"] = "127.96.0.6".into();
         assert_eq!(service(Some(&old), &new)[0].field, "spec.clusterIPs[0]");
         assert_eq!(service(Some(&old), &old), []);
     }

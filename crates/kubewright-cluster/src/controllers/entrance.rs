@@ -1,0 +1,170 @@
+//! Keeps the service `kubernetes`, by which programs find the API server, as Kubernetes' API server does itself: it comes
+//! back when it is deleted, and leads to where the server listens, as soon as it does.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apiserver::{ApiServer, Change, ChangeKind};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::{
+    batch,
+    family::Kind,
+    retry::{Retries, until},
+    value::{is_deleting, list},
+};
+use crate::access::{Access, is_conflict};
+
+const NAMESPACE: &str = "default";
+const NAME: &str = "kubernetes";
+const SERVICE: Kind = Kind { group: "", kind: "Service", plural: "services" };
+const SLICE: Kind = Kind { group: "discovery.k8s.io", kind: "EndpointSlice", plural: "endpointslices" };
+const ENDPOINTS: Kind = Kind { group: "", kind: "Endpoints", plural: "endpoints" };
+const KINDS: [Kind; 3] = [SERVICE, SLICE, ENDPOINTS];
+
+/// Keeps the service for as long as it is polled. `server` is where the API server listens.
+pub(crate) async fn run(
+    api: ApiServer,
+    access: Access,
+    clock: SharedClock,
+    mut server: watch::Receiver<Option<SocketAddr>>,
+) {
+    let mut entrance = Entrance::default();
+    let mut feed = api.feed();
+    let mut retries = Retries::default();
+    loop {
+        let now = clock.monotonic();
+        let due = !retries.due(now).is_empty();
+        if feed.is_synced() && (due || !retries.is_waiting(&())) {
+            let address = *server.borrow_and_update();
+            match carry_out(&access, entrance.decide(address)).await {
+                Ok(()) => retries.forget(&()),
+                Err(error) => {
+                    tracing::debug!(%error, "the service kubernetes can't be kept up");
+                    retries.failed((), now);
+                }
+            }
+        }
+        tokio::select! {
+            batch = batch::next(&mut feed) => {
+                if batch.anew {
+                    entrance.forget();
+                }
+                batch.changes.iter().for_each(|change| entrance.take(change));
+            }
+            changed = server.changed() => if changed.is_err() { return },
+            () = until(retries.next(), now) => {}
+        }
+    }
+}
+
+async fn carry_out(access: &Access, steps: Vec<(Kind, bool, Value)>) -> Result<(), kube::Error> {
+    for (kind, present, content) in steps {
+        let result = match present {
+            true => access.merge(&kind.address(NAMESPACE, NAME), "", &content).await,
+            false => access.create(&kind.address(NAMESPACE, ""), "", &content).await,
+        };
+        match result {
+            // Somebody was faster: the feed tells what there is.
+            Err(error) if !is_conflict(&error) => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What there is of the service. Pure.
+#[derive(Debug, Default)]
+struct Entrance {
+    /// In the order of [`KINDS`].
+    present: [Option<Arc<Value>>; 3],
+    /// The address that the service had last.
+    cluster_ip: Option<Value>,
+}
+
+impl Entrance {
+    fn forget(&mut self) {
+        self.present = Default::default();
+    }
+
+    fn take(&mut self, change: &Change) {
+        let metadata = &change.object["metadata"];
+        let Some(index) = KINDS.iter().position(|kind| kind.is_of(change)) else { return };
+        if metadata["namespace"] != NAMESPACE || metadata["name"] != NAME {
+            return;
+        }
+        let present = (change.kind != ChangeKind::Deleted).then(|| change.object.clone());
+        if let Some(service) = present.as_ref().filter(|_| index == 0) {
+            self.cluster_ip = Some(service["spec"]["clusterIP"].clone());
+        }
+        self.present[index] = present;
+    }
+
+    /// What is to be written: of which kind, whether that is there, and what.
+    fn decide(&self, server: Option<SocketAddr>) -> Vec<(Kind, bool, Value)> {
+        let wanted = [Some(self.service(server)), server.map(slice), server.map(endpoints)];
+        let mut steps = Vec::new();
+        for ((kind, present), wanted) in KINDS.into_iter().zip(&self.present).zip(wanted) {
+            let Some(mut wanted) = wanted else { continue };
+            match present {
+                None => {
+                    wanted["apiVersion"] = kind.api_version().into();
+                    wanted["kind"] = kind.kind.into();
+                    wanted["metadata"]["name"] = NAME.into();
+                    steps.push((kind, false, wanted));
+                }
+                Some(present) if is_deleting(present) => {}
+                Some(present) => {
+                    let differs = |field: &str| !wanted[field].is_null() && present[field] != wanted[field];
+                    let ports = !wanted["spec"].is_null()
+                        && list(present, "/spec/ports").first() != list(&wanted, "/spec/ports").first();
+                    if ports || ["endpoints", "ports", "subsets"].into_iter().any(differs) {
+                        steps.push((kind, true, wanted));
+                    }
+                }
+            }
+        }
+        steps
+    }
+
+    fn service(&self, server: Option<SocketAddr>) -> Value {
+        let port = server.map_or(6443, |address| address.port());
+        let mut service = json!({
+            "metadata": {"labels": {"component": "apiserver", "provider": "kubernetes"}},
+            "spec": {"ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": port}]},
+        });
+        if let Some(address) = &self.cluster_ip {
+            service["spec"]["clusterIP"] = address.clone();
+        }
+        service
+    }
+}
+
+/// Where programs of this machine reach a server.
+fn reachable(server: SocketAddr) -> IpAddr {
+    if server.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { server.ip() }
+}
+
+fn slice(server: SocketAddr) -> Value {
+    let kind = if reachable(server).is_ipv4() { "IPv4" } else { "IPv6" };
+    json!({
+        "metadata": {"labels": {"kubernetes.io/service-name": NAME}},
+        "addressType": kind,
+        "endpoints": [{"addresses": [reachable(server)], "conditions": {"ready": true}}],
+        "ports": [{"name": "https", "port": server.port(), "protocol": "TCP"}],
+    })
+}
+
+fn endpoints(server: SocketAddr) -> Value {
+    json!({
+        "metadata": {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{
+            "addresses": [{"ip": reachable(server)}],
+            "ports": [{"name": "https", "port": server.port(), "protocol": "TCP"}],
+        }],
+    })
+}

@@ -1,0 +1,213 @@
+//! Where the connections of a service go, and whose turn it is. Pure.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::controllers::value::{int, list, text};
+
+/// How many clients an address remembers for the sake of session affinity.
+const CLIENTS: usize = 4096;
+
+/// Where the connections to an address go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Route {
+    /// Those that take connections, in order.
+    pub(crate) endpoints: Vec<SocketAddr>,
+    /// For how long after its last connection a client is sent to the same endpoint again, if it is.
+    pub(crate) affinity: Option<Duration>,
+}
+
+/// The addresses at which a service is to answer, and where each leads.
+///
+/// These are its node ports on the node's own address, and where the whole loopback network is this host's, as on Linux, its
+/// ports on its cluster IP. UDP and SCTP are not carried.
+pub(crate) fn routes(service: &Value, slices: &[&Value]) -> BTreeMap<SocketAddr, Route> {
+    let mut routes = BTreeMap::new();
+    if text(service, "/spec/type") == "ExternalName" {
+        return routes;
+    }
+    let affinity = (text(service, "/spec/sessionAffinity") == "ClientIP").then(|| {
+        let seconds = int(service, "/spec/sessionAffinityConfig/clientIP/timeoutSeconds");
+        Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+    });
+    let cluster_ip = text(service, "/spec/clusterIP").parse::<Ipv4Addr>().ok();
+    let cluster_ip = cluster_ip.filter(|address| cfg!(target_os = "linux") && address.is_loopback());
+    for port in list(service, "/spec/ports").iter().filter(|port| is_carried(port)) {
+        let number = |field: &str| port[field].as_u64().and_then(|number| u16::try_from(number).ok());
+        let at_node = number("nodePort").filter(|number| *number != 0).map(|number| (Ipv4Addr::LOCALHOST, number));
+        let at_cluster_ip = cluster_ip.and_then(|address| Some((address, number("port")?)));
+        let endpoints = endpoints(text(port, "/name"), slices);
+        for address in at_node.into_iter().chain(at_cluster_ip).map(SocketAddr::from) {
+            // One that leads to itself would never get anywhere.
+            let endpoints = endpoints.iter().copied().filter(|endpoint| *endpoint != address).collect();
+            routes.insert(address, Route { endpoints, affinity });
+        }
+    }
+    routes
+}
+
+/// Whether connections to a port of a service are carried.
+pub(crate) fn is_carried(port: &Value) -> bool {
+    port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP")
+}
+
+/// The endpoints of a named port that are ready; when there are none, those that still answer while they end, as
+/// kube-proxy has it (KEP-1669).
+fn endpoints(name: &str, slices: &[&Value]) -> Vec<SocketAddr> {
+    let (mut ready, mut ending) = (Vec::new(), Vec::new());
+    for slice in slices {
+        let named = |port: &&Value| text(port, "/name") == name && is_carried(port);
+        let port = list(slice, "/ports").iter().find(named);
+        let Some(port) = port.and_then(|port| u16::try_from(port["port"].as_u64()?).ok()) else { continue };
+        for endpoint in list(slice, "/endpoints") {
+            let conditions = &endpoint["conditions"];
+            let holds = |field: &str| conditions[field].as_bool();
+            let found = match (holds("ready"), holds("serving"), holds("terminating")) {
+                (Some(false), Some(true), Some(true)) => &mut ending,
+                (Some(false), ..) => continue,
+                _ => &mut ready,
+            };
+            let addresses = list(endpoint, "/addresses").iter().filter_map(|address| address.as_str()?.parse().ok());
+            found.extend(addresses.map(|address: IpAddr| SocketAddr::new(address, port)));
+        }
+    }
+    let mut chosen = if ready.is_empty() { ending } else { ready };
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
+}
+
+/// Whose turn it is: one endpoint after the other, unless the client has one already.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    next: usize,
+    /// Where each client was sent last, and when.
+    clients: BTreeMap<IpAddr, (SocketAddr, Duration)>,
+}
+
+impl Turn {
+    /// The endpoints in the order in which to try them for a client that comes at `now`, a monotonic time.
+    pub(crate) fn order(&mut self, route: &Route, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
+        let mut order = route.endpoints.clone();
+        if order.is_empty() {
+            return order;
+        }
+        let Some(affinity) = route.affinity else {
+            self.clients.clear();
+            self.rotate(&mut order);
+            return order;
+        };
+        let known = self.clients.get(&client).filter(|(_, at)| now.saturating_sub(*at) < affinity);
+        match known.and_then(|(last, _)| order.iter().position(|endpoint| endpoint == last)) {
+            Some(index) => order.rotate_left(index),
+            None => self.rotate(&mut order),
+        }
+        if self.clients.len() >= CLIENTS {
+            self.clients.retain(|_, (_, at)| now.saturating_sub(*at) < affinity);
+        }
+        if self.clients.len() < CLIENTS || self.clients.contains_key(&client) {
+            self.clients.insert(client, (order[0], now));
+        }
+        order
+    }
+
+    fn rotate(&mut self, order: &mut [SocketAddr]) {
+        order.rotate_left(self.next % order.len());
+        self.next = self.next.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(spec: Value) -> Value {
+        let mut service = json!({"spec": {"type": "NodePort", "clusterIP": "127.96.1.7", "ports": [
+            {"name": "http", "port": 80, "nodePort": 30080, "protocol": "TCP"},
+            {"name": "dns", "port": 53, "nodePort": 30053, "protocol": "UDP"},
+        ]}});
+        for (field, value) in spec.as_object().into_iter().flatten() {
+            service["spec"][field] = value.clone();
+        }
+        service
+    }
+
+    /// A slice of endpoints, each with its address and whether it is ready, serving and terminating.
+    fn slice(endpoints: &[(&str, [bool; 3])]) -> Value {
+        let endpoints: Vec<_> = endpoints
+            .iter()
+            .map(|(address, [ready, serving, terminating])| {
+                let conditions = json!({"ready": ready, "serving": serving, "terminating": terminating});
+                json!({"addresses": [address], "conditions": conditions})
+            })
+            .collect();
+        json!({"ports": [{"name": "http", "port": 8080, "protocol": "TCP"}], "endpoints": endpoints})
+    }
+
+    const READY: [bool; 3] = [true, true, false];
+    const UNREADY: [bool; 3] = [false, false, false];
+    const ENDING: [bool; 3] = [false, true, true];
+
+    fn shown(service: &Value, slices: &[Value]) -> Vec<String> {
+        let routes = routes(service, &slices.iter().collect::<Vec<_>>());
+        let line = |(address, route): (SocketAddr, Route)| {
+            let endpoints: Vec<_> = route.endpoints.iter().map(ToString::to_string).collect();
+            format!("{address} -> {}", endpoints.join(" "))
+        };
+        routes.into_iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_service_answers_where_it_says() {
+        let ready = slice(&[("127.1.0.2", READY), ("127.1.0.1", READY), ("127.1.0.3", UNREADY)]);
+        let slices = [ready, slice(&[("127.1.0.9", READY)])];
+        let to = "127.1.0.1:8080 127.1.0.2:8080 127.1.0.9:8080";
+        let mut both = vec![format!("127.0.0.1:30080 -> {to}")];
+        if cfg!(target_os = "linux") {
+            both.push(format!("127.96.1.7:80 -> {to}"));
+        }
+        assert_eq!(shown(&service(json!({})), &slices), both);
+        let headless = service(json!({"type": "ClusterIP", "clusterIP": "None", "ports": [{"port": 80}]}));
+        assert_eq!(shown(&headless, &slices), [""; 0]);
+        assert_eq!(shown(&service(json!({"type": "ExternalName"})), &slices), [""; 0]);
+    }
+
+    #[test]
+    fn who_ends_answers_only_when_nobody_else_does() {
+        let service = service(json!({"clusterIP": "None"}));
+        let check = |endpoints: &[(&str, [bool; 3])], expect: &str| {
+            assert_eq!(shown(&service, &[slice(endpoints)]), [format!("127.0.0.1:30080 -> {expect}")]);
+        };
+        check(&[("127.1.0.1", ENDING), ("127.1.0.2", READY)], "127.1.0.2:8080");
+        check(&[("127.1.0.1", ENDING), ("127.1.0.2", UNREADY)], "127.1.0.1:8080");
+        check(&[("127.1.0.2", UNREADY)], "");
+    }
+
+    #[test]
+    fn turns_go_round_and_clients_come_back() {
+        let endpoints: Vec<SocketAddr> = ["127.1.0.1:1", "127.1.0.2:1"].map(|one| one.parse().expect("one")).into();
+        let (one, two): (IpAddr, IpAddr) = ([127, 0, 0, 1].into(), [127, 0, 0, 2].into());
+        let at = Duration::from_secs;
+        let mut turn = Turn::default();
+        let route = Route { endpoints: endpoints.clone(), affinity: None };
+        let firsts: Vec<_> = (0..3).map(|_| turn.order(&route, one, at(0))[0]).collect();
+        assert_eq!(firsts, [endpoints[0], endpoints[1], endpoints[0]]);
+
+        let mut turn = Turn::default();
+        let route = Route { endpoints: endpoints.clone(), affinity: Some(at(10)) };
+        assert_eq!(turn.order(&route, one, at(0)), endpoints);
+        assert_eq!(turn.order(&route, one, at(9))[0], endpoints[0]);
+        assert_eq!(turn.order(&route, two, at(9))[0], endpoints[1]);
+        assert_eq!(turn.order(&route, one, at(18))[0], endpoints[0], "each connection counts anew");
+        assert_eq!(turn.order(&route, two, at(19))[0], endpoints[0], "ten seconds are over");
+        let moved = Route { endpoints: vec![endpoints[1]], ..route };
+        assert_eq!(turn.order(&moved, one, at(19))[0], endpoints[1], "its endpoint is gone");
+    }
+}

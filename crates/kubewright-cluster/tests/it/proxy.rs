@@ -1,0 +1,223 @@
+//! Requests to services reach their pods.
+
+use std::{io::ErrorKind, net::TcpListener};
+
+use k8s_openapi::api::core::v1::{Event, Service};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, LogParams, Patch, PatchParams, PostParams},
+};
+use kubewright_cluster::Cluster;
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::{create, eventually, is_running, phase, player::ask, playing, pod, pods, until};
+
+fn services(cluster: &Cluster) -> Api<Service> {
+    Api::namespaced(cluster.client(), "default")
+}
+
+/// A node port that is free on this machine now.
+fn free_port() -> u16 {
+    // Tests that run at the same time begin at different places.
+    let start = 30_000 + u16::try_from(std::process::id() % 2000).unwrap_or_default();
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (start..=32_767).find(free).expect("a free port")
+}
+
+async fn serve(cluster: &Cluster, image: &str, names: &[&str]) {
+    for name in names {
+        let mut pod = pod(name, "", json!({"containers": [{"name": "main", "image": image}]}));
+        pod.labels_mut().insert("app".into(), "web".into());
+        create(cluster, &pod).await;
+    }
+    for name in names {
+        until(cluster, name, is_running).await;
+    }
+}
+
+async fn expose(cluster: &Cluster, spec: Value) -> Service {
+    let mut service = json!({"metadata": {"name": "web"}, "spec": {
+        "selector": {"app": "web"}, "type": "NodePort", "ports": [{"port": 8099, "targetPort": 8080}],
+    }});
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        service["spec"][field] = value.clone();
+    }
+    let service = serde_json::from_value(service).expect("a service");
+    services(cluster).create(&PostParams::default(), &service).await.expect("created")
+}
+
+fn node_port(service: &Service) -> u16 {
+    let port = service.spec.as_ref().and_then(|spec| spec.ports.as_ref()?.first()?.node_port);
+    port.and_then(|port| u16::try_from(port).ok()).expect("a node port")
+}
+
+fn at_node(port: u16) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+async fn refused(address: &str) {
+    eventually("a refusal", async || {
+        let refused = TcpStream::connect(address).await.err()?;
+        (refused.kind() == ErrorKind::ConnectionRefused).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn requests_reach_all_pods_at_the_node_and_at_the_cluster_ip() {
+    let cluster = playing().await;
+    let service = expose(&cluster, json!({})).await;
+    let at_cluster_ip =
+        format!("{}:8099", service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()).expect("one"));
+    refused(&at_node(node_port(&service))).await;
+    serve(&cluster, "web", &["one", "two"]).await;
+    let mut addresses = vec![at_node(node_port(&service))];
+    addresses.extend(cfg!(target_os = "linux").then_some(at_cluster_ip));
+    for address in &addresses {
+        let mut seen = std::collections::BTreeSet::new();
+        eventually("both pods answer", async || {
+            let (code, who) = ask(address, "/").await?;
+            assert_eq!(code, 200);
+            seen.insert(who);
+            (seen.len() == 2).then_some(())
+        })
+        .await;
+    }
+    pods(&cluster).delete("one", &DeleteParams::default()).await.expect("deleted");
+    crate::gone(&cluster, "one").await;
+    for _ in 0..4 {
+        let (_, who) = eventually("an answer", async || ask(&addresses[0], "/").await).await;
+        assert_eq!(who, "two");
+    }
+    pods(&cluster).delete("two", &DeleteParams::default()).await.expect("deleted");
+    for address in &addresses {
+        refused(address).await;
+    }
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_port_that_moves_leaves_nothing_at_the_old_one() {
+    let cluster = playing().await;
+    serve(&cluster, "web", &["one"]).await;
+    let service = expose(&cluster, json!({})).await;
+    let old = at_node(node_port(&service));
+    eventually("an answer", async || ask(&old, "/").await).await;
+    let mut kept = TcpStream::connect(&old).await.expect("it answers");
+    kept.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("written");
+    let mut first = [0; 8];
+    kept.read_exact(&mut first).await.expect("an answer");
+
+    let port = free_port();
+    let patch = json!({"spec": {"ports": [{"port": 8099, "targetPort": 8080, "nodePort": port}]}});
+    services(&cluster).patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("patched");
+    eventually("an answer", async || ask(&at_node(port), "/").await).await;
+    refused(&old).await;
+    // The connection that was kept alive is closed, too: reading comes to an end, whatever it ends with.
+    let mut rest = Vec::new();
+    let _end = tokio::time::timeout(crate::within(30), kept.read_to_end(&mut rest)).await.expect("it ends");
+
+    services(&cluster).delete("web", &DeleteParams::default()).await.expect("deleted");
+    refused(&at_node(port)).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn each_side_may_stop_speaking_first() {
+    let cluster = playing().await;
+    serve(&cluster, "count", &["one"]).await;
+    let address = at_node(node_port(&expose(&cluster, json!({})).await));
+    let bytes = vec![7; 3 << 20];
+    let told = eventually("an answer", async || {
+        let mut stream = TcpStream::connect(&address).await.ok()?;
+        stream.write_all(&bytes).await.ok()?;
+        stream.shutdown().await.ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.ok()?;
+        Some(text).filter(|text| !text.is_empty())
+    })
+    .await;
+    assert_eq!(told, bytes.len().to_string());
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_client_stays_with_its_pod_when_asked_to() {
+    let cluster = playing().await;
+    serve(&cluster, "web", &["one", "two", "three"]).await;
+    let address = at_node(node_port(&expose(&cluster, json!({"sessionAffinity": "ClientIP"})).await));
+    let (_, first) = eventually("an answer", async || ask(&address, "/").await).await;
+    for _ in 0..6 {
+        let (_, who) = ask(&address, "/").await.expect("an answer");
+        assert_eq!(who, first);
+    }
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_port_that_another_program_has_is_told_and_taken_when_free() {
+    let cluster = playing().await;
+    serve(&cluster, "web", &["one"]).await;
+    let port = free_port();
+    let other = TcpListener::bind(("127.0.0.1", port)).expect("it was free");
+    expose(&cluster, json!({"ports": [{"port": 8099, "targetPort": 8080, "nodePort": port}]})).await;
+    let told = |events: &[&Event]| {
+        let warns = |event: &Event| {
+            let message = event.message.as_deref().unwrap_or_default();
+            event.reason.as_deref() == Some("PortNotAvailable")
+                && event.type_.as_deref() == Some("Warning")
+                && event.involved_object.kind.as_deref() == Some("Service")
+                && message.starts_with(&format!("can't listen on 127.0.0.1:{port}: "))
+        };
+        events.iter().any(|event| warns(event))
+    };
+    cluster.expect::<Event>(told).await.expect("a warning");
+    drop(other);
+    eventually("an answer", async || ask(&at_node(port), "/").await).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn containers_are_told_of_services() {
+    let cluster = playing().await;
+    let service = expose(&cluster, json!({})).await;
+    let address = service.spec.and_then(|spec| spec.cluster_ip).expect("an address");
+    let printed = async |name: &str, links: bool| {
+        let command = "echo $WEB_SERVICE_HOST:$WEB_SERVICE_PORT $WEB_PORT";
+        create(&cluster, &pod(name, command, json!({"enableServiceLinks": links}))).await;
+        until(&cluster, name, |pod| phase(pod) == "Succeeded").await;
+        pods(&cluster).logs(name, &LogParams::default()).await.expect("a log")
+    };
+    assert_eq!(printed("told", true).await, format!("{address}:8099 tcp://{address}:8099\n"));
+    assert_eq!(printed("untold", false).await, ":\n");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_api_server_is_a_service_that_comes_back() {
+    let cluster = playing().await;
+    let before = services(&cluster).get("kubernetes").await.expect("it is there");
+    let endpoint = cluster.listen("127.0.0.1:0".parse().expect("an address")).await.expect("it listens");
+    services(&cluster).delete("kubernetes", &DeleteParams::default()).await.expect("deleted");
+    let address = |service: &Service| service.spec.as_ref().and_then(|spec| spec.cluster_ip.clone());
+    let back = |all: &[&Service]| {
+        all.iter().any(|one| {
+            let port = one.spec.as_ref().and_then(|spec| spec.ports.clone()?.into_iter().next()?.target_port);
+            let leads = port.is_some_and(|port| format!("{port:?}").contains(&endpoint.address().port().to_string()));
+            one.uid() != before.uid() && address(one) == address(&before) && leads
+        })
+    };
+    cluster.expect::<Service>(back).await.expect("it comes back");
+    let leads = |all: &[&k8s_openapi::api::discovery::v1::EndpointSlice]| {
+        all.iter().any(|slice| {
+            let port = slice.ports.as_ref().and_then(|ports| ports.first()?.port);
+            slice.name_any() == "kubernetes" && port == Some(i32::from(endpoint.address().port()))
+        })
+    };
+    cluster.expect(leads).await.expect("it leads to the server");
+    cluster.shutdown().await;
+}
