@@ -14,7 +14,7 @@
 //! * [`context`]: what a reconcile reads, writes and knows
 //! * [`outcome`]: what it answers
 //! * [`predicate`]: which changes count
-//! * [`condition`], [`owner`], [`name`]: helpers for statuses, children and their names
+//! * [`condition`], [`owner`], [`name`], [`churn`]: helpers for statuses, children, their names, and how fast they are replaced
 //!
 //! What those stand on:
 //! * [`cache`]: the objects, watched once for all controllers
@@ -29,6 +29,7 @@ pub use kubewright_apimachinery::{clock, random};
 
 pub mod args;
 pub mod cache;
+pub mod churn;
 pub mod client;
 pub mod condition;
 pub mod context;

@@ -8,9 +8,8 @@
 //!   adopted. One that loses a label is released: it stays, without its owner reference, and is replaced.
 //! * Pods that have ended are replaced, and the newest three kept for a look at their logs.
 //! * What the API server refuses is told in its words and tried again slowly, and pods that vanish as fast as they
-//!   appear are replaced ever more slowly ([`churn`]).
+//!   appear are replaced ever more slowly ([`kubewright::churn`]).
 
-mod churn;
 mod flavour;
 mod plan;
 mod pod;
@@ -21,12 +20,15 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::{api::Patch, core::Selector};
-use kubewright::{owner::is_controlled_by, prelude::*};
+use kubewright::{
+    churn::{Churn, Verdict},
+    owner::is_controlled_by,
+    prelude::*,
+};
 use parking_lot::Mutex;
 use serde_json::json;
 
 use self::{
-    churn::{Churn, Verdict},
     flavour::{Flavour, Observed},
     plan::Plan,
     report::Problem,

@@ -1,14 +1,15 @@
-//! How fast pods may be created for one PodSet.
+//! How fast the children of one object may be created again.
 //!
-//! Where pods vanish as fast as they appear, because something deletes them or they end at once, replacing them at once
-//! loads the API server for ever. A PodSet may replace all its pods twice over without waiting, as when a node is
-//! drained; after that it waits between rounds, longer each time. A quiet time, or an edit of the spec, forgets it.
+//! Where children vanish as fast as they appear, because something deletes them or they end at once, replacing them at
+//! once loads the API server for ever. An object may replace all its children twice over without waiting, as when a node
+//! is drained; after that it waits between rounds, longer each time. A quiet time, or an edit of the spec, forgets it.
 //!
-//! A state machine: monotonic time is passed in.
+//! A state machine: monotonic time is passed in. A reconciler keeps one for each key, in memory: lost with the process, it
+//! only makes the next creations faster.
 
 use std::time::Duration;
 
-/// How many replacements are free, beside two for each desired pod.
+/// How many replacements are free, beside two for each desired child.
 const FREE: usize = 8;
 /// The first wait between two rounds; each further one is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
@@ -16,35 +17,47 @@ const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(300);
 /// After this long without a creation all is forgotten. It must be longer than the longest wait.
 const QUIET: Duration = Duration::from_secs(600);
-/// The wait after the API server has refused a pod: for a quota or a role, not for this PodSet, to change.
+/// The wait after the API server has refused a child: for a quota or a role, not for this object, to change.
 const REFUSED: Duration = Duration::from_secs(30);
 
-/// What is remembered of the creations for one PodSet.
+/// What is remembered of the creations for one object.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use kubewright_runtime::churn::{Churn, Verdict};
+/// let (mut churn, now) = (Churn::default(), Duration::from_secs(1));
+/// assert_eq!(churn.verdict(Some(1), 3, now), Verdict::Create);
+/// churn.created(3, 3, now);
+/// churn.refused("exceeded quota".into(), now);
+/// assert!(matches!(churn.verdict(Some(1), 3, now), Verdict::Refused(wait, _) if wait.as_secs() == 30));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Churn {
-    generation: Option<i64>,
+pub struct Churn {
+    edition: Option<i64>,
     created: usize,
     rounds: u32,
     last: Duration,
     refused: Option<(Duration, String)>,
 }
 
-/// What to do about missing pods.
+/// What to do about missing children.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// Create them.
     Create,
-    /// Pods vanish too fast: wait this long.
+    /// They vanish too fast: wait this long.
     Slow(Duration),
     /// The API server refused the last one in these words: wait this long.
     Refused(Duration, String),
 }
 
 impl Churn {
-    /// Whether pods may be created for this generation of the spec, which desires so many.
-    pub(crate) fn verdict(&mut self, generation: Option<i64>, desired: usize, now: Duration) -> Verdict {
-        if self.generation != generation || now.saturating_sub(self.last) > QUIET {
-            *self = Self { generation, ..Self::default() };
+    /// Whether children may be created for this edition of what is desired, which is so many of them.
+    ///
+    /// The edition is the spec's generation, or another number that changes with what the children are made from.
+    pub fn verdict(&mut self, edition: Option<i64>, desired: usize, now: Duration) -> Verdict {
+        if self.edition != edition || now.saturating_sub(self.last) > QUIET {
+            *self = Self { edition, ..Self::default() };
         }
         if let Some((until, message)) = &self.refused
             && *until > now
@@ -60,15 +73,15 @@ impl Churn {
 
     /// How long to wait after the last round.
     fn wait(&self, desired: usize) -> Duration {
-        // The first `desired` pods replace nothing.
+        // The first `desired` children replace nothing.
         if self.created < desired.saturating_mul(3).saturating_add(FREE) {
             return Duration::ZERO;
         }
         FIRST.saturating_mul(1 << self.rounds.min(16)).min(LONGEST)
     }
 
-    /// So many pods were created for a spec that desires so many.
-    pub(crate) fn created(&mut self, count: usize, desired: usize, now: Duration) {
+    /// So many children were created, of so many that are desired.
+    pub fn created(&mut self, count: usize, desired: usize, now: Duration) {
         if count == 0 {
             return;
         }
@@ -80,8 +93,8 @@ impl Churn {
         self.refused = None;
     }
 
-    /// The API server refused a pod in these words.
-    pub(crate) fn refused(&mut self, message: String, now: Duration) {
+    /// The API server refused a child in these words. It is tried again after half a minute.
+    pub fn refused(&mut self, message: String, now: Duration) {
         self.last = now;
         self.refused = Some((now + REFUSED, message));
     }
@@ -95,7 +108,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// How many pods are created in an hour for a PodSet of `desired` whose pods vanish every `period`.
+    /// How many children are created in an hour for an object that desires `desired`, and whose children vanish every
+    /// `period`.
     fn created_in_an_hour(desired: usize, period: Duration) -> usize {
         let (mut churn, mut now, mut created) = (Churn::default(), seconds(5), 0);
         while now < seconds(3600) {
@@ -119,8 +133,8 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_vanish_at_once_are_replaced_ever_slower() {
-        // 17 pods in 6 rounds are free, then rounds after 1, 2, 4 … 256 s, then every 300 s.
+    fn children_that_vanish_at_once_are_replaced_ever_slower() {
+        // 17 in 6 rounds are free, then rounds after 1, 2, 4 … 256 s, then every 300 s.
         let created = created_in_an_hour(3, Duration::from_millis(10));
         assert!((3 * 20..=3 * 28).contains(&created), "{created}");
         assert!(created_in_an_hour(1, Duration::from_millis(10)) < 40);
