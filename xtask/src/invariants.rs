@@ -87,6 +87,7 @@ fn dependencies_point_one_way() {
     check("crates/kubewright", &["kubewright-runtime"]);
     check("operators/at", &["kubewright"]);
     check("operators/cronjob", &["kubewright"]);
+    check("operators/guestbook", &["kubewright"]);
     check("operators/podset", &["kubewright"]);
 }
 

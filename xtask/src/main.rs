@@ -87,6 +87,8 @@ fn generate(check: bool) -> Command {
         "-p",
         "cronjob-operator",
         "-p",
+        "guestbook-operator",
+        "-p",
         "podset-operator",
         "--test",
         "it",

@@ -1,0 +1,97 @@
+//! The kind `Guestbook`: how many pages, what they say, and which of them serves.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What is to be there.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "webapp.my.domain",
+    version = "v1",
+    kind = "Guestbook",
+    plural = "guestbooks",
+    namespaced,
+    status = "GuestbookStatus",
+    shortname = "gb",
+    category = "kubewright",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "Guestbook keeps the pods of a guestbook's web page: one serves, the others stand by.",
+    printcolumn = r#"{"name":"Size","type":"integer","jsonPath":".spec.size"}"#,
+    printcolumn = r#"{"name":"Ready","type":"integer","jsonPath":".status.readyReplicas"}"#,
+    printcolumn = r#"{"name":"Active","type":"string","jsonPath":".status.active"}"#,
+    printcolumn = r#"{"name":"Alias","type":"string","priority":1,"jsonPath":".spec.alias"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestbookSpec {
+    /// How many pods there are to be: one that serves, the others stand by.
+    #[schemars(range(min = 1, max = 10))]
+    pub size: i32,
+
+    /// The ConfigMap whose keys `title` and `greeting` hold the texts of the page. A change of it replaces the pods, those
+    /// that stand by first.
+    #[schemars(length(min = 1, max = 15))]
+    pub config_map_name: String,
+
+    /// What guests leave in the book.
+    #[serde(default)]
+    pub alias: Alias,
+
+    /// The image of the page. Defaults to `kubewright/guestbook`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1))]
+    pub image: Option<String>,
+}
+
+/// What guests leave in the book.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Alias {
+    /// A phone number.
+    Phone,
+    /// A postal address.
+    Address,
+    /// A name.
+    #[default]
+    Name,
+}
+
+impl Alias {
+    /// The word in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Phone => "Phone",
+            Self::Address => "Address",
+            Self::Name => "Name",
+        }
+    }
+}
+
+/// What was last observed. Nothing is ever done because of what is written here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GuestbookStatus {
+    /// The name of the pod that serves; empty while none does.
+    #[serde(default)]
+    pub active: String,
+
+    /// The names of the pods that stand by, oldest first: the first that is ready takes over.
+    #[serde(default)]
+    pub standby: Vec<String>,
+
+    /// How many pods are ready, the active one included.
+    #[serde(default)]
+    pub ready_replicas: i32,
+
+    /// The generation of the spec that this status tells about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// `Ready`: as many pods as desired are ready, or what is in the way. `Serving`: one of them serves. `Configured`: the
+    /// ConfigMap is there. `Updated`: all pods have its present texts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,5 @@
+//! `webapp.my.domain/v1`.
+
+mod guestbook;
+
+pub use self::guestbook::{Alias, Guestbook, GuestbookSpec, GuestbookStatus};

@@ -1,0 +1,9 @@
+//! The Guestbook operator's binary.
+
+use kubewright::prelude::*;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let manager = Manager::from_args()?;
+    Ok(guestbook_operator::register(manager).run().await?)
+}
