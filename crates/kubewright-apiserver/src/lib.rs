@@ -14,6 +14,7 @@
 
 mod action;
 mod admission;
+mod audit;
 mod auth;
 mod body;
 mod convert;
@@ -25,6 +26,7 @@ mod meta;
 pub mod openapi;
 mod ownership;
 mod protobuf;
+mod rbac;
 pub mod registry;
 mod respond;
 mod schema_rules;
@@ -36,7 +38,8 @@ mod tls;
 
 pub use self::{
     action::{Action, ActionRequest},
-    auth::{Access, UserInfo},
+    audit::Usage,
+    auth::{Access, Attempt, UserInfo},
     body::{Body, BoxError},
     feed::{Change, Feed, Lagged},
     listen::{ListenError, ListenOptions, Listener},

@@ -21,7 +21,8 @@ use serde_json::Value;
 
 use crate::{
     action::{Action, Actions},
-    auth::{Tokens, UserInfo},
+    audit::{Audit, Usage},
+    auth::{Issuer, Tokens, UserInfo},
     body::BoxError,
     feed::Feed,
     handlers,
@@ -43,8 +44,17 @@ pub(crate) struct Inner {
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
     pub(crate) tokens: RwLock<Tokens>,
+    pub(crate) issuer: Issuer,
+    pub(crate) audit: Audit,
     pub(crate) actions: Actions,
     pub(crate) openapi: OpenApi,
+}
+
+impl Inner {
+    /// An object by where it is stored, its namespace and its name.
+    pub(crate) fn find(&self, storage: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.store.get(storage, &Key::new(namespace, name)).map(|stored| stored.value())
+    }
 }
 
 impl fmt::Debug for Inner {
@@ -109,6 +119,8 @@ impl ApiServerBuilder {
             clock: self.clock.unwrap_or_else(SystemClock::shared),
             random,
             tokens: RwLock::default(),
+            issuer: Issuer::default(),
+            audit: Audit::default(),
             actions: self.actions,
             openapi: OpenApi::default(),
         };
@@ -130,8 +142,23 @@ impl ApiServer {
 
     /// As [`ApiServer::client`], with a `User-Agent` that names the field manager where a request doesn't.
     pub fn client_as(&self, user_agent: &str) -> kube::Client {
+        self.in_process(user_agent, UserInfo::admin())
+    }
+
+    /// A client in this process, without a socket, that acts as this user: it may do what roles allow.
+    pub fn client_of(&self, user: UserInfo) -> kube::Client {
+        self.in_process(AGENT, user)
+    }
+
+    fn in_process(&self, user_agent: &str, user: UserInfo) -> kube::Client {
         let agent = HeaderValue::from_str(user_agent).unwrap_or(HeaderValue::from_static(AGENT));
-        kube::Client::new(InProcess { server: self.clone(), agent }, "default")
+        kube::Client::new(InProcess { server: self.clone(), agent, user }, "default")
+    }
+
+    /// What a user has tried so far, by its name; nothing is kept of users that may do everything. A thousand users and a
+    /// thousand different attempts of each are remembered.
+    pub fn usage(&self, user: &str) -> Usage {
+        self.inner.audit.of(user)
     }
 
     /// Every change of every object.
@@ -197,6 +224,7 @@ where
 struct InProcess {
     server: ApiServer,
     agent: HeaderValue,
+    user: UserInfo,
 }
 
 impl tower::Service<Request<kube::client::Body>> for InProcess {
@@ -210,21 +238,21 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
 
     fn call(&mut self, mut request: Request<kube::client::Body>) -> Self::Future {
         request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.agent.clone());
-        request.extensions_mut().insert(UserInfo::admin());
+        request.extensions_mut().insert(self.user.clone());
         self.server.call(request)
     }
 }
 
 /// Stores what every cluster has.
 fn bootstrap(inner: &Inner) {
-    for (plural, object) in crate::registry::builtin::bootstrap() {
-        plant(inner, plural, object);
+    for (group, plural, object) in crate::registry::builtin::bootstrap() {
+        plant(inner, group, plural, object);
     }
 }
 
 /// Stores an object that the server itself is the author of.
-fn plant(inner: &Inner, plural: &str, mut object: Value) {
-    let Some(resource) = inner.registry.find("", "v1", plural) else { return };
+fn plant(inner: &Inner, group: &str, plural: &str, mut object: Value) {
+    let Some(resource) = inner.registry.find(group, "v1", plural) else { return };
     let Resource { storage, strategy, .. } = &*resource;
     meta::set(&mut object, "uid", Some(inner.random.uuid().into()));
     meta::set(&mut object, "creationTimestamp", Some(meta::time(inner.clock.now())));

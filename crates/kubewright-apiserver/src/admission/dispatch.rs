@@ -224,7 +224,7 @@ impl Review {
             "requestKind": kind(resource),
             "requestResource": place(resource),
             "operation": self.attributes.operation.as_str(),
-            "userInfo": {"username": user.name, "groups": user.groups},
+            "userInfo": user.to_value(),
             "dryRun": self.attributes.dry_run,
             "options": options,
         });

@@ -17,7 +17,6 @@ use super::{
 };
 use crate::{
     admission::{Operation, Review},
-    auth::Access,
     convert, meta,
     ownership::Owner,
     respond::Answer,
@@ -65,8 +64,7 @@ pub(super) async fn create_admitted(
 /// The answer to an object that is a question; `None` for one that is to be stored.
 fn answer(call: &Call, question: &Value) -> Result<Option<Value>, Status> {
     let resource = &*call.resource;
-    let access = Access::new(&call.user, &call.server.tokens);
-    let Some(status) = resource.strategy.answer(question, &access) else { return Ok(None) };
+    let Some(status) = resource.strategy.answer(question, &call.access()) else { return Ok(None) };
     // Only the types count of what the schema says: clients send a status, too, with anything in it.
     schema_rules::validate(resource, question, None)?;
     let status = status?;

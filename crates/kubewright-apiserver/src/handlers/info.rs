@@ -18,7 +18,7 @@ const MINOR: &str = "36";
 
 pub(super) fn answer(server: &Inner, parts: &Parts, route: Route) -> Result<Answer, Status> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
-        return Err(if matches!(route, Route::Unknown) { Status::no_such_resource() } else { method_not_allowed() });
+        return Err(if matches!(route, Route::Unknown(_)) { Status::no_such_resource() } else { method_not_allowed() });
     }
     if let (Route::CoreVersions | Route::Groups, Some(form)) = (&route, aggregated_form(&parts.headers)) {
         let core = matches!(route, Route::CoreVersions);

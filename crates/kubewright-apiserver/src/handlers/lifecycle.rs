@@ -157,6 +157,7 @@ impl Call {
         causes.extend(metadata::check_syntax(&object));
         causes.extend(resource.strategy.validate(None, &object));
         self.refuse(&object, causes)?;
+        resource.strategy.check_access(&self.access(), None, &object)?;
         Ok(object)
     }
 
@@ -191,6 +192,7 @@ impl Call {
         }
         causes.extend(resource.strategy.validate(Some(old), &object));
         self.refuse(&object, causes)?;
+        resource.strategy.check_access(&self.access(), Some(old), &object)?;
         set_generation(resource, old, &mut object);
         let object = owner.track(resource, Some(old_served), object);
         // Whether the write comes to nothing is costly to tell, and rarely worth asking.

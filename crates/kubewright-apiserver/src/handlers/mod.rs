@@ -1,4 +1,4 @@
-//! The request pipeline: authenticate, route, authorise, decode, and one module for each thing that can be asked for.
+//! The request pipeline: route, authenticate, authorise, decode, and one module for each thing that can be asked for.
 
 mod admission;
 mod create;
@@ -14,6 +14,7 @@ mod query;
 mod route;
 mod scale;
 mod subresource;
+mod token;
 mod update;
 mod watch;
 
@@ -25,11 +26,15 @@ use http::{Method, Request, StatusCode, header, request::Parts};
 use http_body_util::{BodyExt, Limited};
 use kubewright_apimachinery::status::Status;
 
-use self::{decode::BODY_LIMIT, query::Query, route::Target};
-pub(crate) use self::{metadata::check_types as check_metadata_types, route::Route};
+use self::decode::BODY_LIMIT;
+pub(crate) use self::{
+    metadata::check_types as check_metadata_types,
+    query::Query,
+    route::{Route, Target},
+};
 use crate::{
     admission::Warnings,
-    auth::{self, UserInfo},
+    auth::{self, Access, Attempt, UserInfo},
     body::{self, BoxError},
     convert,
     registry::Resource,
@@ -80,12 +85,8 @@ where
     B::Error: Into<BoxError>,
 {
     let (parts, body) = request.into_parts();
-    let user = match parts.extensions.get::<UserInfo>() {
-        Some(user) => user.clone(),
-        None => server.tokens.read().authenticate(&parts.headers)?,
-    };
     let route = Route::parse(&parts.uri, &server.registry);
-    auth::authorize(&user, &route)?;
+    let user = auth::admit(&server, &parts, &route)?;
     let Route::Resource(target) = route else { return info::answer(&server, &parts, route) };
     let body = read_body(&parts, body).await?;
     let accept = Accept::parse(&parts.headers)?;
@@ -180,6 +181,26 @@ impl Call {
             "deletecollection" => delete::delete_collection(&self).await,
             _ => Err(method_not_allowed()),
         }
+    }
+
+    /// Whether who asks may do this, too, to the object of this call.
+    fn authorize(&self, verb: &str) -> Result<(), Status> {
+        if self.user.is_master() {
+            return Ok(());
+        }
+        let target = Target {
+            resource: self.resource.clone(),
+            namespace: self.namespace.clone(),
+            name: Some(self.name.clone()),
+            subresource: self.subresource.clone(),
+        };
+        let attempt = Attempt::resource(&self.parts.method, &target, &self.query).with_verb(verb);
+        auth::authorize(&self.server, &self.user, &attempt)
+    }
+
+    /// The rights of who asks.
+    fn access(&self) -> Access<'_> {
+        Access::new(&self.user, &self.server)
     }
 
     fn key(&self) -> Key {

@@ -129,6 +129,7 @@ pub(super) async fn patch(call: &Call, part: Part) -> Result<Answer, Status> {
 
 /// An apply to nothing creates the object.
 async fn apply_new(call: &Call, patch: &Patch, owner: &Owner<'_>) -> Result<Answer, Status> {
+    call.authorize("create")?;
     let mut object = owner.apply(&call.resource, None, &patch.decoded.value)?;
     if meta::text(&object, "name").is_empty() {
         meta::set(&mut object, "name", Some(call.name.as_str().into()));

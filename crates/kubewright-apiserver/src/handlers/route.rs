@@ -33,8 +33,8 @@ pub(crate) enum Route {
     OpenApiV3(String),
     /// A resource, an object or a subresource.
     Resource(Target),
-    /// None of these.
-    Unknown,
+    /// None of these; the parts of the path.
+    Unknown(Vec<String>),
 }
 
 /// A resource, and maybe an object and a subresource of it.
@@ -49,35 +49,36 @@ pub(crate) struct Target {
 
 impl Route {
     pub(crate) fn parse(uri: &Uri, registry: &Registry) -> Self {
-        let path: Vec<String> = uri
+        let parts: Vec<String> = uri
             .path()
             .split('/')
             .filter(|part| !part.is_empty())
             .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
             .collect();
-        let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        match path.as_slice() {
-            ["healthz", ..] => Self::Health { check: "healthz" },
-            ["livez", ..] => Self::Health { check: "livez" },
-            ["readyz", ..] => Self::Health { check: "readyz" },
-            ["version"] => Self::Version,
-            ["openapi", "v2"] => Self::OpenApiV2,
-            ["openapi", "v3"] => Self::OpenApiV3Index,
-            ["openapi", "v3", rest @ ..] => Self::OpenApiV3(rest.join("/")),
-            ["api"] => Self::CoreVersions,
-            ["apis"] => Self::Groups,
-            ["apis", group] => Self::Group((*group).into()),
-            ["api", version] => Self::GroupVersion(String::new(), (*version).into()),
-            ["apis", group, version] => Self::GroupVersion((*group).into(), (*version).into()),
-            ["api", version, rest @ ..] => Target::parse(registry, "", version, rest),
-            ["apis", group, version, rest @ ..] => Target::parse(registry, group, version, rest),
-            _ => Self::Unknown,
-        }
+        let path: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let found = match path.as_slice() {
+            ["healthz", ..] => Some(Self::Health { check: "healthz" }),
+            ["livez", ..] => Some(Self::Health { check: "livez" }),
+            ["readyz", ..] => Some(Self::Health { check: "readyz" }),
+            ["version"] => Some(Self::Version),
+            ["openapi", "v2"] => Some(Self::OpenApiV2),
+            ["openapi", "v3"] => Some(Self::OpenApiV3Index),
+            ["openapi", "v3", rest @ ..] => Some(Self::OpenApiV3(rest.join("/"))),
+            ["api"] => Some(Self::CoreVersions),
+            ["apis"] => Some(Self::Groups),
+            ["apis", group] => Some(Self::Group((*group).into())),
+            ["api", version] => Some(Self::GroupVersion(String::new(), (*version).into())),
+            ["apis", group, version] => Some(Self::GroupVersion((*group).into(), (*version).into())),
+            ["api", version, rest @ ..] => Target::parse(registry, "", version, rest).map(Self::Resource),
+            ["apis", group, version, rest @ ..] => Target::parse(registry, group, version, rest).map(Self::Resource),
+            _ => None,
+        };
+        found.unwrap_or(Self::Unknown(parts))
     }
 }
 
 impl Target {
-    fn parse(registry: &Registry, group: &str, version: &str, path: &[&str]) -> Route {
+    fn parse(registry: &Registry, group: &str, version: &str, path: &[&str]) -> Option<Self> {
         // Namespaces are objects and places at once: `namespaces/a/pods` is a place, `namespaces/a/status` is not.
         let (namespace, path) = match path {
             ["namespaces", namespace, rest @ ..] if !matches!(rest, [] | ["status"] | ["finalize"]) => {
@@ -85,21 +86,21 @@ impl Target {
             }
             _ => (None, path),
         };
-        let [plural, rest @ ..] = path else { return Route::Unknown };
-        let Some(resource) = registry.find(group, version, plural) else { return Route::Unknown };
+        let [plural, rest @ ..] = path else { return None };
+        let resource = registry.find(group, version, plural)?;
         let fits = match (resource.namespaced, namespace) {
             (true, None) => rest.is_empty(),
             (true, Some(_)) | (false, None) => true,
             (false, Some(_)) => false,
         };
         if !fits {
-            return Route::Unknown;
+            return None;
         }
         let (name, subresource) = match rest {
             [] => (None, None),
             [name] => (Some((*name).into()), None),
             [name, subresource @ ..] => (Some((*name).into()), Some(subresource.join("/"))),
         };
-        Route::Resource(Self { resource, namespace: namespace.unwrap_or_default().into(), name, subresource })
+        Some(Self { resource, namespace: namespace.unwrap_or_default().into(), name, subresource })
     }
 }

@@ -12,7 +12,7 @@ use super::{
     delete::DeleteOptions,
     method_not_allowed, patch,
     query::WriteOptions,
-    scale,
+    scale, token,
     update::{self, Part},
 };
 use crate::{
@@ -48,6 +48,7 @@ impl Call {
             (Some(Operation::Finalize), &Method::PUT) => update::update(&self, Part::Finalizers).await,
             (Some(Operation::Bind), &Method::POST) => bind(&self, known).await,
             (Some(Operation::Evict), &Method::POST) => evict(&self, known).await,
+            (Some(Operation::Token), _) => token::issue(&self, known).await,
             (Some(_), _) => Err(method_not_allowed()),
             (None, _) => Err(self.unattached(name)),
         }
@@ -115,7 +116,7 @@ impl Call {
     }
 
     /// The body as an object of one of these kinds; an absent kind will do.
-    fn body_of_kind(&self, kinds: &[&str]) -> Result<Value, Status> {
+    pub(super) fn body_of_kind(&self, kinds: &[&str]) -> Result<Value, Status> {
         let value = decode::decode(Format::of(&self.parts.headers)?, &self.body)?.value;
         match value["kind"].as_str() {
             _ if !value.is_object() => Err(Status::bad_request("the body must be an object")),

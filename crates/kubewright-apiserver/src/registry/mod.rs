@@ -11,7 +11,7 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-use crate::{admission::Admission, auth::Access};
+use crate::{admission::Admission, auth::Access, rbac::Grants};
 use tokio::sync::watch;
 
 /// One served version of one resource.
@@ -117,6 +117,8 @@ pub enum Operation {
     Bind,
     /// A deletion that asks first.
     Evict,
+    /// Making a token that stands for the object.
+    Token,
 }
 
 /// A column of `kubectl get`.
@@ -245,6 +247,12 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         None
     }
 
+    /// Whether who asks may write this object, beyond what the verb and the resource say: nobody gives to others what they
+    /// don't have. `old` is there on update.
+    fn check_access(&self, _access: &Access<'_>, _old: Option<&Value>, _new: &Value) -> Result<(), Status> {
+        Ok(())
+    }
+
     /// Whether admission webhooks are asked about objects of this kind. Not about those that say which webhooks there are,
     /// or a bad one could never be mended.
     fn is_admitted(&self) -> bool {
@@ -268,6 +276,7 @@ pub struct Registry {
     resources: arc_swap::ArcSwap<Vec<Arc<Resource>>>,
     changed: watch::Sender<()>,
     admission: Admission,
+    grants: Grants,
 }
 
 impl Registry {
@@ -278,6 +287,7 @@ impl Registry {
             resources: arc_swap::ArcSwap::from_pointee(resources),
             changed: watch::Sender::new(()),
             admission: Admission::default(),
+            grants: Grants::default(),
         }
     }
 
@@ -303,6 +313,11 @@ impl Registry {
     /// The admission webhooks, which come from objects as custom kinds do.
     pub(crate) fn admission(&self) -> &Admission {
         &self.admission
+    }
+
+    /// Who may do what, which comes from objects, too.
+    pub(crate) fn grants(&self) -> &Grants {
+        &self.grants
     }
 
     /// Tells of every change of what is served.

@@ -10,11 +10,13 @@ mod over_tls;
 mod patching;
 mod protobuf;
 mod raw;
+mod rbac;
 mod reading;
 mod reviews;
 mod rules;
 mod slow;
 mod subresources;
+mod tokens;
 mod watching;
 mod webhook;
 

@@ -75,7 +75,7 @@ async fn row_53_unknown_and_tampered_credentials_are_refused() {
     };
     let token = |text: String| with(&|user| user.token = Some(text.clone().into()));
     let cases = [
-        ("none", with(&|_| {}), Some(401)),
+        ("none", with(&|_| {}), Some(403)),
         ("unknown token", token("nobody".into()), Some(401)),
         ("tampered token", token(listener.token().to_owned() + "0"), Some(401)),
         ("right token", token(listener.token().to_owned()), None),

@@ -18,6 +18,12 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
     }
 
+    #[track_caller]
+    pub(crate) fn expect_code(self, code: u16) -> Self {
+        assert_eq!(self.code, code, "{}", self.text);
+        self
+    }
+
     pub(crate) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().unwrap())
     }
@@ -25,8 +31,19 @@ impl Answer {
 
 /// Sends a request as the administrator. Headers are `Name: value`.
 pub(crate) async fn send(api: &ApiServer, line: &str, headers: &[&str], body: impl Into<Vec<u8>>) -> Answer {
+    send_as(api, &UserInfo::admin(), line, headers, body).await
+}
+
+/// Sends a request as someone.
+pub(crate) async fn send_as(
+    api: &ApiServer,
+    user: &UserInfo,
+    line: &str,
+    headers: &[&str],
+    body: impl Into<Vec<u8>>,
+) -> Answer {
     let (method, path) = line.split_once(' ').unwrap();
-    let mut request = Request::builder().method(method).uri(path).extension(UserInfo::admin());
+    let mut request = Request::builder().method(method).uri(path).extension(user.clone());
     for header in headers {
         let (name, value) = header.split_once(": ").unwrap();
         request = request.header(name, value);

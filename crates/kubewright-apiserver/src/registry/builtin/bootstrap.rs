@@ -2,12 +2,18 @@
 
 use serde_json::{Value, json};
 
+use super::roles;
+
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// The objects of the core group that a new server stores, each with its resource.
-pub(crate) fn bootstrap() -> Vec<(&'static str, Value)> {
-    let namespaces = NAMESPACES.iter().map(|name| ("namespaces", namespace(name)));
-    namespaces.chain([("services", kubernetes())]).collect()
+const ACCESS: &str = "rbac.authorization.k8s.io";
+
+/// The objects that a new server stores, each with its group and resource.
+pub(crate) fn bootstrap() -> Vec<(&'static str, &'static str, Value)> {
+    let namespaces = NAMESPACES.iter().map(|name| ("", "namespaces", namespace(name)));
+    let roles = roles::roles().into_iter().map(|role| (ACCESS, "clusterroles", role));
+    let bindings = roles::bindings().into_iter().map(|binding| (ACCESS, "clusterrolebindings", binding));
+    namespaces.chain([("", "services", kubernetes())]).chain(roles).chain(bindings).collect()
 }
 
 fn namespace(name: &str) -> Value {

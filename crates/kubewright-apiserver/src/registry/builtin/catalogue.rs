@@ -13,13 +13,14 @@ use kubewright_apimachinery::random::Random;
 
 use super::{
     Entry,
+    access::{self, BindingStrategy, RoleStrategy, Scope},
     cluster::{self, NamespaceStrategy, NodeStrategy, ServiceAccountStrategy},
     config::{self, ConfigMapStrategy, SecretStrategy},
     crd::CrdStrategy,
     event::{self, CoreEvents, ModernEvents},
     fields::flag,
     job::{self, CronJobStrategy, JobStrategy},
-    other::{self, BindingStrategy, ClaimStrategy, LeaseStrategy, Simple},
+    other::{self, ClaimStrategy, LeaseStrategy, Simple},
     pod::{self, PodStrategy},
     review::{AccessReview, RulesReview, SelfReview, Subject, TokenReview},
     service::{self, ServiceStrategy},
@@ -145,10 +146,12 @@ fn policy_groups() -> Vec<Entry> {
         Entry::of::<networking::Ingress>().short(&["ing"]).columns(other::ingress_columns()),
         Entry::of::<networking::NetworkPolicy>().short(&["netpol"]).columns(other::network_policy_columns()),
         Entry::of::<policy::PodDisruptionBudget>().short(&["pdb"]).columns(other::disruption_budget_columns()),
-        Entry::of::<rbac::ClusterRoleBinding>().strategy(BindingStrategy).columns(other::binding_columns()),
-        Entry::of::<rbac::ClusterRole>().strategy(Simple::ACCESS),
-        Entry::of::<rbac::RoleBinding>().strategy(BindingStrategy).columns(other::binding_columns()),
-        Entry::of::<rbac::Role>().strategy(Simple::ACCESS),
+        Entry::of::<rbac::ClusterRoleBinding>()
+            .strategy(BindingStrategy(Scope::Cluster))
+            .columns(access::binding_columns()),
+        Entry::of::<rbac::ClusterRole>().strategy(RoleStrategy(Scope::Cluster)),
+        Entry::of::<rbac::RoleBinding>().strategy(BindingStrategy(Scope::Namespace)).columns(access::binding_columns()),
+        Entry::of::<rbac::Role>().strategy(RoleStrategy(Scope::Namespace)),
         Entry::of::<scheduling::PriorityClass>().short(&["pc"]).columns(other::priority_class_columns()),
     ]
 }

@@ -1,6 +1,8 @@
 //! The built-in kinds. Each is one entry; what is common to all comes from their k8s-openapi type and the published
 //! facts, and what is a kind's own (defaults, rules, columns) is in the file named after it.
 
+mod access;
+mod account;
 mod bootstrap;
 mod catalogue;
 mod check;
@@ -15,6 +17,7 @@ mod job;
 mod other;
 mod pod;
 mod review;
+mod roles;
 mod schemas;
 mod service;
 mod webhook;
@@ -30,6 +33,7 @@ use k8s_openapi::{
 use kubewright_apimachinery::random::Random;
 use serde_json::Value;
 
+pub(crate) use self::account::{draft as draft_token, identify as identify_token};
 pub(crate) use self::bootstrap::bootstrap;
 pub use self::schemas::definitions;
 pub(crate) use self::{schemas::reference, service::service_endpoints};
@@ -212,7 +216,7 @@ const SERVED: &[(&str, &str, Option<Operation>)] = &[
     ("pods", "exec", None),
     ("pods", "log", None),
     ("pods", "portforward", None),
-    ("serviceaccounts", "token", None),
+    ("serviceaccounts", "token", Some(Operation::Token)),
 ];
 
 #[cfg(test)]

@@ -20,8 +20,6 @@ pub(super) struct Simple {
 impl Simple {
     /// Without a generation.
     pub(super) const UNCOUNTED: Self = Self { names: name::dns1123_subdomain, generation: false };
-    /// Roles and bindings, whose names are not of DNS's form: `system:basic-user`.
-    pub(super) const ACCESS: Self = Self { names: name::path_segment, generation: false };
 }
 
 impl Strategy for Simple {
@@ -49,39 +47,6 @@ impl Strategy for LeaseStrategy {
         }
         // An empty holder is right: it is how a leader gives its lease up.
         causes
-    }
-
-    fn has_generation(&self) -> bool {
-        false
-    }
-}
-
-/// Roles' bindings: what is bound may not change.
-#[derive(Debug)]
-pub(super) struct BindingStrategy;
-
-impl Strategy for BindingStrategy {
-    fn default(&self, object: &mut Value) {
-        within(object, "roleRef", |role| fill(role, "apiGroup", "rbac.authorization.k8s.io"));
-        for subject in super::fields::each(object, "subjects") {
-            let group = if text(subject, "/kind") == "ServiceAccount" { "" } else { "rbac.authorization.k8s.io" };
-            if !group.is_empty() {
-                fill(subject, "apiGroup", group);
-            }
-        }
-    }
-
-    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
-        match old {
-            Some(old) if old["roleRef"] != new["roleRef"] => {
-                vec![Cause::invalid("roleRef", &new["roleRef"], "cannot change roleRef")]
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    fn name_rule(&self) -> fn(&str) -> Vec<String> {
-        name::path_segment
     }
 
     fn has_generation(&self) -> bool {
@@ -276,30 +241,6 @@ pub(super) fn priority_class_columns() -> Vec<Column> {
     ]
 }
 
-pub(super) fn binding_columns() -> Vec<Column> {
-    vec![
-        string("Role", |object, _| {
-            format!("{}/{}", text(object, "/roleRef/kind"), text(object, "/roleRef/name")).into()
-        }),
-        age(),
-        string("Users", |object, _| subjects(object, "User")).wide(),
-        string("Groups", |object, _| subjects(object, "Group")).wide(),
-        string("ServiceAccounts", |object, _| subjects(object, "ServiceAccount")).wide(),
-    ]
-}
-
-fn subjects(object: &Value, kind: &str) -> Value {
-    let names: Vec<_> = list(object, "/subjects")
-        .iter()
-        .filter(|subject| text(subject, "/kind") == kind)
-        .map(|subject| match (kind, text(subject, "/namespace")) {
-            ("ServiceAccount", namespace) => format!("{namespace}/{}", text(subject, "/name")),
-            _ => text(subject, "/name").into(),
-        })
-        .collect();
-    names.join(", ").into()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -315,10 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn leases_have_bounds_and_bindings_keep_their_role() {
+    fn leases_have_bounds() {
         let lease = json!({"spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1, "holderIdentity": ""}});
         assert_eq!(LeaseStrategy.validate(None, &lease).len(), 2);
-        let (old, new) = (json!({"roleRef": {"name": "a"}}), json!({"roleRef": {"name": "b"}}));
-        assert_eq!(BindingStrategy.validate(Some(&old), &new)[0].field, "roleRef");
     }
 }

@@ -4,9 +4,10 @@
 use kubewright_apimachinery::status::{Cause, Status};
 use serde_json::{Value, json};
 
-use super::fields::{has, list, text};
+use super::fields::{entries, has, list, text};
 use crate::{
-    auth::{Access, UserInfo},
+    auth::{Access, Attempt, UserInfo},
+    rbac::{Held, Rule, Verdict},
     registry::Strategy,
 };
 
@@ -65,13 +66,49 @@ impl Strategy for AccessReview {
     }
 
     fn answer(&self, question: &Value, access: &Access<'_>) -> Option<Result<Value, Status>> {
-        let groups = list(question, "/spec/groups").iter().filter_map(Value::as_str).map(String::from);
-        let named = || UserInfo { name: text(question, "/spec/user").into(), groups: groups.collect() };
-        let allowed = match self.0 {
-            Subject::Asker => access.allows(access.user()),
-            Subject::Named | Subject::Local => access.allows(&named()),
+        let attempt = attempt(question);
+        let Verdict { allowed, reason } = match self.0 {
+            Subject::Asker => access.decide(access.user(), &attempt),
+            Subject::Named | Subject::Local => access.decide(&named(question), &attempt),
         };
-        Some(Ok(json!({"allowed": allowed})))
+        let mut status = json!({"allowed": allowed});
+        if !reason.is_empty() {
+            status["reason"] = reason.into();
+        }
+        Some(Ok(status))
+    }
+}
+
+/// Who is named in a question.
+fn named(question: &Value) -> UserInfo {
+    let strings = |value: &Value| -> Vec<String> {
+        value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let extra = entries(question, "/spec/extra").map(|(key, values)| (key.to_lowercase(), strings(values)));
+    UserInfo {
+        name: text(question, "/spec/user").into(),
+        uid: text(question, "/spec/uid").into(),
+        groups: strings(&question["spec"]["groups"]),
+        extra: extra.collect(),
+    }
+}
+
+/// What is asked about.
+fn attempt(question: &Value) -> Attempt {
+    if has(question, "/spec/nonResourceAttributes") {
+        let spec = &question["spec"]["nonResourceAttributes"];
+        return Attempt { verb: text(spec, "/verb").into(), path: text(spec, "/path").into(), ..Attempt::default() };
+    }
+    let spec = &question["spec"]["resourceAttributes"];
+    let field = |name: &str| spec[name].as_str().unwrap_or_default().to_owned();
+    Attempt {
+        verb: field("verb"),
+        group: field("group"),
+        resource: field("resource"),
+        subresource: field("subresource"),
+        namespace: field("namespace"),
+        name: field("name"),
+        path: String::new(),
     }
 }
 
@@ -81,18 +118,19 @@ pub(super) struct RulesReview;
 
 impl Strategy for RulesReview {
     fn answer(&self, question: &Value, access: &Access<'_>) -> Option<Result<Value, Status>> {
-        if text(question, "/spec/namespace").is_empty() {
+        let namespace = text(question, "/spec/namespace");
+        if namespace.is_empty() {
             return Some(Err(Status::bad_request("no namespace on request")));
         }
-        let status = if access.allows(access.user()) {
-            json!({
-                "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-                "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-                "incomplete": false,
-            })
-        } else {
-            json!({"resourceRules": [], "nonResourceRules": [], "incomplete": false})
-        };
+        let Held { rules, errors } = access.held(access.user(), namespace);
+        let (paths, objects): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_about_paths());
+        let shown = |rules: Vec<&Rule>| rules.into_iter().map(Rule::to_value).collect::<Value>();
+        let mut status =
+            json!({"resourceRules": shown(objects), "nonResourceRules": shown(paths), "incomplete": false});
+        if !errors.is_empty() {
+            status["incomplete"] = true.into();
+            status["evaluationError"] = errors.join(", ").into();
+        }
         Some(Ok(status))
     }
 }
@@ -103,11 +141,11 @@ pub(super) struct SelfReview;
 
 impl Strategy for SelfReview {
     fn answer(&self, _question: &Value, access: &Access<'_>) -> Option<Result<Value, Status>> {
-        Some(Ok(json!({"userInfo": user_info(access.user())})))
+        Some(Ok(json!({"userInfo": access.user().to_value()})))
     }
 }
 
-/// `TokenReview`: whose token is this? A token is good for every audience.
+/// `TokenReview`: whose token is this?
 #[derive(Debug)]
 pub(super) struct TokenReview;
 
@@ -117,20 +155,13 @@ impl Strategy for TokenReview {
         if token.is_empty() {
             return Some(Err(Status::bad_request("token is required for TokenReview in authentication")));
         }
-        Some(Ok(match access.bearer(token) {
-            Some(user) => {
-                let mut status = json!({"authenticated": true, "user": user_info(&user)});
-                let audiences = list(question, "/spec/audiences");
-                if !audiences.is_empty() {
-                    status["audiences"] = audiences.into();
-                }
-                status
+        let wanted: Vec<_> =
+            list(question, "/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        Some(Ok(match access.bearer(token, &wanted) {
+            Ok((user, audiences)) => {
+                json!({"authenticated": true, "user": user.to_value(), "audiences": audiences})
             }
-            None => json!({"user": {}, "error": "the token is not known"}),
+            Err(why) => json!({"user": {}, "error": why.to_string()}),
         }))
     }
-}
-
-fn user_info(user: &UserInfo) -> Value {
-    json!({"username": user.name, "groups": user.groups})
 }

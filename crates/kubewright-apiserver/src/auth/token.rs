@@ -1,0 +1,164 @@
+//! Service accounts' tokens: JSON web tokens (RFC 7519), signed by ECDSA on P-256 with SHA-256 (RFC 7518, `ES256`).
+//!
+//! Here is what makes one genuine and valid at a time. What its claims mean, the registry's entry of service accounts says.
+
+use std::{fmt, sync::OnceLock};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD as BASE64};
+use jiff::Timestamp;
+use kubewright_apimachinery::status::Status;
+use ring::{
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey},
+};
+use serde_json::{Value, json};
+
+/// Who makes the tokens, and whom they are for if nobody is named: this server.
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// Why a token is not good.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TokenError {
+    /// Nobody knows it, or someone has changed it.
+    #[error("invalid bearer token")]
+    Unknown,
+    /// Its time is over.
+    #[error("[invalid bearer token, service account token has expired]")]
+    Expired,
+    /// Its time has not come.
+    #[error("[invalid bearer token, service account token is not valid yet]")]
+    Early,
+    /// It is for others.
+    #[error("[invalid bearer token, token audiences {0:?} is invalid for the target audiences {1:?}]")]
+    Audience(Vec<String>, Vec<String>),
+    /// What it stands for is gone.
+    #[error("[invalid bearer token, {0}]")]
+    Void(String),
+}
+
+/// The key that signs tokens. It is made when it is first needed, and goes with the server.
+#[derive(Default)]
+pub(crate) struct Issuer(OnceLock<Option<Key>>);
+
+impl fmt::Debug for Issuer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Issuer").finish_non_exhaustive()
+    }
+}
+
+struct Key {
+    pair: EcdsaKeyPair,
+    random: SystemRandom,
+}
+
+impl Key {
+    /// A secret comes from the operating system, whatever the simulation's seed.
+    fn generate() -> Option<Self> {
+        let random = SystemRandom::new();
+        let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
+        let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, document.as_ref(), &random).ok()?;
+        Some(Self { pair, random })
+    }
+}
+
+impl Issuer {
+    fn key(&self) -> Option<&Key> {
+        self.0.get_or_init(Key::generate).as_ref()
+    }
+
+    /// A token with these claims, which are good for so many seconds.
+    ///
+    /// # Errors
+    /// 500 when the system has no randomness to give.
+    pub(crate) fn sign(&self, mut claims: Value, now: Timestamp, seconds: i64) -> Result<String, Status> {
+        let no_key = || Status::internal("a token can't be signed: the system gives no randomness");
+        let key = self.key().ok_or_else(no_key)?;
+        let start = now.as_second();
+        claims["iss"] = ISSUER.into();
+        for (claim, time) in [("iat", start), ("nbf", start), ("exp", start.saturating_add(seconds))] {
+            claims[claim] = time.into();
+        }
+        let encoded = |value: &Value| BASE64.encode(value.to_string());
+        let text = format!("{}.{}", encoded(&json!({"alg": "ES256", "typ": "JWT"})), encoded(&claims));
+        let signature = key.pair.sign(&key.random, text.as_bytes()).map_err(|_| no_key())?;
+        Ok(format!("{text}.{}", BASE64.encode(signature)))
+    }
+
+    /// The claims of a token that this server has made and that is good now.
+    pub(crate) fn verify(&self, token: &str, now: Timestamp) -> Result<Value, TokenError> {
+        let claims = self.genuine(token).ok_or(TokenError::Unknown)?;
+        let time = |claim: &str| claims[claim].as_i64().ok_or(TokenError::Unknown);
+        if now.as_second() >= time("exp")? {
+            return Err(TokenError::Expired);
+        }
+        if now.as_second() < time("nbf")? {
+            return Err(TokenError::Early);
+        }
+        Ok(claims)
+    }
+
+    /// Nothing that the token says of itself is looked at before its signature: not even by which algorithm it is signed.
+    fn genuine(&self, token: &str) -> Option<Value> {
+        let (text, signature) = token.rsplit_once('.')?;
+        let (_, claims) = text.split_once('.')?;
+        let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key()?.pair.public_key().as_ref());
+        key.verify(text.as_bytes(), &BASE64.decode(signature).ok()?).ok()?;
+        serde_json::from_slice(&BASE64.decode(claims).ok()?).ok()
+    }
+}
+
+/// The audiences of a token that are wanted.
+///
+/// # Errors
+/// When it is for none of them.
+pub(crate) fn audiences(claims: &Value, wanted: &[String]) -> Result<Vec<String>, TokenError> {
+    let own: Vec<String> =
+        claims["aud"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+    let common: Vec<_> = wanted.iter().filter(|one| own.contains(one)).cloned().collect();
+    if common.is_empty() { Err(TokenError::Audience(own, wanted.to_vec())) } else { Ok(common) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn row_53_a_token_is_good_for_its_time_and_as_it_was_made() {
+        let issuer = Issuer::default();
+        let token = issuer.sign(json!({"sub": "me"}), at(1000), 600).unwrap();
+        assert_eq!(issuer.verify(&token, at(1000)).unwrap()["sub"], "me");
+        assert_eq!(issuer.verify(&token, at(1599)).unwrap()["exp"], 1600);
+        assert_eq!(issuer.verify(&token, at(1600)), Err(TokenError::Expired));
+        assert_eq!(issuer.verify(&token, at(999)), Err(TokenError::Early));
+        assert_eq!(Issuer::default().verify(&token, at(1000)), Err(TokenError::Unknown), "another server's");
+        let parts: Vec<_> = token.split('.').collect();
+        let forged = BASE64.encode(json!({"sub": "you", "exp": 9999, "nbf": 0}).to_string());
+        let none = BASE64.encode(json!({"alg": "none"}).to_string());
+        let tampered = [
+            format!("{}.{forged}.{}", parts[0], parts[2]),
+            format!("{none}.{}.", parts[1]),
+            format!("{}.{}", parts[0], parts[1]),
+            format!("{token}A"),
+            token[..token.len() - 2].to_owned(),
+            "a.b.c".into(),
+            "..".into(),
+            String::new(),
+        ];
+        for token in tampered {
+            assert_eq!(issuer.verify(&token, at(1000)), Err(TokenError::Unknown), "{token}");
+        }
+    }
+
+    #[test]
+    fn tokens_are_for_audiences() {
+        let claims = json!({"aud": ["a", "b"]});
+        let wanted = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        assert_eq!(audiences(&claims, &wanted(&["x", "b"])), Ok(wanted(&["b"])));
+        let error = audiences(&claims, &wanted(&["x"])).unwrap_err().to_string();
+        assert!(error.contains(r#"token audiences ["a", "b"] is invalid"#), "{error}");
+    }
+}

@@ -1,0 +1,253 @@
+//! One rule of a role, and what it allows.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::auth::Attempt;
+
+/// What stands for everything.
+const ALL: &str = "*";
+
+/// One rule of a role (<https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/role-v1/>).
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rule {
+    pub(crate) verbs: Vec<String>,
+    pub(crate) groups: Vec<String>,
+    pub(crate) resources: Vec<String>,
+    /// None means every object.
+    pub(crate) names: Vec<String>,
+    pub(crate) paths: Vec<String>,
+}
+
+fn has(list: &[String], wanted: &str) -> bool {
+    list.iter().any(|one| one == wanted)
+}
+
+fn has_or_all(list: &[String], wanted: &str) -> bool {
+    list.iter().any(|one| one == ALL || one == wanted)
+}
+
+impl Rule {
+    /// Everything, or every path.
+    pub(crate) fn full_authority() -> [Self; 2] {
+        let all = || vec![ALL.to_owned()];
+        let objects = Self { verbs: all(), groups: all(), resources: all(), ..Self::default() };
+        [objects, Self { verbs: all(), paths: all(), ..Self::default() }]
+    }
+
+    /// As a role has it.
+    pub(crate) fn parse(rule: &Value) -> Self {
+        let list = |field: &str| {
+            let items = rule[field].as_array().into_iter().flatten();
+            items.filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        Self {
+            verbs: list("verbs"),
+            groups: list("apiGroups"),
+            resources: list("resources"),
+            names: list("resourceNames"),
+            paths: list("nonResourceURLs"),
+        }
+    }
+
+    fn fields(&self) -> [(&'static str, &[String]); 5] {
+        let Self { verbs, groups, resources, names, paths } = self;
+        [
+            ("verbs", verbs.as_slice()),
+            ("apiGroups", groups),
+            ("resources", resources),
+            ("resourceNames", names),
+            ("nonResourceURLs", paths),
+        ]
+    }
+
+    /// The inverse of [`Rule::parse`].
+    pub(crate) fn to_value(&self) -> Value {
+        let present = self.fields().into_iter().filter(|(_, list)| !list.is_empty());
+        Value::Object(present.map(|(field, list)| (field.to_owned(), list.into())).collect::<Map<_, _>>())
+    }
+
+    /// Whether the rule is about paths rather than resources.
+    pub(crate) fn is_about_paths(&self) -> bool {
+        !self.paths.is_empty()
+    }
+
+    /// Whether the rule alone allows this.
+    pub(crate) fn allows(&self, attempt: &Attempt) -> bool {
+        if !has_or_all(&self.verbs, &attempt.verb) {
+            return false;
+        }
+        if !attempt.path.is_empty() {
+            return self.paths.iter().any(|path| covers_path(path, &attempt.path));
+        }
+        has_or_all(&self.groups, &attempt.group)
+            && self.names_resource(attempt)
+            && (self.names.is_empty() || has(&self.names, &attempt.name))
+    }
+
+    fn names_resource(&self, attempt: &Attempt) -> bool {
+        self.resources.iter().any(|one| match one.split_once('/') {
+            _ if one == ALL => true,
+            None => attempt.subresource.is_empty() && *one == attempt.resource,
+            Some((resource, subresource)) => {
+                subresource == attempt.subresource && (resource == ALL || resource == attempt.resource)
+            }
+        })
+    }
+
+    /// Parts of one verb, one group, one resource and one name, or of one verb and one path.
+    pub(crate) fn parts(&self) -> Vec<Self> {
+        let one = |text: &String| vec![text.clone()];
+        let mut parts = Vec::new();
+        for verb in &self.verbs {
+            let verb = Self { verbs: one(verb), ..Self::default() };
+            parts.extend(self.paths.iter().map(|path| Self { paths: one(path), ..verb.clone() }));
+            for (group, resource) in
+                self.groups.iter().flat_map(|group| self.resources.iter().map(move |it| (group, it)))
+            {
+                let part = Self { groups: one(group), resources: one(resource), ..verb.clone() };
+                if self.names.is_empty() {
+                    parts.push(part);
+                } else {
+                    parts.extend(self.names.iter().map(|name| Self { names: one(name), ..part.clone() }));
+                }
+            }
+        }
+        parts
+    }
+
+    /// Whether whoever holds this rule holds a part of another, too.
+    fn covers(&self, part: &Self) -> bool {
+        let all = |mine: &[String], theirs: &[String]| has(mine, ALL) || theirs.iter().all(|one| has(mine, one));
+        let resource = |wanted: &String| {
+            let below = wanted.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
+            has_or_all(&self.resources, wanted) || below.is_some_and(|below| has(&self.resources, &below))
+        };
+        all(&self.verbs, &part.verbs)
+            && all(&self.groups, &part.groups)
+            && part.resources.iter().all(resource)
+            && (self.names.is_empty() || !part.names.is_empty() && part.names.iter().all(|name| has(&self.names, name)))
+            && part.paths.iter().all(|path| self.paths.iter().any(|mine| covers_path(mine, path)))
+    }
+
+    /// As messages show it: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
+    fn shown(&self) -> String {
+        let fields = [
+            ("APIGroups", &self.groups),
+            ("Resources", &self.resources),
+            ("NonResourceURLs", &self.paths),
+            ("ResourceNames", &self.names),
+            ("Verbs", &self.verbs),
+        ];
+        let shown =
+            fields.iter().filter(|(_, list)| !list.is_empty()).map(|(name, list)| format!("{name}:{}", quoted(list)));
+        format!("{{{}}}", shown.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A list as Go's `%q` prints it.
+pub(crate) fn quoted(list: &[String]) -> String {
+    let items: Vec<_> = list.iter().map(|item| format!("{item:?}")).collect();
+    format!("[{}]", items.join(" "))
+}
+
+fn covers_path(rule: &str, path: &str) -> bool {
+    rule == ALL || rule == path || rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*'))
+}
+
+/// What of `wanted` is not covered by `held`, put together again and shown, one rule a line; empty if all is.
+pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> String {
+    let mut lacking: Vec<Rule> = Vec::new();
+    let parts = wanted.iter().flat_map(Rule::parts);
+    for part in parts.filter(|part| !held.iter().any(|rule| rule.covers(part))) {
+        let alike = |other: &&mut Rule| {
+            let Rule { groups, resources, names, paths, .. } = &part;
+            (groups, resources, names, paths) == (&other.groups, &other.resources, &other.names, &other.paths)
+        };
+        match lacking.iter_mut().find(alike) {
+            Some(same) if has(&same.verbs, &part.verbs[0]) => {}
+            Some(same) => same.verbs.extend(part.verbs),
+            None => lacking.push(part),
+        }
+    }
+    let lines: BTreeSet<_> = lacking.iter().map(Rule::shown).collect();
+    lines.into_iter().collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn rule(value: Value) -> Rule {
+        Rule::parse(&value)
+    }
+
+    fn attempt(verb: &str, group: &str, resource: &str, name: &str) -> Attempt {
+        let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        let [verb, group, resource, subresource, name] = [verb, group, resource, subresource, name].map(String::from);
+        Attempt { verb, group, resource, subresource, name, ..Attempt::default() }
+    }
+
+    #[test]
+    fn a_rule_allows_what_it_names() {
+        let check = |resources: &[&str], names: &[&str], wanted: &str, name: &str, expect: bool| {
+            let rule = rule(json!({
+                "verbs": ["get"], "apiGroups": [""], "resources": resources, "resourceNames": names,
+            }));
+            assert_eq!(rule.allows(&attempt("get", "", wanted, name)), expect, "{rule:?} {wanted} {name}");
+            assert!(
+                !rule.allows(&attempt("list", "", wanted, name)) && !rule.allows(&attempt("get", "x", wanted, name))
+            );
+        };
+        check(&["pods"], &[], "pods", "a", true);
+        check(&["pods"], &[], "pods/log", "a", false);
+        check(&["pods/log"], &[], "pods", "a", false);
+        check(&["pods/log"], &[], "pods/log", "a", true);
+        check(&["*"], &[], "pods/log", "a", true);
+        check(&["*/log"], &[], "pods/log", "a", true);
+        check(&["*/scale"], &[], "pods/log", "a", false);
+        check(&["*/log"], &[], "pods", "a", false);
+        check(&["pods"], &["a"], "pods", "a", true);
+        check(&["pods"], &["a"], "pods", "b", false);
+        check(&["pods"], &["a"], "pods", "", false);
+        assert!(
+            rule(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})).allows(&attempt("x", "y", "z/w", ""))
+        );
+    }
+
+    #[test]
+    fn paths_end_in_a_star_at_most() {
+        let check = |paths: &[&str], path: &str, expect: bool| {
+            let attempt = Attempt { verb: "get".into(), path: path.into(), ..Attempt::default() };
+            let rule = rule(json!({"verbs": ["get"], "nonResourceURLs": paths}));
+            assert_eq!(rule.allows(&attempt), expect, "{paths:?} {path}");
+        };
+        check(&["/healthz"], "/healthz", true);
+        check(&["/healthz"], "/healthz/a", false);
+        check(&["/healthz/*"], "/healthz/a", true);
+        check(&["/apis*"], "/apis/x", true);
+        check(&["*"], "/", true);
+        check(&["/a*b"], "/axb", false);
+    }
+
+    #[test]
+    fn what_is_missing_is_shown_in_as_few_rules_as_it_takes() {
+        let held = [rule(json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "*/scale"]}))];
+        let check = |wanted: Value, expect: &str| assert_eq!(missing(&held, &[rule(wanted)]), expect);
+        check(
+            json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "x/scale"], "resourceNames": ["a"]}),
+            "",
+        );
+        check(
+            json!({"verbs": ["get", "create", "delete"], "apiGroups": [""], "resources": ["pods"]}),
+            r#"{APIGroups:[""], Resources:["pods"], Verbs:["create" "delete"]}"#,
+        );
+        check(json!({"verbs": ["*"], "nonResourceURLs": ["/x"]}), r#"{NonResourceURLs:["/x"], Verbs:["*"]}"#);
+        assert_eq!(missing(&Rule::full_authority(), &Rule::full_authority()), "");
+        let named = [rule(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}))];
+        assert_ne!(missing(&named, &held), "", "one object is less than all");
+    }
+}

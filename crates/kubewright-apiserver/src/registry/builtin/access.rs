@@ -1,0 +1,384 @@
+//! Roles and their bindings: checked here, kept from giving more than their author has, and turned into the index that
+//! requests are judged by (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/>).
+
+use kubewright_apimachinery::{
+    name,
+    selector::LabelSelector,
+    status::{Cause, Status},
+};
+use serde_json::Value;
+
+use super::{
+    columns::{age, string},
+    fields::{each, fill, has, list, text, within},
+};
+use crate::{
+    auth::{Access, Attempt, service_account_name},
+    rbac::{Binding, Place, Rule, Subject, missing, quoted},
+    registry::{Column, Registry, Strategy},
+};
+
+const GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Whether an object is of one namespace or of the whole cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    Namespace,
+    Cluster,
+}
+
+fn place(object: &Value) -> Place {
+    (text(object, "/metadata/namespace").into(), text(object, "/metadata/name").into())
+}
+
+/// Whether an update is more than what the garbage collector does.
+fn says_something_new(old: Option<&Value>, new: &Value) -> bool {
+    let said = |object: &Value| {
+        let mut object = object.clone();
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
+                metadata.remove(field);
+            }
+        }
+        object
+    };
+    old.is_none_or(|old| said(old) != said(new))
+}
+
+/// Refuses to give rules to others that who asks does not hold.
+fn refuse_escalation(access: &Access<'_>, resource: &str, object: &Value, rules: &[Rule]) -> Result<(), Status> {
+    let user = access.user();
+    let held = access.held(user, text(object, "/metadata/namespace"));
+    let lacking = missing(&held.rules, rules);
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    let mut why = format!(
+        "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{lacking}",
+        user.name,
+        quoted(&user.groups),
+    );
+    if !held.errors.is_empty() {
+        why += &format!("; resolution errors: [{}]", held.errors.join(", "));
+    }
+    Err(Status::forbidden(GROUP, resource, text(object, "/metadata/name"), &why))
+}
+
+/// Roles.
+#[derive(Debug)]
+pub(super) struct RoleStrategy(pub(super) Scope);
+
+impl RoleStrategy {
+    fn resource(&self) -> &'static str {
+        if self.0 == Scope::Cluster { "clusterroles" } else { "roles" }
+    }
+}
+
+impl Strategy for RoleStrategy {
+    fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        for (index, rule) in list(new, "/rules").iter().enumerate() {
+            check_rule(rule, &format!("rules[{index}]"), self.0, &mut causes);
+        }
+        if has(new, "/aggregationRule") {
+            check_aggregation(&new["aggregationRule"], &mut causes);
+        }
+        causes
+    }
+
+    fn check_access(&self, access: &Access<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+        let name = text(new, "/metadata/name");
+        let escalate = Attempt {
+            verb: "escalate".into(),
+            group: GROUP.into(),
+            resource: self.resource().into(),
+            namespace: text(new, "/metadata/namespace").into(),
+            name: name.into(),
+            ..Attempt::default()
+        };
+        if access.user().is_master() || !says_something_new(old, new) || access.may(&escalate) {
+            return Ok(());
+        }
+        if has(new, "/aggregationRule") {
+            let held = access.held(access.user(), "").rules;
+            if !missing(&held, &Rule::full_authority()).is_empty() {
+                let why = "must have cluster-admin privileges to use an aggregationRule";
+                return Err(Status::forbidden(GROUP, self.resource(), name, why));
+            }
+        }
+        refuse_escalation(access, self.resource(), new, &rules(new))
+    }
+
+    fn committed(&self, registry: &Registry, before: Option<&Value>, after: Option<&Value>) {
+        if let Some(role) = after.or(before) {
+            registry.grants().set_role(&place(role), after.map(rules));
+        }
+    }
+
+    fn name_rule(&self) -> fn(&str) -> Vec<String> {
+        name::path_segment
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+}
+
+fn rules(role: &Value) -> Vec<Rule> {
+    list(role, "/rules").iter().map(Rule::parse).collect()
+}
+
+fn check_rule(rule: &Value, path: &str, scope: Scope, causes: &mut Vec<Cause>) {
+    let filled = |field: &str| !list(rule, &format!("/{field}")).is_empty();
+    let mut require = |field: &str, why: &str| {
+        if !filled(field) {
+            causes.push(Cause::required(format!("{path}.{field}"), why));
+        }
+    };
+    require("verbs", "verbs must contain at least one value");
+    if !filled("nonResourceURLs") {
+        require("apiGroups", "resource rules must supply at least one api group");
+        require("resources", "resource rules must supply at least one resource");
+        return;
+    }
+    let mut refuse = |why: &str| {
+        causes.push(Cause::invalid(format!("{path}.nonResourceURLs"), &rule["nonResourceURLs"], why));
+    };
+    if scope == Scope::Namespace {
+        refuse("namespaced rules cannot apply to non-resource URLs");
+    }
+    if ["apiGroups", "resources", "resourceNames"].into_iter().any(filled) {
+        refuse("rules cannot apply to both regular resources and non-resource URLs");
+    }
+}
+
+fn check_aggregation(rule: &Value, causes: &mut Vec<Cause>) {
+    const PATH: &str = "aggregationRule.clusterRoleSelectors";
+    let selectors = list(rule, "/clusterRoleSelectors");
+    if selectors.is_empty() {
+        let why = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+        causes.push(Cause::required(PATH, why));
+    }
+    for (index, selector) in selectors.iter().enumerate() {
+        if let Err(why) = LabelSelector::from_object(selector) {
+            causes.push(Cause::invalid(format!("{PATH}[{index}]"), selector, &why.to_string()));
+        }
+    }
+}
+
+/// Bindings of roles.
+#[derive(Debug)]
+pub(super) struct BindingStrategy(pub(super) Scope);
+
+impl BindingStrategy {
+    fn resource(&self) -> &'static str {
+        if self.0 == Scope::Cluster { "clusterrolebindings" } else { "rolebindings" }
+    }
+}
+
+impl Strategy for BindingStrategy {
+    fn default(&self, object: &mut Value) {
+        within(object, "roleRef", |role| fill(role, "apiGroup", GROUP));
+        for subject in each(object, "subjects") {
+            if matches!(text(subject, "/kind"), "User" | "Group") {
+                fill(subject, "apiGroup", GROUP);
+            }
+        }
+    }
+
+    fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
+        let mut causes = Vec::new();
+        let role = &new["roleRef"];
+        if role["apiGroup"] != GROUP {
+            causes.push(Cause::not_supported("roleRef.apiGroup", &role["apiGroup"], &[GROUP]));
+        }
+        let kinds: &[&str] = if self.0 == Scope::Cluster { &["ClusterRole"] } else { &["ClusterRole", "Role"] };
+        if !kinds.contains(&text(role, "/kind")) {
+            causes.push(Cause::not_supported("roleRef.kind", &role["kind"], kinds));
+        }
+        check_name(role, "roleRef.name", name::path_segment, &mut causes);
+        for (index, subject) in list(new, "/subjects").iter().enumerate() {
+            check_subject(subject, &format!("subjects[{index}]"), self.0, &mut causes);
+        }
+        if old.is_some_and(|old| old["roleRef"] != *role) {
+            causes.push(Cause::invalid("roleRef", role, "cannot change roleRef"));
+        }
+        causes
+    }
+
+    fn check_access(&self, access: &Access<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+        let cluster = text(new, "/roleRef/kind") == "ClusterRole";
+        let resource = if cluster { "clusterroles" } else { "roles" };
+        let (namespace, role) = (text(new, "/metadata/namespace"), text(new, "/roleRef/name"));
+        let bind = Attempt {
+            verb: "bind".into(),
+            group: GROUP.into(),
+            resource: resource.into(),
+            namespace: namespace.into(),
+            name: role.into(),
+            ..Attempt::default()
+        };
+        if access.user().is_master() || !says_something_new(old, new) || access.may(&bind) {
+            return Ok(());
+        }
+        let rules = access.role((!cluster).then_some(namespace), role);
+        let rules = rules.ok_or_else(|| Status::not_found(GROUP, resource, role))?;
+        refuse_escalation(access, self.resource(), new, &rules)
+    }
+
+    fn committed(&self, registry: &Registry, before: Option<&Value>, after: Option<&Value>) {
+        if let Some(binding) = after.or(before) {
+            registry.grants().set_binding(&place(binding), after.map(|after| self.binding(after)));
+        }
+    }
+
+    fn name_rule(&self) -> fn(&str) -> Vec<String> {
+        name::path_segment
+    }
+
+    fn has_generation(&self) -> bool {
+        false
+    }
+}
+
+impl BindingStrategy {
+    fn binding(&self, object: &Value) -> Binding {
+        let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+        let (kind, role) = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
+        let shown = match self.0 {
+            Scope::Cluster => format!("ClusterRoleBinding {name:?} of {kind} {role:?}"),
+            Scope::Namespace => format!("RoleBinding {:?} of {kind} {role:?}", format!("{name}/{namespace}")),
+        };
+        let home = if kind == "ClusterRole" { "" } else { namespace };
+        let subjects = list(object, "/subjects").iter().filter_map(|subject| who(subject, namespace)).collect();
+        Binding { role: (home.into(), role.into()), shown, subjects }
+    }
+}
+
+/// Whom a subject means, and how messages name it. A service account without a namespace is of the binding's own.
+fn who(subject: &Value, namespace: &str) -> Option<(Subject, String)> {
+    let (kind, name) = (text(subject, "/kind"), text(subject, "/name"));
+    match kind {
+        "User" => Some((Subject::User(name.into()), format!("{kind} {name:?}"))),
+        "Group" => Some((Subject::Group(name.into()), format!("{kind} {name:?}"))),
+        "ServiceAccount" => {
+            let own = text(subject, "/namespace");
+            let namespace = if own.is_empty() { namespace } else { own };
+            let shown = format!("{kind} {:?}", format!("{name}/{namespace}"));
+            Some((Subject::User(service_account_name(namespace, name).into()), shown))
+        }
+        _ => None,
+    }
+}
+
+fn check_name(object: &Value, field: &str, rule: fn(&str) -> Vec<String>, causes: &mut Vec<Cause>) {
+    let name = text(object, "/name");
+    if name.is_empty() {
+        causes.push(Cause::required(field, ""));
+    }
+    causes.extend(rule(name).iter().filter(|_| !name.is_empty()).map(|why| Cause::invalid(field, &name.into(), why)));
+}
+
+fn check_subject(subject: &Value, path: &str, scope: Scope, causes: &mut Vec<Cause>) {
+    let kind = text(subject, "/kind");
+    let account = kind == "ServiceAccount";
+    let rule = if account { name::dns1123_subdomain } else { |_: &str| Vec::new() };
+    check_name(subject, &format!("{path}.name"), rule, causes);
+    match kind {
+        "ServiceAccount" => {
+            if !text(subject, "/apiGroup").is_empty() {
+                causes.push(Cause::not_supported(format!("{path}.apiGroup"), &subject["apiGroup"], &[""]));
+            }
+            if scope == Scope::Cluster && text(subject, "/namespace").is_empty() {
+                causes.push(Cause::required(format!("{path}.namespace"), ""));
+            }
+        }
+        "User" | "Group" => {
+            if subject["apiGroup"] != GROUP {
+                causes.push(Cause::not_supported(format!("{path}.apiGroup"), &subject["apiGroup"], &[GROUP]));
+            }
+        }
+        _ => {
+            let kinds = ["Group", "ServiceAccount", "User"];
+            causes.push(Cause::not_supported(format!("{path}.kind"), &subject["kind"], &kinds));
+        }
+    }
+}
+
+pub(super) fn binding_columns() -> Vec<Column> {
+    vec![
+        string("Role", |object, _| {
+            format!("{}/{}", text(object, "/roleRef/kind"), text(object, "/roleRef/name")).into()
+        }),
+        age(),
+        string("Users", |object, _| subjects(object, "User")).wide(),
+        string("Groups", |object, _| subjects(object, "Group")).wide(),
+        string("ServiceAccounts", |object, _| subjects(object, "ServiceAccount")).wide(),
+    ]
+}
+
+fn subjects(object: &Value, kind: &str) -> Value {
+    let names: Vec<_> = list(object, "/subjects")
+        .iter()
+        .filter(|subject| text(subject, "/kind") == kind)
+        .map(|subject| match (kind, text(subject, "/namespace")) {
+            ("ServiceAccount", namespace) => format!("{namespace}/{}", text(subject, "/name")),
+            _ => text(subject, "/name").into(),
+        })
+        .collect();
+    names.join(", ").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fields(causes: &[Cause]) -> Vec<&str> {
+        causes.iter().map(|cause| cause.field.as_str()).collect()
+    }
+
+    #[test]
+    fn rules_are_about_resources_or_paths() {
+        let check = |rule: Value, scope: Scope, expect: &[&str]| {
+            let causes = RoleStrategy(scope).validate(None, &json!({"rules": [rule]}));
+            assert_eq!(fields(&causes), expect, "{rule}");
+        };
+        check(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}), Scope::Namespace, &[]);
+        check(json!({}), Scope::Cluster, &["rules[0].verbs", "rules[0].apiGroups", "rules[0].resources"]);
+        let path = json!({"verbs": ["get"], "nonResourceURLs": ["/x"]});
+        check(path.clone(), Scope::Cluster, &[]);
+        check(path, Scope::Namespace, &["rules[0].nonResourceURLs"]);
+        let both = json!({"verbs": ["get"], "nonResourceURLs": ["/x"], "resources": ["pods"]});
+        check(both, Scope::Cluster, &["rules[0].nonResourceURLs"]);
+        let aggregated = json!({"aggregationRule": {"clusterRoleSelectors": []}});
+        let causes = RoleStrategy(Scope::Cluster).validate(None, &aggregated);
+        assert_eq!(fields(&causes), ["aggregationRule.clusterRoleSelectors"]);
+    }
+
+    #[test]
+    fn bindings_name_a_role_and_subjects() {
+        let strategy = BindingStrategy(Scope::Cluster);
+        let mut binding = json!({
+            "roleRef": {"kind": "ClusterRole", "name": "a"},
+            "subjects": [
+                {"kind": "User", "name": "jane"}, {"kind": "ServiceAccount", "name": "robot", "namespace": "n"},
+            ],
+        });
+        strategy.default(&mut binding);
+        assert_eq!(strategy.validate(None, &binding), []);
+        let mut other = binding.clone();
+        other["roleRef"]["name"] = "b".into();
+        assert_eq!(
+            strategy.validate(Some(&binding), &other)[0].message,
+            format!("Invalid value: {}: cannot change roleRef", other["roleRef"])
+        );
+        let bad = json!({
+            "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "a/b"},
+            "subjects": [{"kind": "ServiceAccount", "name": "robot"}, {"kind": "Robot", "name": ""}],
+        });
+        let expect = ["roleRef.kind", "roleRef.name", "subjects[0].namespace", "subjects[1].name", "subjects[1].kind"];
+        assert_eq!(fields(&strategy.validate(None, &bad)), expect);
+    }
+}

@@ -1,0 +1,243 @@
+//! Tokens of service accounts: what one says, and whom it stands for
+//! (<https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/>).
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use kubewright_apimachinery::status::{Cause, Status};
+use serde_json::{Value, json};
+
+use super::fields::{has, list, text};
+use crate::{
+    auth::{ISSUER, UserInfo, service_account_name},
+    meta,
+};
+
+/// How long a token is good for if nothing is said, at least, and at most, in seconds.
+const SECONDS: (i64, i64, i64) = (3_600, 600, 1 << 32);
+/// How long a token outlives the end of what it is bound to, once that has been asked for: pods shut down with it.
+const AFTERLIFE: SignedDuration = SignedDuration::from_secs(60);
+
+/// Where service accounts are stored.
+const ACCOUNTS: &str = "/serviceaccounts";
+/// What tokens can be bound to: the kind, where it is stored, whether in a namespace, and the claim that names it.
+const BINDABLE: [(&str, &str, bool, &str); 3] =
+    [("Pod", "/pods", true, "pod"), ("Secret", "/secrets", true, "secret"), ("Node", "/nodes", false, "node")];
+
+/// Finds an object by where it is stored, its namespace and its name.
+pub(crate) type Lookup<'a> = &'a dyn Fn(&str, &str, &str) -> Option<Arc<Value>>;
+
+/// A token to be made.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    pub(crate) claims: Value,
+    /// The request's `spec`, with what it left open.
+    pub(crate) spec: Value,
+    /// How long it is good for.
+    pub(crate) seconds: i64,
+}
+
+/// What the token that is asked for will say.
+///
+/// # Errors
+/// 400, 404, 409 and 422 for requests that make no sense.
+pub(crate) fn draft(account: &Value, request: &Value, id: String, lookup: Lookup<'_>) -> Result<Draft, Status> {
+    let (namespace, name) = (meta::text(account, "namespace"), meta::text(account, "name"));
+    let mut spec = request["spec"].clone();
+    if spec.is_null() {
+        spec = json!({});
+    }
+    if !spec.is_object() {
+        return Err(Status::bad_request("the spec of a TokenRequest must be an object"));
+    }
+    let seconds = seconds(&spec, name)?;
+    spec["expirationSeconds"] = seconds.into();
+    if list(&spec, "/audiences").is_empty() {
+        spec["audiences"] = json!([ISSUER]);
+    }
+    let reference = |object: &Value| json!({"name": meta::text(object, "name"), "uid": meta::text(object, "uid")});
+    let mut own = json!({"namespace": namespace, "serviceaccount": reference(account)});
+    if has(&spec, "/boundObjectRef") {
+        let (claim, object) = bound(&spec["boundObjectRef"], namespace, name, lookup)?;
+        own[claim] = reference(&object);
+        let node = text(&object, "/spec/nodeName");
+        if !node.is_empty() {
+            own["node"] = lookup("/nodes", "", node).map_or_else(|| json!({"name": node}), |node| reference(&node));
+        }
+    }
+    let claims = json!({
+        "aud": spec["audiences"], "jti": id, "sub": service_account_name(namespace, name), "kubernetes.io": own,
+    });
+    Ok(Draft { claims, spec, seconds })
+}
+
+fn seconds(spec: &Value, name: &str) -> Result<i64, Status> {
+    let (default, least, most) = SECONDS;
+    let sent = &spec["expirationSeconds"];
+    let wrong = |why: &str| {
+        let cause = Cause::invalid("spec.expirationSeconds", sent, why);
+        Err(Status::invalid("authentication.k8s.io", "TokenRequest", name, vec![cause]))
+    };
+    match sent.as_i64() {
+        None if sent.is_null() => Ok(default),
+        None => Err(Status::bad_request("spec.expirationSeconds must be a whole number")),
+        Some(seconds) if seconds < least => wrong("may not specify a duration less than 10 minutes"),
+        Some(seconds) if seconds > most => wrong("may not specify a duration larger than 2^32 seconds"),
+        Some(seconds) => Ok(seconds),
+    }
+}
+
+/// The object that a token is to be bound to, and the claim that will name it.
+fn bound(
+    wanted: &Value,
+    namespace: &str,
+    account: &str,
+    lookup: Lookup<'_>,
+) -> Result<(&'static str, Arc<Value>), Status> {
+    let (kind, version, name, uid) =
+        (text(wanted, "/kind"), text(wanted, "/apiVersion"), text(wanted, "/name"), text(wanted, "/uid"));
+    let known = BINDABLE.iter().find(|known| known.0 == kind && matches!(version, "" | "v1"));
+    let Some((_, storage, namespaced, claim)) = known else {
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let why = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
+        return Err(Status::bad_request(why));
+    };
+    let object = lookup(storage, if *namespaced { namespace } else { "" }, name);
+    let object = object.ok_or_else(|| Status::not_found("", storage.trim_start_matches('/'), name))?;
+    if *claim == "pod" && text(&object, "/spec/serviceAccountName") != account {
+        return Err(Status::bad_request(format!(
+            "cannot bind token for serviceaccount {account:?} to pod running with different serviceaccount name."
+        )));
+    }
+    if !uid.is_empty() && uid != meta::text(&object, "uid") {
+        let why = format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have \
+             been deleted and then recreated"
+        );
+        return Err(Status::conflict("", kind, name, &why));
+    }
+    Ok((claim, object))
+}
+
+/// Whom a genuine token stands for, if its service account and what it is bound to are still there.
+///
+/// # Errors
+/// Says what is gone.
+pub(crate) fn identify(claims: &Value, now: Timestamp, lookup: Lookup<'_>) -> Result<UserInfo, String> {
+    let own = &claims["kubernetes.io"];
+    let namespace = text(own, "/namespace");
+    let account = text(own, "/serviceaccount/name");
+    let alive = |what: &str, storage: &str, namespace: &str, reference: &Value| {
+        let (name, uid) = (text(reference, "/name"), text(reference, "/uid"));
+        let Some(object) = lookup(storage, namespace, name) else { return Err(format!("{what} {name:?} not found")) };
+        if uid != meta::text(&object, "uid") {
+            let present = meta::text(&object, "uid");
+            return Err(format!("{what} UID ({present}) does not match claim ({uid})"));
+        }
+        let ended = meta::parse_time(&object["metadata"]["deletionTimestamp"]);
+        if ended.is_some_and(|ended| now.duration_since(ended) > AFTERLIFE) {
+            return Err(format!("{what} {name:?} has been deleted"));
+        }
+        Ok(())
+    };
+    alive("service account", ACCOUNTS, namespace, &own["serviceaccount"])?;
+    let mut user = UserInfo::service_account(namespace, account);
+    user.uid = text(own, "/serviceaccount/uid").into();
+    for (_, storage, namespaced, claim) in BINDABLE {
+        let reference = &own[claim];
+        // The node of a pod is only told of.
+        let told = claim == "node" && has(own, "/pod");
+        if !reference.is_null() && !told {
+            alive(claim, storage, if namespaced { namespace } else { "" }, reference)?;
+        }
+        for field in ["name", "uid"] {
+            let value = reference[field].as_str().filter(|_| claim != "secret");
+            user.extra.extend(
+                value.map(|value| (format!("authentication.kubernetes.io/{claim}-{field}"), vec![value.to_owned()])),
+            );
+        }
+    }
+    let id = format!("JTI={}", text(claims, "/jti"));
+    user.extra.insert("authentication.kubernetes.io/credential-id".into(), vec![id]);
+    Ok(user)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world(storage: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let object = |extra: Value| Some(Arc::new(extra));
+        match (storage, namespace, name) {
+            ("/serviceaccounts", "n", "robot") => {
+                object(json!({"metadata": {"namespace": "n", "name": "robot", "uid": "a"}}))
+            }
+            ("/pods", "n", "p") => object(json!({
+                "metadata": {"namespace": "n", "name": "p", "uid": "b"},
+                "spec": {"serviceAccountName": "robot", "nodeName": "m"},
+            })),
+            ("/pods", "n", "old") => object(json!({
+                "metadata": {"name": "old", "uid": "c", "deletionTimestamp": "2024-01-01T00:00:00Z"},
+                "spec": {"serviceAccountName": "robot"},
+            })),
+            ("/pods", "n", "other") => object(json!({"metadata": {"uid": "d"}, "spec": {"serviceAccountName": "x"}})),
+            ("/nodes", "", "m") => object(json!({"metadata": {"name": "m", "uid": "e"}})),
+            _ => None,
+        }
+    }
+
+    fn make(spec: Value) -> Result<Draft, Status> {
+        let account = world("/serviceaccounts", "n", "robot").unwrap();
+        draft(&account, &json!({"spec": spec}), "id".into(), &world)
+    }
+
+    fn pod(name: &str) -> Value {
+        json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": name}})
+    }
+
+    #[test]
+    fn requests_are_checked() {
+        let made = make(json!(null)).unwrap();
+        assert_eq!((made.seconds, &made.claims["aud"]), (3600, &json!([ISSUER])));
+        for (spec, code) in [
+            (json!({"expirationSeconds": 599}), 422),
+            (json!({"expirationSeconds": (1_i64 << 32) + 1}), 422),
+            (json!({"expirationSeconds": "x"}), 400),
+            (json!([]), 400),
+            (pod("nowhere"), 404),
+            (pod("other"), 400),
+            (json!({"boundObjectRef": {"kind": "Job", "apiVersion": "batch/v1", "name": "j"}}), 400),
+            (json!({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": "z"}}), 409),
+        ] {
+            assert_eq!(make(spec.clone()).unwrap_err().code, code, "{spec}");
+        }
+    }
+
+    #[test]
+    fn a_token_stands_for_its_account_as_long_as_what_it_is_bound_to_lives() {
+        let now = "2024-01-01T00:00:30Z".parse().unwrap();
+        let claims = make(pod("p")).unwrap().claims;
+        let user = identify(&claims, now, &world).unwrap();
+        assert_eq!((user.name.as_str(), user.uid.as_str()), ("system:serviceaccount:n:robot", "a"));
+        assert_eq!(user.groups, ["system:serviceaccounts", "system:serviceaccounts:n", "system:authenticated"]);
+        let extra: Vec<_> = user.extra.iter().map(|(key, values)| format!("{key}={}", values.join(","))).collect();
+        let expect = ["credential-id=JTI=id", "node-name=m", "node-uid=e", "pod-name=p", "pod-uid=b"];
+        assert_eq!(extra, expect.map(|one| format!("authentication.kubernetes.io/{one}")));
+        let without = |storage: &'static str| {
+            let lookup = move |at: &str, namespace: &str, name: &str| {
+                if at == storage { None } else { world(at, namespace, name) }
+            };
+            identify(&claims, now, &lookup)
+        };
+        assert_eq!(without("/serviceaccounts").unwrap_err(), "service account \"robot\" not found");
+        assert_eq!(without("/pods").unwrap_err(), "pod \"p\" not found");
+        assert!(without("/nodes").is_ok());
+        let going = make(pod("old")).unwrap().claims;
+        assert!(identify(&going, now, &world).is_ok());
+        let later = "2024-01-01T00:01:01Z".parse().unwrap();
+        assert_eq!(identify(&going, later, &world).unwrap_err(), "pod \"old\" has been deleted");
+        let mut older = claims.clone();
+        older["kubernetes.io"]["pod"]["uid"] = "z".into();
+        assert_eq!(identify(&older, now, &world).unwrap_err(), "pod UID (b) does not match claim (z)");
+    }
+}

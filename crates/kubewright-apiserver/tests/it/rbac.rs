@@ -1,0 +1,279 @@
+//! Roles, and what they let their subjects do.
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use kube::{
+    Api, Client,
+    api::{ListParams, Patch, PatchParams, PostParams},
+};
+use kubewright_apiserver::{ApiServer, UserInfo};
+use serde_json::{Value, json};
+
+use crate::{
+    raw::{Answer, send_as},
+    refused, start,
+};
+
+const ACCESS: &str = "/apis/rbac.authorization.k8s.io/v1";
+
+async fn create(api: &ApiServer, path: &str, object: Value) {
+    create_as(api, &UserInfo::admin(), path, object).await.expect_code(201);
+}
+
+async fn create_as(api: &ApiServer, user: &UserInfo, path: &str, object: Value) -> Answer {
+    send_as(api, user, &format!("POST {path}"), &[], object.to_string()).await
+}
+
+fn role(name: &str, rules: Value) -> Value {
+    json!({"metadata": {"name": name}, "rules": rules})
+}
+
+fn binding(name: &str, kind: &str, role: &str, subjects: Value) -> Value {
+    json!({"metadata": {"name": name}, "roleRef": {"kind": kind, "name": role}, "subjects": subjects})
+}
+
+fn robot() -> UserInfo {
+    UserInfo::service_account("default", "robot")
+}
+
+fn robot_subject() -> Value {
+    json!([{"kind": "ServiceAccount", "name": "robot", "namespace": "default"}])
+}
+
+/// Gives the robot these rights in `default`.
+async fn give(api: &ApiServer, name: &str, rules: Value) {
+    create(api, &format!("{ACCESS}/namespaces/default/roles"), role(name, rules)).await;
+    let binding = binding(name, "Role", name, robot_subject());
+    create(api, &format!("{ACCESS}/namespaces/default/rolebindings"), binding).await;
+}
+
+fn config_maps(client: &Client, namespace: &str) -> Api<ConfigMap> {
+    Api::namespaced(client.clone(), namespace)
+}
+
+fn config_map(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({"metadata": {"name": name}})).unwrap()
+}
+
+#[tokio::test]
+async fn row_53_without_a_role_all_but_what_everyone_may_is_forbidden() {
+    let (api, _) = start();
+    let client = api.client_of(robot());
+    let pods = |namespace| Api::<Pod>::namespaced(client.clone(), namespace);
+    let said = "pods is forbidden: User \"system:serviceaccount:default:robot\" cannot list resource \"pods\" in API \
+                group \"\" in the namespace \"default\"";
+    refused(pods("default").list(&ListParams::default()).await, 403, said);
+    let said = "namespaces is forbidden: User \"system:serviceaccount:default:robot\" cannot list resource \
+                \"namespaces\" in API group \"\" at the cluster scope";
+    refused(Api::<Namespace>::all(client.clone()).list(&ListParams::default()).await, 403, said);
+    let said = "pods \"a\" is forbidden: User \"system:serviceaccount:default:robot\" cannot get resource \"pods/log\" \
+                in API group \"\" in the namespace \"default\"";
+    refused(pods("default").logs("a", &Default::default()).await, 403, said);
+    let said = "namespaces \"x\" is forbidden: User \"system:serviceaccount:default:robot\" cannot delete resource \
+                \"namespaces\" in API group \"\" in the namespace \"x\"";
+    refused(Api::<Namespace>::all(client.clone()).delete("x", &Default::default()).await, 403, said);
+    assert!(client.apiserver_version().await.is_ok() && client.list_api_groups().await.is_ok());
+
+    let get = async |user: &UserInfo, path: &str| send_as(&api, user, &format!("GET {path}"), &[], "").await;
+    let metrics = get(&robot(), "/metrics").await.expect_code(403).json();
+    let said = "forbidden: User \"system:serviceaccount:default:robot\" cannot get path \"/metrics\"";
+    assert_eq!((&metrics["message"], &metrics["reason"]), (&json!(said), &json!("Forbidden")));
+    // What isn't served is as forbidden as what is.
+    let unknown = get(&robot(), "/apis/x.example.com/v1/namespaces/a/things/b").await.expect_code(403).json();
+    let said = "things.x.example.com \"b\" is forbidden: User \"system:serviceaccount:default:robot\" cannot get \
+                resource \"things\" in API group \"x.example.com\" in the namespace \"a\"";
+    assert_eq!(unknown["message"], said);
+    assert_eq!(get(&UserInfo::admin(), "/apis/x.example.com/v1/namespaces/a/things/b").await.code, 404);
+
+    let nobody = UserInfo::anonymous();
+    for path in ["/healthz", "/livez", "/readyz", "/version"] {
+        get(&nobody, path).await.expect_code(200);
+    }
+    let root = get(&nobody, "/api").await.expect_code(403).json();
+    assert_eq!(root["message"], "forbidden: User \"system:anonymous\" cannot get path \"/api\"");
+}
+
+#[tokio::test]
+async fn a_role_lets_its_subjects_do_what_it_says_where_it_is_bound() {
+    let (api, admin) = start();
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"], "verbs": ["get", "list", "watch"]},
+    ]);
+    give(&api, "maps", rules).await;
+    let client = api.client_of(robot());
+    let maps = config_maps(&client, "default");
+    maps.create(&PostParams::default(), &config_map("mine")).await.unwrap();
+    maps.create(&PostParams::default(), &config_map("other")).await.unwrap();
+    assert!(maps.get("mine").await.is_ok());
+    refused(maps.get("other").await, 403, "cannot get resource \"configmaps\"");
+    refused(maps.list(&ListParams::default()).await, 403, "cannot list");
+    let only = ListParams::default().fields("metadata.name=mine");
+    assert_eq!(maps.list(&only).await.unwrap().items.len(), 1, "whoever may look at one may look for it");
+    refused(maps.delete("mine", &Default::default()).await, 403, "cannot delete");
+    refused(maps.delete_collection(&Default::default(), &Default::default()).await, 403, "cannot deletecollection");
+    refused(config_maps(&client, "kube-system").get("mine").await, 403, "in the namespace \"kube-system\"");
+    // An apply that creates needs both.
+    let apply = PatchParams::apply("robot");
+    maps.patch("new", &apply, &Patch::Apply(config_map("new"))).await.unwrap();
+    api_replace_role(&admin, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}])).await;
+    maps.patch("new", &apply, &Patch::Apply(config_map("new"))).await.unwrap();
+    let newer = maps.patch("newer", &apply, &Patch::Apply(config_map("newer"))).await;
+    refused(
+        newer,
+        403,
+        "configmaps \"newer\" is forbidden: User \"system:serviceaccount:default:robot\" cannot create",
+    );
+
+    let usage = api.usage("system:serviceaccount:default:robot");
+    let denied: Vec<_> = usage.denied.keys().map(|attempt| attempt.verb.as_str()).collect();
+    assert_eq!(denied, ["create", "delete", "deletecollection", "get", "get", "list"]);
+    let allowed = usage.allowed.iter().map(|(attempt, times)| (attempt.verb.as_str(), *times));
+    assert_eq!(allowed.collect::<Vec<_>>(), [("create", 3), ("get", 1), ("list", 1), ("patch", 3)]);
+}
+
+async fn api_replace_role(admin: &Client, rules: Value) {
+    let roles: Api<k8s_openapi::api::rbac::v1::Role> = Api::default_namespaced(admin.clone());
+    let patch = Patch::Merge(json!({"rules": rules}));
+    roles.patch("maps", &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test]
+async fn default_roles_are_bound_and_say_why() {
+    let (api, _) = start();
+    for (role, resource, verb, allowed) in [
+        ("view", "pods", "list", true),
+        ("view", "secrets", "list", false),
+        ("edit", "secrets", "list", true),
+        ("edit", "roles", "create", false),
+        ("admin", "roles", "create", true),
+        ("admin", "pods", "list", true),
+    ] {
+        let name = format!("{role}-{resource}-{verb}");
+        let subject = json!([{"kind": "User", "name": name}]);
+        let path = format!("{ACCESS}/namespaces/default/rolebindings");
+        create(&api, &path, binding(&name, "ClusterRole", role, subject)).await;
+        let group = if resource == "roles" { "rbac.authorization.k8s.io" } else { "" };
+        let attributes = json!({"namespace": "default", "verb": verb, "resource": resource, "group": group});
+        let review = json!({"spec": {"user": name, "resourceAttributes": attributes}});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let status = create_as(&api, &UserInfo::admin(), path, review).await.expect_code(201).json()["status"].clone();
+        assert_eq!(status["allowed"], allowed, "{name}");
+        if allowed {
+            let why =
+                format!("RBAC: allowed by RoleBinding \"{name}/default\" of ClusterRole \"{role}\" to User \"{name}\"");
+            assert_eq!(status["reason"], why);
+        }
+    }
+}
+
+#[tokio::test]
+async fn nobody_gives_what_they_do_not_have() {
+    let (api, _) = start();
+    let own = json!([
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": ["create", "patch"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]},
+    ]);
+    give(&api, "keeper", own).await;
+    let roles = format!("{ACCESS}/namespaces/default/roles");
+    let bindings = format!("{ACCESS}/namespaces/default/rolebindings");
+    let few = json!([{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]);
+    create_as(&api, &robot(), &roles, role("few", few)).await.expect_code(201);
+    let many = json!([{"apiGroups": [""], "resources": ["pods", "secrets"], "verbs": ["get", "delete"]}]);
+    let refused = create_as(&api, &robot(), &roles, role("many", many.clone())).await.expect_code(403).json();
+    let said = "roles.rbac.authorization.k8s.io \"many\" is forbidden: user \
+                \"system:serviceaccount:default:robot\" (groups=[\"system:serviceaccounts\" \
+                \"system:serviceaccounts:default\" \"system:authenticated\"]) is attempting to grant RBAC permissions \
+                not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\"]}\n{APIGroups:[\"\"], \
+                Resources:[\"secrets\"], Verbs:[\"get\" \"delete\"]}";
+    assert_eq!(refused["message"], said);
+    // Nor by a change of a role, nor by a binding of one.
+    let change = json!({"rules": many}).to_string();
+    let merge = ["Content-Type: application/merge-patch+json"];
+    send_as(&api, &robot(), &format!("PATCH {roles}/few"), &merge, change).await.expect_code(403);
+    let bind = async |name: &str, kind: &str, role: &str| {
+        create_as(&api, &robot(), &bindings, binding(name, kind, role, robot_subject())).await
+    };
+    bind("a", "Role", "few").await.expect_code(201);
+    bind("b", "ClusterRole", "cluster-admin").await.expect_code(403);
+    bind("c", "Role", "nowhere").await.expect_code(404);
+    // The verbs `bind` and `escalate` say that one may all the same.
+    let more = json!([
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "resourceNames": ["edit"], "verbs": ["bind"]},
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["escalate"]},
+    ]);
+    give(&api, "more", more).await;
+    bind("d", "ClusterRole", "edit").await.expect_code(201);
+    bind("e", "ClusterRole", "admin").await.expect_code(403);
+    create_as(&api, &robot(), &roles, role("many", many)).await.expect_code(201);
+}
+
+#[tokio::test]
+async fn roles_and_bindings_are_checked() {
+    let (api, _) = start();
+    let roles = format!("{ACCESS}/namespaces/default/roles");
+    let bad =
+        role("bad", json!([{"verbs": ["get"], "nonResourceURLs": ["/x"]}, {"apiGroups": [""], "resources": ["a"]}]));
+    let refused = create_as(&api, &UserInfo::admin(), &roles, bad).await.expect_code(422).json();
+    let said = refused["message"].as_str().unwrap();
+    assert!(said.contains("namespaced rules cannot apply to non-resource URLs"), "{said}");
+    assert!(said.contains("rules[1].verbs: Required value: verbs must contain at least one value"), "{said}");
+    let bindings = format!("{ACCESS}/namespaces/default/rolebindings");
+    create(&api, &bindings, binding("a", "ClusterRole", "view", robot_subject())).await;
+    let patch = json!({"roleRef": {"name": "edit"}}).to_string();
+    let merge = ["Content-Type: application/merge-patch+json"];
+    let line = format!("PATCH {bindings}/a");
+    let refused = send_as(&api, &UserInfo::admin(), &line, &merge, patch).await.expect_code(422).json();
+    assert!(refused["message"].as_str().unwrap().contains("cannot change roleRef"), "{refused}");
+}
+
+#[tokio::test]
+async fn one_acts_in_anothers_name_where_one_may() {
+    let (api, _) = start();
+    let whoami = async |user: &UserInfo, headers: &[&str]| {
+        send_as(&api, user, "POST /apis/authentication.k8s.io/v1/selfsubjectreviews", headers, "{}").await
+    };
+    let as_jane = ["Impersonate-User: jane", "Impersonate-Group: staff", "Impersonate-Extra-acme%2Fteam: blue"];
+    let jane = whoami(&UserInfo::admin(), &as_jane).await.expect_code(201).json()["status"]["userInfo"].clone();
+    let expect =
+        json!({"username": "jane", "groups": ["staff", "system:authenticated"], "extra": {"acme/team": ["blue"]}});
+    assert_eq!(jane, expect);
+    let robot_name = "system:serviceaccount:default:robot";
+    let as_robot = format!("Impersonate-User: {robot_name}");
+    let user = whoami(&UserInfo::admin(), &[&as_robot]).await.expect_code(201).json()["status"]["userInfo"].clone();
+    assert_eq!(user["groups"], json!(robot().groups));
+    // With the name one has the rights, not one's own.
+    send_as(&api, &UserInfo::admin(), "GET /api/v1/pods", &["Impersonate-User: jane"], "").await.expect_code(403);
+
+    let refused = whoami(&robot(), &as_jane).await.expect_code(403).json();
+    let said = "users \"jane\" is forbidden: User \"system:serviceaccount:default:robot\" cannot impersonate resource \
+                \"users\" in API group \"\" at the cluster scope";
+    assert_eq!(refused["message"], said);
+    let rules =
+        json!([{"apiGroups": [""], "resources": ["users"], "resourceNames": ["jane"], "verbs": ["impersonate"]}]);
+    create(&api, &format!("{ACCESS}/clusterroles"), role("be-jane", rules)).await;
+    let bound = binding("be-jane", "ClusterRole", "be-jane", robot_subject());
+    create(&api, &format!("{ACCESS}/clusterrolebindings"), bound).await;
+    whoami(&robot(), &as_jane[..1]).await.expect_code(201);
+    whoami(&robot(), &["Impersonate-User: john"]).await.expect_code(403);
+    let refused = whoami(&robot(), &as_jane).await.expect_code(403).json();
+    assert!(refused["message"].as_str().unwrap().contains("resource \"groups\""), "{refused}");
+    whoami(&robot(), &["Impersonate-User: jane", "Impersonate-Group: system:masters"]).await.expect_code(403);
+    whoami(&UserInfo::admin(), &["Impersonate-Group: staff"]).await.expect_code(500);
+}
+
+#[tokio::test]
+async fn rules_of_oneself_are_told() {
+    let (api, _) = start();
+    give(&api, "maps", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}])).await;
+    let ask = async |namespace: &str| {
+        let review = json!({"spec": {"namespace": namespace}});
+        let path = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
+        create_as(&api, &robot(), path, review).await.expect_code(201).json()["status"].clone()
+    };
+    let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["configmaps"]});
+    let own = ask("default").await;
+    assert!(own["resourceRules"].as_array().unwrap().contains(&rule), "{own}");
+    assert_eq!(own["incomplete"], false);
+    assert!(own["nonResourceRules"].to_string().contains("/healthz"));
+    assert!(!ask("kube-system").await["resourceRules"].as_array().unwrap().contains(&rule));
+}
