@@ -2,7 +2,7 @@
 
 use std::{error, time::Duration};
 
-use kube::core::Status;
+use kube::core::{Status, response::StatusCause};
 use thiserror::Error;
 
 use crate::owner::OwnerError;
@@ -93,6 +93,13 @@ impl ClientError {
         (matches!(status.code, 400..=499) && !matches!(status.code, 409 | 429)).then_some(status.message.as_str())
     }
 
+    /// The fields that an apply would have changed although others own them, in the server's order; empty if it failed for
+    /// another reason. See <https://kubernetes.io/docs/reference/using-api/server-side-apply/#conflicts>.
+    pub fn field_conflicts(&self) -> Vec<FieldConflict> {
+        let causes = self.status().and_then(|status| status.details.as_ref()).map(|details| details.causes.as_slice());
+        causes.unwrap_or_default().iter().filter_map(FieldConflict::read).collect()
+    }
+
     /// Whether another try of the same request may succeed: no answer, too many requests, or a fault of the server.
     pub fn is_transient(&self) -> bool {
         match self {
@@ -112,6 +119,36 @@ impl ClientError {
     /// How long the API server asked to wait, if it did.
     pub fn retry_after(&self) -> Option<Duration> {
         self.status().and_then(asked_delay)
+    }
+}
+
+/// A field that an apply would have changed although another manager owns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FieldConflict {
+    /// Its path, such as `.spec.replicas`.
+    pub field: String,
+    /// Who owns it, such as `kubectl-edit`.
+    pub manager: String,
+    /// Whether the manager applied it, and so claims it for as long as its configuration says so. Otherwise it was set by an
+    /// update, as by hand or by an older controller.
+    pub applied: bool,
+}
+
+impl FieldConflict {
+    /// Whether the field was set by an update, which claims nothing for the future.
+    pub fn is_by_hand(&self) -> bool {
+        !self.applied
+    }
+
+    /// Reads what the API server writes of a conflict, such as `conflict with "kubectl-edit" using apps/v1`; only of an
+    /// update it tells the version.
+    fn read(cause: &StatusCause) -> Option<Self> {
+        let owner = cause.message.strip_prefix("conflict with ").filter(|_| cause.reason == "FieldManagerConflict")?;
+        let mut quoted = serde_json::Deserializer::from_str(owner).into_iter::<String>();
+        let manager = quoted.next()?.ok()?;
+        let applied = !owner[quoted.byte_offset()..].contains(" using ");
+        Some(Self { field: cause.field.clone(), manager, applied })
     }
 }
 
@@ -194,6 +231,29 @@ mod tests {
     fn row_4_retry_after_is_found_in_the_users_error() {
         assert_eq!(retry_after(&refusal()), Some(Duration::from_secs(7)));
         assert!(refusal().0.is_transient() && !refusal().0.is_uncertain(), "it was not even begun");
+    }
+
+    #[test]
+    fn conflicts_name_field_and_manager() {
+        let conflicts = |causes: serde_json::Value| {
+            let status = json!({"code": 409, "reason": "Conflict", "details": {"causes": causes}});
+            let status: Status = serde_json::from_value(status).expect("a status");
+            let source = Box::new(kube::Error::Api(status.boxed()));
+            ClientError::Request { verb: "apply", target: "deployments a/b".into(), source }.field_conflicts()
+        };
+        let cause =
+            |message: &str| json!({"reason": "FieldManagerConflict", "field": ".spec.replicas", "message": message});
+        for (message, manager, applied) in [
+            (r#"conflict with "argo""#, "argo", true),
+            (r#"conflict with "a \"b\" using c" with subresource "scale""#, "a \"b\" using c", true),
+            (r#"conflict with "kubectl-edit" using apps/v1"#, "kubectl-edit", false),
+            (r#"conflict with "hpa" with subresource "scale" using apps/v1 at 2020-01-30T10:02:00Z"#, "hpa", false),
+        ] {
+            let expected = FieldConflict { field: ".spec.replicas".into(), manager: manager.into(), applied };
+            assert_eq!(conflicts(json!([cause(message)])), [expected], "{message}");
+        }
+        assert_eq!(conflicts(json!([{"reason": "FieldValueInvalid", "field": "spec", "message": "wrong"}])), []);
+        assert_eq!(refusal().0.field_conflicts(), []);
     }
 
     #[test]

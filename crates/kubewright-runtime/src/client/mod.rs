@@ -13,7 +13,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-pub use self::error::ClientError;
+pub use self::error::{ClientError, FieldConflict};
 pub(crate) use self::error::{explain, is_conflict, retry_after};
 
 use crate::object::{KindName, Object, ObjectKey};
