@@ -88,6 +88,7 @@ fn dependencies_point_one_way() {
     check("operators/at", &["kubewright"]);
     check("operators/cronjob", &["kubewright"]);
     check("operators/guestbook", &["kubewright"]);
+    check("operators/lolcow", &["kubewright"]);
     check("operators/podset", &["kubewright"]);
 }
 

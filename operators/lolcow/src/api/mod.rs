@@ -1,0 +1,3 @@
+//! The kinds of the operator, by version.
+
+pub mod v1alpha1;

@@ -1,0 +1,66 @@
+//! The kind `Lolcow`: what a cow says, and at which port.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The longest greeting, in characters.
+pub const MAX_GREETING: usize = 4096;
+
+/// What the cow says, and where.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "my.domain",
+    version = "v1alpha1",
+    kind = "Lolcow",
+    plural = "lolcows",
+    namespaced,
+    status = "LolcowStatus",
+    shortname = "cow",
+    category = "kubewright",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "Lolcow serves a web page on which a cow says something.",
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"URL","type":"string","jsonPath":".status.url"}"#,
+    printcolumn = r#"{"name":"Greeting","type":"string","jsonPath":".spec.greeting","priority":1}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason","priority":1}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct LolcowSpec {
+    /// The node port at which the page answers, in most clusters one from 30000 to 32767. Without it, or with 0, the API
+    /// server chooses one, which `status.url` shows. A port that is taken or out of range is told in the condition
+    /// `ServiceApplied`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<i32>,
+
+    /// What the cow says, in at most 4096 characters. Without it, or if it is empty, a fortune.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    // No argument of a program can hold the character 0.
+    #[schemars(length(max = MAX_GREETING), regex(pattern = r"^[^\x00]*$"))]
+    pub greeting: Option<String>,
+}
+
+/// What was last observed. Nothing is ever done because of what is written here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LolcowStatus {
+    /// Where the page is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+
+    /// How many pods are ready to serve it.
+    pub ready_replicas: i32,
+
+    /// The generation of the spec that this status tells about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// `Ready`: the page shows what the spec says, at the port it says, or what is in the way. `DeploymentApplied`,
+    /// `ServiceApplied`: that child is as specified, or why not. `Progressing`: pods are being replaced.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}

@@ -1,0 +1,11 @@
+//! The program that plays the image of the Lolcow's pods: see [`lolcow_operator::page`].
+
+use lolcow_operator::page::{self, Arguments};
+use tracing_subscriber::filter::LevelFilter;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
+    tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_writer(std::io::stderr).init();
+    Ok(page::run(arguments).await?)
+}
