@@ -14,7 +14,7 @@ use kube::{
 use kubewright_apimachinery::name;
 use thiserror::Error;
 
-use crate::{log::LogArgs, metrics::Metrics, probe::BindAddress};
+use crate::{log::LogArgs, metrics::Metrics, probe::BindAddress, webhook::WebhookArgs};
 
 /// Flags of a manager; flatten them into a program's own with `#[command(flatten)]`.
 ///
@@ -74,6 +74,10 @@ pub struct ManagerArgs {
     )]
     pub enable_webhooks: bool,
 
+    #[expect(missing_docs, reason = "clap would show it as a heading")]
+    #[command(flatten)]
+    pub webhook: WebhookArgs,
+
     /// The kubeconfig file [default: $KUBECONFIG, then the pod's service account, then ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -120,6 +124,13 @@ pub fn hostname() -> String {
     let kernel = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
     let name = env::var("HOSTNAME").ok().filter(|name| !name.is_empty()).or_else(kernel);
     name.map_or_else(|| "localhost".into(), |name| name.trim().into())
+}
+
+/// The name of the binary that runs: what its lease and its webhooks are named after.
+pub(crate) fn program_name() -> String {
+    let program = env::current_exe().ok();
+    let name = program.as_deref().and_then(Path::file_stem).map(|name| name.to_string_lossy().replace('_', "-"));
+    name.unwrap_or_else(|| "operator".into())
 }
 
 /// Why there is no way to the cluster, and what to do.

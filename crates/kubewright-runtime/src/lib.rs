@@ -13,6 +13,7 @@
 //! * [`controller`]: wires what is watched to a [`Reconciler`](controller::Reconciler), which holds the logic
 //! * [`context`]: what a reconcile reads, writes and knows
 //! * [`outcome`]: what it answers
+//! * [`webhook`]: defaults and validation, before an object is stored
 //! * [`predicate`]: which changes count
 //! * [`condition`], [`owner`], [`name`], [`churn`]: helpers for statuses, children, their names, and how fast they are replaced
 //!
@@ -47,3 +48,4 @@ pub mod predicate;
 pub mod probe;
 pub mod queue;
 pub mod signal;
+pub mod webhook;

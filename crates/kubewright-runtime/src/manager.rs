@@ -1,9 +1,9 @@
 //! The manager: one client, one cache, one clock and one source of randomness for all controllers, and their lifecycle.
 //!
-//! It starts the HTTP servers, then the caches, then, once it leads if that is asked for, the controllers; and stops them
+//! It starts the HTTP servers, then the webhooks, then the caches, then, once it leads if that is asked for, the controllers; and stops them
 //! the other way round.
 
-use std::{collections::BTreeSet, future::IntoFuture, io, path::Path, time::Duration};
+use std::{collections::BTreeSet, future::IntoFuture, io, time::Duration};
 
 use clap::Parser;
 use kube::Client;
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::{
-    args::{ConnectError, ManagerArgs, hostname},
+    args::{ConnectError, ManagerArgs, hostname, program_name},
     cache::{Cache, CacheFamilies, NotSynced},
     controller::{BarrierFamilies, Controller, ControllerDescription, Environment, Prepared},
     event::Broadcaster,
@@ -27,6 +27,7 @@ use crate::{
     object::Object,
     probe::{self, BindAddress, BindError, Probes, Server},
     signal::Signals,
+    webhook::{self, Endpoint, Surroundings, Webhook, WebhookDescription, WebhookServer},
 };
 
 /// How long events that were recorded may take to be written at the end.
@@ -51,6 +52,14 @@ pub enum ManagerError {
     /// Two controllers have one name, so that their metrics, events and field ownership would mix.
     #[error("two controllers are named {0:?}: give one of them another name with Controller::name")]
     SameName(String),
+    /// Two webhooks have one path.
+    #[error(
+        "two webhooks are served at {0:?}: give one of them another path with Webhook::defaulting_path or validating_path"
+    )]
+    SamePath(String),
+    /// The path of a webhook is none.
+    #[error("the webhook path {0:?} must begin with a slash and hold neither braces nor blanks")]
+    BadPath(String),
     /// The durations of the leader election don't fit together.
     #[error(transparent)]
     LeaderOptions(#[from] LeaderOptionsError),
@@ -67,6 +76,20 @@ pub struct Description {
     pub controllers: Vec<ControllerDescription>,
     /// The namespaces it watches; none means all.
     pub namespaces: BTreeSet<String>,
+    /// Its webhooks, in the order in which they were added; [`webhook::manifests`] makes the configurations from them.
+    pub webhooks: Vec<WebhookDescription>,
+    /// The ports it listens on: `metrics`, `probes`, `webhook`. None whose number is left to the system.
+    pub ports: Vec<Port>,
+}
+
+/// A port that a manager listens on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Port {
+    /// What is served there.
+    pub name: &'static str,
+    /// Its number.
+    pub number: u16,
 }
 
 /// Runs controllers against one cluster.
@@ -91,6 +114,8 @@ pub struct Manager {
     probes: Probes,
     leader: Leader,
     controllers: Vec<Box<dyn Prepare>>,
+    webhook_server: Option<WebhookServer>,
+    webhooks: Vec<Endpoint>,
 }
 
 /// Whether controllers work only while holding a lease.
@@ -168,6 +193,7 @@ impl Manager {
         args.log.init()?;
         let (metrics, probes) = (args.metrics_bind_address.clone(), args.health_probe_bind_address.clone());
         let namespaces = args.namespaces();
+        let webhook_server = args.enable_webhooks.then(|| args.webhook.server());
         let leader = if args.leader_elect {
             let name = args.leader_election_id.clone().unwrap_or_else(program_name);
             Leader::Default { namespace: args.leader_election_namespace.clone(), name }
@@ -175,7 +201,7 @@ impl Manager {
             Leader::Not
         };
         let manager = Self::with(Connection::Args(Box::new(args)), metrics, probes).namespaces(namespaces);
-        Ok(Self { leader, ..manager })
+        Ok(Self { leader, webhook_server, ..manager })
     }
 
     fn with(connection: Connection, metrics_address: BindAddress, probe_address: BindAddress) -> Self {
@@ -190,6 +216,8 @@ impl Manager {
             probes: Probes::default(),
             leader: Leader::Not,
             controllers: Vec::new(),
+            webhook_server: None,
+            webhooks: Vec::new(),
         }
     }
 
@@ -197,6 +225,17 @@ impl Manager {
     pub fn controller<K: Object>(mut self, controller: Controller<K>) -> Self {
         self.controllers.push(Box::new(controller));
         self
+    }
+
+    /// Adds the webhooks of a kind. They are served where [`Manager::webhook_server`], or the flags, say.
+    pub fn webhook<K: Object>(mut self, webhook: Webhook<K>) -> Self {
+        self.webhooks.extend(webhook.endpoints());
+        self
+    }
+
+    /// Where to serve the webhooks. A manager that wasn't made from flags serves none without it.
+    pub fn webhook_server(self, server: WebhookServer) -> Self {
+        Self { webhook_server: Some(server), ..self }
     }
 
     /// Watches only these namespaces; none means all. Cluster-scoped kinds are watched whole in any case.
@@ -235,17 +274,28 @@ impl Manager {
         Self { leader: Leader::Options(options), ..self }
     }
 
-    /// The health and readiness checks, to add some. The manager's own are `ping` and `caches`.
+    /// The health and readiness checks, to add some. The manager's own are `ping`, `caches` and, with webhooks, `webhook`.
     pub fn probes(&self) -> &Probes {
         &self.probes
     }
 
-    /// What the manager would do: its controllers and the kinds they use. Roles are made from this.
+    /// What the manager would do: its controllers and the kinds they use, its webhooks, its ports. Manifests are made from
+    /// this.
     pub fn describe(&self) -> Description {
         Description {
             controllers: self.controllers.iter().map(|controller| controller.describe()).collect(),
             namespaces: self.namespaces.clone(),
+            webhooks: self.webhooks.iter().map(|webhook| webhook.description.clone()).collect(),
+            ports: self.ports(),
         }
+    }
+
+    fn ports(&self) -> Vec<Port> {
+        let webhooks = self.webhook_server.as_ref().filter(|_| !self.webhooks.is_empty());
+        let addresses = [("metrics", Some(&self.metrics_address)), ("probes", Some(&self.probe_address))];
+        let addresses = addresses.into_iter().chain([("webhook", webhooks.map(|server| &server.address))]);
+        let ports = addresses.filter_map(|(name, address)| Some(Port { name, number: address?.port()? }));
+        ports.collect()
     }
 
     /// Runs until SIGTERM or SIGINT, then stops as [`Manager::run_until`]. A second signal ends the process at once.
@@ -290,6 +340,16 @@ impl Manager {
 
         add_checks(&self.probes, &environment.cache);
         let servers = serve(&self.probes, &self.probe_address, &environment.metrics, &self.metrics_address).await?;
+        let surroundings = Surroundings {
+            client: &environment.client,
+            clock: &environment.clock,
+            metrics: &environment.metrics,
+            readyz: &self.probes.readyz,
+        };
+        let webhooks = match self.webhook_server.filter(|_| !self.webhooks.is_empty()) {
+            Some(server) => webhook::Running::start(self.webhooks, server, surroundings).await?,
+            None => None,
+        };
         let mut watches = JoinSet::new();
         let families = CacheFamilies::new(environment.metrics.registry());
         environment.cache.start(&environment.client, &environment.random, &families, &mut watches);
@@ -302,6 +362,9 @@ impl Manager {
         };
         watches.shutdown().await;
         events.shutdown(EVENT_GRACE).await;
+        if let Some(webhooks) = webhooks {
+            webhooks.shutdown().await;
+        }
         for server in servers {
             server.shutdown().await;
         }
@@ -315,6 +378,15 @@ impl Manager {
             let name = controller.describe().name;
             if !names.insert(name.clone()) {
                 return Err(ManagerError::SameName(name));
+            }
+        }
+        let mut paths = BTreeSet::new();
+        for path in self.webhooks.iter().map(|webhook| &webhook.description.path) {
+            if !path.starts_with('/') || path.contains(['{', '}', ' ', '?', '#']) {
+                return Err(ManagerError::BadPath(path.clone()));
+            }
+            if !paths.insert(path) {
+                return Err(ManagerError::SamePath(path.clone()));
             }
         }
         Ok(())
@@ -399,11 +471,4 @@ async fn serve(
     let router = probe::metrics_router(metrics.clone());
     let metrics = Server::start("metrics", "--metrics-bind-address", metrics_address, router).await?;
     Ok(probes.into_iter().chain(metrics).collect())
-}
-
-/// The name of the binary that runs: what its lease is named after.
-fn program_name() -> String {
-    let program = std::env::current_exe().ok();
-    let name = program.as_deref().and_then(Path::file_stem).map(|name| name.to_string_lossy().replace('_', "-"));
-    name.unwrap_or_else(|| "operator".into())
 }

@@ -33,7 +33,7 @@ pub use k8s_openapi;
 pub use kube;
 pub use kubewright_runtime::{
     args, cache, churn, client, condition, context, controller, event, leader, log, manager, metrics, name, object,
-    outcome, owner, predicate, probe, queue, signal,
+    outcome, owner, predicate, probe, queue, signal, webhook,
 };
 pub use kubewright_runtime::{clock, random};
 
@@ -50,5 +50,6 @@ pub mod prelude {
         object::{Object, ObjectKey},
         outcome::{Outcome, Retry},
         predicate::{Change, Predicate},
+        webhook::{Defaulter, Validator, Webhook},
     };
 }

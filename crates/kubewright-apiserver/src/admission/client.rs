@@ -19,10 +19,12 @@ use hyper_util::{
     client::legacy,
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
+use kubewright_apimachinery::clock::SharedClock;
 use rustls::{
     CertificateError, ClientConfig, RootCertStore,
     crypto::ring,
-    pki_types::{CertificateDer, pem::PemObject},
+    pki_types::{CertificateDer, UnixTime, pem::PemObject},
+    time_provider::TimeProvider,
 };
 use serde_json::Value;
 use tokio::net::TcpStream;
@@ -86,8 +88,14 @@ impl Endpoint {
     }
 
     /// Sends a review, and gives back the body of the answer. The error is in the words of Kubernetes' own client.
-    pub(super) async fn post(&self, store: &Arc<Store>, review: Bytes, timeout: Duration) -> Result<Bytes, String> {
-        let client = match self.client.get_or_init(|| self.connect(store)) {
+    pub(super) async fn post(
+        &self,
+        store: &Arc<Store>,
+        clock: &SharedClock,
+        review: Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, String> {
+        let client = match self.client.get_or_init(|| self.connect(store, clock)) {
             Ok(client) => client,
             Err(why) => return Err(why.clone()),
         };
@@ -113,7 +121,7 @@ impl Endpoint {
         in_time.unwrap_or_else(|_| Err(failed("context deadline exceeded".to_owned())))
     }
 
-    fn connect(&self, store: &Arc<Store>) -> Result<Client, String> {
+    fn connect(&self, store: &Arc<Store>, clock: &SharedClock) -> Result<Client, String> {
         let mut roots = RootCertStore::empty();
         match &self.authority {
             Some(bundle) => {
@@ -128,7 +136,8 @@ impl Endpoint {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        let time = Arc::new(ServersTime(clock.clone()));
+        let config = ClientConfig::builder_with_details(Arc::new(ring::default_provider()), time)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots)
@@ -139,6 +148,17 @@ impl Endpoint {
         let mut builder = legacy::Client::builder(TokioExecutor::new());
         builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(KEPT);
         Ok(builder.build(connector))
+    }
+}
+
+/// Certificates are valid, or not, by the server's own clock.
+#[derive(Debug)]
+struct ServersTime(SharedClock);
+
+impl TimeProvider for ServersTime {
+    fn current_time(&self) -> Option<UnixTime> {
+        let seconds = u64::try_from(self.0.now().as_second()).ok()?;
+        Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
     }
 }
 

@@ -203,7 +203,8 @@ impl Review {
         let body = serde_json::to_vec(&review).map_err(|error| Refusal::Failed(error.to_string()))?;
         let left = self.deadline.saturating_sub(self.server.clock.monotonic());
         let timeout = one.webhook.timeout.min(left);
-        let answered = one.webhook.endpoint.post(&self.server.store, Bytes::from(body), timeout).await;
+        let answered =
+            one.webhook.endpoint.post(&self.server.store, &self.server.clock, Bytes::from(body), timeout).await;
         let body = answered.map_err(|why| Refusal::Failed(format!("failed to call webhook: {why}")))?;
         answer::read(&one.webhook.name, request["uid"].as_str().unwrap_or_default(), &body)
     }

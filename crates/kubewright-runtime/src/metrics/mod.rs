@@ -6,15 +6,18 @@
 mod client;
 mod controller;
 mod queue;
+mod webhook;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use kubewright_apimachinery::clock::SharedClock;
 use parking_lot::Mutex;
 use prometheus::{
-    Encoder, HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder, core::Collector,
+    Encoder, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry, TextEncoder,
+    core::Collector,
 };
 
+pub(crate) use self::webhook::{PathMetrics, WebhookMetrics};
 pub use self::{
     client::{ClientMetrics, ClientMetricsLayer},
     controller::{ActiveWorker, ControllerMetrics, ReconcileResult},
@@ -130,6 +133,12 @@ impl Metrics {
 /// Registers a collector whose name and labels are constants of this module: a mistake shows in the first test.
 fn add(registry: &Registry, collector: impl Collector + 'static) {
     registry.register(Box::new(collector)).expect("a metrics family is registered once");
+}
+
+fn counter(registry: &Registry, name: &str, help: &str) -> IntCounter {
+    let family = IntCounter::new(name, help).expect("constant names are valid");
+    add(registry, family.clone());
+    family
 }
 
 fn counters(registry: &Registry, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {

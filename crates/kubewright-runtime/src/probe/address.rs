@@ -15,6 +15,16 @@ pub enum BindAddress {
     Host(String, u16),
 }
 
+impl BindAddress {
+    /// The port; none if there is no server, or the system chooses.
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            Self::Disabled => None,
+            Self::AllInterfaces(port) | Self::Host(_, port) => Some(*port).filter(|port| *port != 0),
+        }
+    }
+}
+
 /// An address that is none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0:?} is not an address to listen on: use host:port, :port for all interfaces, or 0 for none")]

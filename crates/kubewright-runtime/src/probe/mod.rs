@@ -14,6 +14,7 @@ use axum::{
     routing::get,
 };
 
+pub(crate) use self::server::Manner;
 pub use self::{
     address::{AddressError, BindAddress},
     checks::{CheckResult, Checks},

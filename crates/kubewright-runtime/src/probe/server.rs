@@ -1,8 +1,9 @@
-//! A plain HTTP server that its owner can stop and wait for.
+//! An HTTP server, plain or by TLS, that its owner can stop and wait for.
 
 use std::{
     io,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::Arc,
     time::Duration,
 };
 
@@ -12,12 +13,15 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use rustls::ServerConfig;
 use thiserror::Error;
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     task::{JoinHandle, JoinSet},
     time::{sleep, timeout},
 };
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::BindAddress;
@@ -26,6 +30,8 @@ use super::BindAddress;
 const HEADER_DEADLINE: Duration = Duration::from_secs(30);
 /// Answers under way get this long when the server stops.
 const DRAIN: Duration = Duration::from_secs(2);
+/// How long a client may take for its handshake.
+const GREETING: Duration = Duration::from_secs(10);
 /// How long to wait when the process can't take connections (mostly: too many open files).
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -50,6 +56,23 @@ fn hint(error: &io::Error, flag: &str) -> String {
     }
 }
 
+/// How a server treats its connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Manner {
+    /// TLS with this configuration; plain HTTP without.
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// How long a connection may wait for the head of its next request.
+    pub(crate) idle: Duration,
+    /// How long answers under way get when the server stops.
+    pub(crate) drain: Duration,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self { tls: None, idle: HEADER_DEADLINE, drain: DRAIN }
+    }
+}
+
 /// A server that runs until it is shut down or dropped.
 #[derive(Debug)]
 pub struct Server {
@@ -69,6 +92,17 @@ impl Server {
         address: &BindAddress,
         router: Router,
     ) -> Result<Option<Self>, BindError> {
+        Self::start_as(what, flag, address, router, Manner::default()).await
+    }
+
+    /// [`Server::start`], in another manner.
+    pub(crate) async fn start_as(
+        what: &'static str,
+        flag: &'static str,
+        address: &BindAddress,
+        router: Router,
+        manner: Manner,
+    ) -> Result<Option<Self>, BindError> {
         let listener = match listen(address).await {
             Ok(None) => return Ok(None),
             Ok(Some(listener)) => listener.local_addr().map(|address| (listener, address)),
@@ -78,7 +112,7 @@ impl Server {
             listener.map_err(|source| BindError { what, flag, address: address.clone(), source })?;
         tracing::info!(%address, "serving {what}");
         let stop = CancellationToken::new();
-        let task = tokio::spawn(serve(listener, router, stop.clone()));
+        let task = tokio::spawn(serve(listener, router, manner, stop.clone()));
         Ok(Some(Self { address, stop, task }))
     }
 
@@ -89,6 +123,11 @@ impl Server {
 
     /// Takes no more connections, and returns when those that were open are done, or cut after two seconds.
     pub async fn shutdown(mut self) {
+        self.stop().await;
+    }
+
+    /// [`Server::shutdown`] of one that is part of something.
+    pub(crate) async fn stop(&mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
             tracing::error!(%error, "a server ended badly");
@@ -118,7 +157,8 @@ async fn listen(address: &BindAddress) -> io::Result<Option<TcpListener>> {
 }
 
 /// Connections live in the set, so they end with this task, however it ends.
-async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
+async fn serve(listener: TcpListener, router: Router, manner: Manner, stop: CancellationToken) {
+    let drain = manner.drain;
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
@@ -126,7 +166,7 @@ async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, router.clone(), stop.clone()));
+                    connections.spawn(connection(stream, router.clone(), manner.clone(), stop.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "can't accept a connection");
@@ -136,15 +176,36 @@ async fn serve(listener: TcpListener, router: Router, stop: CancellationToken) {
         }
     }
     drop(listener);
-    let drained = timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
+    let drained = timeout(drain, async { while connections.join_next().await.is_some() {} }).await;
     if drained.is_err() {
         connections.shutdown().await;
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, stop: CancellationToken) {
+async fn connection(stream: TcpStream, router: Router, manner: Manner, stop: CancellationToken) {
+    // Answers are small and awaited: without this each could wait for the client's delayed acknowledgement.
+    let _ = stream.set_nodelay(true);
+    let Some(config) = manner.tls else { return exchange(stream, router, manner.idle, stop).await };
+    let greeting = timeout(GREETING, TlsAcceptor::from(config).accept(stream));
+    let greeted = tokio::select! {
+        greeted = greeting => greeted,
+        () = stop.cancelled() => return,
+    };
+    match greeted {
+        Ok(Ok(stream)) => exchange(stream, router, manner.idle, stop).await,
+        Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+        Err(_) => tracing::debug!("a TLS handshake took too long"),
+    }
+}
+
+async fn exchange(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    router: Router,
+    idle: Duration,
+    stop: CancellationToken,
+) {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_DEADLINE);
+    builder.timer(TokioTimer::new()).header_read_timeout(idle);
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(connection);
     let result: Result<(), hyper::Error> = tokio::select! {

@@ -19,7 +19,7 @@
 //! missed, and only within the deadline. That holds for a time that `Forbid` held back too.
 
 mod children;
-mod plan;
+pub(crate) mod plan;
 mod record;
 mod report;
 

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The longest name of a CronJob: with a hyphen and ten digits it must still be a label.
-const MAX_NAME: usize = 52;
+pub(crate) const MAX_NAME: usize = 52;
 
 /// What is wrong with a spec. Only an edit mends it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -1,0 +1,130 @@
+//! `controller_runtime_webhook_*` and `certwatcher_*`: what the webhook server answers, and how its certificate is read.
+
+use std::time::Duration;
+
+use kubewright_apimachinery::clock::SharedClock;
+use prometheus::{Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
+
+use super::{counter, counters, gauges, histograms};
+
+/// Upper bounds in seconds, as controller-runtime's.
+const LATENCY_SECONDS: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 10.0];
+
+/// The metrics of a webhook server. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct WebhookMetrics {
+    clock: SharedClock,
+    latency: HistogramVec,
+    requests: IntCounterVec,
+    in_flight: IntGaugeVec,
+    panics: IntCounter,
+    certificates: IntCounter,
+    certificate_errors: IntCounter,
+}
+
+impl WebhookMetrics {
+    /// Registers the families: once for each registry.
+    pub(crate) fn new(registry: &Registry, clock: SharedClock) -> Self {
+        Self {
+            clock,
+            latency: histograms(
+                registry,
+                "controller_runtime_webhook_latency_seconds",
+                "How long an admission request takes, by path.",
+                &["webhook"],
+                &LATENCY_SECONDS,
+            ),
+            requests: counters(
+                registry,
+                "controller_runtime_webhook_requests_total",
+                "Admission requests, by path and HTTP code.",
+                &["code", "webhook"],
+            ),
+            in_flight: gauges(
+                registry,
+                "controller_runtime_webhook_requests_in_flight",
+                "Admission requests being answered now, by path.",
+                &["webhook"],
+            ),
+            panics: counter(registry, "controller_runtime_webhook_panics_total", "Webhooks that panicked."),
+            certificates: counter(
+                registry,
+                "certwatcher_read_certificate_total",
+                "How often the serving certificate was read anew.",
+            ),
+            certificate_errors: counter(
+                registry,
+                "certwatcher_read_certificate_errors_total",
+                "How often the serving certificate could not be read.",
+            ),
+        }
+    }
+
+    /// The metrics of one path, all present from now on, at zero.
+    pub(crate) fn path(&self, path: &str) -> PathMetrics {
+        for code in ["200", "500"] {
+            self.requests.with_label_values(&[code, path]);
+        }
+        PathMetrics {
+            clock: self.clock.clone(),
+            path: path.into(),
+            latency: self.latency.with_label_values(&[path]),
+            requests: self.requests.clone(),
+            in_flight: self.in_flight.with_label_values(&[path]),
+            panics: self.panics.clone(),
+        }
+    }
+
+    /// A certificate was read, or couldn't be.
+    pub(crate) fn read_certificate(&self, succeeded: bool) {
+        self.certificates.inc();
+        if !succeeded {
+            self.certificate_errors.inc();
+        }
+    }
+}
+
+/// The metrics of one path.
+#[derive(Clone, Debug)]
+pub(crate) struct PathMetrics {
+    clock: SharedClock,
+    path: String,
+    latency: Histogram,
+    requests: IntCounterVec,
+    in_flight: IntGauge,
+    panics: IntCounter,
+}
+
+impl PathMetrics {
+    /// A request begins. It is in flight, and its time runs, until the guard is dropped.
+    #[must_use = "the request ends when the guard is dropped"]
+    pub(crate) fn started(&self) -> InFlight {
+        self.in_flight.inc();
+        InFlight { start: self.clock.monotonic(), metrics: self.clone() }
+    }
+
+    /// A request was answered with this HTTP code.
+    pub(crate) fn answered(&self, code: u16) {
+        self.requests.with_label_values(&[code.to_string().as_str(), &self.path]).inc();
+    }
+
+    /// The webhook panicked.
+    pub(crate) fn panicked(&self) {
+        self.panics.inc();
+    }
+}
+
+/// A request being answered.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    metrics: PathMetrics,
+    start: Duration,
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.metrics.in_flight.dec();
+        let took = self.metrics.clock.monotonic().saturating_sub(self.start);
+        self.metrics.latency.observe(took.as_secs_f64());
+    }
+}

@@ -1,0 +1,260 @@
+//! What the Secret of self-managed certificates should hold: values and the time in, values out.
+//!
+//! An authority lasts two years, a serving certificate ninety days; each is renewed when a third of its time is left.
+//! A new authority is put before the old one, and signs nothing for an hour: until then everyone who asks has been told
+//! to trust it. The old one is trusted until it expires, by which time all that it signed has long been replaced.
+//!
+//! What is broken, foreign or expired is made anew at once, and authorities that are known and valid stay trusted, so that
+//! replicas that still serve what they have go on being believed.
+
+use std::{
+    collections::BTreeSet,
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData,
+};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use time::OffsetDateTime;
+use x509_parser::prelude::{GeneralName, X509Certificate};
+
+use super::Pair;
+
+const HOUR: SignedDuration = SignedDuration::from_hours(1);
+const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(730 * 24);
+const SERVING_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
+/// Clocks that go wrong by less do no harm.
+const BACKDATED: SignedDuration = HOUR;
+/// How long an authority is only trusted before it signs.
+const SETTLING: SignedDuration = HOUR;
+/// How many authorities are trusted at most; in the ordinary course of things it is two.
+const MAX_AUTHORITIES: usize = 8;
+/// How many names a certificate is for at most, when replicas that want different ones take turns.
+const MAX_NAMES: usize = 32;
+
+/// What the Secret holds, in PEM.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct Material {
+    /// The authorities to trust; the first one signs.
+    pub(super) authorities: String,
+    /// The first one's key.
+    pub(super) authority_key: String,
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+/// Keys are not shown.
+impl fmt::Debug for Material {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Material").finish_non_exhaustive()
+    }
+}
+
+/// One authority.
+#[derive(Clone, PartialEq)]
+struct Authority {
+    pem: String,
+    der: CertificateDer<'static>,
+    not_before: Timestamp,
+    not_after: Timestamp,
+}
+
+/// What the Secret should hold instead of what was found there; none if that is right.
+///
+/// `known` is what it held before, as far as is remembered; `names` are the host names and addresses to serve.
+///
+/// # Errors
+/// If the machine can't make a key.
+pub(super) fn renewed(
+    found: Option<&Material>,
+    known: Option<&Material>,
+    names: &[String],
+    now: Timestamp,
+) -> Result<Option<Material>, rcgen::Error> {
+    let mut trusted = trusted(found, known, now);
+    let held = found.or(known);
+    let signing = held.and_then(|held| Signing::read(held, now));
+    let served = held.and_then(|held| Served::read(held, &trusted, now));
+    let is_complete =
+        served.as_ref().is_some_and(|served| names.iter().all(|name| served.names.contains(&plain(name))));
+    let (signing, is_new) = match signing {
+        Some(signing) if !is_due(signing.authority.not_before, AUTHORITY_LIFE, now) => (signing, false),
+        _ => (Signing::make(now)?, true),
+    };
+    let has_settled = now.duration_since(signing.authority.not_before) >= BACKDATED + SETTLING;
+    let reissue = match &served {
+        Some(served) if is_complete => is_due(served.not_before, SERVING_LIFE, now) && has_settled,
+        _ => true,
+    };
+    if !is_new && !reissue {
+        return Ok(found.is_none().then(|| held.cloned()).flatten());
+    }
+    trusted.retain(|authority| *authority != signing.authority);
+    trusted.insert(0, signing.authority.clone());
+    trusted.truncate(MAX_AUTHORITIES);
+    let (certificate, key) = match held.filter(|_| !reissue) {
+        Some(held) => (held.certificate.clone(), held.key.clone()),
+        None => signing.issue(&all_names(names, served.map(|served| served.names).unwrap_or_default()), now)?,
+    };
+    let authorities = trusted.iter().map(|authority| authority.pem.as_str()).collect();
+    Ok(Some(Material { authorities, authority_key: signing.key.serialize_pem(), certificate, key }))
+}
+
+/// The valid authorities, those that were found first.
+fn trusted(found: Option<&Material>, known: Option<&Material>, now: Timestamp) -> Vec<Authority> {
+    let mut trusted = Vec::new();
+    for authority in [found, known].into_iter().flatten().flat_map(|material| authorities(&material.authorities)) {
+        if !trusted.contains(&authority) && authority.not_after > now {
+            trusted.push(authority);
+        }
+    }
+    trusted
+}
+
+/// The authorities in a bundle, as far as they can be read.
+fn authorities(bundle: &str) -> Vec<Authority> {
+    const END: &str = "-----END CERTIFICATE-----";
+    let parts = bundle.split_inclusive(END).take(2 * MAX_AUTHORITIES);
+    parts
+        .filter_map(|part| {
+            let pem = format!("{}\n", part.trim());
+            let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
+            let parsed = parse(&der)?;
+            let (not_before, not_after) = validity(&parsed)?;
+            parsed.is_ca().then(|| Authority { pem, der: der.clone(), not_before, not_after })
+        })
+        .collect()
+}
+
+/// Whether it is time to replace what began at `not_before`.
+fn is_due(not_before: Timestamp, life: SignedDuration, now: Timestamp) -> bool {
+    now.duration_since(not_before) > BACKDATED + life * 2 / 3
+}
+
+/// An authority and its key.
+struct Signing {
+    authority: Authority,
+    key: KeyPair,
+}
+
+impl Signing {
+    /// The one that signs, if it is whole and valid.
+    fn read(held: &Material, now: Timestamp) -> Option<Self> {
+        let authority = authorities(&held.authorities).into_iter().next()?;
+        let key = KeyPair::from_pem(&held.authority_key).ok()?;
+        let is_its = parse(&authority.der)?.public_key().raw == key.subject_public_key_info();
+        let is_valid = (authority.not_before..authority.not_after).contains(&now);
+        (is_its && is_valid).then_some(Self { authority, key })
+    }
+
+    fn make(now: Timestamp) -> Result<Self, rcgen::Error> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        // Each has a name of its own, so that none is taken for another.
+        params.distinguished_name = common_name(&format!("kubewright webhook authority {}", now.as_second()));
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let (not_before, not_after) = (now - BACKDATED, now + AUTHORITY_LIFE);
+        (params.not_before, params.not_after) = (date(not_before), date(not_after));
+        let key = KeyPair::generate()?;
+        let certificate = params.self_signed(&key)?;
+        let (pem, der) = (certificate.pem().replace("\r\n", "\n"), certificate.der().clone());
+        Ok(Self {
+            authority: Authority { pem, der, not_before: second(not_before), not_after: second(not_after) },
+            key,
+        })
+    }
+
+    /// A serving certificate and its key.
+    fn issue(&self, names: &[String], now: Timestamp) -> Result<(String, String), rcgen::Error> {
+        let mut params = CertificateParams::new(names)?;
+        params.distinguished_name = common_name("kubewright webhook server");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        let end = (now + SERVING_LIFE).min(self.authority.not_after);
+        (params.not_before, params.not_after) = (date(now - BACKDATED), date(end));
+        let key = KeyPair::generate()?;
+        let issuer = Issuer::from_ca_cert_der(&self.authority.der, &self.key)?;
+        Ok((params.signed_by(&key, &issuer)?.pem().replace("\r\n", "\n"), key.serialize_pem()))
+    }
+}
+
+/// A serving certificate that can be served, and is believed by those who trust.
+struct Served {
+    names: BTreeSet<String>,
+    not_before: Timestamp,
+}
+
+impl Served {
+    fn read(held: &Material, trusted: &[Authority], now: Timestamp) -> Option<Self> {
+        let pair = Pair::read(held.certificate.as_bytes(), held.key.as_bytes()).ok()?;
+        let parsed = parse(pair.certificate()?)?;
+        let is_signed = trusted.iter().any(|authority| {
+            let key = parse(&authority.der);
+            key.is_some_and(|issuer| parsed.verify_signature(Some(issuer.public_key())).is_ok())
+        });
+        let (not_before, _) = validity(&parsed)?;
+        (is_signed && pair.is_valid_at(now)).then(|| Self { names: names(&parsed), not_before })
+    }
+}
+
+fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
+    x509_parser::parse_x509_certificate(der).ok().map(|(_, certificate)| certificate)
+}
+
+fn validity(certificate: &X509Certificate<'_>) -> Option<(Timestamp, Timestamp)> {
+    let time = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+    Some((time(certificate.validity().not_before)?, time(certificate.validity().not_after)?))
+}
+
+/// The host names and addresses that a certificate is for.
+fn names(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names.iter().flat_map(|extension| &extension.value.general_names);
+    names
+        .filter_map(|name| match name {
+            GeneralName::DNSName(name) => Some((*name).to_owned()),
+            GeneralName::IPAddress(bytes) => match bytes.len() {
+                4 => <[u8; 4]>::try_from(*bytes).ok().map(|bytes| Ipv4Addr::from(bytes).to_string()),
+                _ => <[u8; 16]>::try_from(*bytes).ok().map(|bytes| Ipv6Addr::from(bytes).to_string()),
+            },
+            _ => None,
+        })
+        .collect()
+}
+
+/// A name as certificates are compared by.
+fn plain(name: &str) -> String {
+    name.parse::<IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
+}
+
+/// Those that are wanted, and those that others wanted: while replicas of two versions run, none takes the other's away.
+fn all_names(wanted: &[String], others: BTreeSet<String>) -> Vec<String> {
+    let mut names: Vec<String> = wanted.iter().map(|name| plain(name)).collect();
+    let room = MAX_NAMES.saturating_sub(names.len());
+    let others: Vec<_> = others.into_iter().filter(|name| !names.contains(name)).take(room).collect();
+    names.extend(others);
+    names
+}
+
+fn common_name(name: &str) -> DistinguishedName {
+    let mut distinguished = DistinguishedName::new();
+    distinguished.push(DnType::CommonName, name);
+    distinguished
+}
+
+/// X.509 knows whole seconds.
+fn second(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+fn date(time: Timestamp) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(time.as_second()).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+//! What is to be changed in an object that names our webhooks, so that the API server knows our certificate.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+
+/// The JSON patch that puts these authorities (PEM) into every client configuration of the object that leads to the
+/// service; none if that is so already. The object is a webhook configuration, or a CRD with a conversion webhook.
+///
+/// The patch only applies to the very version that was read.
+pub(super) fn patch(object: &Value, namespace: &str, service: &str, authorities: &str) -> Option<Value> {
+    let bundle = Value::from(STANDARD.encode(authorities));
+    let mut operations = Vec::new();
+    for (path, client) in clients(object) {
+        let is_ours = client["service"]["namespace"] == namespace && client["service"]["name"] == service;
+        if is_ours && client["caBundle"] != bundle {
+            operations.push(json!({"op": "add", "path": format!("{path}/caBundle"), "value": bundle}));
+        }
+    }
+    if operations.is_empty() {
+        return None;
+    }
+    let version = &object["metadata"]["resourceVersion"];
+    operations.insert(0, json!({"op": "test", "path": "/metadata/resourceVersion", "value": version}));
+    Some(operations.into())
+}
+
+/// Whether a client configuration of the object leads to the service.
+pub(super) fn leads_to(object: &Value, namespace: &str, service: &str) -> bool {
+    clients(object)
+        .iter()
+        .any(|(_, client)| client["service"]["namespace"] == namespace && client["service"]["name"] == service)
+}
+
+/// The client configurations of an object, each with its path.
+fn clients(object: &Value) -> Vec<(String, &Value)> {
+    let webhooks = object["webhooks"].as_array().into_iter().flatten().enumerate();
+    let webhooks = webhooks.map(|(at, webhook)| (format!("/webhooks/{at}/clientConfig"), &webhook["clientConfig"]));
+    let conversion = &object["spec"]["conversion"]["webhook"]["clientConfig"];
+    webhooks.chain([("/spec/conversion/webhook/clientConfig".to_owned(), conversion)]).collect()
+}
+
+/// Whether `found` has all that `wanted` says, and possibly more: what the server has defaulted.
+pub(super) fn has(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            wanted.iter().all(|(name, value)| found.get(name).is_some_and(|found| has(found, value)))
+        }
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| has(found, wanted))
+        }
+        _ => found == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubewright_apimachinery::patch::json as json_patch;
+
+    use super::*;
+
+    fn client(namespace: &str, name: &str) -> Value {
+        json!({"service": {"namespace": namespace, "name": name, "path": "/x"}})
+    }
+
+    #[test]
+    fn only_what_leads_to_us_is_changed_and_only_once() {
+        let object = json!({"metadata": {"resourceVersion": "7"}, "webhooks": [
+            {"name": "a", "clientConfig": client("ns", "other")},
+            {"name": "b", "clientConfig": client("ns", "ours")},
+            {"name": "c", "clientConfig": {"url": "https://x"}},
+            {"name": "d", "clientConfig": client("other", "ours")},
+        ]});
+        let operations = patch(&object, "ns", "ours", "PEM").unwrap();
+        let changed = json_patch::apply(&object, &operations).unwrap();
+        let bundles: Vec<_> = (0..4).map(|at| &changed["webhooks"][at]["clientConfig"]["caBundle"]).collect();
+        assert_eq!(bundles, [&Value::Null, &json!("UEVN"), &Value::Null, &Value::Null]);
+        assert_eq!(patch(&changed, "ns", "ours", "PEM"), None);
+        assert!(patch(&changed, "ns", "ours", "PEM2").is_some());
+        // Someone was faster.
+        let mut newer = object.clone();
+        newer["metadata"]["resourceVersion"] = "8".into();
+        assert!(json_patch::apply(&newer, &operations).is_err());
+    }
+
+    #[test]
+    fn a_conversion_webhook_is_known_too() {
+        let conversion = json!({"strategy": "Webhook", "webhook": {"clientConfig": client("ns", "ours")}});
+        let object = json!({"metadata": {"resourceVersion": "7"}, "spec": {"conversion": conversion}});
+        let changed = json_patch::apply(&object, &patch(&object, "ns", "ours", "PEM").unwrap()).unwrap();
+        assert_eq!(changed["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"], "UEVN");
+        let without = json!({"metadata": {}, "spec": {"conversion": {"strategy": "None"}}});
+        assert_eq!(patch(&without, "ns", "ours", "PEM"), None);
+    }
+
+    #[test]
+    fn what_the_server_has_added_is_no_difference() {
+        let found = json!({"a": {"b": 1, "defaulted": 2}, "c": [{"d": 1, "e": 2}]});
+        assert!(has(&found, &json!({"a": {"b": 1}, "c": [{"d": 1}]})));
+        for other in [json!({"a": {"b": 2}}), json!({"x": 1}), json!({"c": []}), json!({"a": 1})] {
+            assert!(!has(&found, &other), "{other}");
+        }
+    }
+}

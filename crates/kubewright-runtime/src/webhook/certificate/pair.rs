@@ -1,0 +1,106 @@
+//! A certificate with its key, as TLS takes them.
+
+use std::{fmt, sync::Arc};
+
+use arc_swap::ArcSwapOption;
+use jiff::Timestamp;
+use rustls::{
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
+    server::{ClientHello, ResolvesServerCert},
+    sign::CertifiedKey,
+};
+use thiserror::Error;
+
+/// Why certificate and key can't be used. The texts hold nothing of either.
+#[derive(Debug, Error)]
+pub(in crate::webhook) enum PairError {
+    #[error("the certificate is no PEM")]
+    Certificate(#[source] pem::Error),
+    #[error("there is no certificate")]
+    NoCertificate,
+    #[error("the certificate can't be read")]
+    Unreadable,
+    #[error("the key is no private key in PEM")]
+    Key,
+    #[error("certificate and key don't belong together: {0}")]
+    Mismatch(#[from] rustls::Error),
+}
+
+/// A certificate chain, its key, and its end.
+#[derive(Clone)]
+pub(in crate::webhook) struct Pair {
+    key: Arc<CertifiedKey>,
+    not_before: Timestamp,
+    not_after: Timestamp,
+}
+
+impl fmt::Debug for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pair").field("not_after", &self.not_after).finish_non_exhaustive()
+    }
+}
+
+impl Pair {
+    /// Reads both from PEM.
+    pub(in crate::webhook) fn read(certificate: &[u8], key: &[u8]) -> Result<Self, PairError> {
+        let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(PairError::Certificate)?;
+        let own = chain.first().ok_or(PairError::NoCertificate)?;
+        let (not_before, not_after) = validity(own).ok_or(PairError::Unreadable)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| PairError::Key)?;
+        let key = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
+        Ok(Self { key: Arc::new(key), not_before, not_after })
+    }
+
+    pub(in crate::webhook) fn is_valid_at(&self, time: Timestamp) -> bool {
+        (self.not_before..=self.not_after).contains(&time)
+    }
+
+    pub(in crate::webhook) fn not_after(&self) -> Timestamp {
+        self.not_after
+    }
+
+    /// The certificate itself, without those after it.
+    pub(super) fn certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.key.cert.first()
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        self.key.cert == other.key.cert
+    }
+}
+
+/// From when and until when a certificate is valid.
+fn validity(certificate: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> {
+    let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let time = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
+    let validity = certificate.validity();
+    Some((time(validity.not_before)?, time(validity.not_after)?))
+}
+
+/// The certificate that is served now. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(in crate::webhook) struct Slot(Arc<ArcSwapOption<Pair>>);
+
+impl Slot {
+    /// Serves this one from the next handshake on. Says whether that is another one.
+    pub(in crate::webhook) fn set(&self, pair: Pair) -> bool {
+        let is_new = self.get().is_none_or(|served| !served.is_same(&pair));
+        if is_new {
+            tracing::info!(expires = %pair.not_after, "serving webhooks with a new certificate");
+            self.0.store(Some(Arc::new(pair)));
+        }
+        is_new
+    }
+
+    pub(in crate::webhook) fn get(&self) -> Option<Arc<Pair>> {
+        self.0.load_full()
+    }
+}
+
+impl ResolvesServerCert for Slot {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load().as_ref()?.key.clone())
+    }
+}

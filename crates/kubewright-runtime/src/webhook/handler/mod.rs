@@ -1,0 +1,141 @@
+//! From a review to an answer, by a kind's defaulters or validators.
+
+use std::sync::Arc;
+
+use futures::{FutureExt, future::BoxFuture};
+use kubewright_apimachinery::status::Status;
+use serde_json::Value;
+
+use super::{Defaulter, Denied, Findings, Operation, Request, Validator, answer::Answer, patch, review::Review};
+use crate::object::{KindName, Object};
+
+/// What answers reviews, whatever its kind.
+pub(super) trait Handler: Send + Sync {
+    fn answer<'a>(&'a self, review: &'a Review) -> BoxFuture<'a, Answer>;
+}
+
+/// A [`Defaulter`] without its type.
+pub(super) trait AnyDefaulter<K>: Send + Sync {
+    fn run<'a>(&'a self, object: &'a mut K, request: &'a Request) -> BoxFuture<'a, Result<(), Denied>>;
+}
+
+impl<K: Object, D: Defaulter<K>> AnyDefaulter<K> for D {
+    fn run<'a>(&'a self, object: &'a mut K, request: &'a Request) -> BoxFuture<'a, Result<(), Denied>> {
+        self.set_defaults(object, request).boxed()
+    }
+}
+
+/// A [`Validator`] without its type.
+pub(super) trait AnyValidator<K>: Send + Sync {
+    fn run<'a>(&'a self, change: &'a Change<K>, request: &'a Request) -> BoxFuture<'a, Result<Findings, Denied>>;
+}
+
+impl<K: Object, V: Validator<K>> AnyValidator<K> for V {
+    fn run<'a>(&'a self, change: &'a Change<K>, request: &'a Request) -> BoxFuture<'a, Result<Findings, Denied>> {
+        match change {
+            Change::Create(object) => self.validate_create(object, request).boxed(),
+            Change::Update(old, new) => self.validate_update(old, new, request).boxed(),
+            Change::Delete(object) => self.validate_delete(object, request).boxed(),
+        }
+    }
+}
+
+/// What is to become of an object.
+pub(super) enum Change<K> {
+    Create(Box<K>),
+    Update(Box<K>, Box<K>),
+    Delete(Box<K>),
+}
+
+/// The defaulters of a kind.
+pub(super) struct Defaulting<K>(pub(super) Vec<Arc<dyn AnyDefaulter<K>>>);
+
+impl<K> Default for Defaulting<K> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+/// The validators of a kind.
+pub(super) struct Validating<K>(pub(super) Vec<Arc<dyn AnyValidator<K>>>);
+
+impl<K> Default for Validating<K> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K: Object> Handler for Defaulting<K> {
+    fn answer<'a>(&'a self, review: &'a Review) -> BoxFuture<'a, Answer> {
+        async move {
+            if let Some(refusal) = review.unexpected(&KindName::of::<K>()) {
+                return Answer::refused(refusal);
+            }
+            if !matches!(review.request.operation, Operation::Create | Operation::Update) {
+                return Answer::allowed();
+            }
+            self.defaulted(review).await.unwrap_or_else(|Denied(status)| Answer::refused(*status))
+        }
+        .boxed()
+    }
+}
+
+impl<K: Object> Defaulting<K> {
+    async fn defaulted(&self, review: &Review) -> Result<Answer, Denied> {
+        let mut object: K = match decode(&review.object) {
+            Ok(object) => object,
+            // The schema, which the API server asks next, says better what is wrong.
+            Err(status) => return Ok(Answer { warnings: vec![format!("no defaults: {status}")], ..Answer::allowed() }),
+        };
+        let before = serde_json::to_value(&object)?;
+        for defaulter in &self.0 {
+            defaulter.run(&mut object, &review.request).await?;
+        }
+        let defaulted = patch::carry_over(&review.object, &before, &serde_json::to_value(&object)?);
+        Ok(Answer { patch: patch::operations(&review.object, &defaulted), ..Answer::allowed() })
+    }
+}
+
+impl<K: Object> Handler for Validating<K> {
+    fn answer<'a>(&'a self, review: &'a Review) -> BoxFuture<'a, Answer> {
+        async move {
+            if let Some(refusal) = review.unexpected(&KindName::of::<K>()) {
+                return Answer::refused(refusal);
+            }
+            self.validated(review).await.unwrap_or_else(|Denied(status)| Answer::refused(*status))
+        }
+        .boxed()
+    }
+}
+
+impl<K: Object> Validating<K> {
+    async fn validated(&self, review: &Review) -> Result<Answer, Denied> {
+        let change = match review.request.operation {
+            Operation::Create => Change::Create(decode(&review.object)?),
+            Operation::Update => match decode(&review.old_object) {
+                Ok(old) => Change::Update(old, decode(&review.object)?),
+                // What is stored may be older than the type. It must be possible to mend it.
+                Err(_) => Change::Create(decode(&review.object)?),
+            },
+            Operation::Delete => match decode(&review.old_object) {
+                Ok(old) => Change::Delete(old),
+                Err(_) => return Ok(Answer::allowed()),
+            },
+            Operation::Connect => return Ok(Answer::allowed()),
+        };
+        let mut findings = Findings::default();
+        for validator in &self.0 {
+            findings.merge(validator.run(&change, &review.request).await?);
+        }
+        let (refusal, warnings) = findings.judge::<K>(&review.request.name);
+        Ok(Answer { refusal, warnings, patch: None })
+    }
+}
+
+fn decode<T: serde::de::DeserializeOwned>(object: &Value) -> Result<T, Status> {
+    serde_json::from_value(object.clone())
+        .map_err(|error| Status::bad_request(format!("the object can't be read: {error}")))
+}
+
+#[cfg(test)]
+mod tests;

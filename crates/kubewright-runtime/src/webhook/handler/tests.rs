@@ -1,0 +1,153 @@
+//! Defaulters and validators of a kind that is known, asked by values.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kubewright_apimachinery::{clock::SystemClock, patch::json};
+use serde_json::json;
+
+use super::*;
+
+/// Sets `data.<key>` if it isn't there.
+struct Sets(&'static str);
+
+impl Defaulter<ConfigMap> for Sets {
+    async fn set_defaults(&self, config: &mut ConfigMap, request: &Request) -> Result<(), Denied> {
+        if request.user.username.as_deref() == Some("mallory") {
+            return Err(Denied::forbidden("not for mallory"));
+        }
+        let value = config.data.get_or_insert_default().len().to_string();
+        config.data.get_or_insert_default().entry(self.0.into()).or_insert(value);
+        Ok(())
+    }
+}
+
+/// Refuses `data.<key>`, and any change of `data.fixed`.
+struct Refuses(&'static str);
+
+impl Validator<ConfigMap> for Refuses {
+    async fn validate_create(&self, config: &ConfigMap, _: &Request) -> Result<Findings, Denied> {
+        let mut findings = Findings::default();
+        findings.warn(format!("{} is looked for", self.0));
+        if config.data.as_ref().is_some_and(|data| data.contains_key(self.0)) {
+            findings.forbidden(format!("data.{}", self.0), "it is");
+        }
+        Ok(findings)
+    }
+
+    async fn validate_update(&self, old: &ConfigMap, new: &ConfigMap, request: &Request) -> Result<Findings, Denied> {
+        let fixed = |config: &ConfigMap| config.data.as_ref().and_then(|data| data.get("fixed").cloned());
+        let mut findings = self.validate_create(new, request).await?;
+        if fixed(old) != fixed(new) {
+            findings.invalid("data.fixed", fixed(new), "field is immutable");
+        }
+        Ok(findings)
+    }
+
+    async fn validate_delete(&self, config: &ConfigMap, _: &Request) -> Result<Findings, Denied> {
+        let kept = config.data.as_ref().is_some_and(|data| data.contains_key("kept"));
+        if kept { Err(Denied::forbidden("it is kept")) } else { Ok(Findings::default()) }
+    }
+}
+
+fn review(operation: &str, object: &Value, old: &Value) -> Review {
+    review_by("ann", operation, object, old)
+}
+
+fn review_by(user: &str, operation: &str, object: &Value, old: &Value) -> Review {
+    let body = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+        "uid": "u", "kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "operation": operation, "name": "c",
+        "userInfo": {"username": user}, "object": object, "oldObject": old,
+    }});
+    Review::read(body.to_string().as_bytes(), &SystemClock::shared()).unwrap()
+}
+
+fn config(data: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "odd": 1}, "data": data, "unknown": [1]})
+}
+
+fn defaulting() -> Defaulting<ConfigMap> {
+    Defaulting(vec![Arc::new(Sets("a")), Arc::new(Sets("b"))])
+}
+
+fn validating() -> Validating<ConfigMap> {
+    Validating(vec![Arc::new(Refuses("x")), Arc::new(Refuses("y"))])
+}
+
+fn message(answer: &Answer) -> (u16, &str) {
+    answer.refusal.as_ref().map_or((200, ""), |status| (status.code, status.message.as_str()))
+}
+
+#[tokio::test]
+async fn defaults_are_a_patch_that_keeps_what_is_unknown() {
+    for operation in ["CREATE", "UPDATE"] {
+        let object = config(json!({"b": "own"}));
+        let answer = defaulting().answer(&review(operation, &object, &Value::Null)).await;
+        assert_eq!(answer.refusal, None);
+        let defaulted = json::apply(&object, &answer.patch.unwrap()).unwrap();
+        assert_eq!(defaulted, config(json!({"a": "1", "b": "own"})));
+    }
+}
+
+#[tokio::test]
+async fn the_second_time_there_is_nothing_to_patch() {
+    let object = config(json!({"a": "0", "b": "1"}));
+    assert_eq!(defaulting().answer(&review("CREATE", &object, &Value::Null)).await, Answer::allowed());
+}
+
+#[tokio::test]
+async fn deletions_and_what_cannot_be_read_get_no_defaults() {
+    let object = config(json!({}));
+    assert_eq!(defaulting().answer(&review("DELETE", &Value::Null, &object)).await, Answer::allowed());
+    let answer = defaulting().answer(&review("CREATE", &config(json!({"a": 1})), &Value::Null)).await;
+    assert_eq!((answer.refusal, answer.patch), (None, None));
+    assert!(answer.warnings[0].starts_with("no defaults: the object can't be read: "), "{:?}", answer.warnings);
+}
+
+#[tokio::test]
+async fn a_defaulter_may_refuse_and_sees_who_asks() {
+    let answer = defaulting().answer(&review_by("mallory", "CREATE", &config(json!({})), &Value::Null)).await;
+    assert_eq!(message(&answer), (403, "not for mallory"));
+}
+
+#[tokio::test]
+async fn all_that_all_validators_find_is_told_at_once() {
+    let (old, new) = (config(json!({"fixed": "1"})), config(json!({"x": "", "y": "", "fixed": "2"})));
+    let answer = validating().answer(&review("UPDATE", &new, &old)).await;
+    let expected = "ConfigMap \"c\" is invalid: [data.x: Forbidden: it is, \
+        data.fixed: Invalid value: \"2\": field is immutable, data.y: Forbidden: it is, \
+        data.fixed: Invalid value: \"2\": field is immutable]";
+    assert_eq!(message(&answer), (422, expected));
+    assert_eq!(answer.warnings, ["x is looked for", "y is looked for"]);
+    let answer = validating().answer(&review("CREATE", &config(json!({"fixed": "2"})), &Value::Null)).await;
+    assert_eq!((message(&answer).0, answer.warnings.len()), (200, 2));
+}
+
+#[tokio::test]
+async fn deletions_are_looked_at_by_the_object_that_goes() {
+    let answer = validating().answer(&review("DELETE", &Value::Null, &config(json!({"kept": ""})))).await;
+    assert_eq!(message(&answer), (403, "it is kept"));
+    let answer = validating().answer(&review("DELETE", &Value::Null, &config(json!({"x": ""})))).await;
+    assert_eq!(answer, Answer::allowed());
+    let answer = validating().answer(&review("CONNECT", &Value::Null, &Value::Null)).await;
+    assert_eq!(answer, Answer::allowed());
+}
+
+/// What is stored may not fit the type. It must be possible to mend and to delete it.
+#[tokio::test]
+async fn an_older_state_that_cannot_be_read_stands_in_nobodys_way() {
+    let broken = config(json!({"a": 1}));
+    let answer = validating().answer(&review("UPDATE", &config(json!({})), &broken)).await;
+    assert_eq!(message(&answer).0, 200);
+    let answer = validating().answer(&review("DELETE", &Value::Null, &broken)).await;
+    assert_eq!(message(&answer).0, 200);
+    let answer = validating().answer(&review("UPDATE", &broken, &broken)).await;
+    assert_eq!(message(&answer).0, 400);
+}
+
+#[tokio::test]
+async fn another_kind_is_refused() {
+    let mut review = review("CREATE", &config(json!({})), &Value::Null);
+    review.kind.kind = "Scale".into();
+    for answer in [validating().answer(&review).await, defaulting().answer(&review).await] {
+        assert_eq!(message(&answer), (400, "expected an object of /v1, Kind=ConfigMap, got /v1, Kind=Scale"));
+    }
+}

@@ -1,0 +1,239 @@
+//! The webhook configurations, made from what a manager says of itself: values in, values out.
+//!
+//! `config/webhook/manifests.yaml` of an operator is written by this, and what [`WebhookServer`](super::WebhookServer)
+//! installs in development is the same with a URL. Rights to look after them, for self-managed certificates:
+//!
+//! | where | what | verbs |
+//! |---|---|---|
+//! | Role in the operator's namespace | `secrets` | `create` |
+//! | the same, `resourceNames: [<name>-webhook-server-cert]` | `secrets` | `get`, `update` |
+//! | ClusterRole, `resourceNames: [<name>-mutating-webhook-configuration, <name>-validating-webhook-configuration]` | `mutatingwebhookconfigurations`, `validatingwebhookconfigurations` of `admissionregistration.k8s.io` | `get`, `patch` |
+//!
+//! With certificates from a directory no right is needed. With a URL, `create` and `delete` of the configurations besides.
+
+use std::fmt;
+
+use k8s_openapi::{
+    ByteString,
+    api::admissionregistration::v1::{
+        MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
+        ValidatingWebhookConfiguration, WebhookClientConfig,
+    },
+};
+use kube::api::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+use super::Names;
+use crate::object::KindName;
+
+/// What a webhook does with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// It may change it.
+    Mutating,
+    /// It may refuse it.
+    Validating,
+}
+
+impl Role {
+    /// The verb that paths begin with.
+    fn verb(self) -> &'static str {
+        match self {
+            Self::Mutating => "mutate",
+            Self::Validating => "validate",
+        }
+    }
+}
+
+/// What is done with an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Operation {
+    /// It is created.
+    Create,
+    /// It is changed.
+    Update,
+    /// It is deleted.
+    Delete,
+    /// A connection to it is opened; no webhook of this runtime is asked.
+    Connect,
+}
+
+/// As rules write it.
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        })
+    }
+}
+
+/// What a webhook says of itself, without being run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WebhookDescription {
+    /// The kind it is asked about.
+    pub kind: KindName,
+    /// What it does.
+    pub role: Role,
+    /// Its path on the server.
+    pub path: String,
+    /// When it is asked.
+    pub operations: Vec<Operation>,
+}
+
+impl WebhookDescription {
+    /// Its name in a configuration: as kubebuilder's, such as `mcronjob-v1`, in the domain of its group, since a manager may
+    /// have two kinds of one name.
+    pub fn name(&self) -> String {
+        let KindName { group, version, kind, .. } = &self.kind;
+        let domain = match group.as_str() {
+            "" => "core.k8s.io".into(),
+            group if group.contains('.') => group.to_owned(),
+            group => format!("{group}.k8s.io"),
+        };
+        format!("{}{}-{version}.{domain}", &self.role.verb()[..1], kind.to_lowercase())
+    }
+
+    fn rules(&self) -> Vec<RuleWithOperations> {
+        vec![RuleWithOperations {
+            api_groups: Some(vec![self.kind.group.clone()]),
+            api_versions: Some(vec![self.kind.version.clone()]),
+            operations: Some(self.operations.iter().map(ToString::to_string).collect()),
+            resources: Some(vec![self.kind.plural.clone()]),
+            scope: None,
+        }]
+    }
+}
+
+/// Where the API server finds the webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A Service of the cluster, on port 443.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// A URL without a path, such as `https://127.0.0.1:9443`: for an operator that runs outside of the cluster.
+    Url(String),
+}
+
+impl Target {
+    fn client(&self, path: &str, authority: Option<&str>) -> WebhookClientConfig {
+        let (service, url) = match self {
+            Self::Service { namespace, name } => {
+                let (namespace, name) = (namespace.clone(), name.clone());
+                (Some(ServiceReference { namespace, name, path: Some(path.into()), port: None }), None)
+            }
+            Self::Url(url) => (None, Some(format!("{}{path}", url.trim_end_matches('/')))),
+        };
+        let ca_bundle = authority.map(|authority| ByteString(authority.as_bytes().to_vec()));
+        WebhookClientConfig { ca_bundle, service, url }
+    }
+}
+
+/// The configurations of a manager's webhooks; one that would be empty is absent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Configurations {
+    /// The defaulters.
+    pub mutating: Option<MutatingWebhookConfiguration>,
+    /// The validators.
+    pub validating: Option<ValidatingWebhookConfiguration>,
+}
+
+/// kubebuilder's path of a webhook: `/mutate-batch-tutorial-kubebuilder-io-v1-cronjob`.
+pub fn path(role: Role, kind: &KindName) -> String {
+    format!("/{}-{}-{}-{}", role.verb(), kind.group.replace('.', "-"), kind.version, kind.kind.to_lowercase())
+}
+
+/// The configurations of these webhooks. `name` is what [`WebhookServer::name`](super::WebhookServer::name) says;
+/// `authority` the certificates, in PEM, by which the server is known. Without it, the one who manages the certificate adds it.
+///
+/// A webhook that can't be asked refuses the request (`failurePolicy: Fail`), after ten seconds at the latest.
+pub fn configurations(
+    webhooks: &[WebhookDescription],
+    name: &str,
+    target: &Target,
+    authority: Option<&str>,
+) -> Configurations {
+    const TIMEOUT_SECONDS: i32 = 10;
+    let names = Names::of(name);
+    let metadata = |name: String| ObjectMeta { name: Some(name), ..ObjectMeta::default() };
+    let of = |role| webhooks.iter().filter(move |webhook| webhook.role == role);
+    let (versions, effects, policy) = (|| vec!["v1".to_owned()], || "None".to_owned(), || Some("Fail".to_owned()));
+    let mutating: Vec<_> = of(Role::Mutating)
+        .map(|webhook| MutatingWebhook {
+            admission_review_versions: versions(),
+            client_config: target.client(&webhook.path, authority),
+            failure_policy: policy(),
+            name: webhook.name(),
+            rules: Some(webhook.rules()),
+            side_effects: effects(),
+            timeout_seconds: Some(TIMEOUT_SECONDS),
+            ..MutatingWebhook::default()
+        })
+        .collect();
+    let validating: Vec<_> = of(Role::Validating)
+        .map(|webhook| ValidatingWebhook {
+            admission_review_versions: versions(),
+            client_config: target.client(&webhook.path, authority),
+            failure_policy: policy(),
+            name: webhook.name(),
+            rules: Some(webhook.rules()),
+            side_effects: effects(),
+            timeout_seconds: Some(TIMEOUT_SECONDS),
+            ..ValidatingWebhook::default()
+        })
+        .collect();
+    Configurations {
+        mutating: (!mutating.is_empty())
+            .then(|| MutatingWebhookConfiguration { metadata: metadata(names.mutating()), webhooks: Some(mutating) }),
+        validating: (!validating.is_empty()).then(|| ValidatingWebhookConfiguration {
+            metadata: metadata(names.validating()),
+            webhooks: Some(validating),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn webhook(group: &str, role: Role) -> WebhookDescription {
+        let kind =
+            KindName { group: group.into(), version: "v1".into(), kind: "CronJob".into(), plural: "cronjobs".into() };
+        let operations = vec![Operation::Create, Operation::Update];
+        WebhookDescription { path: path(role, &kind), kind, role, operations }
+    }
+
+    #[test]
+    fn names_and_paths_are_kubebuilders() {
+        let webhook = webhook("batch.tutorial.kubebuilder.io", Role::Mutating);
+        assert_eq!(webhook.path, "/mutate-batch-tutorial-kubebuilder-io-v1-cronjob");
+        assert_eq!(webhook.name(), "mcronjob-v1.batch.tutorial.kubebuilder.io");
+        assert_eq!(super::tests::webhook("batch", Role::Validating).name(), "vcronjob-v1.batch.k8s.io");
+        assert_eq!(super::tests::webhook("", Role::Validating).path, "/validate--v1-cronjob");
+    }
+
+    #[test]
+    fn a_configuration_for_a_service_and_for_a_url() {
+        let webhooks = [webhook("a.b", Role::Validating)];
+        let service = Target::Service { namespace: "ns".into(), name: "svc".into() };
+        let made = configurations(&webhooks, "cronjob", &service, None);
+        assert_eq!(made.mutating, None);
+        let made = serde_json::to_value(made.validating).unwrap();
+        assert_eq!(made["metadata"]["name"], "cronjob-validating-webhook-configuration");
+        let client =
+            serde_json::json!({"service": {"namespace": "ns", "name": "svc", "path": "/validate-a-b-v1-cronjob"}});
+        assert_eq!(made["webhooks"][0]["clientConfig"], client);
+        let made = configurations(&webhooks, "cronjob", &Target::Url("https://127.0.0.1:9443/".into()), Some("PEM"));
+        let made = serde_json::to_value(made.validating).unwrap();
+        let client = serde_json::json!({"url": "https://127.0.0.1:9443/validate-a-b-v1-cronjob", "caBundle": "UEVN"});
+        assert_eq!(made["webhooks"][0]["clientConfig"], client);
+    }
+}

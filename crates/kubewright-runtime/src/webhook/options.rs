@@ -1,0 +1,280 @@
+//! Where webhooks are served, by which name, and with whose certificate.
+
+use std::{path::PathBuf, time::Duration};
+
+use kubewright_apimachinery::name;
+
+use crate::{args::program_name, probe::BindAddress};
+
+/// How often certificates, Secret and configurations are looked at.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Where the serving certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Certificates {
+    /// From two files in PEM, which another writes; they are read again when they change.
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// The file with the certificate, and its intermediate ones after it.
+        certificate: String,
+        /// The file with the key.
+        key: String,
+    },
+    /// Made here: a certificate authority and a serving certificate in a Secret, renewed before they expire, and the
+    /// authority written into the webhook configurations.
+    SelfManaged,
+}
+
+/// A webhook server: for [`Manager::webhook_server`](crate::manager::Manager::webhook_server). The flags of
+/// [`WebhookArgs`] make one.
+#[derive(Clone, Debug)]
+pub struct WebhookServer {
+    pub(crate) address: BindAddress,
+    pub(crate) certificates: Certificates,
+    pub(crate) name: Option<String>,
+    pub(crate) service: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) publish: Publish,
+    pub(crate) interval: Duration,
+}
+
+/// Who makes the configurations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Publish {
+    /// They are there, or come: only the authority is written into them.
+    No,
+    /// We do, with this URL.
+    Url(String),
+    /// We do, with the address that the server listens on.
+    Address,
+}
+
+impl WebhookServer {
+    /// A server at this address with certificates of its own, for configurations that are installed by manifest.
+    pub fn new(address: BindAddress) -> Self {
+        Self {
+            address,
+            certificates: Certificates::SelfManaged,
+            name: None,
+            service: None,
+            namespace: None,
+            publish: Publish::No,
+            interval: INTERVAL,
+        }
+    }
+
+    /// A server on a free port of loopback that installs its own configurations, for tests and demos in one process with
+    /// an embedded cluster. They go when the manager ends.
+    pub fn local() -> Self {
+        Self { publish: Publish::Address, ..Self::new(BindAddress::Host("127.0.0.1".into(), 0)) }
+    }
+
+    /// What the objects are named after, the program by default: the configurations
+    /// `<name>-mutating-webhook-configuration` and `<name>-validating-webhook-configuration`, the Secret
+    /// `<name>-webhook-server-cert`, the Service `<name>-webhook-service`.
+    pub fn name(self, name: &str) -> Self {
+        Self { name: Some(name.into()), ..self }
+    }
+
+    /// The name of the Service that leads here, if it is another.
+    pub fn service(self, service: &str) -> Self {
+        Self { service: Some(service.into()), ..self }
+    }
+
+    /// The namespace of the Service and the Secret; by default the pod's, or the kubeconfig context's.
+    pub fn namespace(self, namespace: &str) -> Self {
+        Self { namespace: Some(namespace.into()), ..self }
+    }
+
+    /// Where the certificate comes from.
+    pub fn certificates(self, certificates: Certificates) -> Self {
+        Self { certificates, ..self }
+    }
+
+    /// Installs the configurations with this URL, such as `https://127.0.0.1:9443`, when certificates are self-managed.
+    pub fn url(self, url: &str) -> Self {
+        Self { publish: Publish::Url(url.into()), ..self }
+    }
+
+    /// How often files, Secret and configurations are looked at, and mended if need be. Ten seconds by default: three
+    /// requests of single objects for self-managed certificates, none for files.
+    pub fn interval(self, interval: Duration) -> Self {
+        Self { interval, ..self }
+    }
+
+    pub(crate) fn names(&self) -> Names {
+        let names = Names::of(self.name.as_deref().unwrap_or(&program_name()));
+        Names { service: self.service.clone(), ..names }
+    }
+}
+
+/// What the objects about webhooks are called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names {
+    base: String,
+    service: Option<String>,
+}
+
+impl Names {
+    pub(crate) fn of(base: &str) -> Self {
+        Self { base: base.into(), service: None }
+    }
+
+    pub(crate) fn base(&self) -> &str {
+        &self.base
+    }
+
+    pub(crate) fn mutating(&self) -> String {
+        format!("{}-mutating-webhook-configuration", self.base)
+    }
+
+    pub(crate) fn validating(&self) -> String {
+        format!("{}-validating-webhook-configuration", self.base)
+    }
+
+    pub(crate) fn secret(&self) -> String {
+        format!("{}-webhook-server-cert", self.base)
+    }
+
+    pub(crate) fn service(&self) -> String {
+        self.service.clone().unwrap_or_else(|| format!("{}-webhook-service", self.base))
+    }
+}
+
+/// The flags of the webhook server; of no use to an operator without webhooks.
+#[derive(Clone, Debug, clap::Args)]
+#[command(about = None, long_about = None)]
+pub struct WebhookArgs {
+    /// Where to serve the webhooks: host:port, :port for all interfaces, or 0 for not at all
+    #[arg(long, value_name = "ADDRESS", default_value = ":9443")]
+    pub webhook_bind_address: BindAddress,
+
+    /// The directory of the serving certificate, which another keeps up to date [default: it is made here, and kept in a
+    /// Secret]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub webhook_cert_path: Option<PathBuf>,
+
+    /// The file of the certificate in --webhook-cert-path
+    #[arg(long, value_name = "FILE", default_value = "tls.crt")]
+    pub webhook_cert_name: String,
+
+    /// The file of the key in --webhook-cert-path
+    #[arg(long, value_name = "FILE", default_value = "tls.key")]
+    pub webhook_cert_key: String,
+
+    /// What the webhooks' objects are named after: <NAME>-webhook-server-cert, <NAME>-webhook-service,
+    /// <NAME>-mutating-webhook-configuration, <NAME>-validating-webhook-configuration [default: the operator's name]
+    #[arg(long, value_name = "NAME", env = "WEBHOOK_NAME", value_parser = label)]
+    pub webhook_name: Option<String>,
+
+    /// The Service through which the API server reaches the webhooks [default: <NAME>-webhook-service]
+    #[arg(long, value_name = "NAME", env = "WEBHOOK_SERVICE_NAME", value_parser = label)]
+    pub webhook_service_name: Option<String>,
+
+    /// The namespace of that Service, and of the Secret [default: the pod's, or the kubeconfig context's]
+    #[arg(long, value_name = "NAMESPACE", env = "WEBHOOK_SERVICE_NAMESPACE", value_parser = label)]
+    pub webhook_service_namespace: Option<String>,
+
+    /// Outside of the cluster, for development: install the webhook configurations with this URL, such as
+    /// https://127.0.0.1:9443, and remove them at the end
+    #[arg(long, value_name = "URL", value_parser = url, conflicts_with = "webhook_cert_path")]
+    pub webhook_url: Option<String>,
+}
+
+impl WebhookArgs {
+    /// The server that the flags describe.
+    pub fn server(&self) -> WebhookServer {
+        let certificates = match &self.webhook_cert_path {
+            Some(path) => Certificates::Directory {
+                path: path.clone(),
+                certificate: self.webhook_cert_name.clone(),
+                key: self.webhook_cert_key.clone(),
+            },
+            None => Certificates::SelfManaged,
+        };
+        WebhookServer {
+            name: self.webhook_name.clone(),
+            service: self.webhook_service_name.clone(),
+            namespace: self.webhook_service_namespace.clone(),
+            publish: self.webhook_url.clone().map_or(Publish::No, Publish::Url),
+            ..WebhookServer::new(self.webhook_bind_address.clone()).certificates(certificates)
+        }
+    }
+}
+
+fn label(text: &str) -> Result<String, String> {
+    let wrong = name::dns1123_label(text);
+    if wrong.is_empty() { Ok(text.into()) } else { Err(format!("{text:?} is no name: {}", wrong.join("; "))) }
+}
+
+fn url(text: &str) -> Result<String, String> {
+    host(text).map(|_| text.trim_end_matches('/').into())
+}
+
+/// The host of a URL as webhooks take it: by HTTPS, and without a path.
+pub(crate) fn host(url: &str) -> Result<String, String> {
+    let uri: http::Uri = url.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
+    let host = uri.host().map(|host| host.trim_matches(['[', ']']).to_owned());
+    match host {
+        Some(host) if uri.scheme_str() == Some("https") && matches!(uri.path(), "" | "/") && uri.query().is_none() => {
+            Ok(host)
+        }
+        _ => Err(format!("{url:?} is no URL of a webhook server: use https://host:port")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Program {
+        #[command(flatten)]
+        webhook: WebhookArgs,
+    }
+
+    fn parse(arguments: &[&str]) -> Result<WebhookServer, clap::Error> {
+        let program = Program::try_parse_from([&["operator"], arguments].concat())?;
+        Ok(program.webhook.server())
+    }
+
+    #[test]
+    fn defaults_are_controller_runtimes() {
+        let server = parse(&[]).unwrap();
+        assert_eq!(server.address, BindAddress::AllInterfaces(9443));
+        assert_eq!((server.certificates, server.publish), (Certificates::SelfManaged, Publish::No));
+        let server = parse(&["--webhook-cert-path=/certs", "--webhook-cert-key=my.key"]).unwrap();
+        let (certificate, key) = ("tls.crt".into(), "my.key".into());
+        assert_eq!(server.certificates, Certificates::Directory { path: "/certs".into(), certificate, key });
+    }
+
+    #[test]
+    fn names_follow_one_name() {
+        let names = parse(&["--webhook-name=cronjob"]).unwrap().names();
+        assert_eq!(
+            [names.secret(), names.service(), names.mutating(), names.validating()],
+            [
+                "cronjob-webhook-server-cert",
+                "cronjob-webhook-service",
+                "cronjob-mutating-webhook-configuration",
+                "cronjob-validating-webhook-configuration"
+            ]
+        );
+        let names = parse(&["--webhook-name=cronjob", "--webhook-service-name=hooks"]).unwrap().names();
+        assert_eq!((names.service(), names.secret()), ("hooks".into(), "cronjob-webhook-server-cert".into()));
+    }
+
+    #[test]
+    fn a_url_is_checked() {
+        assert_eq!(host("https://127.0.0.1:9443"), Ok("127.0.0.1".into()));
+        assert_eq!(host("https://[::1]:9443/"), Ok("::1".into()));
+        for bad in ["http://127.0.0.1:9443", "https://a/b", "https://a?b", "127.0.0.1:9443", "", "https://"] {
+            let error = parse(&["--webhook-url", bad]).unwrap_err().to_string();
+            assert!(error.contains("--webhook-url"), "{error}");
+        }
+        assert!(parse(&["--webhook-url=https://a", "--webhook-cert-path=/b"]).is_err());
+    }
+}

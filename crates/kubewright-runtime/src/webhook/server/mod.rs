@@ -1,0 +1,273 @@
+//! The HTTPS server: its routes, its certificate, its end.
+
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::Request,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::any,
+};
+use bytes::Bytes;
+use futures::FutureExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use kube::Client;
+use kubewright_apimachinery::{clock::SharedClock, status::Status};
+use rustls::{ServerConfig, crypto::ring};
+use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
+
+use super::{
+    Certificates, Endpoint, Names, WebhookServer,
+    answer::Answer,
+    certificate::{
+        Slot,
+        files::Files,
+        keeper::{self, Keeper},
+    },
+    options::{Publish, host},
+    review::{Review, ReviewError},
+};
+use crate::{
+    metrics::{Metrics, PathMetrics, WebhookMetrics},
+    probe::{BindError, Checks, Manner, Server},
+};
+
+/// The bytes that a review may have, as in controller-runtime: two objects of the largest size, and room to spare.
+const BODY_LIMIT: usize = 7 * 1024 * 1024;
+/// How long the API server waits for a webhook at most.
+const LONGEST: Duration = Duration::from_secs(30);
+/// How long the start waits for the certificate.
+const START: Duration = Duration::from_secs(5);
+/// Reviews under way get this long when the server stops: what a webhook is given in the configurations we make.
+const DRAIN: Duration = Duration::from_secs(10);
+/// How long a connection may wait for its next request. The API server gives up idle ones itself, after 90 seconds; were we
+/// first, a review could run into the closing.
+const IDLE: Duration = Duration::from_secs(300);
+
+/// What a server needs of its manager.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) clock: &'a SharedClock,
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) readyz: &'a Checks,
+}
+
+/// Configurations that go when the server ends.
+struct Installed {
+    client: Client,
+    names: Names,
+}
+
+/// A webhook server that runs. Dropped, it ends at once.
+pub(crate) struct Running {
+    server: Server,
+    keeper: JoinHandle<()>,
+    installed: Option<Installed>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+impl Running {
+    /// Listens and serves, and returns when there is a certificate, or when that takes too long; none when the address is
+    /// disabled. Its readiness check is `webhook`.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub(crate) async fn start(
+        endpoints: Vec<Endpoint>,
+        options: WebhookServer,
+        surroundings: Surroundings<'_>,
+    ) -> Result<Option<Self>, BindError> {
+        let Surroundings { client, clock, metrics, readyz } = surroundings;
+        let slot = Slot::default();
+        let metrics = WebhookMetrics::new(metrics.registry(), clock.clone());
+        let manner = Manner { tls: Some(tls(&slot)), idle: IDLE, drain: DRAIN };
+        let router = router(&endpoints, clock, &metrics);
+        let server = Server::start_as("webhooks", "--webhook-bind-address", &options.address, router, manner).await?;
+        let Some(server) = server else { return Ok(None) };
+        add_check(readyz, &slot, clock);
+
+        let names = options.names();
+        let url = match &options.publish {
+            Publish::No => None,
+            Publish::Url(url) => Some(url.clone()),
+            Publish::Address => Some(format!("https://{}", server.address())),
+        };
+        // A URL that was not checked as a flag and is none fails where the API server is told of it.
+        let url = url.map(|url| (host(&url).unwrap_or_default(), url)).map(|(host, url)| (url, host));
+        let (looked, has_looked) = oneshot::channel();
+        // Nobody waits any more when it took too long.
+        let looked = || looked.send(()).unwrap_or_default();
+        let mut installed = None;
+        let keeper = match options.certificates {
+            Certificates::Directory { path, certificate, key } => {
+                let files = Files { certificate: path.join(certificate), key: path.join(key) };
+                tokio::spawn(files.follow(slot, metrics, options.interval, looked))
+            }
+            Certificates::SelfManaged => {
+                installed = url.is_some().then(|| Installed { client: client.clone(), names: names.clone() });
+                let keeper = Keeper {
+                    client: client.clone(),
+                    clock: clock.clone(),
+                    metrics,
+                    names,
+                    namespace: options.namespace.unwrap_or_else(|| client.default_namespace().into()),
+                    webhooks: endpoints.into_iter().map(|endpoint| endpoint.description).collect(),
+                    url,
+                    slot,
+                    known: keeper::Known::default(),
+                };
+                tokio::spawn(keeper.follow(options.interval, looked))
+            }
+        };
+        // The rest of the manager doesn't depend on it, and `/readyz` tells.
+        let _ = timeout(START, has_looked).await;
+        Ok(Some(Self { server, keeper, installed }))
+    }
+
+    /// Takes away what it has installed, lets reviews under way finish for ten seconds, and ends.
+    pub(crate) async fn shutdown(mut self) {
+        self.keeper.abort();
+        let _ = (&mut self.keeper).await;
+        if let Some(Installed { client, names }) = self.installed.take() {
+            keeper::remove(&client, &names).await;
+        }
+        self.server.stop().await;
+    }
+}
+
+/// TLS with the slot's certificate. HTTP/1.1 is all that is spoken: the API server is content with it, and HTTP/2 has
+/// had more ways to be overwhelmed.
+fn tls(slot: &Slot) -> Arc<ServerConfig> {
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().expect("ring knows TLS 1.2 and 1.3");
+    let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(slot.clone()));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Arc::new(config)
+}
+
+fn add_check(readyz: &Checks, slot: &Slot, clock: &SharedClock) {
+    let (slot, clock) = (slot.clone(), clock.clone());
+    readyz.add("webhook", move || {
+        let result = match slot.get() {
+            None => Err("there is no certificate yet".into()),
+            Some(pair) if pair.is_valid_at(clock.now()) => Ok(()),
+            Some(pair) => Err(format!("the certificate is not valid now; it ends {}", pair.not_after())),
+        };
+        std::future::ready(result)
+    });
+}
+
+fn router(endpoints: &[Endpoint], clock: &SharedClock, metrics: &WebhookMetrics) -> Router {
+    endpoints.iter().fold(Router::new(), |router, endpoint| {
+        let path = endpoint.description.path.clone();
+        let served =
+            Arc::new(Served { endpoint: endpoint.clone(), clock: clock.clone(), metrics: metrics.path(&path) });
+        router.route(&path, any(move |request: Request| served.clone().answer(request)))
+    })
+}
+
+/// A webhook with what it counts and where it takes the time from.
+struct Served {
+    endpoint: Endpoint,
+    clock: SharedClock,
+    metrics: PathMetrics,
+}
+
+/// Why there is no review in answer: an HTTP error, whose text the API server shows.
+struct Unanswerable(StatusCode, String);
+
+impl From<ReviewError> for Unanswerable {
+    fn from(error: ReviewError) -> Self {
+        Self(StatusCode::BAD_REQUEST, error.to_string())
+    }
+}
+
+impl Served {
+    async fn answer(self: Arc<Self>, request: Request) -> Response {
+        let _in_flight = self.metrics.started();
+        let response = match self.review(request).await {
+            Ok(review) => ([(header::CONTENT_TYPE, "application/json")], review).into_response(),
+            Err(Unanswerable(code, text)) => {
+                tracing::warn!(path = self.endpoint.description.path, code = code.as_u16(), text, "bad review");
+                (code, text).into_response()
+            }
+        };
+        self.metrics.answered(response.status().as_u16());
+        response
+    }
+
+    async fn review(&self, request: Request) -> Result<String, Unanswerable> {
+        let limit = time_limit(request.uri().query());
+        let kind = request.headers().get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or_default());
+        let kind = kind.unwrap_or_default().to_owned();
+        let body = read(request.into_body()).await?;
+        if body.is_empty() {
+            return Err(Unanswerable(StatusCode::BAD_REQUEST, "request body is empty".into()));
+        }
+        if kind.split(';').next().map(str::trim) != Some("application/json") {
+            let text = format!("contentType={kind}, expected application/json");
+            return Err(Unanswerable(StatusCode::BAD_REQUEST, text));
+        }
+        let review = Review::read(&body, &self.clock)?;
+        drop(body);
+        let answer = self.isolated(&review, limit).await;
+        if let Some(refusal) = &answer.refusal {
+            let request = &review.request;
+            let (path, operation) = (&self.endpoint.description.path, request.operation);
+            tracing::debug!(path, %operation, namespace = ?request.namespace, name = request.name, %refusal, "refused");
+        }
+        Ok(review.answer(answer).to_string())
+    }
+
+    /// Asks the webhook, which may panic or take for ever.
+    async fn isolated(&self, review: &Review, limit: Duration) -> Answer {
+        let path = &self.endpoint.description.path;
+        let asked = AssertUnwindSafe(async { self.endpoint.handler.answer(review).await }).catch_unwind();
+        match timeout(limit, asked).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(panic)) => {
+                self.metrics.panicked();
+                let panic = message(panic.as_ref());
+                tracing::error!(path, panic, "a webhook panicked");
+                Answer::refused(Status::new(500, "InternalError", format!("panic: {panic} [recovered]")))
+            }
+            Err(_) => {
+                tracing::error!(path, "a webhook took longer than {limit:?}");
+                Answer::refused(Status::new(504, "Timeout", format!("the webhook took longer than {limit:?}")))
+            }
+        }
+    }
+}
+
+async fn read(body: Body) -> Result<Bytes, Unanswerable> {
+    let body = Limited::new(body, BODY_LIMIT).collect().await;
+    body.map(|body| body.to_bytes()).map_err(|error| match error.is::<LengthLimitError>() {
+        true => Unanswerable(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("request entity is too large; limit is {BODY_LIMIT} bytes"),
+        ),
+        false => Unanswerable(StatusCode::BAD_REQUEST, format!("the body can't be read: {error}")),
+    })
+}
+
+/// How long the API server waits: `?timeout=10s`.
+fn time_limit(query: Option<&str>) -> Duration {
+    let parameters = query.unwrap_or_default().split('&');
+    let seconds = parameters.filter_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok()).next();
+    seconds.map_or(LONGEST, |seconds: u64| Duration::from_secs(seconds).clamp(Duration::from_secs(1), LONGEST))
+}
+
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message")
+}
+
+#[cfg(test)]
+mod tests;
