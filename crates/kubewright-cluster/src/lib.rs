@@ -28,7 +28,7 @@
 //! network. Only TCP is carried, to an endpoint that is ready; without one, connections are refused. There is no DNS: a container
 //! finds services by the variables `<NAME>_SERVICE_HOST` and `<NAME>_SERVICE_PORT`.
 //!
-//! Not there yet: probes, lifecycle hooks and volumes of pods, `exec`, `attach` and `port-forward`. A process that leaves its process group (`setsid`) outlives its pod,
+//! Not there yet: gRPC probes and volumes of pods, `exec`, `attach` and `port-forward`. A process that leaves its process group (`setsid`) outlives its pod,
 //! though on Linux not the cluster.
 
 mod access;

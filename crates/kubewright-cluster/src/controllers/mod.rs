@@ -4,7 +4,7 @@
 //! * [`deletion`]: of namespaces, and of custom kinds
 //! * [`accounts`]: what every namespace has
 //! * [`expiry`]: of events
-//! * [`scheduler`]: pods are bound to the one node
+//! * [`scheduler`]: pods are bound to the one node, if they may go there
 //! * [`deployment`]: templates, and how their changes are rolled out
 //! * [`endpoints`]: where the pods behind a service answer
 //! * [`entrance`]: the service by which programs find the API server

@@ -190,7 +190,7 @@ enum Act {
 
 /// A pod whose init containers have succeeded, and whose others run.
 fn started(pod: Arc<Pod>, address: String, now: Moment) -> Machine {
-    let mut machine = Machine::new(pod, address, now);
+    let mut machine = Machine::new(pod, address, now).without_probes();
     settle(&mut machine, now);
     machine
 }
@@ -216,7 +216,7 @@ fn settle(machine: &mut Machine, now: Moment) {
                 }
                 Effect::Terminate(index) => (index, 143),
                 Effect::Kill(index) => (index, 137),
-                Effect::Event(_) | Effect::Remove => continue,
+                Effect::Event(_) | Effect::Probe(..) | Effect::Remove => continue,
             };
             machine.ended(index, code, now);
             moved = true;

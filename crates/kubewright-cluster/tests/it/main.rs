@@ -14,8 +14,10 @@ mod namespaces;
 mod node;
 mod node_env;
 mod player;
+mod probes;
 mod proxy;
 mod replicaset;
+mod scheduler;
 mod simulate;
 
 use std::time::Duration;

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{create, exit_code, gone, is_running, phase, pod, pods, running, state, until, waiting_reason};
 
-fn container(pod: &Pod) -> k8s_openapi::api::core::v1::ContainerStatus {
+pub(crate) fn container(pod: &Pod) -> k8s_openapi::api::core::v1::ContainerStatus {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.clone()).unwrap_or_default();
     statuses.into_iter().next().unwrap_or_default()
 }

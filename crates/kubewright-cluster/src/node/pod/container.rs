@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Container;
 
+use super::probe::Probes;
 use crate::node::backoff::Backoff;
 
 /// A point in time, on both scales.
@@ -102,6 +103,10 @@ pub(crate) struct Record {
     pub(crate) last: Option<Ended>,
     /// How often it was started again.
     pub(crate) restarts: i32,
+    /// The probes of the run.
+    pub(crate) probes: Probes,
+    /// It has once started, by its startup probe if it has one: a sidecar then lets the others begin.
+    pub(crate) has_begun: bool,
     /// The back-off after an end.
     pub(crate) crash: Backoff,
     /// The back-off after a start that was refused.
@@ -123,6 +128,8 @@ impl Record {
             state: State::Pending,
             last: None,
             restarts: 0,
+            probes: Probes::default(),
+            has_begun: false,
             crash: Backoff::default(),
             refused: Backoff::default(),
         }
@@ -146,11 +153,21 @@ impl Record {
         }
     }
 
-    /// It may serve. Without a readiness probe, it may as soon as it runs.
+    /// It runs, and its startup probe has succeeded if it has one.
+    pub(crate) fn has_started(&self) -> bool {
+        self.is_running() && self.probes.has_started()
+    }
+
+    /// It is being stopped.
+    pub(crate) fn is_stopping(&self) -> bool {
+        matches!(&self.state, State::Running(running) if running.kill_at.is_some())
+    }
+
+    /// It may serve. Without a readiness probe, it may as soon as it has started.
     pub(crate) fn is_ready(&self) -> bool {
         match self.role {
             Role::Init => self.ended().is_some_and(|ended| ended.code == 0),
-            Role::Sidecar | Role::Main => self.is_running(),
+            Role::Sidecar | Role::Main => self.is_running() && self.probes.is_ready(),
         }
     }
 
@@ -158,7 +175,7 @@ impl Record {
     pub(crate) fn lets_pass(&self) -> bool {
         match self.role {
             Role::Init => self.ended().is_some_and(|ended| ended.code == 0),
-            Role::Sidecar => self.is_running() || self.last.is_some() || self.ended().is_some(),
+            Role::Sidecar => self.has_begun || self.ended().is_some(),
             Role::Main => true,
         }
     }

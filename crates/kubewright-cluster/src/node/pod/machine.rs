@@ -5,7 +5,10 @@ use std::{sync::Arc, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use super::container::{Ended, Moment, Record, Role, Running, State, Waiting};
+use super::{
+    container::{Ended, Moment, Record, Role, Running, State, Waiting},
+    probe::{Aim, Outcome, Probes, Verdict, is_unsupported},
+};
 use crate::node::backoff::written;
 
 /// How long a failed pull is shown as such before it is shown as a back-off.
@@ -22,6 +25,8 @@ pub(crate) enum Effect {
     Terminate(usize),
     /// Kill the process.
     Kill(usize),
+    /// Try a probe of the process, then tell [`Machine::probed`].
+    Probe(usize, Aim),
     /// Record an event about the pod.
     Event(Event),
     /// Remove the pod's object: nothing of it runs any more.
@@ -76,6 +81,8 @@ pub(crate) struct Machine {
     pub(crate) stop: Option<(Stop, Duration)>,
     admitted: Duration,
     removed: bool,
+    /// Probes are tried.
+    probing: bool,
     effects: Vec<Effect>,
 }
 
@@ -91,10 +98,17 @@ impl Machine {
             stop: None,
             admitted: now.monotonic,
             removed: false,
+            probing: true,
             effects: Vec::new(),
         };
         machine.observe(pod, now);
         machine
+    }
+
+    /// The same pod, whose probes are taken to succeed.
+    pub(crate) fn without_probes(mut self) -> Self {
+        self.probing = false;
+        self
     }
 
     /// The pod's object has changed.
@@ -153,6 +167,56 @@ impl Machine {
         self.event(false, "Pulled", format!("Container image {image:?} already present on machine"));
         self.event(false, "Created", format!("Created container: {name}"));
         self.event(false, "Started", format!("Started container {name}"));
+        self.begin_probes(index, now);
+    }
+
+    fn begin_probes(&mut self, index: usize, now: Moment) {
+        let Some(container) = self.spec(index).filter(|_| self.probing) else {
+            self.containers[index].has_begun = true;
+            return;
+        };
+        let probes = Probes::new(container, now.monotonic);
+        let unsupported = Aim::ALL.iter().filter(|aim| aim.of(container).is_some_and(is_unsupported));
+        let unsupported: Vec<_> =
+            unsupported.map(|aim| format!("{aim:?} probe of container {}", container.name)).collect();
+        let record = &mut self.containers[index];
+        record.has_begun |= probes.has_started();
+        record.probes = probes;
+        for probe in unsupported {
+            let message = format!("{probe}: gRPC probes are not supported by this node; it counts as passed");
+            self.event(true, "ProbeNotSupported", message);
+        }
+    }
+
+    /// A probe of the run with this id has been tried.
+    pub(crate) fn probed(&mut self, index: usize, id: &str, aim: Aim, outcome: Outcome, now: Moment) {
+        let grace = self.grace();
+        let again = self.restarts(self.containers[index].role, 1);
+        let record = &mut self.containers[index];
+        let State::Running(running) = &mut record.state else { return };
+        if running.id != id {
+            return;
+        }
+        let verdict = record.probes.take(aim, &outcome, now.monotonic);
+        record.has_begun |= record.probes.has_started();
+        let stops = verdict != Verdict::Nothing && self.stop.is_none() && running.kill_at.is_none();
+        let name = record.name.clone();
+        if let (Verdict::Stop(own), true) = (verdict, stops) {
+            running.kill_at = Some(now.monotonic + own.unwrap_or(grace));
+        }
+        match outcome {
+            Outcome::Success => {}
+            Outcome::Failure(why) => self.event(true, "Unhealthy", format!("{aim:?} probe failed: {why}")),
+            Outcome::Unknown(why) => {
+                self.event(true, "Unhealthy", format!("{aim:?} probe errored and resulted in unknown state: {why}"));
+            }
+        }
+        if stops {
+            let aim = format!("{aim:?}").to_lowercase();
+            let then = if again { ", will be restarted" } else { "" };
+            self.event(false, "Killing", format!("Container {name} failed {aim} probe{then}"));
+            self.effects.push(Effect::Terminate(index));
+        }
     }
 
     /// A process could not be started.
@@ -317,9 +381,14 @@ impl Machine {
 
     fn pass_time(&mut self, index: usize, now: Moment) {
         match &mut self.containers[index].state {
-            State::Running(running) if !running.killed && running.kill_at.is_some_and(|at| now.monotonic >= at) => {
-                running.killed = true;
-                self.effects.push(Effect::Kill(index));
+            State::Running(running) => {
+                if !running.killed && running.kill_at.is_some_and(|at| now.monotonic >= at) {
+                    running.killed = true;
+                    self.effects.push(Effect::Kill(index));
+                }
+                let stopping = self.stop.is_some() || running.kill_at.is_some();
+                let due = self.containers[index].probes.due(now.monotonic, stopping);
+                self.effects.extend(due.into_iter().map(|aim| Effect::Probe(index, aim)));
             }
             State::Waiting(waiting) => {
                 if let Some((_, reason, message)) = waiting.then.take_if(|(at, ..)| now.monotonic >= *at) {
@@ -338,7 +407,12 @@ impl Machine {
         let deadline = self.active_deadline().filter(|_| self.stop.is_none() && !self.is_over());
         let stopping = self.stop.is_some() || self.main_is_over();
         let due = |record: &Record| record.wake().filter(|_| !stopping || record.is_running());
-        self.containers.iter().filter_map(due).chain(deadline).min()
+        let probe = |record: &Record| {
+            let stopping = self.stop.is_some() || record.is_stopping();
+            record.probes.wake(stopping).filter(|_| record.is_running())
+        };
+        let probes = self.containers.iter().filter_map(probe);
+        self.containers.iter().filter_map(due).chain(deadline).chain(probes).min()
     }
 
     /// Every container has ended for good, or will never run.

@@ -1,7 +1,10 @@
-//! One pod on the node: what has to happen ([`machine`]), how it looks ([`status`]), and who does it ([`worker`]).
+//! One pod on the node: what has to happen ([`machine`], [`probe`]), how it looks ([`status`]), and who does it ([`worker`],
+//! [`run`], [`check`]).
 
+pub(crate) mod check;
 pub(crate) mod container;
 pub(crate) mod machine;
+pub(crate) mod probe;
 pub(crate) mod run;
 pub(crate) mod status;
 

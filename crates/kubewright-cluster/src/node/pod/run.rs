@@ -11,7 +11,11 @@ use tokio::{
     time::timeout,
 };
 
-use super::machine::Refusal;
+use super::{
+    check::Target,
+    machine::{Event, Refusal},
+    probe::{Aim, Outcome},
+};
 use crate::{
     access::Address,
     node::{
@@ -31,11 +35,15 @@ const LAST_OUTPUT: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(crate) enum Fact {
     /// Its process runs, under this id.
-    Started(usize, String, Arc<Process>),
+    Started(usize, String, Arc<Process>, Arc<Target>),
     /// Its process did not start.
     Refused(usize, Refusal),
     /// Its process has ended with this code.
     Ended(usize, i32),
+    /// A probe of the run with this id has been tried.
+    Probed(usize, String, Aim, Outcome),
+    /// There is something to be told about the pod.
+    Told(Event),
 }
 
 /// Starts a container and stays with it until it has ended. Dropping the future kills it.
@@ -65,10 +73,44 @@ pub(crate) async fn play(
     let name = (text(&pod.metadata.namespace), text(&pod.metadata.name));
     let path = host.pod_directory(&uid).join(format!("{}-{}", container.name, host.random.suffix(5)));
     let log = host.logs.begin(&name, &uid, &container.name, path, host.clock.clone());
-    tell(Fact::Started(index, host.random.uuid().replace('-', ""), process.clone()));
-    let code = attend(&process, &log, stdout, stderr).await;
+    let hook = container.lifecycle.as_ref().and_then(|hooks| hooks.post_start.clone());
+    let target = Arc::new(Target { processes: host.processes.clone(), container, line, address });
+    let started = {
+        let (process, target) = (process.clone(), target.clone());
+        let id = host.random.uuid().replace('-', "");
+        || tell(Fact::Started(index, id, process, target))
+    };
+    let mut attended = std::pin::pin!(attend(&process, &log, stdout, stderr));
+    let greeted = async {
+        match &hook {
+            Some(hook) => target.hook(hook).await,
+            None => Ok(()),
+        }
+    };
+    // A container counts as started once its hook has been called.
+    let code = tokio::select! {
+        biased;
+        greeting = greeted => {
+            if let Err(why) = greeting {
+                tell(Fact::Told(hook_failed("PostStart", &why)));
+                process.kill();
+            }
+            started();
+            attended.await
+        }
+        code = &mut attended => {
+            started();
+            code
+        }
+    };
     log.end();
     tell(Fact::Ended(index, code));
+}
+
+/// What is said of a hook that failed.
+pub(crate) fn hook_failed(which: &str, why: &str) -> Event {
+    let reason = if which == "PreStop" { "FailedPreStopHook" } else { "FailedPostStartHook" };
+    Event { warning: true, reason, message: format!("{which}Hook failed: {why}") }
 }
 
 /// Records the output until the process has ended.

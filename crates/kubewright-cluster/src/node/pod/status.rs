@@ -78,7 +78,7 @@ impl Machine {
             image_id: if id.is_some() { format!("kubewright://{}", record.image) } else { String::new() },
             container_id: id.filter(|id| !id.is_empty()).map(|id| container_id(&id)),
             ready: record.is_ready(),
-            started: Some(record.is_running()),
+            started: Some(record.has_started()),
             restart_count: record.restarts,
             state: Some(state(record, initialized)),
             last_state: record.last.as_ref().map(terminated),

@@ -354,7 +354,7 @@ fn any_life_ends() {
                     Effect::Terminate(index) => assert_eq!(truth[index], 2, "seed {seed}"),
                     Effect::Kill(index) => killed[index] = true,
                     Effect::Remove => removed = true,
-                    Effect::Event(_) => {}
+                    Effect::Event(_) | Effect::Probe(..) => {}
                 }
             }
             if removed {

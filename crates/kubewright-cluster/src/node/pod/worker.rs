@@ -6,9 +6,11 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use tokio::{sync::mpsc, task::JoinSet, time::sleep};
 
 use super::{
-    container::Moment,
-    machine::{Effect, Machine},
-    run::{Fact, play},
+    check::Target,
+    container::{Moment, State},
+    machine::{Effect, Event, Machine},
+    probe::Aim,
+    run::{Fact, hook_failed, play},
     status::patch,
 };
 use crate::{
@@ -37,8 +39,8 @@ pub(crate) struct Worker {
     machine: Machine,
     /// The version of the pod's object that the machine has.
     version: u64,
-    processes: BTreeMap<usize, Arc<Process>>,
-    /// One for each container that starts or runs.
+    processes: BTreeMap<usize, (Arc<Process>, Arc<Target>)>,
+    /// One for each container that starts or runs, each probe that is tried, and each hook that is called.
     plays: JoinSet<()>,
     facts: (mpsc::UnboundedSender<Fact>, mpsc::UnboundedReceiver<Fact>),
     /// The last status written, and when.
@@ -128,8 +130,8 @@ impl Worker {
     fn learn(&mut self, fact: Fact) {
         let now = now(&self.host);
         match fact {
-            Fact::Started(index, id, process) => {
-                self.processes.insert(index, process);
+            Fact::Started(index, id, process, target) => {
+                self.processes.insert(index, (process, target));
                 self.machine.started(index, id, now);
             }
             Fact::Refused(index, why) => self.machine.refused(index, why, now),
@@ -137,6 +139,8 @@ impl Worker {
                 self.processes.remove(&index);
                 self.machine.ended(index, code, now);
             }
+            Fact::Probed(index, id, aim, outcome) => self.machine.probed(index, &id, aim, outcome, now),
+            Fact::Told(event) => self.tell(event),
         }
         while self.plays.try_join_next().is_some() {}
     }
@@ -154,23 +158,54 @@ impl Worker {
                         self.plays.spawn(play(host, pod, address, container.clone(), index, run, facts));
                     }
                 }
-                Effect::Terminate(index) => {
-                    if let Some(process) = self.processes.get(&index) {
-                        process.terminate();
-                    }
-                }
+                Effect::Terminate(index) => self.terminate(index),
                 Effect::Kill(index) => {
-                    if let Some(process) = self.processes.get(&index) {
+                    if let Some((process, _)) = self.processes.get(&index) {
                         process.kill();
                     }
                 }
-                Effect::Event(event) => {
-                    let pod = &self.machine.pod;
-                    self.host.events.record(Occurrence::of_pod(pod, event.warning, event.reason, event.message));
-                }
+                Effect::Probe(index, aim) => self.probe(index, aim),
+                Effect::Event(event) => self.tell(event),
                 Effect::Remove => self.remove_at = Some(Duration::ZERO),
             }
         }
+    }
+
+    fn tell(&self, event: Event) {
+        let pod = &self.machine.pod;
+        self.host.events.record(Occurrence::of_pod(pod, event.warning, event.reason, event.message));
+    }
+
+    /// Asks a container to end, after its hook has been called if it has one. Its grace runs meanwhile.
+    fn terminate(&mut self, index: usize) {
+        let Some((process, target)) = self.processes.get(&index) else { return };
+        let Some(hook) = target.container.lifecycle.as_ref().and_then(|hooks| hooks.pre_stop.clone()) else {
+            return process.terminate();
+        };
+        let (process, target, facts) = (process.clone(), target.clone(), self.facts.0.clone());
+        self.plays.spawn(async move {
+            if let Err(why) = target.hook(&hook).await {
+                // Nobody listens any more when the pod is gone, and then nobody needs to know.
+                let _gone = facts.send(Fact::Told(hook_failed("PreStop", &why)));
+            }
+            process.terminate();
+        });
+    }
+
+    /// Tries a probe.
+    fn probe(&mut self, index: usize, aim: Aim) {
+        let running = |state: &State| match state {
+            State::Running(running) => Some(running.id.clone()),
+            _ => None,
+        };
+        let Some(id) = running(&self.machine.containers[index].state) else { return };
+        let Some((_, target)) = self.processes.get(&index) else { return };
+        let Some(probe) = aim.of(&target.container).cloned() else { return };
+        let (target, facts) = (target.clone(), self.facts.0.clone());
+        self.plays.spawn(async move {
+            let outcome = target.probe(&probe).await;
+            let _gone = facts.send(Fact::Probed(index, id, aim, outcome));
+        });
     }
 
     /// Writes the status if the object has another one.
@@ -256,7 +291,7 @@ impl Worker {
 
     /// The object is gone: nothing may be left of the pod.
     async fn clean_up(&mut self) {
-        for process in self.processes.values() {
+        for (process, _) in self.processes.values() {
             process.kill();
         }
         self.plays.shutdown().await;

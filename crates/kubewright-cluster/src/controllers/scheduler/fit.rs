@@ -1,0 +1,127 @@
+//! Whether a pod may go to a node, in the order and the words of kube-scheduler's filters. Pure.
+
+use serde_json::Value;
+
+use crate::controllers::value::{flag, list, text};
+
+/// The taint that stands for `kubectl cordon`.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+
+/// What keeps a pod from a node, if anything does.
+pub(super) fn obstacle(pod: &Value, node: &Value) -> Option<String> {
+    let cordon = serde_json::json!({"key": UNSCHEDULABLE, "effect": "NoSchedule"});
+    if flag(node, "/spec/unschedulable") && !is_tolerated(pod, &cordon) {
+        return Some("node(s) were unschedulable".into());
+    }
+    let repels = |taint: &&Value| matches!(text(taint, "/effect"), "NoSchedule" | "NoExecute");
+    let taints = list(node, "/spec/taints").iter().filter(repels);
+    if let Some(taint) = taints.clone().find(|taint| !is_tolerated(pod, taint)) {
+        let (key, value) = (text(taint, "/key"), text(taint, "/value"));
+        return Some(format!("node(s) had untolerated taint {{{key}: {value}}}"));
+    }
+    if !is_selected(pod, node) {
+        return Some("node(s) didn't match Pod's node affinity/selector".into());
+    }
+    None
+}
+
+fn is_tolerated(pod: &Value, taint: &Value) -> bool {
+    list(pod, "/spec/tolerations").iter().any(|toleration| {
+        let (key, effect) = (text(toleration, "/key"), text(toleration, "/effect"));
+        let value = match text(toleration, "/operator") {
+            "Exists" => true,
+            _ => text(toleration, "/value") == text(taint, "/value"),
+        };
+        let any_key = key.is_empty() && text(toleration, "/operator") == "Exists";
+        (effect.is_empty() || effect == text(taint, "/effect")) && (any_key || key == text(taint, "/key")) && value
+    })
+}
+
+fn is_selected(pod: &Value, node: &Value) -> bool {
+    let labels = &node["metadata"]["labels"];
+    let mut selector = pod["spec"]["nodeSelector"].as_object().into_iter().flatten();
+    let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let terms = list(required, "/nodeSelectorTerms");
+    let matches = |term: &Value| {
+        let (expressions, fields) = (list(term, "/matchExpressions"), list(term, "/matchFields"));
+        let label = |key: &str| labels[key].as_str();
+        let field = |key: &str| if key == "metadata.name" { node["metadata"]["name"].as_str() } else { None };
+        // A term that says nothing selects nothing.
+        !(expressions.is_empty() && fields.is_empty())
+            && expressions.iter().all(|one| holds(one, label(text(one, "/key"))))
+            && fields.iter().all(|one| holds(one, field(text(one, "/key"))))
+    };
+    selector.all(|(key, value)| labels.get(key) == Some(value)) && (required.is_null() || terms.iter().any(matches))
+}
+
+/// Whether a requirement holds for a value, or for its absence.
+fn holds(requirement: &Value, value: Option<&str>) -> bool {
+    let values = list(requirement, "/values");
+    let is_in = value.is_some_and(|value| values.iter().any(|one| one == value));
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok());
+    let compared = number(value).zip(number(values.first().and_then(Value::as_str)));
+    match text(requirement, "/operator") {
+        "In" => is_in,
+        "NotIn" => !is_in,
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compared.is_some_and(|(value, bound)| value > bound),
+        "Lt" => compared.is_some_and(|(value, bound)| value < bound),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(pod: Value, node: Value, expect: Option<&str>) {
+        let mut node = json!({"metadata": {"name": "n", "labels": {"disk": "ssd", "size": "4"}}, "spec": node});
+        node["spec"]["x"] = Value::Null;
+        assert_eq!(obstacle(&json!({"spec": pod}), &node).as_deref(), expect, "{pod}");
+    }
+
+    #[test]
+    fn cordon_and_taints() {
+        let cordoned = || json!({"unschedulable": true});
+        check(json!({}), json!({}), None);
+        check(json!({}), cordoned(), Some("node(s) were unschedulable"));
+        check(json!({"tolerations": [{"operator": "Exists"}]}), cordoned(), None);
+        let tainted = || {
+            json!({"taints": [{"key": "soft", "effect": "PreferNoSchedule"},
+            {"key": "for", "value": "cows", "effect": "NoSchedule"}]})
+        };
+        let repelled = Some("node(s) had untolerated taint {for: cows}");
+        check(json!({}), tainted(), repelled);
+        let tolerate = |toleration: Value, expect| check(json!({"tolerations": [toleration]}), tainted(), expect);
+        tolerate(json!({"key": "for", "value": "cows"}), None);
+        tolerate(json!({"key": "for", "operator": "Equal", "value": "cows", "effect": "NoSchedule"}), None);
+        tolerate(json!({"key": "for", "operator": "Exists"}), None);
+        tolerate(json!({"key": "for", "value": "pigs"}), repelled);
+        tolerate(json!({"key": "for", "operator": "Exists", "effect": "NoExecute"}), repelled);
+        tolerate(json!({"key": "other", "operator": "Exists"}), repelled);
+    }
+
+    #[test]
+    fn selectors_and_affinity() {
+        let unmatched = Some("node(s) didn't match Pod's node affinity/selector");
+        check(json!({"nodeSelector": {"disk": "ssd"}}), json!({}), None);
+        check(json!({"nodeSelector": {"disk": "hdd"}}), json!({}), unmatched);
+        let affinity = |terms: Value, expect| {
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            check(json!({"affinity": {"nodeAffinity": required}}), json!({}), expect);
+        };
+        let label = |operator: &str, key: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        affinity(json!([label("In", "disk", &["hdd", "ssd"])]), None);
+        affinity(json!([label("NotIn", "disk", &["ssd"])]), unmatched);
+        affinity(json!([label("NotIn", "color", &["red"])]), None);
+        affinity(json!([label("DoesNotExist", "color", &[]), label("Exists", "nothing", &[])]), None);
+        affinity(json!([label("Gt", "size", &["3"])]), None);
+        affinity(json!([label("Lt", "size", &["4"])]), unmatched);
+        affinity(json!([{}]), unmatched);
+        let name = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]});
+        affinity(json!([name]), None);
+    }
+}

@@ -1,0 +1,186 @@
+//! Binds pods to the one node, unless something keeps them from it: then they wait, and say why.
+//!
+//! Minded are `cordon`, taints, node selectors and required node affinity ([`fit`]). Nothing is said of processors and memory:
+//! a pod takes what the host lets it. A taint of the effect `NoExecute` keeps pods away, and drives none out.
+
+mod fit;
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use futures::{StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apiserver::{ApiServer, Change, ChangeKind};
+use serde_json::{Value, json};
+
+use super::{
+    retry::{Retries, until},
+    value::{condition, list, stamp},
+};
+use crate::{
+    access::{Access, Address, is_conflict, is_gone},
+    events::{Occurrence, Recorder},
+    node::NODE_NAME,
+};
+
+/// How many pods are bound at a time.
+const AT_A_TIME: usize = 64;
+/// The scheduler that pods name when they want any.
+const SCHEDULER: &str = "default-scheduler";
+
+/// A pod to bind: its namespace, name and UID.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Unbound {
+    namespace: String,
+    name: String,
+    uid: String,
+}
+
+/// What is to be done for a pod.
+#[derive(Clone, Debug, PartialEq)]
+enum Act {
+    Bind,
+    /// It can't be bound, for this reason: that becomes its condition.
+    Report(String, Arc<Value>),
+}
+
+type Ended = (Unbound, Act, Result<(), kube::Error>);
+
+/// Binds pods for as long as it is polled. Without `events` it tells nobody.
+pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock, events: Option<Recorder>) {
+    let mut feed = api.feed();
+    let mut work: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
+    let mut retries = Retries::default();
+    let mut scheduler = Scheduler::default();
+    loop {
+        let now = clock.monotonic();
+        let begin = |pod: Unbound, scheduler: &Scheduler| {
+            let act = scheduler.decide(&pod)?;
+            let (access, now) = (&access, clock.now());
+            Some(Box::pin(async move {
+                let result = perform(access, &pod, &act, now).await;
+                (pod, act, result)
+            }) as BoxFuture<'_, _>)
+        };
+        work.extend(retries.due(now).into_iter().filter_map(|pod| begin(pod, &scheduler)));
+        let timer = until(retries.next(), now);
+        tokio::select! {
+            biased;
+            change = feed.next(), if work.len() < AT_A_TIME => match change {
+                Ok(change) => work.extend(scheduler.take(&change).into_iter().filter_map(|pod| begin(pod, &scheduler))),
+                Err(lagged) => {
+                    tracing::info!(%lagged, "the scheduler begins anew");
+                    scheduler = Scheduler::default();
+                }
+            },
+            Some((pod, act, result)) = work.next() => match result {
+                Ok(()) => {
+                    retries.forget(&pod);
+                    if let Some(events) = &events {
+                        events.record(occurrence(pod, act));
+                    }
+                }
+                // It is gone, or bound already, or has changed, of which the feed tells.
+                Err(error) if is_gone(&error) || is_conflict(&error) => retries.forget(&pod),
+                Err(error) => {
+                    tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "a pod can't be bound");
+                    retries.failed(pod, now);
+                }
+            },
+            () = timer => {}
+        }
+    }
+}
+
+/// What the scheduler knows. Pure.
+#[derive(Debug, Default)]
+struct Scheduler {
+    node: Option<Arc<Value>>,
+    pods: BTreeMap<Unbound, Arc<Value>>,
+}
+
+impl Scheduler {
+    /// Takes in a change, and says which pods it matters to.
+    fn take(&mut self, change: &Change) -> Vec<Unbound> {
+        let gone = change.kind == ChangeKind::Deleted;
+        match &*change.resource.storage {
+            "/nodes" if change.object["metadata"]["name"] == NODE_NAME => {
+                self.node = (!gone).then(|| change.object.clone());
+                self.pods.keys().cloned().collect()
+            }
+            "/pods" => {
+                let pod = named(&change.object);
+                if gone || !is_unbound(&change.object) {
+                    self.pods.remove(&pod);
+                    return Vec::new();
+                }
+                self.pods.insert(pod.clone(), change.object.clone());
+                vec![pod]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// What is to be done for a pod; nothing while its condition says all that there is to say.
+    fn decide(&self, pod: &Unbound) -> Option<Act> {
+        let object = self.pods.get(pod)?;
+        let Some(node) = &self.node else {
+            return report(object, "no nodes available to schedule pods".into());
+        };
+        let Some(obstacle) = fit::obstacle(object, node) else { return Some(Act::Bind) };
+        let preemption = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+        report(object, format!("0/1 nodes are available: 1 {obstacle}. {preemption}"))
+    }
+}
+
+fn report(pod: &Arc<Value>, why: String) -> Option<Act> {
+    let said = condition(pod, "PodScheduled").is_some_and(|one| one["status"] == "False" && one["message"] == why);
+    (!said).then(|| Act::Report(why, pod.clone()))
+}
+
+async fn perform(access: &Access, pod: &Unbound, act: &Act, now: jiff::Timestamp) -> Result<(), kube::Error> {
+    let address = Address::core("pods", Some(&pod.namespace), &pod.name);
+    let metadata = json!({"name": pod.name, "namespace": pod.namespace, "uid": pod.uid});
+    match act {
+        Act::Bind => {
+            let target = json!({"apiVersion": "v1", "kind": "Node", "name": NODE_NAME});
+            let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target});
+            access.create(&address, "/binding", &binding).await.map(drop)
+        }
+        Act::Report(why, object) => {
+            let others = list(object, "/status/conditions").iter().filter(|one| one["type"] != "PodScheduled");
+            let before = condition(object, "PodScheduled").filter(|one| one["status"] == "False");
+            let since = before.map_or_else(|| stamp(now), |one| one["lastTransitionTime"].clone());
+            let ours = json!({
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why,
+                "lastTransitionTime": since, "observedGeneration": object["metadata"]["generation"],
+            });
+            let conditions: Vec<_> = others.cloned().chain([ours]).collect();
+            let metadata = json!({"uid": pod.uid, "resourceVersion": object["metadata"]["resourceVersion"]});
+            let patch = json!({"metadata": metadata, "status": {"conditions": conditions}});
+            access.merge(&address, "/status", &patch).await.map(drop)
+        }
+    }
+}
+
+fn named(pod: &Value) -> Unbound {
+    let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
+    Unbound { namespace: text("namespace"), name: text("name"), uid: text("uid") }
+}
+
+/// Whether a pod is to be bound.
+fn is_unbound(pod: &Value) -> bool {
+    let spec = &pod["spec"];
+    let scheduler = spec["schedulerName"].as_str().unwrap_or(SCHEDULER);
+    let gated = spec["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
+    let wanted = spec["nodeName"].as_str().unwrap_or_default().is_empty() && scheduler == SCHEDULER && !gated;
+    wanted && pod["metadata"]["deletionTimestamp"].is_null()
+}
+
+fn occurrence(pod: Unbound, act: Act) -> Occurrence {
+    let Unbound { namespace, name, uid } = pod;
+    let (warning, reason, message) = match act {
+        Act::Bind => (false, "Scheduled", format!("Successfully assigned {namespace}/{name} to {NODE_NAME}")),
+        Act::Report(why, _) => (true, "FailedScheduling", why),
+    };
+    Occurrence { regarding: ["v1".into(), "Pod".into(), namespace, name, uid], warning, reason: reason.into(), message }
+}

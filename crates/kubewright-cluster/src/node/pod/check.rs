@@ -1,0 +1,293 @@
+//! What a container is asked from outside: the tries of its probes, and its hooks.
+
+use std::{error::Error, io, net::SocketAddr, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use http::{Request, Uri};
+use http_body_util::{BodyExt, Empty};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::{
+    api::core::v1::{Container, HTTPGetAction, LifecycleHandler, Probe},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::{CryptoProvider, ring},
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite},
+    net::{TcpStream, lookup_host},
+    process::{ChildStderr, ChildStdout},
+    time::{sleep, timeout},
+};
+use tokio_rustls::TlsConnector;
+
+use super::probe::Outcome;
+use crate::node::process::{CommandLine, Processes, exit_code};
+
+/// How much of a command's output is kept, for messages. The kubelet's figure.
+const OUTPUT: u64 = 10 << 10;
+/// The longest that a hook may take. Kubernetes has no such limit, but a pod here must be able to end.
+const HOOK: Duration = Duration::from_secs(120);
+
+/// A container as it is reached from outside.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Where commands run.
+    pub(crate) processes: Processes,
+    /// The container.
+    pub(crate) container: Container,
+    /// What it runs: its environment and its directory are those of commands in it.
+    pub(crate) line: CommandLine,
+    /// Its pod's address.
+    pub(crate) address: String,
+}
+
+impl Target {
+    /// Tries a probe.
+    pub(crate) async fn probe(&self, probe: &Probe) -> Outcome {
+        let limit =
+            Duration::from_secs(probe.timeout_seconds.and_then(|limit| limit.try_into().ok()).unwrap_or(1).max(1));
+        if let Some(exec) = &probe.exec {
+            return self.exec(exec.command.as_deref().unwrap_or_default(), limit).await;
+        }
+        if let Some(get) = &probe.http_get {
+            return self.http_get(get, "kube-probe/", limit).await;
+        }
+        match &probe.tcp_socket {
+            Some(socket) => self.tcp_socket(socket.host.as_deref(), &socket.port, limit).await,
+            None => Outcome::Success,
+        }
+    }
+
+    /// Calls a hook. The error is for the pod's events.
+    pub(crate) async fn hook(&self, hook: &LifecycleHandler) -> Result<(), String> {
+        let outcome = if let Some(exec) = &hook.exec {
+            self.exec(exec.command.as_deref().unwrap_or_default(), HOOK).await
+        } else if let Some(get) = &hook.http_get {
+            self.http_get(get, "kube-lifecycle/", HOOK).await
+        } else if let Some(pause) = &hook.sleep {
+            sleep(HOOK.min(Duration::from_secs(pause.seconds.try_into().unwrap_or_default()))).await;
+            Outcome::Success
+        } else {
+            Outcome::Unknown("this node doesn't support its sort".into())
+        };
+        match outcome {
+            Outcome::Success => Ok(()),
+            Outcome::Failure(why) | Outcome::Unknown(why) => Err(why),
+        }
+    }
+
+    /// Runs a command as the container would.
+    async fn exec(&self, command: &[String], limit: Duration) -> Outcome {
+        let line = CommandLine { argv: command.to_vec(), ..self.line.clone() };
+        let (process, stdout, stderr) = match self.processes.spawn(&line) {
+            Ok(spawned) => spawned,
+            Err(error) => return Outcome::Unknown(format!("failed to exec in container: {error}")),
+        };
+        let run = async {
+            let (mut text, mut rest) = (Vec::new(), Vec::new());
+            let (stdout, stderr) = (ChildStdout::from_std(stdout)?, ChildStderr::from_std(stderr)?);
+            let read = async { tokio::join!(read_some(stdout, &mut text), read_some(stderr, &mut rest)) };
+            // The end of the process is the end of its output, too: what is left of its group is killed with it.
+            let (_, status) = tokio::join!(read, process.ended());
+            text.append(&mut rest);
+            Ok::<_, io::Error>((exit_code(status?), String::from_utf8_lossy(&text).into_owned()))
+        };
+        match timeout(limit, run).await {
+            Ok(Ok((0, _))) => Outcome::Success,
+            Ok(Ok((_, text))) => Outcome::Failure(text),
+            Ok(Err(error)) => Outcome::Unknown(format!("failed to exec in container: {error}")),
+            Err(_) => {
+                let command = command.join(" ");
+                Outcome::Failure(format!("command timed out: {command:?} timed out after {}s", limit.as_secs()))
+            }
+        }
+    }
+
+    async fn tcp_socket(&self, host: Option<&str>, port: &IntOrString, limit: Duration) -> Outcome {
+        let Some(port) = self.port(port) else { return unknown_port(port) };
+        let place = format!("{}:{port}", self.host(host));
+        match timeout(limit, connect(&place)).await {
+            Ok(Ok(_)) => Outcome::Success,
+            Ok(Err(why)) => Outcome::Failure(why),
+            Err(_) => Outcome::Failure(format!("dial tcp {place}: i/o timeout")),
+        }
+    }
+
+    /// Any code from 200 to 399 is a success; a redirection is not followed. Certificates are not verified.
+    async fn http_get(&self, get: &HTTPGetAction, agent: &str, limit: Duration) -> Outcome {
+        let Some(port) = self.port(&get.port) else { return unknown_port(&get.port) };
+        let tls = get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+        let place = format!("{}:{port}", self.host(get.host.as_deref()));
+        let path = get.path.as_deref().unwrap_or("/");
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+        let url = format!("{}://{place}{path}", if tls { "https" } else { "http" });
+        let failed = |why: String| Outcome::Failure(format!("Get {url:?}: {why}"));
+        let request = match request(get, &place, &path, agent) {
+            Ok(request) => request,
+            Err(error) => return failed(error.to_string()),
+        };
+        let exchange = async {
+            let stream = connect(&place).await?;
+            if !tls {
+                return send(stream, request).await;
+            }
+            let name = ServerName::from(stream.peer_addr().map_err(said)?.ip());
+            let config = unverified().map_err(|error| error.to_string())?;
+            send(TlsConnector::from(config).connect(name, stream).await.map_err(said)?, request).await
+        };
+        match timeout(limit, exchange).await {
+            Ok(Ok(code)) if (200..400).contains(&code) => Outcome::Success,
+            Ok(Ok(code)) => Outcome::Failure(format!("HTTP probe failed with statuscode: {code}")),
+            Ok(Err(why)) => failed(why),
+            Err(_) => failed("context deadline exceeded (Client.Timeout exceeded while awaiting headers)".into()),
+        }
+    }
+
+    fn host<'a>(&'a self, asked: Option<&'a str>) -> &'a str {
+        asked.filter(|host| !host.is_empty()).unwrap_or(&self.address)
+    }
+
+    /// A port by its number, or by its name among the container's.
+    fn port(&self, port: &IntOrString) -> Option<u16> {
+        let number = match port {
+            IntOrString::Int(number) => *number,
+            IntOrString::String(name) => {
+                let mut ports = self.container.ports.iter().flatten();
+                let named = ports.find(|port| port.name.as_ref() == Some(name)).map(|port| port.container_port);
+                named.or_else(|| name.parse().ok())?
+            }
+        };
+        u16::try_from(number).ok().filter(|number| *number != 0)
+    }
+}
+
+fn unknown_port(port: &IntOrString) -> Outcome {
+    match port {
+        IntOrString::Int(number) => Outcome::Unknown(format!("invalid port number: {number}")),
+        IntOrString::String(name) => Outcome::Unknown(format!("couldn't find port: {name:?}")),
+    }
+}
+
+/// Reads to the end, and keeps the beginning.
+async fn read_some(stream: impl AsyncRead + Unpin, text: &mut Vec<u8>) {
+    let mut head = stream.take(OUTPUT);
+    // What can't be read isn't shown.
+    let _read = head.read_to_end(text).await;
+    let _rest = tokio::io::copy(&mut head.into_inner(), &mut tokio::io::sink()).await;
+}
+
+/// Connects to the first address of a host. The error is in Go's words, which people know from the kubelet.
+async fn connect(place: &str) -> Result<TcpStream, String> {
+    let mut addresses = lookup_host(place).await.map_err(|error| format!("dial tcp: lookup {place}: {error}"))?;
+    let address: SocketAddr = addresses.next().ok_or_else(|| format!("dial tcp: lookup {place}: no such host"))?;
+    TcpStream::connect(address).await.map_err(|error| {
+        let why = match error.kind() {
+            io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
+            _ => error.to_string(),
+        };
+        format!("dial tcp {address}: connect: {why}")
+    })
+}
+
+fn request(get: &HTTPGetAction, place: &str, path: &str, agent: &str) -> Result<Request<Empty<Bytes>>, http::Error> {
+    let mut request = Request::get(path.parse::<Uri>()?);
+    let headers = get.http_headers.iter().flatten();
+    let given = |name: &str| headers.clone().any(|one| one.name.eq_ignore_ascii_case(name));
+    let defaults = [("host", place), ("user-agent", agent), ("accept", "*/*"), ("connection", "close")];
+    for (name, value) in defaults.into_iter().filter(|(name, _)| !given(name)) {
+        request = request.header(name, value);
+    }
+    // An empty value is the way to leave one of these out.
+    for header in headers.filter(|header| !header.value.is_empty()) {
+        request = request.header(header.name.as_str(), header.value.as_str());
+    }
+    request.body(Empty::new())
+}
+
+/// Sends a request on a connection of its own, and gives the code of the answer.
+async fn send(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Empty<Bytes>>,
+) -> Result<u16, String> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(said)?;
+    let exchange = async {
+        let answer = sender.send_request(request).await.map_err(said)?;
+        let code = answer.status().as_u16();
+        // The answer's body is of no interest, but a server that is cut off in the middle might say so.
+        let _body = http_body_util::Limited::new(answer.into_body(), 10 << 10).collect().await;
+        Ok(code)
+    };
+    tokio::pin!(exchange, connection);
+    tokio::select! {
+        biased;
+        code = &mut exchange => code,
+        ended = &mut connection => match ended {
+            Ok(()) => exchange.await,
+            Err(error) => Err(said(error)),
+        },
+    }
+}
+
+/// The innermost error is what happened.
+fn said(error: impl Error) -> String {
+    let mut innermost: &dyn Error = &error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+/// TLS with whoever answers: a probe asks whether somebody does, not who.
+fn unverified() -> Result<Arc<ClientConfig>, rustls::Error> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = Arc::new(Anybody(provider.clone()));
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,230 @@
+//! Probes and hooks of pods that run.
+
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Event, discovery::v1::EndpointSlice};
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams},
+};
+use kubewright_cluster::{Cluster, ImageTable, Pods, Program};
+use serde_json::{Value, json};
+
+use crate::{address, create, gone, is_default, is_running, node::container, playing, pod, pods, until};
+
+/// Waits for an event about a pod whose message begins like this.
+async fn told(cluster: &Cluster, name: &str, kind: &str, reason: &str, message: &str) {
+    let about = |event: &Event| {
+        event.involved_object.name.as_deref() == Some(name)
+            && event.type_.as_deref() == Some(kind)
+            && event.reason.as_deref() == Some(reason)
+            && event.message.as_deref().unwrap_or_default().starts_with(message)
+    };
+    let found = cluster.expect::<Event>(|events| events.iter().any(|event| about(event))).await;
+    found.unwrap_or_else(|unmet| panic!("no {reason} {message:?} of {name}: {unmet}"));
+}
+
+fn web(spec: Value) -> Value {
+    let mut container = spec;
+    container["name"] = json!("main");
+    container["image"] = json!("web");
+    container["ports"] = json!([{"name": "http", "containerPort": 8080}]);
+    json!({"restartPolicy": "Always", "containers": [container]})
+}
+
+fn ready(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    conditions.iter().any(|one| one.type_ == "Ready" && one.status == "True")
+}
+
+#[tokio::test]
+async fn readiness_decides_who_serves() {
+    let cluster = playing().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mark = folder.path().join("ready").display().to_string();
+    let get = json!({"path": format!("/file?{mark}"), "port": "http"});
+    let probe = json!({"httpGet": get, "periodSeconds": 1, "failureThreshold": 1});
+    let mut web = pod("web", "", web(json!({"readinessProbe": probe})));
+    web.labels_mut().insert("app".into(), "web".into());
+    create(&cluster, &web).await;
+    let service = json!({"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 8080}]}});
+    let services: Api<k8s_openapi::api::core::v1::Service> = Api::namespaced(cluster.client(), "default");
+    let service = serde_json::from_value(service).expect("a service");
+    services.create(&PostParams::default(), &service).await.expect("created");
+    let served = |ready: bool| {
+        move |slices: &[&EndpointSlice]| {
+            let ours = slices.iter().filter(|slice| slice.name_any().starts_with("web-"));
+            let endpoints: Vec<_> = ours.flat_map(|slice| slice.endpoints.clone().unwrap_or_default()).collect();
+            let is = |ready: bool| {
+                endpoints.iter().all(|one| one.conditions.as_ref().and_then(|it| it.ready) == Some(ready))
+            };
+            !endpoints.is_empty() && is(ready)
+        }
+    };
+
+    told(&cluster, "web", "Warning", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503")
+        .await;
+    let unready = until(&cluster, "web", is_running).await;
+    let status = container(&unready);
+    assert_eq!((status.ready, status.started), (false, Some(true)));
+    cluster.expect(served(false)).await.expect("it doesn't serve");
+    std::fs::write(&mark, "").expect("written");
+    until(&cluster, "web", ready).await;
+    cluster.expect(served(true)).await.expect("it serves");
+    std::fs::remove_file(&mark).expect("removed");
+    let unready = until(&cluster, "web", |pod| !ready(pod)).await;
+    assert_eq!(container(&unready).restart_count, 0);
+    cluster.expect(served(false)).await.expect("it serves no more");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_container_that_is_not_alive_is_restarted() {
+    let cluster = playing().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mark = folder.path().join("bad");
+    let exec =
+        json!({"command": ["sh", "-c", format!("test ! -e {0} || {{ rm {0}; echo broken; false; }}", mark.display())]});
+    let probe = json!({"exec": exec, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 20});
+    create(&cluster, &pod("web", "", web(json!({"livenessProbe": probe})))).await;
+    until(&cluster, "web", ready).await;
+    std::fs::write(&mark, "").expect("written");
+    told(&cluster, "web", "Warning", "Unhealthy", "Liveness probe failed: broken").await;
+    told(&cluster, "web", "Normal", "Killing", "Container main failed liveness probe, will be restarted").await;
+    let again = until(&cluster, "web", |pod| container(pod).restart_count == 1 && ready(pod)).await;
+    let last = container(&again).last_state.and_then(|state| state.terminated).map(|ended| ended.exit_code);
+    assert_eq!(last, Some(143));
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_startup_probe_holds_back_the_others() {
+    let cluster = playing().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mark = folder.path().join("started").display().to_string();
+    let get = json!({"path": format!("/file?{mark}"), "port": 8080});
+    let startup = json!({"httpGet": get, "periodSeconds": 1, "failureThreshold": 1000});
+    let wrong = json!({"httpGet": {"path": "/nothing", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1});
+    let tcp = json!({"tcpSocket": {"port": "http"}, "periodSeconds": 1});
+    let spec = json!({"startupProbe": startup, "livenessProbe": wrong, "readinessProbe": tcp});
+    create(&cluster, &pod("web", "", web(spec))).await;
+    told(&cluster, "web", "Warning", "Unhealthy", "Startup probe failed: HTTP probe failed with statuscode: 503").await;
+    let waiting = until(&cluster, "web", is_running).await;
+    let status = container(&waiting);
+    assert_eq!((status.started, status.ready, status.restart_count), (Some(false), false, 0));
+    std::fs::write(&mark, "").expect("written");
+    told(&cluster, "web", "Warning", "Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 404")
+        .await;
+    until(&cluster, "web", |pod| container(pod).restart_count >= 1).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_probes_say_when_nobody_answers() {
+    let cluster = playing().await;
+    let check = async |name: &str, probe: Value, message: &str| {
+        let mut probe = probe;
+        probe["periodSeconds"] = json!(1);
+        let found = create(&cluster, &pod(name, "", web(json!({"readinessProbe": probe})))).await;
+        let found = until(&cluster, &found.name_any(), is_running).await;
+        let message = message.replace("POD", &address(&found));
+        told(&cluster, name, "Warning", "Unhealthy", &format!("Readiness probe {message}")).await;
+    };
+    let refused = "failed: Get \"http://POD:9/\": dial tcp POD:9: connect: connection refused";
+    check("http", json!({"httpGet": {"port": 9}}), refused).await;
+    check("tcp", json!({"tcpSocket": {"port": 9}}), "failed: dial tcp POD:9: connect: connection refused").await;
+    let slow = json!({"exec": {"command": ["sleep", "1000"]}});
+    check("slow", slow, "failed: command timed out: \"sleep 1000\" timed out after 1s").await;
+    let errored = "errored and resulted in unknown state: failed to exec in container: exec: \"no-such-tool\"";
+    check("gone", json!({"exec": {"command": ["no-such-tool"]}}), errored).await;
+    check("port", json!({"httpGet": {"port": "what"}}), "errored and resulted in unknown state: couldn't find port")
+        .await;
+    let tls = json!({"httpGet": {"port": 8080, "scheme": "HTTPS"}});
+    check("tls", tls, "failed: Get \"https://POD:8080/\": ").await;
+
+    let grpc = web(json!({"livenessProbe": {"grpc": {"port": 8080}}}));
+    create(&cluster, &pod("grpc", "", grpc)).await;
+    told(&cluster, "grpc", "Warning", "ProbeNotSupported", "Liveness probe of container main: gRPC").await;
+    until(&cluster, "grpc", ready).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_probe_speaks_tls_with_whoever_answers() {
+    let cluster = playing().await;
+    let server = cluster.listen("127.0.0.1:0".parse().expect("an address")).await.expect("it listens").address();
+    let get = json!({"host": "127.0.0.1", "port": server.port(), "path": "/livez", "scheme": "HTTPS"});
+    create(&cluster, &pod("web", "", web(json!({"readinessProbe": {"httpGet": get}})))).await;
+    until(&cluster, "web", ready).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn hooks_are_called_first_and_last() {
+    let cluster = playing().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = folder.path().join("log").display().to_string();
+    let hook = |word: &str| json!({"exec": {"command": ["sh", "-c", format!("echo {word} >> {log}")]}});
+    let spec = web(json!({"lifecycle": {"postStart": hook("hello"), "preStop": hook("bye")}}));
+    create(&cluster, &pod("polite", "", spec)).await;
+    until(&cluster, "polite", is_running).await;
+    assert_eq!(std::fs::read_to_string(&log).expect("written"), "hello\n");
+    pods(&cluster).delete("polite", &DeleteParams::default()).await.expect("accepted");
+    gone(&cluster, "polite").await;
+    assert_eq!(std::fs::read_to_string(&log).expect("written"), "hello\nbye\n");
+
+    let failing = json!({"exec": {"command": ["sh", "-c", "echo alas; exit 3"]}});
+    create(&cluster, &pod("failing", "", web(json!({"lifecycle": {"postStart": failing}})))).await;
+    told(&cluster, "failing", "Warning", "FailedPostStartHook", "PostStartHook failed: alas").await;
+    until(&cluster, "failing", |pod| container(pod).restart_count >= 1).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn simulated_pods_are_ready_whatever_they_say() {
+    let images = ImageTable::empty().with("web", Program::executable("/nowhere"));
+    let cluster = Cluster::builder().pods(Pods::Simulate).images(images).start().await.expect("a cluster");
+    let never = json!({"exec": {"command": ["false"]}, "initialDelaySeconds": 1000});
+    create(&cluster, &pod("web", "", web(json!({"startupProbe": never, "readinessProbe": never})))).await;
+    let found = until(&cluster, "web", ready).await;
+    assert_eq!(container(&found).started, Some(true));
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_rollout_waits_for_readiness() {
+    let cluster = playing().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let mark = folder.path().join("ready").display().to_string();
+    let template = |path: &str| {
+        let probe = json!({"httpGet": {"path": path, "port": 8080}, "periodSeconds": 1, "failureThreshold": 1000});
+        let container = json!({"name": "main", "image": "web", "readinessProbe": probe});
+        json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}})
+    };
+    let deployment = |path: &str| {
+        let spec = json!({
+            "replicas": 1, "minReadySeconds": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template(path),
+        });
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}).to_string()
+    };
+    let state = |all: &[&Deployment], updated: i32, available: i32, total: i32| {
+        let found = all.iter().find(|one| is_default(**one, "web")).and_then(|one| one.status.clone());
+        found.is_some_and(|status| {
+            (status.updated_replicas, status.available_replicas, status.replicas)
+                == (Some(updated), Some(available), Some(total))
+        })
+    };
+    cluster.apply_yaml(&deployment("/")).await.expect("applied");
+    cluster.expect::<Deployment>(|all| state(all, 1, 1, 1)).await.expect("it is available");
+    cluster.apply_yaml(&deployment(&format!("/file?{mark}"))).await.expect("applied");
+    // The new pod is there and isn't ready: the old one stays.
+    cluster.expect::<Deployment>(|all| state(all, 1, 1, 2)).await.expect("both are there");
+    told_of_any(&cluster).await;
+    std::fs::write(&mark, "").expect("written");
+    cluster.expect::<Deployment>(|all| state(all, 1, 1, 1)).await.expect("the old one goes");
+    cluster.shutdown().await;
+}
+
+/// Waits until some readiness probe has failed.
+async fn told_of_any(cluster: &Cluster) {
+    let failed = |event: &Event| event.message.as_deref().unwrap_or_default().starts_with("Readiness probe failed");
+    cluster.expect::<Event>(|events| events.iter().any(|event| failed(event))).await.expect("it isn't ready");
+}

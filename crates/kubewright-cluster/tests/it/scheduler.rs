@@ -1,0 +1,66 @@
+//! Pods that may not go to the node wait, and say why.
+
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use kubewright_cluster::{Cluster, Pods};
+use serde_json::{Value, json};
+
+use crate::{create, phase, pod, until};
+
+const PREEMPTION: &str = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
+
+async fn node(cluster: &Cluster, patch: Value) {
+    let nodes: Api<Node> = Api::all(cluster.client());
+    nodes.patch("kubewright", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("patched");
+}
+
+/// Why a pod isn't scheduled, if its condition says so.
+fn unscheduled(pod: &Pod) -> Option<String> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let condition = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "False")?;
+    assert_eq!(condition.reason.as_deref(), Some("Unschedulable"));
+    condition.message.clone()
+}
+
+#[tokio::test]
+async fn a_cordoned_node_takes_no_pods_until_it_does_again() {
+    let cluster = Cluster::builder().pods(Pods::Run).start().await.expect("a cluster");
+    node(&cluster, json!({"spec": {"unschedulable": true}})).await;
+    create(&cluster, &pod("web", "sleep 1000", json!({}))).await;
+    let waiting = until(&cluster, "web", |pod| unscheduled(pod).is_some()).await;
+    let why = format!("0/1 nodes are available: 1 node(s) were unschedulable. {PREEMPTION}");
+    assert_eq!((unscheduled(&waiting), phase(&waiting)), (Some(why.clone()), "Pending"));
+    let told = |events: &[&Event]| {
+        events.iter().any(|event| {
+            event.reason.as_deref() == Some("FailedScheduling")
+                && event.type_.as_deref() == Some("Warning")
+                && event.message.as_deref() == Some(&why)
+        })
+    };
+    cluster.expect(told).await.expect("a warning");
+    node(&cluster, json!({"spec": {"unschedulable": null}})).await;
+    until(&cluster, "web", crate::is_running).await;
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn labels_and_taints_decide_who_goes_there() {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
+    create(&cluster, &pod("picky", "true", json!({"nodeSelector": {"disk": "ssd"}}))).await;
+    let why = |obstacle: &str| format!("0/1 nodes are available: 1 {obstacle}. {PREEMPTION}");
+    let found = until(&cluster, "picky", |pod| unscheduled(pod).is_some()).await;
+    assert_eq!(unscheduled(&found), Some(why("node(s) didn't match Pod's node affinity/selector")));
+    node(&cluster, json!({"metadata": {"labels": {"disk": "ssd"}}})).await;
+    until(&cluster, "picky", |pod| phase(pod) == "Running").await;
+
+    node(&cluster, json!({"spec": {"taints": [{"key": "for", "value": "cows", "effect": "NoSchedule"}]}})).await;
+    create(&cluster, &pod("pig", "true", json!({}))).await;
+    create(&cluster, &pod("cow", "true", json!({"tolerations": [{"key": "for", "value": "cows"}]}))).await;
+    until(&cluster, "cow", |pod| phase(pod) == "Running").await;
+    let repelled = why("node(s) had untolerated taint {for: cows}");
+    until(&cluster, "pig", |pod| unscheduled(pod).as_ref() == Some(&repelled)).await;
+    cluster.shutdown().await;
+}
