@@ -3,8 +3,6 @@
 
 mod crash;
 mod every;
-mod kit;
-mod kubelet;
 mod manifests;
 mod real;
 mod scene;

@@ -2,20 +2,18 @@
 
 use at_operator::api::v1alpha1::{At, AtSpec, Phase};
 use kubewright_cluster::faults::{Faults, Verb};
+use operator_kit::{minutes, needed};
 
-use crate::{
-    kit::{self, allowed, needed},
-    scene::{PAST, SOON, at, reaches, world},
-};
+use crate::scene::{PAST, SOON, at, reaches, world};
 
 #[test]
 fn the_crds_are_those_of_the_types() {
-    kit::check_crds(at_operator::crds());
+    operator_kit::config!().check_crds(at_operator::crds());
 }
 
 #[test]
 fn the_sample_is_that_of_the_source() {
-    let sample: At = serde_saphyr::from_str(&kit::config("samples/cnat_v1alpha1_at.yaml")).unwrap();
+    let sample: At = serde_saphyr::from_str(&operator_kit::config!().read("samples/cnat_v1alpha1_at.yaml")).unwrap();
     let expect = AtSpec { schedule: "2020-01-30T10:02:00Z".into(), command: "echo YAY".into(), ..AtSpec::default() };
     assert_eq!(sample.spec, expect);
 }
@@ -36,12 +34,12 @@ async fn the_role_allows_what_is_used_and_no_more() {
     // Twice the same event is a series, which is a patch.
     for _ in 0..2 {
         world.create(other.clone()).await;
-        tokio::time::sleep(kit::minutes(1)).await;
+        tokio::time::sleep(minutes(1)).await;
         world.delete::<At>("other").await;
     }
     operator.stop().await;
 
-    let mut allowed = allowed(&kit::config("rbac/role.yaml"));
+    let mut allowed = operator_kit::config!().allowed();
     // The API server asks for this one itself, in some clusters, and the recorder only for what recurs.
     assert!(allowed.remove("cnat.d2iq.com ats/finalizers update"));
     allowed.remove("events.k8s.io events patch");

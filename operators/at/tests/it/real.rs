@@ -4,12 +4,9 @@ use at_operator::api::v1alpha1::{At, Phase};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
 use kubewright_cluster::{Pods, faults::Faults};
+use operator_kit::{World, eventually, soon};
 
-use crate::{
-    kit::{World, eventually},
-    kubelet::soon,
-    scene::{PAST, at, reaches, ready},
-};
+use crate::scene::{PAST, at, reaches, ready};
 
 async fn world() -> World {
     World::with(Pods::Run, at_operator::register, at_operator::crds()).await

@@ -3,8 +3,7 @@
 use at_operator::api::v1alpha1::{At, AtSpec, AtStatus, Phase};
 use k8s_openapi::api::core::v1::Pod;
 use kubewright::condition;
-
-use crate::kit::{World, eventually};
+use operator_kit::{World, eventually};
 
 /// A schedule in the past of every test.
 pub(crate) const PAST: &str = "2020-01-30T09:59:00Z";

@@ -10,14 +10,11 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use kubewright_cluster::faults::Faults;
+use operator_kit::{History, assert_quiet, eventually, minutes};
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::{
-    kit::{assert_quiet, eventually, minutes},
-    kubelet::PodHistory,
-    scene::{PAST, SOON, at, is_true, pod, reaches, ready, status, world},
-};
+use crate::scene::{PAST, SOON, at, is_true, pod, reaches, ready, status, world};
 
 #[tokio::test(start_paused = true)]
 async fn an_at_goes_from_pending_through_running_to_done() {
@@ -86,14 +83,14 @@ async fn row_18_past_now_offset_and_leap_second_run_once() {
         [PAST, "1999-12-31T23:59:59Z", "2020-01-30T10:00:00Z", "2020-01-30T12:01:00+02:00", "2016-12-31T23:59:60Z"]
     {
         let (world, faults) = (world().await, Faults::new());
-        let mut history = PodHistory::of(&world);
+        let mut history = History::of::<Pod>(&world);
         let operator = world.start(&faults);
         world.create(at(schedule, "echo YAY")).await;
         reaches(&world, Phase::Running, "Running").await;
         world.end_pod("lunch-pod", 0).await;
         reaches(&world, Phase::Done, "Succeeded").await;
         assert_quiet(&faults).await;
-        assert_eq!(history.created("lunch"), 1, "{schedule}");
+        assert_eq!(history.created(), 1, "{schedule}");
         operator.stop().await;
     }
 }
@@ -114,7 +111,7 @@ async fn row_18_the_year_9999_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn row_19_a_clock_that_jumps_never_makes_it_run_twice() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = PodHistory::of(&world);
+    let mut history = History::of::<Pod>(&world);
     let operator = world.start(&faults);
     world.create(at("2020-02-01T00:00:00Z", "echo YAY")).await;
     reaches(&world, Phase::Pending, "Waiting").await;
@@ -128,7 +125,7 @@ async fn row_19_a_clock_that_jumps_never_makes_it_run_twice() {
     reaches(&world, Phase::Done, "Succeeded").await;
     world.clock.jump(SignedDuration::from_hours(96));
     assert_quiet(&faults).await;
-    assert_eq!(history.created("lunch"), 1);
+    assert_eq!(history.created(), 1);
     operator.stop().await;
 }
 
@@ -148,7 +145,7 @@ async fn row_19_a_clock_that_jumps_back_while_waiting_is_waited_for() {
 #[tokio::test(start_paused = true)]
 async fn row_19_a_late_run_follows_the_deadline() {
     let world = world().await;
-    let mut history = PodHistory::of(&world);
+    let mut history = History::of::<Pod>(&world);
     let mut late = at(PAST, "echo YAY");
     late.spec.starting_deadline_seconds = Some(30);
     world.create(late).await;
@@ -156,19 +153,19 @@ async fn row_19_a_late_run_follows_the_deadline() {
     let status = reaches(&world, Phase::Done, "DeadlineExceeded").await;
     assert!(is_true(&status, "Complete") && status.pod_name.is_none());
     sleep(minutes(5)).await;
-    assert_eq!(history.created("lunch"), 0);
+    assert_eq!(history.created(), 0);
 
     // It never ran, so it may still be given another time.
     world.edit::<At>("lunch", json!({"spec": {"schedule": world.now().to_string()}})).await;
     reaches(&world, Phase::Running, "Running").await;
-    assert_eq!(history.created("lunch"), 1);
+    assert_eq!(history.created(), 1);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn row_20_pod_deleted_while_running_is_reported_and_not_rerun() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = PodHistory::of(&world);
+    let mut history = History::of::<Pod>(&world);
     let operator = world.start(&faults);
     world.create(at(PAST, "sleep 60")).await;
     reaches(&world, Phase::Running, "Running").await;
@@ -182,7 +179,7 @@ async fn row_20_pod_deleted_while_running_is_reported_and_not_rerun() {
     operator.stop().await;
     let operator = world.start(&faults);
     assert_quiet(&faults).await;
-    assert_eq!(history.created("lunch"), 1);
+    assert_eq!(history.created(), 1);
     operator.stop().await;
 }
 
@@ -204,16 +201,16 @@ async fn row_20_an_exit_code_outlives_the_pod() {
 #[tokio::test(start_paused = true)]
 async fn row_21_a_foreign_pod_is_a_conflict_and_never_adopted() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = PodHistory::of(&world);
     let foreign = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lunch-pod"},
         "spec": {"containers": [{"name": "other", "image": "busybox"}]},
     });
     let foreign: Pod = world.create(serde_json::from_value(foreign).unwrap()).await;
+    let mut history = History::of::<Pod>(&world);
     let operator = world.start(&faults);
     world.create(at(PAST, "echo YAY")).await;
     let status = reaches(&world, Phase::Pending, "NameConflict").await;
-    assert_eq!(status.pod_name, None);
+    assert_eq!((status.pod_name, history.created()), (None, 1));
     assert_quiet(&faults).await;
     assert_eq!(pod(&world).await.metadata, foreign.metadata);
     // Its end is not taken for that of the command.
@@ -225,7 +222,7 @@ async fn row_21_a_foreign_pod_is_a_conflict_and_never_adopted() {
     world.delete::<Pod>("lunch-pod").await;
     reaches(&world, Phase::Running, "Running").await;
     assert!(world.now().duration_since(gone) < SignedDuration::from_secs(5), "the deletion wakes the At");
-    assert_eq!(history.created("lunch"), 1);
+    assert_eq!(history.created(), 2);
     operator.stop().await;
 }
 
@@ -245,13 +242,13 @@ async fn row_22_an_edit_while_pending_is_taken() {
 #[tokio::test(start_paused = true)]
 async fn row_22_an_edit_that_puts_it_off_is_taken() {
     let world = world().await;
-    let mut history = PodHistory::of(&world);
+    let mut history = History::of::<Pod>(&world);
     let operator = world.start(&Faults::new());
     world.create(at(SOON, "echo YAY")).await;
     reaches(&world, Phase::Pending, "Waiting").await;
     world.edit::<At>("lunch", json!({"spec": {"schedule": "2020-01-30T11:00:00Z"}})).await;
     sleep(minutes(30)).await;
-    assert_eq!(history.created("lunch"), 0);
+    assert_eq!(history.created(), 0);
     reaches(&world, Phase::Running, "Running").await;
     operator.stop().await;
 }
@@ -259,7 +256,7 @@ async fn row_22_an_edit_that_puts_it_off_is_taken() {
 #[tokio::test(start_paused = true)]
 async fn row_22_an_edit_after_the_start_is_ignored_and_reported() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = PodHistory::of(&world);
+    let mut history = History::of::<Pod>(&world);
     let operator = world.start(&faults);
     world.create(at(PAST, "echo YAY")).await;
     reaches(&world, Phase::Running, "Running").await;
@@ -269,7 +266,7 @@ async fn row_22_an_edit_after_the_start_is_ignored_and_reported() {
     world.end_pod("lunch-pod", 0).await;
     reaches(&world, Phase::Done, "Succeeded").await;
     sleep(minutes(60)).await;
-    assert_eq!(history.created("lunch"), 1);
+    assert_eq!(history.created(), 1);
     let events = world.events("lunch").await;
     assert_eq!(events.iter().filter(|event| event.starts_with("Warning EditIgnored")).count(), 1, "{events:?}");
     assert_quiet(&faults).await;

@@ -3,8 +3,6 @@
 
 mod crash;
 mod every;
-#[path = "../../../at/tests/it/kit.rs"]
-mod kit;
 mod manifests;
 mod real;
 mod rows;

@@ -2,26 +2,25 @@
 
 use cronjob_operator::api::v1::{ConcurrencyPolicy, CronJob};
 use kubewright_cluster::faults::{Faults, Verb};
+use operator_kit::{eventually, minutes, needed};
 
-use crate::{
-    kit::{self, allowed, eventually, minutes, needed},
-    scene::{DAILY, FIRST, cronjob, end_job, job, jobs, reaches, with_policy, world},
-};
+use crate::scene::{DAILY, FIRST, cronjob, end_job, job, jobs, reaches, with_policy, world};
 
 #[test]
 fn the_crds_are_those_of_the_types() {
-    kit::check_crds(cronjob_operator::crds());
+    operator_kit::config!().check_crds(cronjob_operator::crds());
 }
 
 #[test]
 fn the_crd_can_be_applied_by_the_client() {
-    let crd = kit::config("crd/bases/batch.tutorial.kubebuilder.io_cronjobs.yaml");
+    let crd = operator_kit::config!().read("crd/bases/batch.tutorial.kubebuilder.io_cronjobs.yaml");
     assert!(crd.len() < 262_144 / 4, "{}", crd.len());
 }
 
 #[test]
 fn the_sample_is_that_of_the_source() {
-    let sample: CronJob = serde_saphyr::from_str(&kit::config("samples/batch_v1_cronjob.yaml")).unwrap();
+    let sample: CronJob =
+        serde_saphyr::from_str(&operator_kit::config!().read("samples/batch_v1_cronjob.yaml")).unwrap();
     assert_eq!(sample.spec.schedule, "*/1 * * * *");
     assert_eq!(sample.spec.starting_deadline_seconds, Some(60));
     assert_eq!(sample.spec.concurrency_policy, Some(ConcurrencyPolicy::Allow));
@@ -56,7 +55,7 @@ async fn the_role_allows_what_is_used_and_no_more() {
     }
     operator.stop().await;
 
-    let mut allowed = allowed(&kit::config("rbac/role.yaml"));
+    let mut allowed = operator_kit::config!().allowed();
     // The API server asks for this one itself, in some clusters, and the recorder only for what recurs.
     assert!(allowed.remove("batch.tutorial.kubebuilder.io cronjobs/finalizers update"));
     allowed.remove("events.k8s.io events patch");

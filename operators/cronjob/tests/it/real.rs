@@ -4,13 +4,11 @@ use cronjob_operator::api::v1::CronJob;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::ResourceExt;
 use kubewright_cluster::{Pods, faults::Faults};
+use operator_kit::{World, eventually, minutes};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::{
-    kit::{World, eventually, minutes},
-    scene::{cronjob, jobs, status, suspend},
-};
+use crate::scene::{cronjob, jobs, status, suspend};
 
 #[tokio::test]
 async fn jobs_run_to_their_end_and_one_is_kept() {

@@ -5,21 +5,19 @@ use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{ResourceExt, api::PostParams};
 use kubewright_cluster::faults::{Faults, Verb};
+use operator_kit::{History, assert_quiet, eventually, minutes};
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::{
-    kit::{assert_quiet, eventually, minutes},
-    scene::{
-        DAILY, FIRST, JobHistory, MINUTELY, cronjob, delete_job, end_job, job, job_at, jobs, reaches, status, suspend,
-        with_policy, world,
-    },
+use crate::scene::{
+    DAILY, FIRST, MINUTELY, cronjob, delete_job, end_job, job, job_at, jobs, reaches, status, suspend, with_policy,
+    world,
 };
 
 #[tokio::test(start_paused = true)]
 async fn it_runs_each_minute() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = JobHistory::of(&world);
+    let mut history = History::of::<Job>(&world);
     let operator = world.start(&faults);
     world.create(cronjob(MINUTELY)).await;
     for minute in 1..=3 {
@@ -33,7 +31,7 @@ async fn it_runs_each_minute() {
         let late = world.now().duration_since(time.parse().unwrap());
         assert!(late < SignedDuration::from_secs(1), "{late}");
     }
-    let names = history.created();
+    let names = history.names();
     assert_eq!(names.len(), 3);
     eventually("they are told", async || status(&world).await.active.len() == 3).await;
     let told = status(&world).await;
@@ -52,20 +50,20 @@ async fn it_runs_each_minute() {
 #[tokio::test(start_paused = true)]
 async fn row_31_after_ten_years_of_downtime_the_latest_runs_only() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = JobHistory::of(&world);
+    let mut history = History::of::<Job>(&world);
     world.create(cronjob("*/30 * * * *")).await;
     world.clock.jump(SignedDuration::from_hours(24 * 3653));
     let operator = world.start(&faults);
     job_at(&world, "2030-01-30T10:00:00Z").await;
     sleep(minutes(10)).await;
-    assert_eq!(history.created().len(), 1);
+    assert_eq!(history.names().len(), 1);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn row_31_what_is_beyond_the_deadline_is_told_and_not_run() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = JobHistory::of(&world);
+    let mut history = History::of::<Job>(&world);
     let mut late = cronjob(DAILY);
     late.spec.starting_deadline_seconds = Some(600);
     world.create(late).await;
@@ -73,7 +71,7 @@ async fn row_31_what_is_beyond_the_deadline_is_told_and_not_run() {
     let operator = world.start(&faults);
     reaches(&world, "Missed", "TooLate").await;
     assert_quiet(&faults).await;
-    assert!(history.created().is_empty());
+    assert!(history.names().is_empty());
     let events = world.events("lunch").await;
     assert_eq!(events.len(), 1, "{events:?}");
     assert!(events[0].starts_with("Warning TooLate no job is started for 2020-01-30T10:01:00Z"), "{events:?}");
@@ -87,7 +85,7 @@ async fn row_31_what_is_beyond_the_deadline_is_told_and_not_run() {
 #[tokio::test(start_paused = true)]
 async fn row_32_unsuspended_it_catches_up_once() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = JobHistory::of(&world);
+    let mut history = History::of::<Job>(&world);
     let operator = world.start(&faults);
     let mut suspended = cronjob("*/10 * * * *");
     suspended.spec.suspend = Some(true);
@@ -96,10 +94,10 @@ async fn row_32_unsuspended_it_catches_up_once() {
     assert!(status(&world).await.next_schedule_time.is_none());
     assert_quiet(&faults).await;
     sleep(minutes(2)).await;
-    assert!(history.created().is_empty());
+    assert!(history.names().is_empty());
     suspend(&world, false).await;
     reaches(&world, "Missed", "Started").await;
-    assert_eq!(history.created().len(), 1);
+    assert_eq!(history.names().len(), 1);
 
     // Suspended again, with a deadline, there is nothing to catch up with.
     let deadline = json!({"spec": {"suspend": true, "startingDeadlineSeconds": 60}});
@@ -107,7 +105,7 @@ async fn row_32_unsuspended_it_catches_up_once() {
     sleep(minutes(15)).await;
     suspend(&world, false).await;
     reaches(&world, "Missed", "TooLate").await;
-    assert_eq!(history.created().len(), 1);
+    assert_eq!(history.names().len(), 1);
     operator.stop().await;
 }
 
@@ -155,7 +153,7 @@ async fn row_34_a_name_that_is_taken_is_told_until_it_is_free() {
 #[tokio::test(start_paused = true)]
 async fn row_34_a_name_that_is_taken_by_its_own_is_done() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = JobHistory::of(&world);
+    let mut history = History::of::<Job>(&world);
     let lost = faults.on(&[Verb::Create], "jobs").lose_answer();
     // And what it created isn't seen for a while.
     faults.on(&[Verb::Watch], "jobs").times(5).delay(minutes(1));
@@ -164,7 +162,7 @@ async fn row_34_a_name_that_is_taken_by_its_own_is_done() {
     job(&world, FIRST).await;
     reaches(&world, "Missed", "Started").await;
     assert_quiet(&faults).await;
-    assert_eq!((lost.hits(), history.created().len()), (1, 1));
+    assert_eq!((lost.hits(), history.names().len()), (1, 1));
     let events = world.events("lunch").await;
     assert!(events.iter().all(|event| event.starts_with("Normal Started")), "{events:?}");
     operator.stop().await;
@@ -173,7 +171,7 @@ async fn row_34_a_name_that_is_taken_by_its_own_is_done() {
 #[tokio::test(start_paused = true)]
 async fn row_35_with_a_history_of_0_no_time_runs_twice() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = JobHistory::of(&world);
+    let mut history = History::of::<Job>(&world);
     let operator = world.start(&faults);
     let mut brief = cronjob(DAILY);
     (brief.spec.successful_jobs_history_limit, brief.spec.failed_jobs_history_limit) = (Some(0), Some(0));
@@ -188,21 +186,21 @@ async fn row_35_with_a_history_of_0_no_time_runs_twice() {
     let told = reaches(&world, "Missed", "Started").await;
     assert_eq!(told.last_schedule_time.unwrap().0.to_string(), "2020-01-30T10:01:00Z");
     assert_quiet(&faults).await;
-    assert_eq!(history.created(), [FIRST]);
+    assert_eq!(history.names(), [FIRST]);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn row_35_a_job_that_is_deleted_is_not_run_again() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = JobHistory::of(&world);
+    let mut history = History::of::<Job>(&world);
     let operator = world.start(&faults);
     world.create(cronjob(DAILY)).await;
     job(&world, FIRST).await;
     delete_job(&world, FIRST).await;
     eventually("its end is told", async || status(&world).await.active.is_empty()).await;
     assert_quiet(&faults).await;
-    assert_eq!(history.created(), [FIRST]);
+    assert_eq!(history.names(), [FIRST]);
     operator.stop().await;
 }
 
@@ -259,7 +257,7 @@ async fn row_36_each_local_time_runs_once_when_the_clock_goes_forward_or_back() 
         let (world, faults) = (world().await, Faults::new());
         let midnight = format!("{day}T00:00:00Z").parse().unwrap();
         world.clock.jump(world.now().duration_until(midnight));
-        let mut history = JobHistory::of(&world);
+        let mut history = History::of::<Job>(&world);
         let operator = world.start(&faults);
         let mut nightly = cronjob("30 2 * * *");
         nightly.spec.time_zone = Some("Europe/Berlin".into());
@@ -267,7 +265,7 @@ async fn row_36_each_local_time_runs_once_when_the_clock_goes_forward_or_back() 
         sleep(minutes(31)).await;
         job_at(&world, &format!("{day}T{due}:00Z")).await;
         sleep(minutes(60 * 20)).await;
-        assert_eq!(history.created().len(), 1, "{day}");
+        assert_eq!(history.names().len(), 1, "{day}");
         operator.stop().await;
     }
 }
@@ -290,19 +288,19 @@ async fn row_36_an_unknown_time_zone_is_told_and_an_edit_wakes() {
 #[tokio::test(start_paused = true)]
 async fn row_37_forbid_skips_and_runs_when_the_earlier_one_has_ended() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = JobHistory::of(&world);
+    let mut history = History::of::<Job>(&world);
     let operator = world.start(&faults);
     world.create(with_policy("*/10 * * * *", ConcurrencyPolicy::Forbid)).await;
     let first = job_at(&world, "2020-01-30T10:10:00Z").await;
     let told = reaches(&world, "Missed", "Skipped").await;
-    assert_eq!((told.active.len(), history.created().len()), (1, 1));
+    assert_eq!((told.active.len(), history.names().len()), (1, 1));
     sleep(minutes(12)).await;
-    assert_eq!(history.created().len(), 1);
+    assert_eq!(history.names().len(), 1);
     end_job(&world, &first, true).await;
     // The latest of those that were skipped, and no more.
     job_at(&world, "2020-01-30T10:30:00Z").await;
     reaches(&world, "Missed", "Started").await;
-    assert_eq!(history.created().len(), 2);
+    assert_eq!(history.names().len(), 2);
     let events = world.events("lunch").await;
     assert_eq!(events.iter().filter(|event| event.starts_with("Warning Skipped")).count(), 2, "{events:?}");
     operator.stop().await;
@@ -311,7 +309,7 @@ async fn row_37_forbid_skips_and_runs_when_the_earlier_one_has_ended() {
 #[tokio::test(start_paused = true)]
 async fn row_37_replace_deletes_and_waits_for_the_end() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = JobHistory::of(&world);
+    let mut history = History::of::<Job>(&world);
     let operator = world.start(&faults);
     world.create(with_policy("*/10 * * * *", ConcurrencyPolicy::Replace)).await;
     let first = job_at(&world, "2020-01-30T10:10:00Z").await;
@@ -320,7 +318,7 @@ async fn row_37_replace_deletes_and_waits_for_the_end() {
     reaches(&world, "Missed", "Replacing").await;
     sleep(minutes(5)).await;
     assert!(world.get::<Job>(&first).await.metadata.deletion_timestamp.is_some());
-    assert_eq!(history.created().len(), 1);
+    assert_eq!(history.names().len(), 1);
     let foreground = world.get::<Job>(&first).await.finalizers().iter().any(|it| it == "foregroundDeletion");
     let left: &[&str] = if foreground { &["foregroundDeletion"] } else { &[] };
     world.edit::<Job>(&first, json!({"metadata": {"finalizers": left}})).await;
@@ -336,7 +334,7 @@ async fn row_37_replace_deletes_and_waits_for_the_end() {
 async fn row_37_a_stale_cache_is_not_believed() {
     for policy in [ConcurrencyPolicy::Forbid, ConcurrencyPolicy::Replace] {
         let (world, faults) = (world().await, Faults::new());
-        let mut history = JobHistory::of(&world);
+        let mut history = History::of::<Job>(&world);
         world.create(with_policy("*/10 * * * *", policy)).await;
         let cronjob = world.get::<CronJob>("lunch").await;
         let operator = world.start(&faults);
@@ -354,7 +352,7 @@ async fn row_37_a_stale_cache_is_not_believed() {
         world.create(unseen).await;
         let expect = if policy == ConcurrencyPolicy::Forbid { "Skipped" } else { "Replacing" };
         reaches(&world, "Missed", expect).await;
-        assert_eq!(history.created(), ["lunch-1"]);
+        assert_eq!(history.names(), ["lunch-1"]);
         let deleted = world.get::<Job>("lunch-1").await.metadata.deletion_timestamp.is_some();
         assert_eq!(deleted, policy == ConcurrencyPolicy::Replace);
         gate.open();
@@ -399,14 +397,14 @@ async fn row_39_a_short_deadline_is_warned_of_and_kept() {
 #[tokio::test(start_paused = true)]
 async fn row_40_with_the_clock_before_the_creation_it_sleeps() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = JobHistory::of(&world);
+    let mut history = History::of::<Job>(&world);
     world.create(cronjob(MINUTELY)).await;
     world.clock.jump(SignedDuration::from_hours(-1));
     let operator = world.start(&faults);
     let told = reaches(&world, "Ready", "Scheduled").await;
     assert_eq!(told.next_schedule_time.unwrap().0.to_string(), "2020-01-30T10:01:00Z");
     sleep(minutes(50)).await;
-    assert!(history.created().is_empty());
+    assert!(history.names().is_empty());
     job_at(&world, "2020-01-30T10:01:00Z").await;
     operator.stop().await;
 }

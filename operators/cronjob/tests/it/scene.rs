@@ -1,15 +1,12 @@
 //! The world of these tests: a CronJob called `lunch`, and its Jobs.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use cronjob_operator::api::v1::{ConcurrencyPolicy, CronJob, CronJobSpec, CronJobStatus, JobTemplate};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{ResourceExt, api::DeleteParams};
 use kubewright::condition;
+use operator_kit::{World, eventually};
 use serde_json::{Value, json};
-
-use crate::kit::{World, eventually};
 
 /// Once a day, first one minute after the beginning of every test.
 pub(crate) const DAILY: &str = "1 10 * * *";
@@ -106,30 +103,4 @@ pub(crate) async fn delete_job(world: &World, name: &str) {
 
 pub(crate) async fn suspend(world: &World, suspend: bool) {
     world.edit::<CronJob>("lunch", json!({"spec": {"suspend": suspend}})).await;
-}
-
-/// Every Job there ever was, in a world that this watches from its beginning.
-pub(crate) struct JobHistory {
-    feed: kubewright_apiserver::Feed,
-    uids: BTreeMap<String, BTreeSet<String>>,
-}
-
-impl JobHistory {
-    pub(crate) fn of(world: &World) -> Self {
-        Self { feed: world.cluster.api().feed(), uids: BTreeMap::new() }
-    }
-
-    /// The names of the Jobs created so far, of which none was created twice.
-    pub(crate) fn created(&mut self) -> Vec<String> {
-        while let Some(change) = self.feed.try_next().unwrap() {
-            if change.object["kind"] == "Job" {
-                let text = |field: &str| change.object["metadata"][field].as_str().unwrap_or_default().to_owned();
-                self.uids.entry(text("name")).or_default().insert(text("uid"));
-            }
-        }
-        for (name, uids) in &self.uids {
-            assert_eq!(uids.len(), 1, "job {name} was created {} times", uids.len());
-        }
-        self.uids.keys().cloned().collect()
-    }
 }

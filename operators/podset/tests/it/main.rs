@@ -3,10 +3,6 @@
 
 mod crash;
 mod every;
-#[path = "../../../at/tests/it/kit.rs"]
-mod kit;
-#[path = "../../../at/tests/it/kubelet.rs"]
-mod kubelet;
 mod manifests;
 mod pods;
 mod real;

@@ -9,14 +9,11 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use kubewright_cluster::faults::{Faults, Verb};
+use operator_kit::{History, World, assert_quiet, eventually, minutes};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::{
-    kit::{World, assert_quiet, eventually, minutes},
-    kubelet::PodHistory,
-    scene::{First, Flavour, Second, active, reaches, scale, stray, told, world},
-};
+use crate::scene::{First, Flavour, Second, active, reaches, scale, stray, told, world};
 
 /// From 3 to 5 to 2 pods, by all ways that users have.
 async fn is_kept_at_its_number<K: Flavour>() {
@@ -169,7 +166,7 @@ async fn row_25_a_pod_that_loses_its_label_is_released_and_replaced() {
 /// With a cache that sees pods a minute late, not one too many is created, nor deleted.
 async fn row_26_a_cache_behind<K: Flavour>() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = PodHistory::of(&world);
+    let mut history = History::of::<Pod>(&world);
     faults.on(&[Verb::Watch], "pods").always().delay(minutes(1));
     let operator = world.start(&faults);
     world.create(K::web(4)).await;
@@ -185,7 +182,7 @@ async fn row_26_a_cache_behind<K: Flavour>() {
     }
     reaches::<K>(&world, 7).await;
     assert_eq!(most, 7);
-    assert!(history.created(K::APP) <= 4 + 2 + 4, "{}", history.created(K::APP));
+    assert!(history.created() <= 4 + 2 + 4, "{}", history.created());
     assert_quiet(&faults).await;
     operator.stop().await;
 }
@@ -266,7 +263,7 @@ async fn row_28_a_thousand_come_in_batches_that_stop_at_the_first_error() {
 #[tokio::test(start_paused = true)]
 async fn row_29_what_ends_or_never_ends_is_replaced_once_and_litter_bounded() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = PodHistory::of(&world);
+    let mut history = History::of::<Pod>(&world);
     let operator = world.start(&faults);
     world.create(First::web(3)).await;
     let names = reaches::<First>(&world, 3).await;
@@ -277,7 +274,7 @@ async fn row_29_what_ends_or_never_ends_is_replaced_once_and_litter_bounded() {
     world.edit_status::<Pod>(&names[2], json!({"phase": "Failed", "reason": "Evicted"})).await;
     reaches::<First>(&world, 3).await;
     assert_quiet(&faults).await;
-    assert_eq!(history.created("podset"), 6);
+    assert_eq!(history.created(), 6);
     assert_eq!(world.pods().await.len(), 6);
 
     // However many end, three are kept beside the one that never goes.
@@ -295,7 +292,7 @@ async fn row_29_what_ends_or_never_ends_is_replaced_once_and_litter_bounded() {
 #[tokio::test(start_paused = true)]
 async fn row_30_pods_deleted_as_fast_as_they_appear_are_replaced_ever_more_slowly() {
     let (world, faults) = (world().await, Faults::new());
-    let mut history = PodHistory::of(&world);
+    let mut history = History::of::<Pod>(&world);
     let operator = world.start(&faults);
     world.create(First::web(3)).await;
     let end = world.now() + SignedDuration::from_hours(1);
@@ -305,7 +302,7 @@ async fn row_30_pods_deleted_as_fast_as_they_appear_are_replaced_ever_more_slowl
         }
         sleep(Duration::from_millis(500)).await;
     }
-    let created = history.created("podset");
+    let created = history.created();
     assert!((20..150).contains(&created), "{created}");
     assert!(faults.writes() < 4 * created, "{} writes for {created} pods", faults.writes());
     let events = world.events("web").await;

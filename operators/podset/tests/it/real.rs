@@ -1,12 +1,9 @@
 //! Pods that really run, or are simulated by the cluster's own node.
 
 use kubewright_cluster::{Pods, faults::Faults};
+use operator_kit::{World, assert_quiet, eventually, soon};
 
-use crate::{
-    kit::{World, assert_quiet, eventually},
-    kubelet::soon,
-    scene::{First, Flavour, Second, reaches, scale, told},
-};
+use crate::scene::{First, Flavour, Second, reaches, scale, told};
 
 async fn becomes_ready<K: Flavour>(world: &World) {
     world.create(K::web(3)).await;

@@ -5,11 +5,10 @@ use std::{collections::BTreeMap, fmt::Debug};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use kubewright::condition;
+use operator_kit::{World, eventually};
 use podset_operator::api::{app, k8stest};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-
-use crate::kit::{World, eventually};
 
 pub(crate) use podset_operator::api::{app::v1alpha1::PodSet as Second, k8stest::v1alpha1::PodSet as First};
 
@@ -31,25 +30,27 @@ pub(crate) trait Flavour:
     /// A set called `web`.
     fn web(replicas: i32) -> Self;
 
-    /// The label `app` of its pods.
-    const APP: &'static str;
-
     /// The labels of the pods of `web`.
     fn labels() -> BTreeMap<String, String>;
+
+    /// A status that names a pod that isn't there.
+    fn lie() -> Value;
 
     /// The names of the pods and the status and reason of the condition `Ready`.
     fn told(&self) -> (Vec<String>, String, String);
 }
 
 impl Flavour for First {
-    const APP: &'static str = "podset";
-
     fn web(replicas: i32) -> Self {
         Self::new("web", k8stest::v1alpha1::PodSetSpec { replicas, template: None })
     }
 
     fn labels() -> BTreeMap<String, String> {
         [("app", "podset"), ("podset_cr", "web")].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+    }
+
+    fn lie() -> Value {
+        json!({"replicas": 1, "pod_names": ["web-none"]})
     }
 
     fn told(&self) -> (Vec<String>, String, String) {
@@ -62,14 +63,16 @@ impl Flavour for First {
 }
 
 impl Flavour for Second {
-    const APP: &'static str = "web";
-
     fn web(replicas: i32) -> Self {
         Self::new("web", app::v1alpha1::PodSetSpec { replicas, template: None })
     }
 
     fn labels() -> BTreeMap<String, String> {
         [("app", "web"), ("version", "v0.1")].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+    }
+
+    fn lie() -> Value {
+        json!({"availableReplicas": 1, "podNames": ["web-none"]})
     }
 
     fn told(&self) -> (Vec<String>, String, String) {
