@@ -89,6 +89,8 @@ fn generate(check: bool) -> Command {
         "-p",
         "guestbook-operator",
         "-p",
+        "lolcow-operator",
+        "-p",
         "podset-operator",
         "--test",
         "it",

@@ -93,8 +93,8 @@ impl Reconciler<Lolcow> for LolcowReconciler {
             return Ok(Outcome::after(BEHIND));
         }
         let [first, second] = steps;
-        let (deployment, failed) = settled(self.keep(cow, deployment, first, ctx).await, ctx);
-        let (service, failed_too) = settled(self.keep(cow, service, second, ctx).await, ctx);
+        let (deployment, failed) = settled(self.keep(cow, deployment, first, ctx).await, cow, ctx);
+        let (service, failed_too) = settled(self.keep(cow, service, second, ctx).await, cow, ctx);
         tell(cow, &deployment, &service, &self.node_address, ctx).await?;
         match failed.or(failed_too) {
             Some(error) => Err(error),
@@ -108,6 +108,11 @@ impl Reconciler<Lolcow> for LolcowReconciler {
     }
 }
 
+/// The child as the cache has it, if it is there and ours.
+fn own<T: Object>(cow: &Lolcow, ctx: &Context<Lolcow>) -> Option<Arc<T>> {
+    ctx.get::<T>(ctx.key()).filter(|found| plan::is_own(cow, found.as_ref()))
+}
+
 /// Whether this is still the Lolcow, also in its spec.
 async fn is_current(cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<bool, ClientError> {
     let live = ctx.live().get::<Lolcow>(ctx.key()).await?;
@@ -116,10 +121,14 @@ async fn is_current(cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<bool, ClientE
 }
 
 /// A failure to reach the API server as something to report and an error to be retried.
-fn settled<T: Object>(kept: Result<Child<T>, ClientError>, ctx: &Context<Lolcow>) -> (Child<T>, Option<ClientError>) {
+fn settled<T: Object>(
+    kept: Result<Child<T>, ClientError>,
+    cow: &Lolcow,
+    ctx: &Context<Lolcow>,
+) -> (Child<T>, Option<ClientError>) {
     match kept {
         Ok(child) => (child, None),
-        Err(error) => (Child { object: ctx.get(ctx.key()), state: State::Unknown }, Some(error)),
+        Err(error) => (Child { object: own(cow, ctx), state: State::Unknown }, Some(error)),
     }
 }
 
@@ -137,20 +146,16 @@ impl LolcowReconciler {
         step: Step,
         ctx: &Context<Lolcow>,
     ) -> Result<Child<T>, ClientError> {
-        let object = ctx.get::<T>(ctx.key());
-        let trouble = |trouble| State::Trouble(trouble);
-        Ok(match step {
-            Step::Keep => Child { object, state: State::Applied },
-            Step::Taken(message) => Child { object: None, state: trouble(Trouble::Taken(message)) },
-            Step::Leaving => {
-                let message = format!("{} is being deleted", T::kind(&()).to_lowercase());
-                Child { object, state: trouble(Trouble::Leaving(message)) }
-            }
+        let object = own::<T>(cow, ctx);
+        match step {
+            Step::Keep => Ok(Child { object, state: State::Applied }),
             Step::Apply => match self.hindrance(cow, object.as_deref(), ctx) {
-                Some(hindrance) => Child { object, state: trouble(hindrance) },
-                None => self.apply(cow, wanted, object, ctx).await?,
+                Some(hindrance) => Ok(Child { object, state: State::Trouble(hindrance) }),
+                None => self.apply(cow, wanted, object, ctx).await,
             },
-        })
+            Step::Taken(message) => Ok(Child { object, state: State::Trouble(Trouble::Taken(message)) }),
+            Step::Leaving(message) => Ok(Child { object, state: State::Trouble(Trouble::Leaving(message)) }),
+        }
     }
 
     /// Applies a child, unless its name turns out to be taken.
@@ -165,8 +170,14 @@ impl LolcowReconciler {
             Some(found) => Some(found),
             None => ctx.live().get::<T>(ctx.key()).await?.map(Arc::new),
         };
-        if let Some(message) = found.as_deref().and_then(|found| plan::taken(cow, found)) {
-            return Ok(Child { object: None, state: State::Trouble(Trouble::Taken(message)) });
+        // The cache will show it, too, and wake this Lolcow.
+        let obstacle = match found.as_deref().and_then(|found| plan::obstacle(cow, found)) {
+            Some(Step::Taken(message)) => Some(Trouble::Taken(message)),
+            Some(Step::Leaving(message)) => Some(Trouble::Leaving(message)),
+            _ => None,
+        };
+        if let Some(trouble) = obstacle {
+            return Ok(Child { object: None, state: State::Trouble(trouble) });
         }
         // With its UID it is no other object that has come to have the name.
         wanted.meta_mut().uid = found.as_ref().and_then(|found| found.meta().uid.clone());
@@ -176,6 +187,7 @@ impl LolcowReconciler {
             if !conflicts.is_empty() && conflicts.iter().all(FieldConflict::is_by_hand) && self.may_take_back(ctx) {
                 answer = ctx.apply_owned(wanted).force().await;
                 if answer.is_ok() {
+                    self.with_memory(ctx, |memory| memory.tussle.took_back(ctx.monotonic()));
                     ctx.event(EventType::Warning, "Restored", restored::<T>(&conflicts));
                 }
             }
@@ -213,17 +225,14 @@ impl LolcowReconciler {
         if logged == state {
             return;
         }
-        let own = |whose: Option<String>| whose.is_none();
-        let deployment = ctx.get::<Deployment>(ctx.key()).filter(|found| own(plan::taken(cow, found.as_ref())));
-        let service = ctx.get::<Service>(ctx.key()).filter(|found| own(plan::taken(cow, found.as_ref())));
-        let greeting = plan::greeting(cow, deployment.as_deref());
+        let greeting = plan::greeting(cow, own::<Deployment>(cow, ctx).as_deref());
         let (wanted, found) = (greeting.wanted.as_deref(), greeting.found.as_deref());
         if greeting.is_new() {
             tracing::info!(lolcow = %ctx.key(), greeting = wanted, was = found, "New Greeting");
         } else {
             tracing::info!(lolcow = %ctx.key(), greeting = wanted, was = found, "No Change to Greeting");
         }
-        let port = plan::port(cow, service.as_deref());
+        let port = plan::port(cow, own::<Service>(cow, ctx).as_deref());
         if port.is_new() {
             tracing::info!(lolcow = %ctx.key(), port = port.wanted, was = port.found, "New Port");
         } else {

@@ -20,14 +20,17 @@ pub(crate) struct Tussle {
 }
 
 impl Tussle {
-    /// Whether fields may be taken back once more; if so, it counts.
-    pub(crate) fn may_take_back(&mut self, now: Duration) -> bool {
+    /// Whether fields may be taken back once more.
+    pub(crate) fn may_take_back(&self, now: Duration) -> bool {
+        self.times < LIMIT || now.saturating_sub(self.since) >= WINDOW
+    }
+
+    /// Fields were taken back.
+    pub(crate) fn took_back(&mut self, now: Duration) {
         if self.times == 0 || now.saturating_sub(self.since) >= WINDOW {
             *self = Self { times: 0, since: now };
         }
-        let may = self.times < LIMIT;
-        self.times += u32::from(may);
-        may
+        self.times += 1;
     }
 }
 
@@ -38,14 +41,16 @@ mod tests {
     #[test]
     fn a_hand_is_undone_and_a_rival_left_alone() {
         let mut tussle = Tussle::default();
-        let at = Duration::from_secs;
-        for second in 5..10 {
-            assert!(tussle.may_take_back(at(second)));
-        }
-        assert!(!tussle.may_take_back(at(10)));
-        assert!(!tussle.may_take_back(at(604)));
-        assert!(tussle.may_take_back(at(605)));
-        let taken = (606..7206).filter(|second| tussle.may_take_back(at(*second))).count();
-        assert!(taken < 60, "{taken} in two hours");
+        let mut takes = |second: u64| {
+            let (now, may) = (Duration::from_secs(second), tussle.may_take_back(Duration::from_secs(second)));
+            if may {
+                tussle.took_back(now);
+            }
+            may
+        };
+        assert!((5..10).all(&mut takes));
+        assert!(!takes(10) && !takes(604) && takes(605));
+        let taken = (606..7206).filter(|second| takes(*second)).count();
+        assert_eq!(taken, 4 + 5 * 10 + 1, "five in ten minutes");
     }
 }

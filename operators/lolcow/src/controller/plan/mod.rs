@@ -24,8 +24,8 @@ pub(crate) enum Step {
     Keep,
     /// It is missing, or differs.
     Apply,
-    /// It is being deleted: its end is waited for.
-    Leaving,
+    /// It is to go, and its end is waited for. It says why.
+    Leaving(String),
     /// An object of its name isn't ours. It says whose it is.
     Taken(String),
 }
@@ -33,30 +33,33 @@ pub(crate) enum Step {
 /// What to do, given what there is under the child's name.
 pub(crate) fn step<T: Object>(cow: &Lolcow, wanted: &T, found: Option<&T>) -> Step {
     let Some(found) = found else { return Step::Apply };
-    if let Some(whose) = taken(cow, found) {
-        return Step::Taken(whose);
-    }
-    if found.meta().deletion_timestamp.is_some() {
-        return Step::Leaving;
+    if let Some(obstacle) = obstacle(cow, found) {
+        return obstacle;
     }
     let value = |object: &T| serde_json::to_value(object).unwrap_or_default();
     if says(&value(found), &value(wanted)) { Step::Keep } else { Step::Apply }
 }
 
-/// Whose an object is that isn't this Lolcow's.
-pub(crate) fn taken<T: Object>(cow: &Lolcow, found: &T) -> Option<String> {
-    if is_controlled_by(found, cow.meta().uid.as_deref().unwrap_or_default()) {
-        return None;
+/// Why an object under the child's name must not be applied to: it isn't ours, or is about to go.
+pub(crate) fn obstacle<T: Object>(cow: &Lolcow, found: &T) -> Option<Step> {
+    let object = format!("{} {:?}", T::kind(&()).to_lowercase(), found.name_any());
+    if is_own(cow, found) {
+        let leaves = found.meta().deletion_timestamp.is_some();
+        return leaves.then(|| Step::Leaving(format!("{object} is being deleted; then it is made anew")));
     }
-    let kind = T::kind(&()).to_lowercase();
     let whose = match controller_of(found) {
         Some(owner) if owner.kind == Lolcow::kind(&()) && owner.name == cow.name_any() => {
-            "belongs to an earlier lolcow of this name".into()
+            return Some(Step::Leaving(format!("{object} of an earlier lolcow of this name is still there")));
         }
         Some(owner) => format!("is controlled by {} {}", owner.kind, owner.name),
         None => "has no controller".into(),
     };
-    Some(format!("{kind} {:?} exists and {whose}: it is left alone", found.name_any()))
+    Some(Step::Taken(format!("{object} exists and {whose}: it is left alone")))
+}
+
+/// Whether an object is this Lolcow's.
+pub(crate) fn is_own<T: Object>(cow: &Lolcow, found: &T) -> bool {
+    is_controlled_by(found, cow.meta().uid.as_deref().unwrap_or_default())
 }
 
 /// Whether `found` says all that `wanted` says.

@@ -131,14 +131,16 @@ fn what_is_not_ours_is_left_alone() {
     assert_eq!(step(Value::Null), taken("has no controller"));
     assert_eq!(step(json!([owner("Lolcow", "1", false)])), taken("has no controller"));
     assert_eq!(step(json!([owner("Gateway", "2", true)])), taken("is controlled by Gateway lolcow-pod"));
-    assert_eq!(step(json!([owner("Lolcow", "2", true)])), taken("belongs to an earlier lolcow of this name"));
+    let leaving = "service \"lolcow-pod\" of an earlier lolcow of this name is still there";
+    assert_eq!(step(json!([owner("Lolcow", "2", true)])), Step::Leaving(leaving.into()));
 }
 
 #[test]
 fn what_is_being_deleted_is_waited_for() {
     let cow = cow(None, None);
     let change = json!({"metadata": {"deletionTimestamp": "2020-01-30T10:00:00Z"}});
-    assert_eq!(deployment_step(&cow, &cow, change), Step::Leaving);
+    let leaving = "deployment \"lolcow-pod\" is being deleted; then it is made anew";
+    assert_eq!(deployment_step(&cow, &cow, change), Step::Leaving(leaving.into()));
 }
 
 #[test]

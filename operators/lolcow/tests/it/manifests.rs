@@ -1,0 +1,46 @@
+//! The files under `config`.
+
+use kubewright_cluster::faults::Faults;
+use lolcow_operator::api::v1alpha1::Lolcow;
+use operator_kit::needed;
+use serde_json::json;
+
+use crate::scene::{GREETING, NAME, assert_both, edit, reaches, sample, serves, world};
+
+#[test]
+fn the_crds_are_those_of_the_types() {
+    operator_kit::config!().check_crds(lolcow_operator::crds());
+}
+
+#[test]
+fn the_sample_is_that_of_the_source() {
+    let sample: Lolcow =
+        serde_saphyr::from_str(&operator_kit::config!().read("samples/my_v1alpha1_lolcow.yaml")).unwrap();
+    assert_eq!(sample.metadata.name.as_deref(), Some(NAME));
+    assert_eq!((sample.spec.port, sample.spec.greeting.as_deref()), (Some(30685), Some(GREETING)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_role_allows_what_is_used_and_no_more() {
+    let (world, faults) = (world().await, Faults::new());
+    let operator = world.start(&faults);
+    world.create(sample()).await;
+    serves(&world).await;
+    edit(&world, json!({"port": 80})).await;
+    reaches(&world, "ServiceApplied", "False Refused").await;
+    edit(&world, json!({"port": 30686})).await;
+    serves(&world).await;
+    assert_both(&world).await;
+    operator.stop().await;
+
+    let mut allowed = operator_kit::config!().allowed();
+    // The API server asks for these itself: the first in some clusters, the others when an apply makes the object.
+    for own in ["my.domain lolcows/finalizers update", "apps deployments create", "- services create"] {
+        assert!(allowed.remove(own), "{own}");
+    }
+    let mut needed = needed(&faults);
+    // What recurs is a series, and a patch.
+    allowed.remove("events.k8s.io events patch");
+    needed.remove("events.k8s.io events patch");
+    assert_eq!(needed, allowed);
+}
