@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test`, `cargo xtask generate`, `cargo xtask bench`.
+//! The project's own chores: `cargo xtask test`, `cargo xtask generate`, `cargo xtask pictures`, `cargo xtask bench`.
 //!
 //! It depends on nothing of the project, so that it builds in seconds on a machine that has nothing yet.
 
@@ -6,8 +6,8 @@
 
 #[cfg(test)]
 mod invariants;
-mod kubectl;
 mod steps;
+mod tools;
 
 use std::{
     path::PathBuf,
@@ -18,6 +18,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use steps::{Steps, cargo};
+use tools::{CHROMIUM, KUBECTL};
 
 /// Chores of the Kubewright project.
 #[derive(Debug, Parser)]
@@ -32,7 +33,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Check everything: formatting, lints, tests, end-to-end tests with kubectl, generated files, docs, the demo.
+    /// Check everything: formatting, lints, tests, end-to-end tests with kubectl and Chromium, generated files, docs, the demo.
     Test,
     /// Rewrite the generated files: CRDs under operators/*/config.
     Generate {
@@ -40,6 +41,8 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Retake the pictures under docs/pictures, which the README shows, with Chromium.
+    Pictures,
     /// Measure, print, and rewrite bench/RESULTS.md.
     Bench {
         /// Only the benchmarks whose name contains this.
@@ -63,6 +66,11 @@ fn run(chore: Chore) -> Result<()> {
     match chore {
         Chore::Test => test(),
         Chore::Generate { check } => Steps::default().run("generate", generate(check)),
+        Chore::Pictures => {
+            let mut steps = Steps::default();
+            steps.check("chromium", || CHROMIUM.ensure())?;
+            steps.run("pictures", pictures())
+        }
         Chore::Bench { filter } => {
             let mut steps = Steps::default();
             // The command is measured from outside, so it has to be there.
@@ -102,12 +110,21 @@ fn generate(check: bool) -> Command {
     command
 }
 
+/// The browser tests take the pictures anyway, and keep them when told so.
+fn pictures() -> Command {
+    let packages = ["-p", "guestbook-operator", "-p", "lolcow-operator"];
+    let mut command = cargo(&["test", "--quiet", "--test", "it", "browser"]);
+    command.args(packages).env("KUBEWRIGHT_PICTURES", "1");
+    command
+}
+
 fn test() -> Result<()> {
     let mut steps = Steps::default();
-    steps.check("kubectl", kubectl::ensure)?;
+    steps.check("kubectl", || KUBECTL.ensure())?;
+    steps.check("chromium", || CHROMIUM.ensure())?;
     steps.run("formatting", cargo(&["fmt", "--all", "--check"]))?;
     steps.run("lints", cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"]))?;
-    steps.run("tests, with kubectl end to end", cargo(&["test", "--workspace", "--quiet"]))?;
+    steps.run("tests, with kubectl and Chromium end to end", cargo(&["test", "--workspace", "--quiet"]))?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     docs.env("RUSTDOCFLAGS", "--deny warnings");
     steps.run("documentation", docs)?;

@@ -124,7 +124,7 @@ fn form(words: &Words, book: &Book, notice: &Notice) -> String {
 <form method="post" action="/entries">
 <label for="entry">{label}</label>
 <p class="hint" id="hint">{hint}</p>
-<div class="field"><input id="entry" name="entry" {attributes} value="{value}" maxlength="{MAX_LENGTH}" required aria-describedby="{described}"{invalid}>
+<div class="field"><input id="entry" name="entry" {attributes} value="{value}" required aria-describedby="{described}"{invalid}>
 <button type="submit">Sign</button></div>
 </form>
 </section>"#,

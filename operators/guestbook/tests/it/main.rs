@@ -1,4 +1,5 @@
 //! The operator from outside: its manifests, and its behaviour on the embedded cluster. Tests whose names begin with
 //! `row_` are the rows of the project's table of faults and bad inputs.
 
+mod browser;
 mod manifests;

@@ -1,0 +1,112 @@
+//! Making sure that the programs are there which the tests need: the ones on the path, else Debian's.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// A program that the tests need.
+pub(crate) struct Tool {
+    name: &'static str,
+    /// What it may be called.
+    programs: &'static [&'static str],
+    /// The environment variable with the path of another one, if there is such.
+    variable: Option<&'static str>,
+    /// What has it tell its version.
+    version: &'static [&'static str],
+    /// The Debian package that holds it.
+    package: &'static str,
+    /// Where others find it.
+    home: &'static str,
+}
+
+/// Kubernetes' command line.
+pub(crate) const KUBECTL: Tool = Tool {
+    name: "kubectl",
+    programs: &["kubectl"],
+    variable: None,
+    version: &["version", "--client"],
+    package: "kubernetes-client",
+    home: "https://kubernetes.io/docs/tasks/tools/",
+};
+
+/// The browser that the operators' pages are tested in. Its names are those that `kubewright-browser` looks for.
+pub(crate) const CHROMIUM: Tool = Tool {
+    name: "chromium",
+    programs: &["chromium", "chromium-browser", "google-chrome-stable", "google-chrome"],
+    variable: Some("CHROMIUM"),
+    version: &["--version"],
+    package: "chromium",
+    home: "https://www.chromium.org/getting-involved/download-chromium/",
+};
+
+/// How apt-get waits: minutes for another one to end, half a minute for a server, three times.
+const PATIENCE: [&str; 6] =
+    ["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::Retries=3"];
+/// The longest that one apt-get may take, as `timeout` reads it.
+const LONGEST: &str = "15m";
+
+impl Tool {
+    /// Succeeds once the program tells its version.
+    pub(crate) fn ensure(&self) -> Result<()> {
+        if let Some(version) = self.version() {
+            eprintln!("    {version}");
+            return Ok(());
+        }
+        let Self { name, package, home, .. } = self;
+        if !is_root() || !has("apt-get") {
+            let variable = self.variable.map(|variable| format!(", or set {variable} to its path")).unwrap_or_default();
+            bail!(
+                "{name} is not on the path. Install it ({home}){variable}, or as root on Debian: \
+                 apt-get update && apt-get install {package}"
+            );
+        }
+        eprintln!("    not on the path: installing Debian's {package}");
+        // When that fails, what is known of the packages may still do.
+        let updated = apt_get(&["update"]);
+        apt_get(&["install", "--yes", "--no-install-recommends", package]).or_else(|error| {
+            updated?;
+            Err(error)
+        })?;
+        let version = self.version().with_context(|| format!("{name} still does not run after its installation"))?;
+        eprintln!("    {version}");
+        Ok(())
+    }
+
+    fn version(&self) -> Option<String> {
+        let given = self.variable.and_then(std::env::var_os).filter(|path| !path.is_empty());
+        let programs = given.into_iter().chain(self.programs.iter().map(Into::into));
+        programs.into_iter().find_map(|program| {
+            let output = Command::new(program).args(self.version).stderr(Stdio::null()).output().ok()?;
+            let text = String::from_utf8(output.stdout).ok()?;
+            output.status.success().then(|| text.lines().next().unwrap_or_default().trim().to_owned())
+        })
+    }
+}
+
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
+fn has(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let status = Command::new("timeout")
+        .args([LONGEST, "apt-get", "--quiet"])
+        .args(PATIENCE)
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .status()
+        .context("start apt-get")?;
+    if !status.success() {
+        let command = arguments.join(" ");
+        bail!(
+            "apt-get {command} failed ({status}; 124 means that it took longer than {LONGEST}). Its own words are above: if \
+             another apt-get holds the lock, wait until it has ended; then run apt-get {command} yourself, and this again"
+        );
+    }
+    Ok(())
+}
