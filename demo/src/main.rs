@@ -1,15 +1,18 @@
-//! `cargo demo`: an embedded cluster, both operators in one manager, and their samples applied as a user would.
+//! `cargo demo`: an embedded cluster, all five operators in one manager, and their samples applied as a user would.
 //!
 //! On a terminal it shows a live view until Ctrl-C; with `--once` it walks through the scripts of the operators' sources,
-//! prints what it checked, and exits with 0, or with 1 and what differed.
+//! prints what it checked, and exits with 0, or with 1 and what differed. The images of the web pages are played by this
+//! very program ([`image`]).
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a demo prints")]
 
+mod image;
 mod live;
 mod once;
 mod stage;
+mod web;
 
-use std::{io::IsTerminal, process::ExitCode};
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -28,6 +31,10 @@ struct Arguments {
     #[arg(long)]
     once: bool,
 
+    /// Write a picture (SVG) of the live view as it is once all samples are settled, and exit.
+    #[arg(long, value_name = "FILE", conflicts_with = "once")]
+    snapshot: Option<PathBuf>,
+
     /// What to log to standard error; the live view takes the screen, so it logs nothing unless told to.
     #[arg(long, value_name = "FILTER", default_value = "off", env = "KUBEWRIGHT_LOG")]
     log: String,
@@ -35,7 +42,11 @@ struct Arguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    match run(Arguments::parse()).await {
+    let outcome = match image::Image::played(std::env::args_os()) {
+        Some((image, arguments)) => image.play(arguments).await.map(|()| true),
+        None => run(Arguments::parse()).await,
+    };
+    match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -67,20 +78,22 @@ async fn run(arguments: Arguments) -> Result<bool> {
 
     let stage = Stage::set().await?;
     let outcome = tokio::select! {
-        outcome = show(&stage, arguments.once) => outcome,
-        () = stop => Ok(!arguments.once),
+        outcome = show(&stage, &arguments) => outcome,
+        () = stop => Ok(!arguments.once && arguments.snapshot.is_none()),
     };
     stage.clear().await?;
     outcome
 }
 
 /// Whether all was as it should be.
-async fn show(stage: &Stage, once: bool) -> Result<bool> {
-    if once {
+async fn show(stage: &Stage, arguments: &Arguments) -> Result<bool> {
+    if arguments.once {
         return once::walk(stage).await;
     }
     stage.apply_samples().await?;
-    if std::io::stdout().is_terminal() {
+    if let Some(file) = &arguments.snapshot {
+        live::snapshot(stage, file).await?
+    } else if std::io::stdout().is_terminal() {
         live::view(stage).await?
     } else {
         live::print(stage).await?

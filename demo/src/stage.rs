@@ -1,13 +1,17 @@
 //! What the demo plays on: a cluster that listens, a kubeconfig for another shell, and the operators in one manager.
 
 use std::{
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
+use jiff::SignedDuration;
 use k8s_openapi::{
-    api::core::v1::Pod, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::core::v1::{Pod, Service},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client, Config, ResourceExt,
@@ -16,10 +20,16 @@ use kube::{
     core::GroupVersionKind,
     discovery::ApiResource,
 };
-use kubewright::prelude::Manager;
-use kubewright_apimachinery::clock::{SharedClock, SystemClock};
+use kubewright::{prelude::Manager, webhook::WebhookServer};
+use kubewright_apimachinery::clock::{Clock, SystemClock, VirtualClock};
 use kubewright_cluster::{Cluster, Pods};
+use serde_json::json;
 use tokio::{sync::oneshot, task::JoinHandle};
+
+use crate::image;
+
+/// How long the operators may take to begin.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// At's sample, as it stands in the operator's folder.
 pub(crate) const AT_SAMPLE: &str = include_str!("../../operators/at/config/samples/cnat_v1alpha1_at.yaml");
@@ -29,11 +39,18 @@ pub(crate) const FIRST_PODSET_SAMPLE: &str =
 /// The sample of PodSet's second flavour.
 pub(crate) const SECOND_PODSET_SAMPLE: &str =
     include_str!("../../operators/podset/config/samples/app_v1alpha1_podset.yaml");
+/// CronJob's sample.
+pub(crate) const CRONJOB_SAMPLE: &str = include_str!("../../operators/cronjob/config/samples/batch_v1_cronjob.yaml");
+/// Guestbook's sample, with the ConfigMap that it names.
+pub(crate) const GUESTBOOK_SAMPLE: &str =
+    include_str!("../../operators/guestbook/config/samples/webapp_v1_guestbook.yaml");
+/// Lolcow's sample.
+pub(crate) const LOLCOW_SAMPLE: &str = include_str!("../../operators/lolcow/config/samples/my_v1alpha1_lolcow.yaml");
 
 /// The cluster, the operators, and the way in for kubectl.
 pub(crate) struct Stage {
     cluster: Cluster,
-    clock: SharedClock,
+    clock: Arc<VirtualClock>,
     user: Client,
     kubeconfig: PathBuf,
     _folder: tempfile::TempDir,
@@ -44,9 +61,10 @@ pub(crate) struct Stage {
 impl Stage {
     /// Starts the cluster, installs the CRDs, starts the operators.
     pub(crate) async fn set() -> Result<Self> {
-        let clock = SystemClock::shared();
-        let cluster =
-            Cluster::builder().clock(clock.clone()).pods(Pods::Run).start().await.context("start the cluster")?;
+        // It shows the machine's time until it is moved.
+        let clock = VirtualClock::starting_at(SystemClock::shared().now());
+        let builder = Cluster::builder().clock(clock.clone()).pods(Pods::Run).images(image::table()?);
+        let cluster = builder.start().await.context("start the cluster")?;
         let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen on a free port")?;
         let ready = clock.monotonic();
 
@@ -59,7 +77,7 @@ impl Stage {
         // Operators and user come in as they would on any cluster: over TLS, by the kubeconfig.
         let user = client(&path).await?;
 
-        for crd in at_operator::crds().into_iter().chain(podset_operator::crds()) {
+        for crd in crds() {
             let name = crd.name_any();
             let api: Api<CustomResourceDefinition> = Api::all(user.clone());
             api.patch(&name, &PatchParams::apply("kubewright-demo"), &Patch::Apply(&crd))
@@ -68,8 +86,8 @@ impl Stage {
         }
 
         let (stop, stopped) = oneshot::channel();
-        let manager =
-            podset_operator::register(at_operator::register(Manager::new(client(&path).await?).clock(clock.clone())));
+        let manager = Manager::new(client(&path).await?).clock(clock.clone());
+        let manager = operators(manager).webhook_server(WebhookServer::local().name("demo").namespace("default"));
         let manager = tokio::spawn(async move {
             // A dropped sender ends the manager just as a sent word does.
             manager.run_until(async { drop(stopped.await) }).await.context("run the operators")
@@ -100,8 +118,16 @@ impl Stage {
         &self.cluster
     }
 
-    pub(crate) fn clock(&self) -> &SharedClock {
+    pub(crate) fn clock(&self) -> &Arc<VirtualClock> {
         &self.clock
+    }
+
+    /// Moves the clock of cluster and operators to the next full minute, and gives that.
+    pub(crate) fn to_the_next_minute(&self) -> Result<jiff::Timestamp> {
+        let now = self.clock.now();
+        let minute = jiff::Timestamp::from_second((now.as_second() / 60 + 1) * 60)?;
+        self.clock.jump(minute.duration_since(now) + SignedDuration::from_millis(5));
+        Ok(minute)
     }
 
     pub(crate) fn kubeconfig(&self) -> &Path {
@@ -110,17 +136,66 @@ impl Stage {
 
     /// Applies the operators' samples to the default namespace.
     pub(crate) async fn apply_samples(&self) -> Result<()> {
-        for sample in [AT_SAMPLE, FIRST_PODSET_SAMPLE, SECOND_PODSET_SAMPLE] {
+        for sample in [AT_SAMPLE, FIRST_PODSET_SAMPLE, SECOND_PODSET_SAMPLE, CRONJOB_SAMPLE] {
             self.apply(sample).await?;
         }
+        self.apply_lolcow().await?;
+        self.apply_guestbook().await?;
         Ok(())
+    }
+
+    /// Applies the Lolcow, at a node port that is free on this machine: the sample's own if may be.
+    pub(crate) async fn apply_lolcow(&self) -> Result<DynamicObject> {
+        let mut lolcow: DynamicObject = serde_saphyr::from_str(LOLCOW_SAMPLE).context("read Lolcow's sample")?;
+        let wanted = lolcow.data["spec"]["port"].as_u64().and_then(|port| u16::try_from(port).ok());
+        let port = free_port(wanted.context("Lolcow's sample has no port")?)?;
+        lolcow.data["spec"]["port"] = port.into();
+        self.apply_object(&lolcow).await
+    }
+
+    /// Applies the Guestbook and its ConfigMap, and has its Service answer at a node port, too: a Service's type is its
+    /// users' to choose.
+    pub(crate) async fn apply_guestbook(&self) -> Result<DynamicObject> {
+        let objects: Vec<DynamicObject> =
+            serde_saphyr::from_multiple(GUESTBOOK_SAMPLE).context("read Guestbook's sample")?;
+        let mut guestbook = None;
+        for object in &objects {
+            guestbook = Some(self.apply_object(object).await?);
+        }
+        let guestbook = guestbook.context("Guestbook's sample is empty")?;
+        let (services, name) = (self.services(), guestbook.name_any());
+        let made = async {
+            while services.get_opt(&name).await?.is_none() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(PATIENCE, made).await.with_context(|| format!("no Service {name} was made"))??;
+        let patch = Patch::Merge(json!({"spec": {"type": "NodePort"}}));
+        services.patch(&name, &PatchParams::default(), &patch).await.context("give the Guestbook a node port")?;
+        Ok(guestbook)
+    }
+
+    /// Where a Service of the default namespace answers on this machine.
+    pub(crate) async fn url(&self, service: &str) -> Result<String> {
+        let service = self.services().get(service).await?;
+        let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
+        let port = ports.iter().find_map(|port| port.node_port).context("the Service has no node port")?;
+        Ok(format!("http://127.0.0.1:{port}"))
+    }
+
+    fn services(&self) -> Api<Service> {
+        Api::namespaced(self.user(), "default")
     }
 
     /// Applies one manifest as `kubectl apply --server-side` does, and gives the object as it then is.
     pub(crate) async fn apply(&self, manifest: &str) -> Result<DynamicObject> {
-        let object: DynamicObject = serde_saphyr::from_str(manifest).context("read the manifest")?;
-        self.resources(&object)?
-            .patch(&object.name_any(), &PatchParams::apply("kubectl"), &Patch::Apply(&object))
+        self.apply_object(&serde_saphyr::from_str(manifest).context("read the manifest")?).await
+    }
+
+    async fn apply_object(&self, object: &DynamicObject) -> Result<DynamicObject> {
+        self.resources(object)?
+            .patch(&object.name_any(), &PatchParams::apply("kubectl"), &Patch::Apply(object))
             .await
             .with_context(|| format!("apply {}", object.name_any()))
     }
@@ -133,6 +208,28 @@ impl Stage {
         self.cluster.shutdown().await;
         operators
     }
+}
+
+/// The definitions of all kinds.
+fn crds() -> impl Iterator<Item = CustomResourceDefinition> {
+    at_operator::crds()
+        .into_iter()
+        .chain(cronjob_operator::crds())
+        .chain(guestbook_operator::crds())
+        .chain(lolcow_operator::crds())
+        .chain(podset_operator::crds())
+}
+
+/// All five, in one manager.
+fn operators(manager: Manager) -> Manager {
+    let manager = podset_operator::register(at_operator::register(manager));
+    lolcow_operator::register(guestbook_operator::register(cronjob_operator::register(manager)))
+}
+
+/// This node port, or the next that nothing on this machine listens at.
+pub(crate) fn free_port(wanted: u16) -> Result<u16> {
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (wanted..wanted.saturating_add(100)).find(is_free).with_context(|| format!("no port from {wanted} on is free"))
 }
 
 /// A client by this kubeconfig.

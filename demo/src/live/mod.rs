@@ -1,15 +1,18 @@
 //! The live view: what the cluster tells, on the screen, until Ctrl-C.
 
 mod model;
+mod picture;
+mod state;
 mod view;
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result};
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyModifiers};
 use futures::StreamExt;
+use kubewright_apimachinery::clock::Clock;
 use kubewright_apiserver::{Change, ChangeKind, Feed};
-use ratatui::DefaultTerminal;
+use ratatui::{DefaultTerminal, Terminal, backend::TestBackend};
 
 use self::{
     model::Model,
@@ -21,6 +24,11 @@ use crate::stage::Stage;
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
 /// Many changes come at once; more pictures a second than this nobody sees.
 const SETTLE: Duration = Duration::from_millis(30);
+
+/// The size of a picture, in cells.
+const PICTURE: (u16, u16) = (150, 46);
+/// How long the samples may take to settle, for a picture.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Draws until the user ends it.
 pub(crate) async fn view(stage: &Stage) -> Result<()> {
@@ -37,8 +45,11 @@ async fn watch(stage: &Stage, terminal: &mut DefaultTerminal) -> Result<()> {
     let mut keys = EventStream::new();
     let mut tick = tokio::time::interval(REDRAW_EVERY);
     let kubeconfig = stage.kubeconfig().display().to_string();
+    let mut scrolled = 0_usize;
     loop {
-        let around = Surroundings { kubeconfig: &kubeconfig, now: stage.clock().now() };
+        let now = stage.clock().now();
+        scrolled = scrolled.min(model.tree(now).len().saturating_sub(1));
+        let around = Surroundings { kubeconfig: &kubeconfig, now, scrolled };
         terminal.draw(|frame| draw(frame, &model, &around)).context("draw")?;
         tokio::select! {
             change = feed.next() => {
@@ -48,6 +59,8 @@ async fn watch(stage: &Stage, terminal: &mut DefaultTerminal) -> Result<()> {
             }
             key = keys.next() => match key {
                 Some(Ok(Event::Key(key))) if ends(key) => return Ok(()),
+                Some(Ok(Event::Key(KeyEvent { code: KeyCode::Up, .. }))) => scrolled = scrolled.saturating_sub(1),
+                Some(Ok(Event::Key(KeyEvent { code: KeyCode::Down, .. }))) => scrolled += 1,
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error).context("read the keyboard"),
                 None => return Ok(()),
@@ -96,4 +109,32 @@ pub(crate) async fn print(stage: &Stage) -> Result<()> {
         }
         shown = lines;
     }
+}
+
+/// Writes a picture of the view, as it is once all samples are settled and the CronJob has run.
+pub(crate) async fn snapshot(stage: &Stage, file: &Path) -> Result<()> {
+    let mut model = Model::default();
+    let mut feed = stage.cluster().api().feed();
+    eprintln!("waiting for the samples to settle");
+    // Its next run needn't be waited for.
+    stage.to_the_next_minute()?;
+    let settled = async {
+        while !model.is_settled() {
+            let change = feed.next().await;
+            take(&mut model, change);
+        }
+    };
+    let came = tokio::time::timeout(PATIENCE, settled).await;
+    came.with_context(|| format!("the samples have not settled after {} s", PATIENCE.as_secs()))?;
+    // What is under way is not cut in half.
+    tokio::time::sleep(REDRAW_EVERY).await;
+    drain(&mut model, &mut feed);
+    let kubeconfig = stage.kubeconfig().display().to_string();
+    let around = Surroundings { kubeconfig: &kubeconfig, now: stage.clock().now(), scrolled: 0 };
+    let mut terminal = Terminal::new(TestBackend::new(PICTURE.0, PICTURE.1)).context("make a picture")?;
+    terminal.draw(|frame| draw(frame, &model, &around)).context("draw")?;
+    let picture = picture::svg(terminal.backend().buffer());
+    tokio::fs::write(file, picture).await.with_context(|| format!("write {}", file.display()))?;
+    eprintln!("wrote {}", file.display());
+    Ok(())
 }

@@ -5,44 +5,47 @@ use std::collections::{BTreeMap, VecDeque};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::state::{self, Mood, number, text};
+
 /// How many events are kept; older ones have scrolled away.
 const EVENTS: usize = 200;
+
+/// The operators' kinds, and their groups, in the order in which they are shown.
+const ROOTS: [(&str, &str); 6] = [
+    ("At", "cnat.d2iq.com"),
+    ("PodSet", "k8stest.justin0u0.com"),
+    ("PodSet", "app.example.com"),
+    ("CronJob", "batch.tutorial.kubebuilder.io"),
+    ("Guestbook", "webapp.my.domain"),
+    ("Lolcow", "my.domain"),
+];
+/// What they own, and what that owns, in the order in which it is shown.
+const CHILDREN: [&str; 5] = ["Service", "Deployment", "ReplicaSet", "Job", "Pod"];
 
 /// All that is known of the cluster.
 #[derive(Default)]
 pub(crate) struct Model {
-    /// The operators' resources, by kind, namespace and name.
-    resources: BTreeMap<(String, String, String), Value>,
-    /// Pods, by namespace and name.
-    pods: BTreeMap<(String, String), Value>,
+    /// The operators' resources and their descendants, by UID.
+    objects: BTreeMap<String, Value>,
     /// What was told, oldest first.
     events: VecDeque<EventLine>,
 }
 
-/// One line of the tree of resources and their pods.
+/// One line of the tree of resources and what they own.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Line {
-    /// 0 for a resource, 1 for a pod of it.
-    pub(crate) depth: u16,
+    /// 0 for a resource, 1 for what it owns, and so on.
+    pub(crate) depth: usize,
     /// `podset/podset-sample`
     pub(crate) name: String,
     /// What its spec asks for and its status says.
     pub(crate) state: String,
     /// How it is doing, for the colour.
     pub(crate) mood: Mood,
+    /// The resources' conditions.
+    pub(crate) conditions: String,
     /// Seconds since its creation.
     pub(crate) age: i64,
-}
-
-/// How something is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mood {
-    /// As it should be.
-    Good,
-    /// On its way.
-    Waiting,
-    /// Not as it should be.
-    Bad,
 }
 
 /// One line of the events.
@@ -59,34 +62,68 @@ impl Model {
     /// Takes in one change; `gone` when the object was removed.
     pub(crate) fn take(&mut self, object: &Value, gone: bool) {
         let kind = text(object, "/kind");
-        let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
-        match kind.as_str() {
-            "At" | "PodSet" => {
-                let group = text(object, "/apiVersion");
-                set(&mut self.resources, (format!("{kind}.{group}"), namespace, name), object, gone);
+        if kind == "Event" && !gone {
+            self.tell(object);
+        } else if place(object).is_some() || CHILDREN.contains(&kind.as_str()) {
+            let uid = text(object, "/metadata/uid");
+            if gone {
+                self.objects.remove(&uid);
+            } else {
+                self.objects.insert(uid, object.clone());
             }
-            "Pod" => set(&mut self.pods, (namespace, name), object, gone),
-            "Event" if !gone => self.tell(object),
-            _ => {}
         }
     }
 
-    /// Resources, each followed by its pods in order of age.
+    /// Resources, each followed by what it owns.
     pub(crate) fn tree(&self, now: Timestamp) -> Vec<Line> {
         let mut lines = Vec::new();
-        for resource in self.resources.values() {
-            lines.push(resource_line(resource, now));
-            let uid = text(resource, "/metadata/uid");
-            let mut pods: Vec<_> = self.pods.values().filter(|pod| is_owned_by(pod, &uid)).collect();
-            pods.sort_by_key(|pod| (text(pod, "/metadata/creationTimestamp"), text(pod, "/metadata/name")));
-            lines.extend(pods.into_iter().map(|pod| pod_line(pod, now)));
+        for root in self.roots() {
+            self.grow(root, 0, now, &mut lines);
         }
         lines
+    }
+
+    /// Whether each operator's resource is there and ready, and a CronJob has run.
+    pub(crate) fn is_settled(&self) -> bool {
+        let roots = self.roots();
+        let has_run = |root: &&Value| root.pointer("/status/lastSuccessfulTime").is_some();
+        let is_over = |root: &Value| text(root, "/kind") != "At" || text(root, "/status/phase") == "DONE";
+        roots.len() >= ROOTS.len()
+            && roots.iter().all(|root| state::is_ready(root) == Some(true) && is_over(root))
+            && roots.iter().any(has_run)
     }
 
     /// Events, newest first.
     pub(crate) fn events(&self) -> impl Iterator<Item = &EventLine> {
         self.events.iter().rev()
+    }
+
+    fn roots(&self) -> Vec<&Value> {
+        let mut roots: Vec<_> = self.objects.values().filter(|object| place(object).is_some()).collect();
+        roots.sort_by_key(|root| (place(root), text(root, "/metadata/namespace"), text(root, "/metadata/name")));
+        roots
+    }
+
+    fn grow(&self, object: &Value, depth: usize, now: Timestamp, lines: &mut Vec<Line>) {
+        let uid = text(object, "/metadata/uid");
+        let mut owned: Vec<_> = self.objects.values().filter(|child| is_owned_by(child, &uid)).collect();
+        owned.retain(|child| !is_retired(child));
+        owned.sort_by_key(|child| {
+            let rank = CHILDREN.iter().position(|kind| child["kind"] == **kind);
+            (rank, text(child, "/metadata/creationTimestamp"), text(child, "/metadata/name"))
+        });
+        let ports: Vec<_> =
+            owned.iter().map(|child| number(child, "/spec/ports/0/nodePort")).filter(|port| *port != 0).collect();
+        let (state, mood) = state::of(object, &ports);
+        let name = text(object, "/metadata/name");
+        let (name, conditions) = match depth {
+            0 => (format!("{}/{name}", text(object, "/kind").to_lowercase()), state::conditions(object)),
+            _ => (name, String::new()),
+        };
+        lines.push(Line { depth, name, state, mood, conditions, age: age(object, now) });
+        for child in owned {
+            self.grow(child, depth + 1, now, lines);
+        }
     }
 
     fn tell(&mut self, event: &Value) {
@@ -107,20 +144,16 @@ impl Model {
     }
 }
 
-fn set<K: Ord>(objects: &mut BTreeMap<K, Value>, key: K, object: &Value, gone: bool) {
-    if gone {
-        objects.remove(&key);
-    } else {
-        objects.insert(key, object.clone());
-    }
+/// Where an operator's resource stands among the others; none if the object isn't one.
+fn place(object: &Value) -> Option<usize> {
+    let (kind, version) = (text(object, "/kind"), text(object, "/apiVersion"));
+    let group = version.split('/').next().unwrap_or_default();
+    ROOTS.iter().position(|root| *root == (kind.as_str(), group))
 }
 
-fn text(object: &Value, pointer: &str) -> String {
-    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
-}
-
-fn number(object: &Value, pointer: &str) -> i64 {
-    object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+/// An old revision's ReplicaSet, kept for an undo.
+fn is_retired(object: &Value) -> bool {
+    object["kind"] == "ReplicaSet" && number(object, "/spec/replicas") == 0 && number(object, "/status/replicas") == 0
 }
 
 fn is_owned_by(object: &Value, uid: &str) -> bool {
@@ -135,84 +168,45 @@ fn age(object: &Value, now: Timestamp) -> i64 {
     created.map_or(0, |created| now.duration_since(created).as_secs().max(0))
 }
 
-fn resource_line(resource: &Value, now: Timestamp) -> Line {
-    let name = format!("{}/{}", text(resource, "/kind").to_lowercase(), text(resource, "/metadata/name"));
-    let (state, mood) = if text(resource, "/kind") == "At" { at_state(resource) } else { podset_state(resource) };
-    Line { depth: 0, name, state, mood, age: age(resource, now) }
-}
-
-fn at_state(at: &Value) -> (String, Mood) {
-    let phase = text(at, "/status/phase");
-    let mood = if phase == "DONE" { Mood::Good } else { Mood::Waiting };
-    (format!("{phase:<8} at {}: {}", text(at, "/spec/schedule"), text(at, "/spec/command")), mood)
-}
-
-fn podset_state(podset: &Value) -> (String, Mood) {
-    let desired = number(podset, "/spec/replicas");
-    // The two flavours name the same number differently.
-    let running = number(podset, "/status/availableReplicas").max(number(podset, "/status/replicas"));
-    let mood = if desired == running { Mood::Good } else { Mood::Waiting };
-    (format!("{running} of {desired} pods ({})", text(podset, "/apiVersion")), mood)
-}
-
-fn pod_line(pod: &Value, now: Timestamp) -> Line {
-    let waiting = pod
-        .pointer("/status/containerStatuses")
-        .and_then(Value::as_array)
-        .and_then(|statuses| statuses.iter().find_map(|status| status.pointer("/state/waiting/reason")?.as_str()));
-    let phase = text(pod, "/status/phase");
-    let leaving = pod.pointer("/metadata/deletionTimestamp").is_some();
-    let (state, mood) = match (leaving, waiting, phase.as_str()) {
-        (true, ..) => ("Terminating".to_owned(), Mood::Waiting),
-        (_, Some("ContainerCreating" | "PodInitializing"), _) => ("starting".to_owned(), Mood::Waiting),
-        (_, Some(reason), _) => (reason.to_owned(), Mood::Bad),
-        (_, _, "Running" | "Succeeded") => (phase, Mood::Good),
-        (_, _, "Failed") => (phase, Mood::Bad),
-        _ => (phase, Mood::Waiting),
-    };
-    Line { depth: 1, name: text(pod, "/metadata/name"), state, mood, age: age(pod, now) }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn pod(name: &str, owner: &str, status: Value) -> Value {
-        json!({ "kind": "Pod", "apiVersion": "v1", "status": status, "metadata": {
-            "name": name, "namespace": "default", "creationTimestamp": "2026-01-01T00:00:00Z",
-            "ownerReferences": [{ "uid": owner }],
+    fn object(kind: &str, group: &str, name: &str, owner: &str) -> Value {
+        json!({ "kind": kind, "apiVersion": format!("{group}/v1"), "metadata": {
+            "name": name, "uid": format!("uid-{name}"), "namespace": "default",
+            "creationTimestamp": "2026-01-01T00:00:00Z", "ownerReferences": [{ "uid": format!("uid-{owner}") }],
         } })
     }
 
-    fn at() -> Value {
-        json!({ "kind": "At", "apiVersion": "cnat.d2iq.com/v1alpha1",
-            "metadata": { "name": "a", "namespace": "default", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z" },
-            "spec": { "schedule": "2020-01-30T10:02:00Z", "command": "echo YAY" }, "status": { "phase": "RUNNING" } })
-    }
-
     #[test]
-    fn pods_stand_under_their_owner_and_go_with_it() {
+    fn all_stand_under_their_owners_and_go_with_them() {
         let now = "2026-01-01T00:00:05Z".parse().unwrap();
         let mut model = Model::default();
-        model.take(&pod("stranger", "other", json!({ "phase": "Running" })), false);
-        model.take(&pod("a-pod", "u", json!({ "phase": "Running" })), false);
-        model.take(&at(), false);
-        let tree = model.tree(now);
-        let names: Vec<_> = tree.iter().map(|line| (line.depth, line.name.as_str(), line.age)).collect();
-        assert_eq!(names, [(0, "at/a", 5), (1, "a-pod", 5)]);
-        assert_eq!(tree[0].state, "RUNNING  at 2020-01-30T10:02:00Z: echo YAY");
-
-        model.take(&at(), true);
-        assert_eq!(model.tree(now), []);
-    }
-
-    #[test]
-    fn a_pod_that_cannot_start_is_bad_news() {
-        let status = json!({ "phase": "Pending", "containerStatuses": [{ "state": { "waiting": { "reason": "ErrImagePull" } } }] });
-        let line = pod_line(&pod("p", "u", status), Timestamp::UNIX_EPOCH);
-        assert_eq!((line.state.as_str(), line.mood), ("ErrImagePull", Mood::Bad));
+        let cow = object("Lolcow", "my.domain", "cow", "");
+        let mut set = object("ReplicaSet", "apps", "set", "deployment");
+        set["spec"] = json!({ "replicas": 1 });
+        for object in [
+            object("Pod", "v1", "stranger", "other"),
+            object("CronJob", "batch", "kubernetes-own", ""),
+            object("Pod", "v1", "pod", "set"),
+            set,
+            object("ReplicaSet", "apps", "old-set", "deployment"),
+            object("Deployment", "apps", "deployment", "cow"),
+            object("Service", "v1", "service", "cow"),
+            object("CronJob", "batch.tutorial.kubebuilder.io", "job", ""),
+            cow.clone(),
+        ] {
+            model.take(&object, false);
+        }
+        let shape = |model: &Model| -> Vec<_> { model.tree(now).into_iter().map(|it| (it.depth, it.name)).collect() };
+        let tree = ["cronjob/job", "lolcow/cow", "service", "deployment", "set", "pod"].map(str::to_owned);
+        assert_eq!(shape(&model), [0, 0, 1, 1, 2, 3].into_iter().zip(tree).collect::<Vec<_>>());
+        assert_eq!(model.tree(now)[0].age, 5);
+        model.take(&cow, true);
+        assert_eq!(shape(&model).len(), 1);
     }
 
     #[test]

@@ -8,7 +8,10 @@ use ratatui::{
     widgets::{Block, Cell, Paragraph, Row, Table},
 };
 
-use super::model::{EventLine, Line, Model, Mood};
+use super::{
+    model::{EventLine, Line, Model},
+    state::Mood,
+};
 
 /// What stands around the model.
 pub(crate) struct Surroundings<'a> {
@@ -16,6 +19,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) kubeconfig: &'a str,
     /// The time, for ages.
     pub(crate) now: jiff::Timestamp,
+    /// How many lines of the tree have been scrolled away.
+    pub(crate) scrolled: usize,
 }
 
 /// Draws everything.
@@ -24,21 +29,28 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, around: &Surroundings<'
     let [head, resources, events, foot] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Min(8),
-        Constraint::Percentage(35),
+        Constraint::Max(events_height(frame.area(), tree.len())),
         Constraint::Length(3),
     ])
     .areas(frame.area());
     frame.render_widget(heading(around), head);
-    draw_tree(frame, &tree, resources);
+    draw_tree(frame, &tree, around.scrolled, resources);
     draw_events(frame, model, events);
     frame.render_widget(footing(), foot);
+}
+
+/// What the tree leaves, but never less than a quarter.
+fn events_height(area: Rect, lines: usize) -> u16 {
+    // Heading, footing, the tree's frame and head.
+    let tree = u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(2 + 3 + 3);
+    area.height.saturating_sub(tree).max(area.height / 4)
 }
 
 fn heading(around: &Surroundings<'_>) -> Paragraph<'static> {
     Paragraph::new(vec![
         Text::from(vec![
             Span::from(" Kubewright ").bold().reversed(),
-            Span::from("  At and PodSet on an embedded cluster"),
+            Span::from("  five operators in one manager, on an embedded cluster"),
         ]),
         Text::from(format!(" export KUBECONFIG={}", around.kubeconfig)),
     ])
@@ -49,31 +61,38 @@ fn footing() -> Paragraph<'static> {
     Paragraph::new(vec![
         Text::from(" From another shell, for instance:"),
         Text::from(
-            " kubectl scale podset.app.example.com/podset-sample --replicas=5    kubectl get pods -w    kubectl describe at",
+            " kubectl scale podset.app.example.com/podset-sample --replicas=5    kubectl edit lolcow    kubectl describe tcj",
         ),
         Text::from(vec![
             Span::styled(" q", key),
             Span::from(" or "),
             Span::styled("Ctrl-C", key),
-            Span::from(" ends, and nothing stays behind"),
+            Span::from(" ends, and nothing stays behind; "),
+            Span::styled("↑ ↓", key),
+            Span::from(" scroll"),
         ]),
     ])
 }
 
-fn draw_tree(frame: &mut Frame<'_>, lines: &[Line], area: Rect) {
-    let rows = lines.iter().map(|line| {
+fn draw_tree(frame: &mut Frame<'_>, lines: &[Line], scrolled: usize, area: Rect) {
+    let rows = lines.iter().skip(scrolled).map(|line| {
         let style = Style::new().fg(colour(line.mood));
         let name = if line.depth == 0 {
             Span::from(line.name.clone()).bold()
         } else {
-            Span::from(format!("  └ {}", line.name))
+            Span::from(format!("{}└ {}", "  ".repeat(line.depth), line.name))
         };
-        Row::new([Cell::from(name), Cell::from(line.state.clone()).style(style), Cell::from(human_age(line.age))])
+        Row::new([
+            Cell::from(name),
+            Cell::from(line.state.clone()).style(style),
+            Cell::from(line.conditions.clone()),
+            Cell::from(human_age(line.age)),
+        ])
     });
-    let widths = [Constraint::Length(34), Constraint::Fill(1), Constraint::Length(6)];
+    let widths = [Constraint::Length(38), Constraint::Fill(3), Constraint::Fill(2), Constraint::Length(4)];
     let table = Table::new(rows, widths)
-        .header(Row::new(["NAME", "STATE", "AGE"]).style(Style::new().dim()))
-        .block(Block::bordered().title(" Resources and their pods "));
+        .header(Row::new(["NAME", "STATE", "CONDITIONS", "AGE"]).style(Style::new().dim()))
+        .block(Block::bordered().title(" Resources and what they own "));
     frame.render_widget(table, area);
 }
 
@@ -83,7 +102,7 @@ fn draw_events(frame: &mut Frame<'_>, model: &Model, area: Rect) {
             let style = if *warning { Style::new().fg(Color::Yellow) } else { Style::new() };
             Row::new([about.clone(), reason.clone(), message.clone()]).style(style)
         });
-    let widths = [Constraint::Length(34), Constraint::Length(20), Constraint::Fill(1)];
+    let widths = [Constraint::Length(38), Constraint::Length(20), Constraint::Fill(1)];
     let table = Table::new(rows, widths)
         .header(Row::new(["ABOUT", "REASON", "MESSAGE"]).style(Style::new().dim()))
         .block(Block::bordered().title(" Events, newest first "));

@@ -1,25 +1,32 @@
 //! What was checked, line by line, and how it came out.
 
-use std::{fmt::Write, time::Duration};
+use std::{
+    fmt::Write,
+    io::{IsTerminal, Write as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::Result;
-use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apimachinery::clock::{Clock, VirtualClock};
 
 /// How long a condition may take to come true.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What takes longer says so.
+const LONG: Duration = Duration::from_secs(1);
 
 /// The running report.
 pub(crate) struct Report {
-    clock: SharedClock,
+    clock: Arc<VirtualClock>,
     checked: usize,
     differed: Vec<String>,
     title: String,
 }
 
 impl Report {
-    pub(crate) fn new(clock: SharedClock) -> Self {
+    pub(crate) fn new(clock: Arc<VirtualClock>) -> Self {
         Self { clock, checked: 0, differed: Vec::new(), title: String::new() }
     }
 
@@ -41,13 +48,16 @@ impl Report {
         holds: impl Fn() -> F,
     ) -> Result<()> {
         let start = self.clock.monotonic();
+        let mut progress = Progress::of(what);
         let came = tokio::time::timeout(PATIENCE, async {
             while !holds().await? {
                 tokio::time::sleep(LOOK_EVERY).await;
+                progress.show(self.clock.monotonic().saturating_sub(start));
             }
             Ok::<_, anyhow::Error>(())
         })
         .await;
+        progress.clear();
         let took = self.clock.monotonic().saturating_sub(start);
         match came {
             Ok(result) => {
@@ -75,8 +85,8 @@ impl Report {
     fn line(&mut self, what: &str, took: Option<Duration>, found: impl FnOnce() -> String) {
         self.checked += 1;
         let mut line = match took {
-            Some(_) => format!("  ok    {what}"),
-            None => format!("  FAIL  {what}"),
+            Some(_) => format!("  {}    {what}", painted("ok", "32")),
+            None => format!("  {}  {what}", painted("FAIL", "31")),
         };
         match took {
             Some(took) if took > LOOK_EVERY => _ = write!(line, " ({:.2} s)", took.as_secs_f64()),
@@ -88,5 +98,44 @@ impl Report {
             }
         }
         println!("{line}");
+    }
+}
+
+/// In this colour, on a terminal.
+fn painted(word: &str, colour: &str) -> String {
+    if std::io::stdout().is_terminal() { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() }
+}
+
+/// What is waited for, said when it takes long: on a terminal each second, in a line that is then taken away.
+struct Progress<'a> {
+    what: &'a str,
+    said: u64,
+    on_terminal: bool,
+}
+
+impl<'a> Progress<'a> {
+    fn of(what: &'a str) -> Self {
+        Self { what, said: 0, on_terminal: std::io::stdout().is_terminal() }
+    }
+
+    fn show(&mut self, waited: Duration) {
+        let seconds = waited.as_secs();
+        if waited < LONG || seconds == self.said {
+            return;
+        }
+        if self.on_terminal {
+            print!("\r\x1b[2K  ...   {} ({seconds} s)", self.what);
+            // A progress line that isn't seen is no reason to stop.
+            let _ = std::io::stdout().flush();
+        } else if self.said == 0 {
+            println!("  ...   {}", self.what);
+        }
+        self.said = seconds;
+    }
+
+    fn clear(&self) {
+        if self.on_terminal && self.said > 0 {
+            print!("\r\x1b[2K");
+        }
     }
 }
