@@ -7,16 +7,18 @@ use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
 };
-use kubewright_apiserver::{ApiServer, ListenError, ListenOptions, Listener};
+use kubewright_apiserver::{ApiServer, ListenError, ListenOptions};
 use parking_lot::Mutex;
 use tempfile::TempDir;
-use tokio::{sync::watch, task::JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 use crate::{
     access::Access,
     controllers::{
-        accounts, deletion,
+        accounts,
+        aggregation::Aggregation,
+        deletion,
         deployment::Deployments,
         endpoints::Endpoints,
         entrance, expiry, garbage,
@@ -25,6 +27,7 @@ use crate::{
         replicaset::ReplicaSets,
         scheduler,
     },
+    doors::{Doors, Endpoint},
     events::Recorder,
     node::{
         self, Host, ImageTable, NODE_NAME,
@@ -143,9 +146,7 @@ impl ClusterBuilder {
             tracker: TaskTracker::new(),
             processes: Processes::new(random.uuid()),
             simulation: None,
-            certificate: watch::Sender::default(),
-            server: watch::Sender::default(),
-            listeners: Mutex::default(),
+            doors: Doors::new(api.clone()),
             directory: None,
         };
         cluster.start_controllers(&clock, &random);
@@ -168,37 +169,6 @@ impl ClusterBuilder {
     }
 }
 
-/// Where a cluster listens, and what it takes to be let in.
-#[derive(Clone, Debug)]
-pub struct Endpoint {
-    address: SocketAddr,
-    kubeconfig: String,
-    authority: String,
-    token: String,
-}
-
-impl Endpoint {
-    /// The address, with the port that was chosen.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// A kubeconfig whose user may do everything, as YAML. It holds a private key: keep it from others (mode 0600).
-    pub fn kubeconfig(&self) -> String {
-        self.kubeconfig.clone()
-    }
-
-    /// The certificate of the authority that signed the server's, in PEM.
-    pub fn authority(&self) -> &str {
-        &self.authority
-    }
-
-    /// A bearer token for the same user, for clients without certificates.
-    pub fn token(&self) -> &str {
-        &self.token
-    }
-}
-
 /// An embedded cluster: an API server, the built-in controllers, and a node.
 ///
 /// Dropping it leaves no process, port, file or task: processes are killed before the drop returns, and tasks end as soon as
@@ -210,11 +180,7 @@ pub struct Cluster {
     tracker: TaskTracker,
     processes: Processes,
     simulation: Option<Simulation>,
-    /// The authority that signed the listener's certificate, in PEM.
-    certificate: watch::Sender<String>,
-    /// Where pods find the server.
-    server: watch::Sender<Option<SocketAddr>>,
-    listeners: Mutex<Vec<Listener>>,
+    doors: Doors,
     directory: Option<TempDir>,
 }
 
@@ -241,7 +207,8 @@ impl Cluster {
     }
 
     /// Lets others reach the API server, by TLS on a loopback address; port 0 stands for any free one. The cluster listens
-    /// until it ends.
+    /// until it ends. Without this call it does, on a port of its own choice, as soon as a pod runs whose service account's
+    /// token is mounted.
     ///
     /// # Errors
     /// When the address can't be had.
@@ -254,17 +221,7 @@ impl Cluster {
     /// # Errors
     /// When the address can't be had, or others could reach it and that isn't allowed.
     pub async fn listen_with(&self, options: ListenOptions) -> Result<Endpoint, ListenError> {
-        let listener = self.api.listen(options).await?;
-        let endpoint = Endpoint {
-            address: listener.address(),
-            kubeconfig: listener.kubeconfig(),
-            authority: listener.authority().to_owned(),
-            token: listener.token().to_owned(),
-        };
-        self.server.send_replace(Some(endpoint.address));
-        self.certificate.send_replace(endpoint.authority.clone());
-        self.listeners.lock().push(listener);
-        Ok(endpoint)
+        self.doors.open(options).await
     }
 
     /// With [`Pods::Simulate`]: ends the main containers of a running pod with an exit code. As with real pods, the restart
@@ -287,8 +244,7 @@ impl Cluster {
         self.close_processes();
         self.tracker.close();
         self.tracker.wait().await;
-        let listeners = std::mem::take(&mut *self.listeners.lock());
-        for listener in listeners {
+        for listener in self.doors.take() {
             listener.shutdown().await;
         }
         if let Some(directory) = self.directory.take() {
@@ -324,8 +280,9 @@ impl Cluster {
         self.spawn(garbage::run(api.clone(), access.clone(), clock.clone(), events));
         self.spawn(deletion::run(api.clone(), access.clone(), clock.clone()));
         self.spawn(expiry::run(self.api.client_as(MANAGER), clock.clone()));
-        self.spawn(entrance::run(api.clone(), access.clone(), clock.clone(), self.server.subscribe()));
-        self.spawn(accounts::run(api.clone(), access, clock.clone(), self.certificate.subscribe()));
+        self.spawn(entrance::run(api.clone(), access.clone(), clock.clone(), self.doors.address()));
+        self.spawn(accounts::run(api.clone(), access, clock.clone(), self.doors.certificate()));
+        self.control("clusterrole-aggregation-controller", clock, Aggregation::default());
         self.control("deployment-controller", clock, Deployments::default());
         self.control("endpoint-slice-controller", clock, Endpoints::new(random.clone()));
         self.control("job-controller", clock, Jobs::default());
@@ -363,7 +320,8 @@ impl Cluster {
             addresses: Addresses::from_somewhere(random),
             logs,
             events: self.recorder("kubelet", NODE_NAME, clock),
-            server: self.server.subscribe(),
+            server: self.doors.address(),
+            doors: self.doors.clone(),
             services: Default::default(),
             directory: directory.path().to_owned(),
             tasks: self.tracker.clone(),
@@ -389,7 +347,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.tasks.lock().abort_all();
         self.close_processes();
-        self.listeners.lock().clear();
+        drop(self.doors.take());
         if let Some(directory) = self.directory.take() {
             remove(directory);
         }

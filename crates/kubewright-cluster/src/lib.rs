@@ -28,12 +28,16 @@
 //! network. Only TCP is carried, to an endpoint that is ready; without one, connections are refused. There is no DNS: a container
 //! finds services by the variables `<NAME>_SERVICE_HOST` and `<NAME>_SERVICE_PORT`.
 //!
+//! A container finds the API server as its pod's service account, by `KUBECONFIG`. Unless
+//! [`Cluster::listen`] was called before, the cluster then listens on a free port of loopback.
+//!
 //! Not there yet: gRPC probes and volumes of pods, `exec`, `attach` and `port-forward`. A process that leaves its process group (`setsid`) outlives its pod,
 //! though on Linux not the cluster.
 
 mod access;
 mod cluster;
 mod controllers;
+mod doors;
 mod events;
 pub mod faults;
 mod node;
@@ -42,6 +46,7 @@ pub mod testing;
 pub use kubewright_apiserver::{ListenError, ListenOptions};
 
 pub use self::{
-    cluster::{Cluster, ClusterBuilder, Endpoint, Pods, StartError},
+    cluster::{Cluster, ClusterBuilder, Pods, StartError},
+    doors::Endpoint,
     node::{ImageTable, Program, simulation::FinishError},
 };

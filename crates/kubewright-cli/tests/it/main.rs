@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask test` makes sure of kubectl. Only what kubectl 1.20 (Debian's) has is used, so that any kubectl will do.
 
+mod access;
 mod cluster;
 mod command;
 mod kubectl;

@@ -1,10 +1,7 @@
 //! Keeps the service `kubernetes`, by which programs find the API server, as Kubernetes' API server does itself: it comes
 //! back when it is deleted, and leads to where the server listens, as soon as it does.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    sync::Arc,
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apiserver::{ApiServer, Change, ChangeKind};
@@ -17,7 +14,10 @@ use super::{
     retry::{Retries, until},
     value::{is_deleting, list},
 };
-use crate::access::{Access, is_conflict};
+use crate::{
+    access::{Access, is_conflict},
+    doors::reachable,
+};
 
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
@@ -144,17 +144,12 @@ impl Entrance {
     }
 }
 
-/// Where programs of this machine reach a server.
-fn reachable(server: SocketAddr) -> IpAddr {
-    if server.ip().is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { server.ip() }
-}
-
 fn slice(server: SocketAddr) -> Value {
-    let kind = if reachable(server).is_ipv4() { "IPv4" } else { "IPv6" };
+    let kind = if reachable(server.ip()).is_ipv4() { "IPv4" } else { "IPv6" };
     json!({
         "metadata": {"labels": {"kubernetes.io/service-name": NAME}},
         "addressType": kind,
-        "endpoints": [{"addresses": [reachable(server)], "conditions": {"ready": true}}],
+        "endpoints": [{"addresses": [reachable(server.ip())], "conditions": {"ready": true}}],
         "ports": [{"name": "https", "port": server.port(), "protocol": "TCP"}],
     })
 }
@@ -163,7 +158,7 @@ fn endpoints(server: SocketAddr) -> Value {
     json!({
         "metadata": {"labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
         "subsets": [{
-            "addresses": [{"ip": reachable(server)}],
+            "addresses": [{"ip": reachable(server.ip())}],
             "ports": [{"name": "https", "port": server.port(), "protocol": "TCP"}],
         }],
     })

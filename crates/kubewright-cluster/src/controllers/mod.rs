@@ -3,6 +3,7 @@
 //! * [`garbage`]: the garbage collector
 //! * [`deletion`]: of namespaces, and of custom kinds
 //! * [`accounts`]: what every namespace has
+//! * [`aggregation`]: cluster roles that are put together of others
 //! * [`expiry`]: of events
 //! * [`scheduler`]: pods are bound to the one node, if they may go there
 //! * [`deployment`]: templates, and how their changes are rolled out
@@ -15,6 +16,7 @@
 //! Each reads the feed, in [`batch`]es where it matters, and tries again what fails ([`retry`]).
 
 pub(crate) mod accounts;
+pub(crate) mod aggregation;
 pub(crate) mod batch;
 pub(crate) mod deletion;
 pub(crate) mod deployment;

@@ -1,5 +1,6 @@
 //! The node: the machine that the cluster's pods run on, which is this host.
 //!
+//! * [`account`]: a pod's service account
 //! * [`image`]: which program plays which image
 //! * [`pod`]: a pod's life
 //! * [`process`]: process groups
@@ -8,6 +9,7 @@
 //! * [`object`]: the Node object and its lease
 //! * [`simulation`]: pods without processes
 
+mod account;
 pub(crate) mod address;
 mod backoff;
 mod environment;
@@ -47,7 +49,7 @@ use self::{
     pod::worker::{Message, Worker},
     process::Processes,
 };
-use crate::{access::Access, controllers::reconcile::Key, events::Recorder};
+use crate::{access::Access, controllers::reconcile::Key, doors::Doors, events::Recorder};
 
 /// The name of the one node.
 pub(crate) const NODE_NAME: &str = "kubewright";
@@ -64,6 +66,8 @@ pub(crate) struct Host {
     pub(crate) events: Recorder,
     /// Where the API server listens, if it does.
     pub(crate) server: watch::Receiver<Option<SocketAddr>>,
+    /// How pods reach the API server.
+    pub(crate) doors: Doors,
     /// The services that there are.
     pub(crate) services: Arc<Mutex<BTreeMap<Key, Arc<Value>>>>,
     /// Where pods have their directories.

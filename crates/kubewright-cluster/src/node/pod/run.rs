@@ -1,6 +1,6 @@
 //! One run of one container, from its preparation to its end.
 
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, future::pending, io, path::PathBuf, sync::Arc, time::Duration};
 
 use base64::Engine;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -20,6 +20,7 @@ use crate::{
     access::Address,
     node::{
         Host,
+        account::{Equipment, equip},
         environment::{Found, Reference, expand, references, variables},
         image::ImageError,
         log::{Log, Stream},
@@ -60,8 +61,8 @@ pub(crate) async fn play(
         // Nobody listens any more when the pod is gone, and then nobody needs to know.
         let _gone = facts.send(fact);
     };
-    let line = match prepare(&host, &pod, &address, &container, run).await {
-        Ok(line) => line,
+    let (line, equipment) = match prepare(&host, &pod, &address, &container, run).await {
+        Ok(prepared) => prepared,
         Err(why) => return tell(Fact::Refused(index, why)),
     };
     let (process, stdout, stderr) = match host.processes.spawn(&line) {
@@ -80,7 +81,12 @@ pub(crate) async fn play(
         let id = host.random.uuid().replace('-', "");
         || tell(Fact::Started(index, id, process, target))
     };
-    let mut attended = std::pin::pin!(attend(&process, &log, stdout, stderr));
+    let mut attended = std::pin::pin!(async {
+        tokio::select! {
+            code = attend(&process, &log, stdout, stderr) => code,
+            never = keep_fresh(equipment) => match never {},
+        }
+    });
     let greeted = async {
         match &hook {
             Some(hook) => target.hook(hook).await,
@@ -111,6 +117,13 @@ pub(crate) async fn play(
 pub(crate) fn hook_failed(which: &str, why: &str) -> Event {
     let reason = if which == "PreStop" { "FailedPreStopHook" } else { "FailedPostStartHook" };
     Event { warning: true, reason, message: format!("{which}Hook failed: {why}") }
+}
+
+async fn keep_fresh(equipment: Option<Equipment>) -> Infallible {
+    match equipment {
+        Some(equipment) => equipment.keep_fresh().await,
+        None => pending().await,
+    }
 }
 
 /// Records the output until the process has ended.
@@ -151,14 +164,14 @@ async fn attend(
     }
 }
 
-/// What to execute, and where.
+/// What to execute, and where, and what is to be kept fresh meanwhile.
 async fn prepare(
     host: &Host,
     pod: &Pod,
     address: &str,
     container: &Container,
     run: i32,
-) -> Result<CommandLine, Refusal> {
+) -> Result<(CommandLine, Option<Equipment>), Refusal> {
     let image = container.image.as_deref().unwrap_or_default();
     let program = host.images.find(image).map_err(|error| match error {
         ImageError::Invalid(_) => Refusal::InvalidImage(error.to_string()),
@@ -168,7 +181,9 @@ async fn prepare(
         .map_err(|error| Refusal::Config(format!("failed to create the working directory: {error}")))?;
     let found = fetch(host, pod, container).await.map_err(|error| Refusal::Config(error.to_string()))?;
     let place = place(pod, address);
-    let base = base(host, pod, program.environment(&place), &directory.home);
+    let equipment = equip(host, pod, &container.name).await.map_err(Refusal::Config)?;
+    let account = equipment.as_ref().map(|equipment| equipment.variables.as_slice()).unwrap_or_default();
+    let base = base(host, pod, account, program.environment(&place), &directory.home);
     let mut placed = pod.clone();
     let status = placed.status.get_or_insert_default();
     status.pod_ip = Some(address.into());
@@ -179,7 +194,7 @@ async fn prepare(
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
     let argv = program.argv(&place, expanded(&container.command), expanded(&container.args));
-    Ok(CommandLine { argv, environment, directory: directory.work })
+    Ok((CommandLine { argv, environment, directory: directory.work }, equipment))
 }
 
 /// What the words of an image may refer to.
@@ -194,7 +209,13 @@ fn place(pod: &Pod, address: &str) -> Vec<(String, String)> {
 }
 
 /// The variables that every container has; those of its image win.
-fn base(host: &Host, pod: &Pod, image: Vec<(String, String)>, home: &std::path::Path) -> Vec<(String, String)> {
+fn base(
+    host: &Host,
+    pod: &Pod,
+    account: &[(String, String)],
+    image: Vec<(String, String)>,
+    home: &std::path::Path,
+) -> Vec<(String, String)> {
     let hostname = pod.spec.as_ref().and_then(|spec| spec.hostname.clone()).or_else(|| pod.metadata.name.clone());
     let home = home.to_string_lossy().into_owned();
     let mut variables = vec![
@@ -210,6 +231,8 @@ fn base(host: &Host, pod: &Pod, image: Vec<(String, String)>, home: &std::path::
     if pod.spec.as_ref().is_none_or(|spec| spec.enable_service_links != Some(false)) {
         variables.extend(host.links(pod.metadata.namespace.as_deref().unwrap_or_default()));
     }
+    // The account's trusts the server at one address, whatever other there is.
+    variables.extend_from_slice(account);
     variables.extend(image);
     variables
 }
