@@ -6,6 +6,7 @@
 
 mod admission;
 mod creates;
+mod cronjob;
 mod fanout;
 mod podset;
 mod report;
@@ -74,11 +75,20 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
     if wanted("admission") {
         report.add(admission::round_trip(clock.clone()).await?);
     }
+    if wanted("admission-runtime") {
+        report.add(admission::by_the_runtime(clock.clone()).await?);
+    }
     if wanted("watch-fanout") {
         report.add(fanout::to_watchers(clock.clone()).await?);
     }
     if wanted("podset") {
         report.add(podset::zero_to_five(clock.clone()).await?);
+    }
+    if wanted("cronjob-latest") {
+        report.add(cronjob::latest_missed(&clock)?);
+    }
+    if wanted("cronjob-1000") {
+        report.add(cronjob::due_at_once().await?);
     }
     if let (Some(file), None) = (&arguments.results, &arguments.filter) {
         std::fs::write(file, report.markdown()).with_context(|| format!("write {}", file.display()))?;

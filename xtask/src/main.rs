@@ -35,7 +35,7 @@ struct Arguments {
 enum Chore {
     /// Check everything: formatting, lints, tests, end-to-end tests with kubectl and Chromium, generated files, docs, the demo.
     Test,
-    /// Rewrite the generated files: CRDs under operators/*/config.
+    /// Rewrite the generated files: CRDs and webhook configurations under operators/*/config.
     Generate {
         /// Only compare; fail when a file differs from its source.
         #[arg(long)]
@@ -102,7 +102,9 @@ fn generate(check: bool) -> Command {
         "podset-operator",
         "--test",
         "it",
+        "--",
         "the_crds_are_those_of_the_types",
+        "the_webhooks_are_those_of_the_manager",
     ]);
     if !check {
         command.env("KUBEWRIGHT_GENERATE", "1");

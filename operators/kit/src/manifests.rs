@@ -60,16 +60,19 @@ impl Config {
         allowed(&self.read("rbac/role.yaml"))
     }
 
-    /// That the committed CRDs are those of the types. `cargo xtask generate` sets `KUBEWRIGHT_GENERATE`, and they are
-    /// written anew.
+    /// That the committed CRDs are those of the types.
     pub fn check_crds(&self, crds: Vec<CustomResourceDefinition>) {
         for crd in crds {
             let file = format!("crd/bases/{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-            let generated = serde_saphyr::to_string(&crd).unwrap();
-            if std::env::var_os("KUBEWRIGHT_GENERATE").is_some() {
-                fs::write(self.0.join(&file), &generated).unwrap();
-            }
-            assert!(self.read(&file) == generated, "{file} differs from the types: run cargo xtask generate");
+            self.check(&file, &serde_saphyr::to_string(&crd).unwrap());
         }
+    }
+
+    /// That a committed file is as it is generated. `cargo xtask generate` sets `KUBEWRIGHT_GENERATE`, and it is written anew.
+    pub fn check(&self, file: &str, generated: &str) {
+        if std::env::var_os("KUBEWRIGHT_GENERATE").is_some() {
+            fs::write(self.0.join(file), generated).unwrap();
+        }
+        assert!(self.read(file) == generated, "{file} differs from what it is made of: run cargo xtask generate");
     }
 }

@@ -151,8 +151,8 @@ pub fn path(role: Role, kind: &KindName) -> String {
     format!("/{}-{}-{}-{}", role.verb(), kind.group.replace('.', "-"), kind.version, kind.kind.to_lowercase())
 }
 
-/// The configurations of these webhooks. `name` is what [`WebhookServer::name`](super::WebhookServer::name) says;
-/// `authority` the certificates, in PEM, by which the server is known. Without it, the one who manages the certificate adds it.
+/// The configurations of these webhooks. `name` is what [`WebhookServer::name`](super::WebhookServer::name) says, or nothing
+/// where another, such as kustomize, puts a prefix before the names; `authority` the certificates, in PEM, by which the server is known. Without it, the one who manages the certificate adds it.
 ///
 /// A webhook that can't be asked refuses the request (`failurePolicy: Fail`), after ten seconds at the latest.
 pub fn configurations(

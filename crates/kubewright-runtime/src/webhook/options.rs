@@ -126,19 +126,23 @@ impl Names {
     }
 
     pub(crate) fn mutating(&self) -> String {
-        format!("{}-mutating-webhook-configuration", self.base)
+        self.prefixed("mutating-webhook-configuration")
     }
 
     pub(crate) fn validating(&self) -> String {
-        format!("{}-validating-webhook-configuration", self.base)
+        self.prefixed("validating-webhook-configuration")
     }
 
     pub(crate) fn secret(&self) -> String {
-        format!("{}-webhook-server-cert", self.base)
+        self.prefixed("webhook-server-cert")
     }
 
     pub(crate) fn service(&self) -> String {
-        self.service.clone().unwrap_or_else(|| format!("{}-webhook-service", self.base))
+        self.service.clone().unwrap_or_else(|| self.prefixed("webhook-service"))
+    }
+
+    fn prefixed(&self, name: &str) -> String {
+        if self.base.is_empty() { name.into() } else { format!("{}-{name}", self.base) }
     }
 }
 

@@ -6,4 +6,5 @@ mod leader;
 mod lifecycle;
 mod read_your_writes;
 mod signal;
+mod webhook;
 mod world;

@@ -9,7 +9,7 @@ use kubewright::{
 };
 
 use crate::{
-    api::v1::{ConcurrencyPolicy, CronJob},
+    api::v1::{ConcurrencyPolicy, CronJob, CronJobSpec},
     controller::plan,
     schedule::{Schedule, ScheduleError},
 };
@@ -25,13 +25,16 @@ pub struct Defaults;
 
 impl Defaulter<CronJob> for Defaults {
     async fn set_defaults(&self, cronjob: &mut CronJob, _: &Request) -> Result<(), Denied> {
-        let spec = &mut cronjob.spec;
-        spec.concurrency_policy.get_or_insert(ConcurrencyPolicy::Allow);
-        spec.suspend.get_or_insert(false);
-        spec.successful_jobs_history_limit.get_or_insert(3);
-        spec.failed_jobs_history_limit.get_or_insert(1);
+        complete(&mut cronjob.spec);
         Ok(())
     }
+}
+
+fn complete(spec: &mut CronJobSpec) {
+    spec.concurrency_policy.get_or_insert(ConcurrencyPolicy::Allow);
+    spec.suspend.get_or_insert(false);
+    spec.successful_jobs_history_limit.get_or_insert(3);
+    spec.failed_jobs_history_limit.get_or_insert(1);
 }
 
 /// Refuses what could never run, all causes at once, and warns of what is odd.
@@ -45,7 +48,13 @@ impl Validator<CronJob> for Validation {
 
     /// What was wrong before the webhook was there must not stand in the way of labels, finalizers, or the end.
     async fn validate_update(&self, old: &CronJob, new: &CronJob, _: &Request) -> Result<Findings, Denied> {
-        let is_let_be = new.metadata.deletion_timestamp.is_some() || old.spec == new.spec;
+        // The new one has its defaults by now, the old one may be from before that.
+        let [old_spec, new_spec] = [&old.spec, &new.spec].map(|spec| {
+            let mut spec = spec.clone();
+            complete(&mut spec);
+            spec
+        });
+        let is_let_be = new.metadata.deletion_timestamp.is_some() || old_spec == new_spec;
         Ok(if is_let_be { Findings::default() } else { look(new) })
     }
 }

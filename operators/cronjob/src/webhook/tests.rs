@@ -8,7 +8,7 @@ use kubewright::{
 };
 
 use super::*;
-use crate::api::v1::{CronJobSpec, JobTemplate};
+use crate::api::v1::JobTemplate;
 
 fn cronjob(name: &str, schedule: &str) -> CronJob {
     CronJob::new(name, CronJobSpec { schedule: schedule.into(), ..CronJobSpec::default() })
@@ -129,6 +129,7 @@ async fn an_update_is_looked_at_unless_it_leaves_the_spec_alone_or_the_object_go
     let old = cronjob(&"x".repeat(53), "tomorrow");
     let mut new = old.clone();
     new.metadata.labels = Some([("a".into(), "b".into())].into());
+    Defaults.set_defaults(&mut new, &request()).await.unwrap();
     assert_eq!(Validation.validate_update(&old, &new, &request()).await.unwrap(), Findings::default());
     new.spec.schedule = "yesterday".into();
     assert_eq!(Validation.validate_update(&old, &new, &request()).await.unwrap().causes().len(), 2);

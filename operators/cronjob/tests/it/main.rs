@@ -7,3 +7,4 @@ mod manifests;
 mod real;
 mod rows;
 mod scene;
+mod webhook;

@@ -1,8 +1,16 @@
 //! The files under `config`.
 
 use cronjob_operator::api::v1::{ConcurrencyPolicy, CronJob};
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use kubewright::{
+    prelude::Manager,
+    webhook::manifests::{self, Target},
+};
+use kubewright_apiserver::ApiServer;
 use kubewright_cluster::faults::{Faults, Verb};
 use operator_kit::{eventually, minutes, needed};
+use serde_json::Value;
 
 use crate::scene::{DAILY, FIRST, cronjob, end_job, job, jobs, reaches, with_policy, world};
 
@@ -15,6 +23,31 @@ fn the_crds_are_those_of_the_types() {
 fn the_crd_can_be_applied_by_the_client() {
     let crd = operator_kit::config!().read("crd/bases/batch.tutorial.kubebuilder.io_cronjobs.yaml");
     assert!(crd.len() < 262_144 / 4, "{}", crd.len());
+}
+
+/// Names without the prefix and with the namespace that `config/default` replaces.
+#[tokio::test]
+async fn the_webhooks_are_those_of_the_manager() {
+    let manager = Manager::new(ApiServer::builder().build().client());
+    let webhooks = cronjob_operator::register(manager).describe().webhooks;
+    let target = Target::Service { namespace: "system".into(), name: "webhook-service".into() };
+    let made = manifests::configurations(&webhooks, "", &target, None);
+    let documents =
+        [serde_saphyr::to_string(&made.mutating).unwrap(), serde_saphyr::to_string(&made.validating).unwrap()];
+    operator_kit::config!().check("webhook/manifests.yaml", &documents.join("---\n"));
+}
+
+/// The files that aren't generated name the same objects; the names in rules get no prefix.
+#[test]
+fn service_and_roles_are_for_the_webhooks() {
+    let service: Service = serde_saphyr::from_str(&operator_kit::config!().read("webhook/service.yaml")).unwrap();
+    assert_eq!((service.name_any(), service.namespace()), ("webhook-service".into(), Some("system".into())));
+    assert_eq!(service.spec.unwrap().ports.unwrap()[0].port, 443);
+    let roles: Vec<Value> = serde_saphyr::from_multiple(&operator_kit::config!().read("webhook/role.yaml")).unwrap();
+    let rules = roles.iter().flat_map(|role| role["rules"].as_array().unwrap());
+    let names: Vec<_> = rules.filter_map(|rule| rule["resourceNames"][0].as_str()).collect();
+    let expected = ["webhook-server-cert", "mutating-webhook-configuration", "validating-webhook-configuration"];
+    assert_eq!(names, expected.map(|suffix| format!("cronjob-{suffix}")));
 }
 
 #[test]

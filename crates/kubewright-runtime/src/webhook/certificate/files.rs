@@ -60,7 +60,7 @@ impl Files {
                 });
                 metrics.read_certificate(pair.is_ok());
                 match pair {
-                    Ok(pair) => drop(slot.set(pair)),
+                    Ok(pair) => slot.set(pair),
                     Err(error) if slot.get().is_some() => {
                         tracing::error!(
                             error,

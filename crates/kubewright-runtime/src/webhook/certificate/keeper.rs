@@ -96,6 +96,8 @@ pub(in crate::webhook) struct Keeper {
 #[derive(Default)]
 pub(in crate::webhook) struct Known {
     material: Option<Material>,
+    /// The certificate that is served, in PEM.
+    served: String,
     trouble: String,
     missing: bool,
 }
@@ -122,7 +124,11 @@ impl Keeper {
                 }
                 Err(error) => {
                     failures = failures.saturating_add(1);
-                    self.tell(&error.to_string());
+                    match error {
+                        // Replicas that start at once: one of them only has to look again.
+                        KeeperError::Busy(_) if failures < 3 => tracing::debug!(%error, "looking again"),
+                        error => self.tell(&error.to_string()),
+                    }
                 }
             }
             if let Some(looked) = looked.take() {
@@ -163,14 +169,14 @@ impl Keeper {
         Ok(())
     }
 
-    fn serve(&self, material: &Material) -> Result<(), KeeperError> {
-        let is_known = self.known.material.as_ref().is_some_and(|known| known.certificate == material.certificate);
-        let pair = Pair::read(material.certificate.as_bytes(), material.key.as_bytes());
-        let pair = pair.map_err(|_| KeeperError::Unusable(self.names.secret()));
-        if !is_known || pair.is_err() {
-            self.metrics.read_certificate(pair.is_ok());
+    fn serve(&mut self, material: &Material) -> Result<(), KeeperError> {
+        if self.known.served == material.certificate {
+            return Ok(());
         }
-        self.slot.set(pair?);
+        let pair = Pair::read(material.certificate.as_bytes(), material.key.as_bytes());
+        self.metrics.read_certificate(pair.is_ok());
+        self.slot.set(pair.map_err(|_| KeeperError::Unusable(self.names.secret()))?);
+        self.known.served.clone_from(&material.certificate);
         Ok(())
     }
 

@@ -65,10 +65,6 @@ impl Pair {
     pub(super) fn certificate(&self) -> Option<&CertificateDer<'static>> {
         self.key.cert.first()
     }
-
-    fn is_same(&self, other: &Self) -> bool {
-        self.key.cert == other.key.cert
-    }
 }
 
 /// From when and until when a certificate is valid.
@@ -84,14 +80,10 @@ fn validity(certificate: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> 
 pub(in crate::webhook) struct Slot(Arc<ArcSwapOption<Pair>>);
 
 impl Slot {
-    /// Serves this one from the next handshake on. Says whether that is another one.
-    pub(in crate::webhook) fn set(&self, pair: Pair) -> bool {
-        let is_new = self.get().is_none_or(|served| !served.is_same(&pair));
-        if is_new {
-            tracing::info!(expires = %pair.not_after, "serving webhooks with a new certificate");
-            self.0.store(Some(Arc::new(pair)));
-        }
-        is_new
+    /// Serves this one from the next handshake on.
+    pub(in crate::webhook) fn set(&self, pair: Pair) {
+        tracing::info!(expires = %pair.not_after, "serving webhooks with a new certificate");
+        self.0.store(Some(Arc::new(pair)));
     }
 
     pub(in crate::webhook) fn get(&self) -> Option<Arc<Pair>> {

@@ -1,0 +1,132 @@
+//! How CronJobs keep up: with ten years that were missed, and with a thousand that are due in one minute.
+
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use cronjob_operator::{
+    api::v1::{CronJob, CronJobSpec},
+    schedule::Schedule,
+};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client, api::PostParams};
+use kubewright::prelude::Manager;
+use kubewright_apimachinery::clock::{Clock, SharedClock, VirtualClock};
+use kubewright_cluster::{Cluster, Pods};
+use serde_json::json;
+use tokio::{sync::oneshot, task::JoinSet};
+
+use crate::{
+    creates::client,
+    report::{Limit, Outcome, milliseconds, percentile},
+};
+
+const DECADE: SignedDuration = SignedDuration::from_hours(10 * 8766);
+const LOOKS: i64 = 1_000;
+
+/// Finds the latest run that was missed since ten years, at many moments.
+pub(crate) fn latest_missed(clock: &SharedClock) -> Result<Outcome> {
+    let start: Timestamp = "2026-01-30T10:00:30Z".parse().context("read a time")?;
+    let mut spans = Vec::new();
+    for zone in [None, Some("Europe/Berlin")] {
+        let schedule = Schedule::parse("*/1 * * * *", zone).context("read the schedule")?;
+        for look in 0..LOOKS {
+            // Hours and minutes of all kinds, daylight saving's included.
+            let now = start + SignedDuration::from_secs(look * 31_063);
+            let begun = clock.monotonic();
+            let latest = schedule.latest(now - DECADE, now);
+            spans.push(clock.monotonic().saturating_sub(begun));
+            let latest = latest.context("a minute was missed")?;
+            ensure!(now.duration_since(latest) < SignedDuration::from_secs(60), "{latest} is not the latest at {now}");
+        }
+    }
+    let typical = milliseconds(percentile(&mut spans, 50));
+    Ok(Outcome {
+        name: "cronjob-latest",
+        figure: milliseconds(percentile(&mut spans, 100)),
+        unit: "ms",
+        limit: Limit::AtMost(1.0),
+        details: format!("p50 {:.1} µs", typical * 1000.0),
+        method: "`Schedule::latest` of `*/1 * * * *` with ten years since the last run, five million missed minutes, at 1,000 \
+                 moments in UTC and 1,000 in Europe/Berlin; the figure is the slowest.",
+    })
+}
+
+const CRONJOBS: usize = 1_000;
+/// Where in the minute the CronJobs are created, which leaves them time until the next.
+const HEAD_START: Duration = Duration::from_secs(25);
+
+/// Lets a thousand CronJobs be due in the same minute.
+pub(crate) async fn due_at_once() -> Result<Outcome> {
+    let minute: Timestamp = "2026-01-30T10:01:00Z".parse().context("read a time")?;
+    let clock = VirtualClock::starting_at(minute - SignedDuration::try_from(HEAD_START)?);
+    let cluster =
+        Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
+    let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
+    let client = client(&listener.kubeconfig()).await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in cronjob_operator::crds() {
+        crds.create(&PostParams::default(), &crd).await.context("create the CRD")?;
+    }
+    let (stop, stopped) = oneshot::channel::<()>();
+    let manager = cronjob_operator::register(Manager::new(client.clone()).clock(clock.clone()));
+    let manager = tokio::spawn(manager.run_until(async { drop(stopped.await) }));
+    create_all(&client).await?;
+    ensure!(clock.now() < minute, "creating {CRONJOBS} CronJobs took longer than {HEAD_START:?}");
+
+    let mut feed = cluster.api().feed();
+    let (mut jobs, mut spans) = (BTreeSet::new(), Vec::with_capacity(CRONJOBS));
+    let all = async {
+        while jobs.len() < CRONJOBS {
+            let change = feed.next().await.context("the feed was too slow")?;
+            let name = change.object["metadata"]["name"].as_str().unwrap_or_default();
+            if change.object["kind"] == "Job" && jobs.insert(name.to_owned()) {
+                spans.push(Duration::try_from(clock.now().duration_since(minute)).unwrap_or_default());
+            }
+        }
+        Ok::<_, anyhow::Error>(())
+    };
+    tokio::time::timeout(HEAD_START + Duration::from_secs(60), all).await.context("not all Jobs came")??;
+    // The receiver may be gone if the manager ended early; its own result says why.
+    let _ = stop.send(());
+    manager.await.context("the manager panicked")?.context("run the manager")?;
+    cluster.shutdown().await;
+    Ok(Outcome {
+        name: "cronjob-1000",
+        figure: milliseconds(percentile(&mut spans, 100)),
+        unit: "ms",
+        limit: Limit::AtMost(2000.0),
+        details: format!("half of the Jobs after {:.0} ms", milliseconds(percentile(&mut spans, 50))),
+        method: "1,000 CronJobs with `*/1 * * * *` are created 25 s before a minute begins; from the beginning of that minute to \
+                 the creation of the last of their 1,000 Jobs. The operator is on TLS, works on eight keys at once, and \
+                 records each run before the next; built-in controllers run and make the Jobs' pods, no node.",
+    })
+}
+
+async fn create_all(client: &Client) -> Result<()> {
+    const CALLERS: usize = 8;
+    let template = json!({"spec": {"template": {"spec": {
+        "containers": [{"name": "hello", "image": "busybox", "args": ["true"]}], "restartPolicy": "OnFailure",
+    }}}});
+    let spec = CronJobSpec {
+        schedule: "*/1 * * * *".into(),
+        job_template: serde_json::from_value(template).context("make a template")?,
+        ..CronJobSpec::default()
+    };
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let (client, spec) = (client.clone(), spec.clone());
+        callers.spawn(async move {
+            let cronjobs: Api<CronJob> = Api::namespaced(client, "default");
+            for number in (caller..CRONJOBS).step_by(CALLERS) {
+                let cronjob = CronJob::new(&format!("bench-{number}"), spec.clone());
+                cronjobs.create(&PostParams::default(), &cronjob).await?;
+            }
+            Ok::<_, kube::Error>(())
+        });
+    }
+    while let Some(caller) = callers.join_next().await {
+        caller.context("a caller panicked")?.context("create a CronJob")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,167 @@
+//! Self-managed certificates: made once, renewed without a gap, healed.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use k8s_openapi::{
+    ByteString,
+    api::{admissionregistration::v1::ValidatingWebhookConfiguration, core::v1::Secret},
+};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use super::scene::{DAY, NAME, SECRET, Scene, until};
+
+fn count(bundle: &str) -> usize {
+    bundle.matches("BEGIN CERTIFICATE").count()
+}
+
+#[tokio::test]
+async fn two_replicas_that_start_at_once_end_with_one_authority() {
+    for _ in 0..5 {
+        let scene = Scene::new();
+        let replicas = [scene.start(|server| server), scene.start(|server| server)];
+        scene.install(&[replicas[0].address]).await;
+        for replica in &replicas {
+            until("both are ready", async || replica.is_ready().await).await;
+        }
+        scene.until_asked().await;
+        let authorities = scene.held("ca.crt").await;
+        assert_eq!(count(&authorities), 1, "{authorities}");
+        until("the configurations know it", async || {
+            scene.bundles().await == [authorities.clone(), authorities.clone()]
+        })
+        .await;
+        // The API server believes the other one, too.
+        let [one, other] = replicas;
+        scene.lead_to(&[other.address]).await;
+        one.stop().await;
+        scene.until_asked().await;
+        other.stop().await;
+    }
+}
+
+/// Three years, in which both certificates and authorities are renewed, with requests all the time.
+#[tokio::test]
+async fn renewals_cost_no_request() {
+    let scene = Arc::new(Scene::new());
+    let replicas = [scene.start(|server| server), scene.start(|server| server)];
+    scene.install(&[replicas[0].address, replicas[1].address]).await;
+    scene.until_asked().await;
+    let ends = Arc::new(AtomicBool::new(false));
+    let requests = {
+        let (scene, ends) = (scene.clone(), ends.clone());
+        tokio::spawn(async move {
+            let mut number = 0;
+            while !ends.load(Ordering::Relaxed) {
+                scene
+                    .create(&format!("c{number}"), json!({}))
+                    .await
+                    .unwrap_or_else(|error| panic!("{number}: {error}"));
+                number += 1;
+            }
+            number
+        })
+    };
+    let name = format!("{NAME}-validating-webhook-configuration");
+    let (mut certificates, mut authorities, mut most) = (vec![], vec![], 0);
+    for step in 0..55 {
+        scene.clock.jump(20 * DAY);
+        // Each time a new connection must be made, in good faith.
+        let patch = json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 20 + step % 2}]);
+        let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
+        scene.all::<ValidatingWebhookConfiguration>().patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        for replica in &replicas {
+            replica.looks().await;
+        }
+        let (certificate, bundle) = (scene.held("tls.crt").await, scene.held("ca.crt").await);
+        most = most.max(count(&bundle));
+        certificates.push(certificate);
+        authorities.push(bundle);
+        assert!(!requests.is_finished(), "a request failed");
+    }
+    ends.store(true, Ordering::Relaxed);
+    let sent = requests.await.expect("no request failed");
+    certificates.dedup();
+    authorities.dedup();
+    assert!(sent >= 55 && certificates.len() >= 12 && authorities.len() >= 3 && most == 2);
+    for replica in replicas {
+        assert!(replica.count("certwatcher_read_certificate_total") >= 12.0);
+        assert_eq!(replica.count("certwatcher_read_certificate_errors_total"), 0.0);
+        replica.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_deleted_tampered_with_or_expired_is_healed() {
+    let scene = Scene::new();
+    let replica = scene.start(|server| server);
+    scene.install(&[replica.address]).await;
+    scene.until_asked().await;
+    let secrets = scene.api::<Secret>();
+
+    let before = scene.held("tls.crt").await;
+    secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
+    until("it is back", async || scene.secret().await.is_some()).await;
+    assert_eq!(scene.held("tls.crt").await, before, "as it was");
+
+    for key in ["tls.key", "tls.crt", "ca.crt", "ca.key"] {
+        let tampered = scene.held(key).await;
+        let data = json!({"data": {key: ByteString(b"garbage".to_vec())}});
+        secrets.patch(SECRET, &PatchParams::default(), &Patch::Merge(data)).await.unwrap();
+        until("it is healed", async || {
+            let held = scene.held(key).await;
+            held != "garbage" && (held != tampered || key == "ca.crt")
+        })
+        .await;
+        scene.until_asked().await;
+    }
+
+    // Nobody was there for three years: replica and Secret are from another time.
+    scene.clock.jump(1100 * DAY);
+    scene.until_asked().await;
+    until("it is ready", async || replica.is_ready().await).await;
+    assert_eq!(count(&scene.held("ca.crt").await), 1);
+    replica.stop().await;
+
+    let later = scene.start(|server| server);
+    scene.clock.jump(1100 * DAY);
+    scene.lead_to(&[later.address]).await;
+    scene.until_asked().await;
+    later.crash().await;
+}
+
+#[tokio::test]
+async fn a_secret_of_someone_else_is_left_alone() {
+    let scene = Scene::new();
+    let foreign: Secret = serde_json::from_value(json!({
+        "metadata": {"name": SECRET}, "data": {"password": ByteString(b"theirs".to_vec())},
+    }))
+    .unwrap();
+    let created = scene.api::<Secret>().create(&PostParams::default(), &foreign).await.unwrap();
+    let replica = scene.start(|server| server);
+    // The start waits for the certificate in vain; then the check is there, and fails.
+    until("the check is there", async || replica.check().await == Some(false)).await;
+    replica.looks().await;
+    assert_eq!(scene.secret().await.unwrap().metadata.resource_version, created.metadata.resource_version);
+    // Once it is out of the way, all goes well.
+    scene.api::<Secret>().delete(SECRET, &DeleteParams::default()).await.unwrap();
+    until("it is ready", async || replica.is_ready().await).await;
+    replica.stop().await;
+}
+
+/// The names that the API server dials, for which it is only believed under exactly these.
+#[tokio::test]
+async fn a_service_of_another_name_is_served_too() {
+    let scene = Scene::new();
+    let first = scene.start(|server| server);
+    until("it is ready", async || first.is_ready().await).await;
+    let before = scene.held("tls.crt").await;
+    first.stop().await;
+    let second = scene.start(|server| server.service("hooks"));
+    until("the certificate has the name", async || scene.held("tls.crt").await != before).await;
+    until("it is ready", async || second.is_ready().await).await;
+    second.stop().await;
+}

@@ -1,0 +1,79 @@
+//! Certificates from a directory.
+
+use std::{path::Path, sync::Arc};
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, ServerName},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use kubewright_runtime::webhook::Certificates;
+
+use super::scene::{Replica, Scene, until};
+
+/// Writes a new certificate and its key, and gives the certificate.
+fn renew(folder: &Path) -> CertificateDer<'static> {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate = rcgen::CertificateParams::new(vec!["hook.test".into()]).unwrap().self_signed(&key).unwrap();
+    std::fs::write(folder.join("my.crt"), certificate.pem()).unwrap();
+    std::fs::write(folder.join("my.key"), key.serialize_pem()).unwrap();
+    certificate.der().clone()
+}
+
+async fn connect(replica: &Replica, trusted: &CertificateDer<'static>) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(trusted.clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let stream = TcpStream::connect(replica.address).await?;
+    TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("hook.test").unwrap(), stream).await
+}
+
+/// Whether a request on this connection is answered.
+async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
+    let request = b"POST /validate--v1-configmap HTTP/1.1\r\nhost: hook.test\r\ncontent-length: 0\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = [0; 4096];
+    let length = stream.read(&mut answer).await.unwrap();
+    String::from_utf8_lossy(&answer[..length]).contains("request body is empty")
+}
+
+#[tokio::test]
+async fn certificates_from_files_are_read_again_without_cutting_connections() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let scene = Scene::new();
+    let certificates =
+        Certificates::Directory { path: path.clone(), certificate: "my.crt".into(), key: "my.key".into() };
+    let replica = scene.start(|server| server.certificates(certificates));
+    until("it listens", async || TcpStream::connect(replica.address).await.is_ok()).await;
+    until("it is not ready without files", async || replica.check().await == Some(false)).await;
+    assert!(replica.count("certwatcher_read_certificate_errors_total") >= 1.0);
+
+    let first = renew(&path);
+    until("it is ready", async || replica.is_ready().await).await;
+    let mut open = connect(&replica, &first).await.unwrap();
+    assert!(answers(&mut open).await);
+
+    let second = renew(&path);
+    until("the new one is served", async || connect(&replica, &second).await.is_ok()).await;
+    assert!(connect(&replica, &first).await.is_err(), "the old one is not");
+    assert!(answers(&mut open).await, "the connection goes on");
+
+    let errors = replica.count("certwatcher_read_certificate_errors_total");
+    std::fs::write(path.join("my.key"), "garbage").unwrap();
+    until("it is noticed", async || replica.count("certwatcher_read_certificate_errors_total") > errors).await;
+    assert!(connect(&replica, &second).await.is_ok(), "the one before is still served");
+    assert!(replica.is_ready().await);
+    assert!(scene.secret().await.is_none(), "nothing is made here");
+    replica.stop().await;
+}
