@@ -16,7 +16,7 @@ use kubewright::{
     prelude::*,
     random::Random,
 };
-use kubewright_cluster::{Cluster, Pods, faults::Faults};
+use kubewright_cluster::{Cluster, ClusterBuilder, Pods, faults::Faults};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use tokio::{
@@ -78,8 +78,13 @@ impl World {
 
     /// A fresh cluster that knows the operator's kinds.
     pub async fn with(pods: Pods, register: Register, crds: Vec<CustomResourceDefinition>) -> Self {
+        Self::on(Cluster::builder().pods(pods), register, crds).await
+    }
+
+    /// A fresh cluster of one's own that knows the operator's kinds; clock and randomness are the world's.
+    pub async fn on(cluster: ClusterBuilder, register: Register, crds: Vec<CustomResourceDefinition>) -> Self {
         let clock = VirtualClock::starting_at(START.parse().unwrap());
-        let builder = Cluster::builder().pods(pods).clock(clock.clone()).random(Random::seeded(7));
+        let builder = cluster.clock(clock.clone()).random(Random::seeded(7));
         let world = Self { cluster: Arc::new(builder.start().await.unwrap()), clock, register };
         for crd in crds {
             let api = Api::<CustomResourceDefinition>::all(world.client());

@@ -2,4 +2,10 @@
 //! `row_` are the rows of the project's table of faults and bad inputs.
 
 mod browser;
+mod children;
+mod every;
 mod manifests;
+mod real;
+mod rows;
+mod scene;
+mod takeover;

@@ -1,16 +1,50 @@
 //! The files under `config`.
 
-use std::{fs, path::Path};
+use guestbook_operator::api::v1::{Alias, Guestbook};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kubewright_cluster::faults::{Faults, Verb};
+use operator_kit::{eventually, needed};
+use serde_json::json;
+
+use crate::scene::{reaches, run_all, serves, three, told, without, world};
 
 #[test]
 fn the_crds_are_those_of_the_types() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/crd/bases");
-    for crd in guestbook_operator::crds() {
-        let path = folder.join(format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural));
-        let generated = serde_saphyr::to_string(&crd).unwrap();
-        if std::env::var_os("KUBEWRIGHT_GENERATE").is_some() {
-            fs::write(&path, &generated).unwrap();
-        }
-        assert!(fs::read_to_string(&path).unwrap() == generated, "run cargo xtask generate");
+    operator_kit::config!().check_crds(guestbook_operator::crds());
+}
+
+#[test]
+fn the_sample_is_that_of_the_source_with_its_texts_and_pods_that_stand_by() {
+    let sample = operator_kit::config!().read("samples/webapp_v1_guestbook.yaml");
+    let (texts, guestbook) = sample.split_once("---\n").unwrap();
+    let texts: ConfigMap = serde_saphyr::from_str(texts).unwrap();
+    assert_eq!(texts.data.unwrap().into_keys().collect::<Vec<_>>(), ["greeting", "title"]);
+    let guestbook: Guestbook = serde_saphyr::from_str(guestbook).unwrap();
+    assert_eq!((guestbook.spec.config_map_name, guestbook.spec.alias), (texts.metadata.name.unwrap(), Alias::Address));
+    assert!(guestbook.spec.size > 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_role_allows_what_is_used_and_no_more() {
+    let (world, faults) = (world().await, Faults::new());
+    // The create is done twice: the second time the pod is there, and is looked at.
+    faults.on(&[Verb::Create], "pods").lose_answer();
+    let operator = world.start(&faults);
+    let names = three(&world).await;
+    world.edit::<Pod>(&names[0], json!({"metadata": {"labels": null}})).await;
+    eventually("it has its labels again", async || world.get::<Pod>(&names[0]).await.metadata.labels.is_some()).await;
+    let first = serves(&world, &names).await;
+    world.end_pod(&first, 1).await;
+    serves(&world, &without(&names, &first)).await;
+    reaches(&world, 3).await;
+    run_all(&world).await;
+    told(&world, "Ready", "PodsReady").await;
+    operator.stop().await;
+
+    let mut allowed = operator_kit::config!().allowed();
+    // The API server asks for this one itself, in some clusters, and the recorder only for what recurs.
+    for unused in ["webapp.my.domain guestbooks/finalizers update", "events.k8s.io events patch"] {
+        assert!(allowed.remove(unused), "{unused}");
     }
+    assert_eq!(needed(&faults), allowed);
 }
