@@ -2,10 +2,11 @@
 
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
+    coordination::v1::Lease,
     core::v1::ConfigMap,
 };
 use kube::api::{DeleteParams, Patch, PatchParams};
-use kubewright_runtime::webhook::WebhookServer;
+use kubewright_runtime::{leader::LeaderOptions, manager::Manager, webhook::WebhookServer};
 use serde_json::{Value, json};
 
 use super::scene::{NAME, Scene, until};
@@ -162,6 +163,24 @@ async fn patience_for_defaults(scene: &Scene, seconds: u64) {
 fn patience_patch(seconds: u64) -> Patch<()> {
     let patch = json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": seconds}]);
     Patch::Json(serde_json::from_value(patch).unwrap())
+}
+
+#[tokio::test]
+async fn a_replica_that_stands_by_answers_too() {
+    let scene = Scene::new();
+    let options = |identity: &str| LeaderOptions::new("default", NAME, identity);
+    let leader = run(Manager::new(scene.client.clone()).clock(scene.clock.clone()).leader_election(options("first")));
+    until("the first leads", async || {
+        let lease = scene.api::<Lease>().get_opt(NAME).await.unwrap();
+        lease.and_then(|lease| lease.spec?.holder_identity).as_deref() == Some("first")
+    })
+    .await;
+    let standby = run(scene.manager(WebhookServer::local()).leader_election(options("second")));
+    scene.until_asked().await;
+    let lease = scene.api::<Lease>().get(NAME).await.unwrap();
+    assert_eq!(lease.spec.unwrap().holder_identity.as_deref(), Some("first"));
+    standby.stop().await;
+    leader.stop().await;
 }
 
 #[tokio::test]
