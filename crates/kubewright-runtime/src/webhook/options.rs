@@ -167,12 +167,12 @@ pub struct WebhookArgs {
     #[arg(long, value_name = "FILE", default_value = "tls.key")]
     pub webhook_cert_key: String,
 
-    /// What the webhooks' objects are named after: <NAME>-webhook-server-cert, <NAME>-webhook-service,
-    /// <NAME>-mutating-webhook-configuration, <NAME>-validating-webhook-configuration [default: the operator's name]
+    /// What the webhooks' objects are named after: NAME-webhook-server-cert, NAME-webhook-service,
+    /// NAME-mutating-webhook-configuration, NAME-validating-webhook-configuration [default: the operator's name]
     #[arg(long, value_name = "NAME", env = "WEBHOOK_NAME", value_parser = label)]
     pub webhook_name: Option<String>,
 
-    /// The Service through which the API server reaches the webhooks [default: <NAME>-webhook-service]
+    /// The Service through which the API server reaches the webhooks [default: NAME-webhook-service]
     #[arg(long, value_name = "NAME", env = "WEBHOOK_SERVICE_NAME", value_parser = label)]
     pub webhook_service_name: Option<String>,
 
