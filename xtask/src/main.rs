@@ -114,7 +114,7 @@ fn generate(check: bool) -> Command {
 
 /// The browser tests take the pictures anyway, and keep them when told so.
 fn pictures() -> Command {
-    let packages = ["-p", "guestbook-operator", "-p", "lolcow-operator"];
+    let packages = ["-p", "guestbook-operator", "-p", "kubewright-demo", "-p", "lolcow-operator"];
     let mut command = cargo(&["test", "--quiet", "--test", "it", "browser"]);
     command.args(packages).env("KUBEWRIGHT_PICTURES", "1");
     command

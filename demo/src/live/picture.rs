@@ -7,10 +7,12 @@ use ratatui::{
     style::{Color, Modifier},
 };
 
-/// The size of a cell, in the picture's units.
-const CELL: (f64, f64) = (8.4, 18.0);
+/// The size of a cell, in the picture's units: as wide as a character of [`FONT_SIZE`] is in the usual fonts, and as high as
+/// lets frames join from row to row.
+const CELL: (f64, f64) = (8.0, 16.0);
+const FONT_SIZE: f64 = 13.29;
 /// Around the cells.
-const MARGIN: f64 = 14.0;
+const MARGIN: f64 = 16.0;
 const PAPER: &str = "#11151c";
 const INK: &str = "#d8dee6";
 
@@ -23,7 +25,7 @@ pub(crate) fn svg(buffer: &Buffer) -> String {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
          height=\"{height:.0}\" role=\"img\" aria-label=\"cargo demo\">\n<rect width=\"100%\" height=\"100%\" rx=\"8\" \
          fill=\"{PAPER}\"/>\n<g font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\" \
-         font-size=\"14\" xml:space=\"preserve\">\n"
+         font-size=\"{FONT_SIZE}\" xml:space=\"preserve\">\n"
     );
     for y in 0..area.height {
         let mut x = 0;
@@ -67,7 +69,7 @@ fn write_run(svg: &mut String, (x, y): (u16, u16), cells: u16, text: &str, style
     let _ = writeln!(
         svg,
         "<text x=\"{left:.1}\" y=\"{:.1}\" textLength=\"{width:.1}\" fill=\"{ink}\"{weight}{opacity}>{text}</text>",
-        top + 13.5
+        top + 12.5
     );
 }
 
@@ -93,7 +95,7 @@ mod tests {
         buffer.set_string(2, 1, "a<b", Style::new().fg(Color::Green));
         let svg = svg(&buffer);
         assert!(
-            svg.contains("<text x=\"30.8\" y=\"45.5\" textLength=\"25.2\" fill=\"#7ccf8a\">a&lt;b</text>"),
+            svg.contains("<text x=\"32.0\" y=\"44.5\" textLength=\"24.0\" fill=\"#7ccf8a\">a&lt;b</text>"),
             "{svg}"
         );
         assert_eq!(svg.matches("<text").count(), 1);

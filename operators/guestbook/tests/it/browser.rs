@@ -45,7 +45,7 @@ async fn visit(cluster: &Cluster) -> Result<(), BrowserError> {
     assert_eq!(browser.inspect("guestbook-empty").await?, NOTHING);
 
     refuses(&mut browser).await?;
-    signs(&mut browser).await?;
+    signs(&mut browser, &url).await?;
 
     let pods = Api::<Pod>::default_namespaced(cluster.client());
     pods.delete(&first, &DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() }).await.unwrap();
@@ -91,10 +91,13 @@ async fn refuses(browser: &mut Browser) -> Result<(), BrowserError> {
 }
 
 /// Entries are thanked for and listed, newest first, whatever they hold.
-async fn signs(browser: &mut Browser) -> Result<(), BrowserError> {
+async fn signs(browser: &mut Browser, url: &str) -> Result<(), BrowserError> {
     sign(browser, "221B Baker Street, London", 1).await?;
     sign(browser, "Platz der Republik 1, 11011 Berlin", 2).await?;
     assert_eq!(browser.inspect("guestbook").await?, NOTHING);
+    // As the next guest finds it.
+    browser.open(url).await?;
+    browser.shows("2 entries").await?;
     keep(Folder::Documentation, "guestbook", &browser.picture().await?)?;
 
     sign(browser, "<img src=x onerror=alert(1)> & \"Sons\"", 3).await?;

@@ -1,0 +1,3 @@
+//! The demo's live view as it really runs, pictured.
+
+mod browser;
