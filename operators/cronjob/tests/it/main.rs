@@ -2,6 +2,7 @@
 //! `row_` are the rows of the project's table of faults and bad inputs. But for `real`, the tests themselves end the Jobs.
 
 mod crash;
+mod deployed;
 mod every;
 mod manifests;
 mod real;

@@ -1,0 +1,33 @@
+//! The operator in a pod, under exactly its role.
+
+use operator_kit::Deployed;
+
+/// What is only needed when something goes wrong, or by clusters that check owner references.
+const SPARE: [&str; 3] =
+    ["batch.tutorial.kubebuilder.io cronjobs/finalizers update", "batch jobs get", "events.k8s.io events patch"];
+
+#[tokio::test]
+async fn it_works_in_a_pod_with_its_own_rights_alone() {
+    let folder = env!("CARGO_MANIFEST_DIR");
+    let deployed = Deployed::start("cronjob", folder, env!("CARGO_BIN_EXE_cronjob-operator"), |images| images).await;
+    deployed.kubectl(&["apply", "-f", &format!("{folder}/config/samples/batch_v1_cronjob.yaml")]).await;
+    let name = "cronjobs.batch.tutorial.kubebuilder.io/cronjob-sample";
+    let set = async |spec: &str| {
+        deployed.kubectl(&["patch", name, "--type=merge", "-p", &format!("{{\"spec\":{spec}}}")]).await;
+    };
+    // One run a second, of which one is kept: the others are deleted.
+    set("{\"schedule\":\"@every 1s\",\"successfulJobsHistoryLimit\":1}").await;
+    let last = ["get", name, "-o", "jsonpath={.status.lastSuccessfulTime}"];
+    let first = deployed.until(&last, |time| !time.is_empty()).await;
+    deployed.hand_over().await;
+    deployed.until(&last, |time| time > first.as_str()).await;
+    set("{\"suspend\":true}").await;
+    let jobs = ["get", "jobs", "-o", "jsonpath={range .items[*]}{.status.completionTime}{\"\\n\"}{end}"];
+    deployed.until(&jobs, |times| times.lines().count() == 1 && times.trim().len() > 1).await;
+    let logs = deployed.kubectl(&["logs", "-l", "batch.kubernetes.io/job-name"]).await;
+    assert!(logs.contains("Hello from the Kubernetes cluster"), "{logs}");
+    deployed.kubectl(&["delete", name]).await;
+    deployed.until(&["get", "jobs", "-o", "name"], str::is_empty).await;
+    deployed.check_rights(&SPARE).await;
+    deployed.stop().await;
+}

@@ -1,0 +1,197 @@
+//! An operator as its users deploy it: by `kubectl apply -k`, as a Deployment on the embedded cluster's node, under its own
+//! service account and its own role. Time is real here.
+
+use std::{collections::BTreeSet, fs, path::PathBuf, process::Stdio, time::Duration};
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    coordination::v1::Lease,
+    core::v1::Pod,
+    rbac::v1::{ClusterRole, PolicyRule, Role},
+};
+use kube::{Api, ResourceExt, api::ListParams};
+use kubewright_cluster::{Cluster, ImageTable, Program};
+use tokio::{
+    process::Command,
+    time::{sleep, timeout},
+};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// What the manifests call the Deployment and its service account, behind the operator's name.
+const MANAGER: &str = "controller-manager";
+
+/// A cluster on which an operator has been deployed.
+pub struct Deployed {
+    cluster: Cluster,
+    name: &'static str,
+    folder: tempfile::TempDir,
+}
+
+impl Deployed {
+    /// Deploys `config/default` of the operator in `crate_folder`, whose image `program` plays, and waits until it is
+    /// available. `images` adds what the operator's own pods are made of.
+    pub async fn start(
+        name: &'static str,
+        crate_folder: &str,
+        program: &str,
+        images: impl FnOnce(ImageTable) -> ImageTable,
+    ) -> Self {
+        let image = format!("kubewright/{name}-operator");
+        let images = images(ImageTable::default()).with(&image, Program::executable(program));
+        let cluster = Cluster::builder().images(images).start().await.unwrap();
+        let endpoint = cluster.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("kubeconfig"), endpoint.kubeconfig()).unwrap();
+        let deployed = Self { cluster, name, folder };
+        let config = PathBuf::from(crate_folder).join("config/default");
+        deployed.kubectl(&["apply", "-k", &config.to_string_lossy()]).await;
+        deployed.is_available(1).await;
+        deployed
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The operator's namespace.
+    pub fn namespace(&self) -> String {
+        format!("{}-system", self.name)
+    }
+
+    fn manager(&self) -> String {
+        format!("{}-{MANAGER}", self.name)
+    }
+
+    /// Runs kubectl, which must succeed, with rights for everything; what it printed.
+    pub async fn kubectl(&self, arguments: &[&str]) -> String {
+        let (succeeded, printed) = self.try_kubectl(arguments).await;
+        assert!(succeeded, "kubectl {}: {printed}", arguments.join(" "));
+        printed
+    }
+
+    /// Runs kubectl to its end, whatever that is; whether it succeeded, and what it printed or complained of.
+    pub async fn try_kubectl(&self, arguments: &[&str]) -> (bool, String) {
+        let mut command = Command::new("kubectl");
+        command
+            .args(arguments)
+            .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
+            .env("HOME", self.folder.path());
+        let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
+        let output = timeout(PATIENCE, output).await.expect("kubectl ends in time");
+        let output = output.expect("kubectl runs (cargo xtask test installs it)");
+        let printed = if output.status.success() { output.stdout } else { output.stderr };
+        (output.status.success(), String::from_utf8_lossy(&printed).into_owned())
+    }
+
+    /// Waits until it is so.
+    pub async fn eventually(&self, what: &str, mut so: impl AsyncFnMut() -> bool) {
+        let came = timeout(PATIENCE, async {
+            while !so().await {
+                sleep(Duration::from_millis(50)).await;
+            }
+        });
+        if came.await.is_err() {
+            let pods = self.kubectl(&["get", "pods", "-A", "-o", "wide"]).await;
+            let logs = self.kubectl(&["logs", "-n", &self.namespace(), "-l", "control-plane", "--tail=40"]).await;
+            panic!("it did not come about that {what}; pods:\n{pods}\nlogs:\n{logs}");
+        }
+    }
+
+    /// Waits until what kubectl prints is as wished.
+    pub async fn until(&self, arguments: &[&str], wished: impl Fn(&str) -> bool) -> String {
+        let mut printed = String::new();
+        self.eventually(&format!("kubectl {} prints what is wished", arguments.join(" ")), async || {
+            printed = self.kubectl(arguments).await;
+            wished(&printed)
+        })
+        .await;
+        printed
+    }
+
+    /// Waits until so many replicas of the operator are up to date and available, and no other is left.
+    pub async fn is_available(&self, replicas: i32) {
+        let deployments: Api<Deployment> = Api::namespaced(self.cluster.client(), &self.namespace());
+        self.eventually(&format!("{replicas} replicas are available"), async || {
+            let status = deployments.get(&self.manager()).await.unwrap().status.unwrap_or_default();
+            status.available_replicas == Some(replicas)
+                && status.updated_replicas == Some(replicas)
+                && status.replicas == Some(replicas)
+        })
+        .await;
+    }
+
+    /// The pods of the operator itself.
+    pub async fn replicas(&self) -> Vec<Pod> {
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client(), &self.namespace());
+        pods.list(&ListParams::default().labels("control-plane=controller-manager")).await.unwrap().items
+    }
+
+    /// The replica that holds the lease, by the name of its pod.
+    pub async fn leader(&self) -> Option<String> {
+        let leases: Api<Lease> = Api::namespaced(self.cluster.client(), &self.namespace());
+        let leases = leases.list(&ListParams::default()).await.unwrap().items;
+        let holder = leases.into_iter().find_map(|lease| lease.spec?.holder_identity)?;
+        self.replicas().await.iter().map(ResourceExt::name_any).find(|name| holder.starts_with(name.as_str()))
+    }
+
+    /// Scales to two replicas, deletes the one that leads, and waits until another does and two are available again.
+    pub async fn hand_over(&self) {
+        let deployment = format!("deployment/{}", self.manager());
+        self.kubectl(&["scale", &deployment, "-n", &self.namespace(), "--replicas=2"]).await;
+        self.is_available(2).await;
+        let first = self.leader().await.expect("one of them leads");
+        self.kubectl(&["delete", "pod", &first, "-n", &self.namespace(), "--wait=false"]).await;
+        self.eventually("another leads", async || self.leader().await.is_some_and(|leader| leader != first)).await;
+        self.is_available(2).await;
+    }
+
+    /// That the operator was never denied anything, and that it has used all of its rights but those in `spare`
+    /// (`group resource verb`, `-` for the core group): such as are for accidents that did not happen here.
+    pub async fn check_rights(&self, spare: &[&str]) {
+        let user = format!("system:serviceaccount:{}:{}", self.namespace(), self.manager());
+        let usage = self.cluster.api().usage(&user);
+        assert!(usage.denied.is_empty(), "the operator was denied {:#?}", usage.denied);
+        assert!(!usage.allowed.is_empty(), "the operator asks under its own name");
+        let used = usage.allowed.keys().map(|attempt| right(&attempt.group, &attempt.full_resource(), &attempt.verb));
+        let used: BTreeSet<_> = used.collect();
+        let rights = self.rights().await;
+        let unused: Vec<_> = rights.difference(&used).filter(|right| !spare.contains(&right.as_str())).collect();
+        assert!(unused.is_empty(), "the role has rights that were never used: {unused:#?}");
+        let strangers: Vec<_> = spare.iter().filter(|right| !rights.contains(**right)).collect();
+        assert!(strangers.is_empty(), "no role has these: {strangers:?}");
+    }
+
+    /// All that the operator's roles allow.
+    async fn rights(&self) -> BTreeSet<String> {
+        let roles: Api<Role> = Api::namespaced(self.cluster.client(), &self.namespace());
+        let cluster_roles: Api<ClusterRole> = Api::all(self.cluster.client());
+        let prefix = format!("{}-", self.name);
+        let mut rules: Vec<PolicyRule> = Vec::new();
+        for role in roles.list(&ListParams::default()).await.unwrap() {
+            rules.extend(role.rules.into_iter().flatten());
+        }
+        for role in cluster_roles.list(&ListParams::default()).await.unwrap() {
+            rules.extend(role.rules.clone().into_iter().flatten().filter(|_| role.name_any().starts_with(&prefix)));
+        }
+        let mut rights = BTreeSet::new();
+        for rule in &rules {
+            for group in rule.api_groups.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    rights.extend(rule.verbs.iter().map(|verb| right(group, resource, verb)));
+                }
+            }
+        }
+        rights
+    }
+
+    /// Ends the cluster, and the operator with it.
+    pub async fn stop(self) {
+        self.cluster.shutdown().await;
+    }
+}
+
+fn right(group: &str, resource: &str, verb: &str) -> String {
+    format!("{} {resource} {verb}", if group.is_empty() { "-" } else { group })
+}
