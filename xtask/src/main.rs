@@ -126,7 +126,10 @@ fn test() -> Result<()> {
     steps.check("chromium", || CHROMIUM.ensure())?;
     steps.run("formatting", cargo(&["fmt", "--all", "--check"]))?;
     steps.run("lints", cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"]))?;
-    steps.run("tests, with kubectl and Chromium end to end", cargo(&["test", "--workspace", "--quiet"]))?;
+    steps.run(
+        "tests, with kubectl and Chromium end to end",
+        cargo(&["test", "--workspace", "--no-fail-fast", "--quiet"]),
+    )?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     docs.env("RUSTDOCFLAGS", "--deny warnings");
     steps.run("documentation", docs)?;
