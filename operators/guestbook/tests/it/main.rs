@@ -3,6 +3,7 @@
 
 mod browser;
 mod children;
+mod deployed;
 mod every;
 mod manifests;
 mod real;
