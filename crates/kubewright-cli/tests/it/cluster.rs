@@ -10,7 +10,7 @@ use std::{
 };
 
 use kube::{Client, Config, config::KubeConfigOptions};
-use kubewright::prelude::Manager;
+use kubewright::{prelude::Manager, webhook::WebhookServer};
 use kubewright_apimachinery::clock::SystemClock;
 use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
 
@@ -50,10 +50,10 @@ impl TestCluster {
         Self { child, ready_line, folder, operators: None }
     }
 
-    /// A cluster with the CRDs installed by kubectl and both operators running in one manager.
+    /// A cluster with the CRDs installed by kubectl and the operators running in one manager.
     pub(crate) fn with_operators() -> Self {
         let mut cluster = Self::start(&["--pods", "run"]);
-        for operator in ["at", "podset"] {
+        for operator in ["at", "cronjob", "podset"] {
             cluster.kubectl(&["apply", "-f", &operator_file(operator, "config/crd/bases")]);
         }
         cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);
@@ -68,6 +68,7 @@ impl TestCluster {
         let manager = runtime.spawn(async move {
             let manager = Manager::new(client).clock(SystemClock::shared());
             let manager = podset_operator::register(at_operator::register(manager));
+            let manager = cronjob_operator::register(manager).webhook_server(WebhookServer::local().name("test"));
             manager.run_until(async { drop(stopped.await) }).await.unwrap();
         });
         self.operators = Some(Operators { runtime, stop, manager });

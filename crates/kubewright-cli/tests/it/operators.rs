@@ -1,4 +1,4 @@
-//! At and PodSet on the embedded cluster, driven by kubectl as their sources drive them.
+//! At, CronJob and PodSet on the embedded cluster, driven by kubectl as their sources drive them.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Stdio};
 
@@ -95,4 +95,48 @@ fn the_first_flavour_keeps_its_names_and_labels() {
     });
     cluster.kubectl(&["delete", podset]);
     cluster.kubectl_until(&of_podset, str::is_empty);
+}
+
+#[test]
+fn cronjobs_are_watched_logged_described_and_refused() {
+    let cluster = TestCluster::with_operators();
+    let kind = "cronjob.batch.tutorial.kubebuilder.io";
+    let sample = fs::read_to_string(operator_file("cronjob", "config/samples/batch_v1_cronjob.yaml")).unwrap();
+    let with_schedule = |file: &str, schedule: &str, name: &str| {
+        let text = sample.replace("\"*/1 * * * *\"", &format!("{schedule:?}")).replace("name: cronjob-sample", name);
+        let path = cluster.folder.path().join(file);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    // The webhooks are there once the manager is.
+    cluster.kubectl_until(&["get", "validatingwebhookconfigurations", "-o", "name"], |names| !names.is_empty());
+
+    let bad = with_schedule("bad.yaml", "* * * * tomorrow", &format!("name: {}", "x".repeat(53)));
+    let refusal = cluster.kubectl_fails(&["create", "-f", &bad]);
+    for word in ["spec.schedule", "metadata.name", "must be no more than 52 characters"] {
+        assert!(refusal.contains(word), "{word} in\n{refusal}");
+    }
+    assert_eq!(cluster.kubectl(&["get", "tcj", "-o", "name"]), "");
+
+    let often = with_schedule("often.yaml", "@every 1s", "name: cronjob-sample");
+    cluster.kubectl(&["apply", "-f", &often]);
+    let mut watch = cluster.kubectl_command(&["get", kind, "-w"]).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = lines_of(watch.stdout.take().unwrap());
+    let seen = line_until(&lines, |line| line.contains("cronjob-sample-1") || line.contains("cronjob-sample-2"));
+    let headings: Vec<_> = seen[0].split_whitespace().collect();
+    assert_eq!(headings[..4], ["NAME", "SCHEDULE", "SUSPEND", "ACTIVE"]);
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    cluster.kubectl(&["patch", "tcj", "cronjob-sample", "--type=merge", "-p", r#"{"spec":{"suspend":true}}"#]);
+
+    let jobs = cluster.kubectl_until(&["get", "jobs", "-o", "name"], |names| !names.is_empty());
+    let logs =
+        cluster.kubectl(&["logs", "-f", &format!("job/{}", jobs.lines().next().unwrap().rsplit('/').next().unwrap())]);
+    assert!(logs.ends_with("Hello from the Kubernetes cluster\n"), "{logs}");
+    let description = cluster.kubectl_until(&["describe", "tcj", "cronjob-sample"], |text| text.contains("Started"));
+    for word in ["cronjob-controller", "Concurrency Policy:", "Last Schedule Time:", "created job"] {
+        assert!(description.contains(word), "{word} in\n{description}");
+    }
+    cluster.kubectl(&["delete", "tcj", "cronjob-sample"]);
+    cluster.kubectl_until(&["get", "jobs,pods", "-o", "name"], str::is_empty);
 }

@@ -64,6 +64,13 @@ fn kubectl_waits_for_jobs_and_reads_their_logs() {
     for word in ["1 Succeeded", "SuccessfulCreate", "Completed"] {
         assert!(description.contains(word), "{word} in\n{description}");
     }
-    cluster.kubectl(&["delete", "job", "sum"]);
+    let count = "for i in 1 2 3; do echo $i; sleep 0.3; done";
+    cluster.kubectl(&["create", "job", "count", "--image=busybox", "--", "sh", "-c", count]);
+    cluster
+        .kubectl_until(&["get", "pods", "-l", "job-name=count", "-o", "jsonpath={.items[*].status.phase}"], |phase| {
+            ["Running", "Succeeded"].contains(&phase)
+        });
+    assert_eq!(cluster.kubectl(&["logs", "-f", "job/count"]), "1\n2\n3\n", "followed to its end");
+    cluster.kubectl(&["delete", "job", "sum", "count"]);
     cluster.kubectl_until(&["get", "pods", "-o", "name"], str::is_empty);
 }
