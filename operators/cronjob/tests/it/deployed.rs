@@ -10,11 +10,16 @@ const SPARE: [&str; 3] =
 async fn it_works_in_a_pod_with_its_own_rights_alone() {
     let folder = env!("CARGO_MANIFEST_DIR");
     let deployed = Deployed::start("cronjob", folder, env!("CARGO_BIN_EXE_cronjob-operator"), |images| images).await;
-    deployed.kubectl(&["apply", "-f", &format!("{folder}/config/samples/batch_v1_cronjob.yaml")]).await;
+    let sample = format!("{folder}/config/samples/batch_v1_cronjob.yaml");
+    // The webhooks answer as soon as their authority is in the configurations.
+    deployed.eventually("the webhooks answer", async || deployed.try_kubectl(&["apply", "-f", &sample]).await.0).await;
     let name = "cronjobs.batch.tutorial.kubebuilder.io/cronjob-sample";
     let set = async |spec: &str| {
         deployed.kubectl(&["patch", name, "--type=merge", "-p", &format!("{{\"spec\":{spec}}}")]).await;
     };
+    let bad = r#"{"spec":{"schedule":"tomorrow","timeZone":"Nowhere/Land"}}"#;
+    let (accepted, said) = deployed.try_kubectl(&["patch", name, "--type=merge", "-p", bad]).await;
+    assert!(!accepted && said.contains("spec.schedule") && said.contains("spec.timeZone"), "{said}");
     // One run a second, of which one is kept: the others are deleted.
     set("{\"schedule\":\"@every 1s\",\"successfulJobsHistoryLimit\":1}").await;
     let last = ["get", name, "-o", "jsonpath={.status.lastSuccessfulTime}"];
