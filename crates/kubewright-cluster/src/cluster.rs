@@ -9,8 +9,7 @@ use kubewright_apimachinery::{
 };
 use kubewright_apiserver::{ApiServer, ListenError, ListenOptions};
 use parking_lot::Mutex;
-use tempfile::TempDir;
-use tokio::task::JoinSet;
+use tokio::{sync::Semaphore, task::JoinSet};
 use tokio_util::task::TaskTracker;
 
 use crate::{
@@ -30,8 +29,9 @@ use crate::{
     doors::{Doors, Endpoint},
     events::Recorder,
     node::{
-        self, Host, ImageTable, NODE_NAME,
+        self, Host, ImageTable, NODE_NAME, WRITES,
         address::Addresses,
+        home::{self, Home},
         log::LogAction,
         logs::Logs,
         object::{self, Capacity},
@@ -147,14 +147,15 @@ impl ClusterBuilder {
             processes: Processes::new(random.uuid()),
             simulation: None,
             doors: Doors::new(api.clone()),
-            directory: None,
+            home: None,
         };
         cluster.start_controllers(&clock, &random);
         match self.pods {
             Pods::None => {}
             Pods::Run => {
-                cluster.register(&clock, Capacity::of_host()).await?;
-                cluster.start_node(&clock, &random, self.images, logs)?;
+                let capacity = Capacity::of_host();
+                cluster.register(&clock, capacity).await?;
+                cluster.start_node(&clock, &random, self.images, logs, capacity)?;
             }
             Pods::Simulate => {
                 cluster.register(&clock, Capacity::simulated()).await?;
@@ -181,7 +182,7 @@ pub struct Cluster {
     processes: Processes,
     simulation: Option<Simulation>,
     doors: Doors,
-    directory: Option<TempDir>,
+    home: Option<Home>,
 }
 
 impl fmt::Debug for Cluster {
@@ -247,9 +248,7 @@ impl Cluster {
         for listener in self.doors.take() {
             listener.shutdown().await;
         }
-        if let Some(directory) = self.directory.take() {
-            remove(directory);
-        }
+        drop(self.home.take());
     }
 
     fn access(&self, component: &str) -> Access {
@@ -308,9 +307,12 @@ impl Cluster {
         random: &Random,
         images: ImageTable,
         logs: Logs,
+        capacity: Capacity,
     ) -> Result<(), StartError> {
         raise_open_files();
-        let directory = tempfile::Builder::new().prefix("kubewright-").tempdir().map_err(StartError::Directory)?;
+        let root = std::env::temp_dir();
+        let home = Home::new(&root, &self.processes.id()).map_err(StartError::Directory)?;
+        self.tracker.spawn_blocking(move || home::sweep(&root));
         let host = Host {
             access: self.access("kubelet"),
             clock: clock.clone(),
@@ -323,10 +325,12 @@ impl Cluster {
             server: self.doors.address(),
             doors: self.doors.clone(),
             services: Default::default(),
-            directory: directory.path().to_owned(),
+            capacity,
+            writes: Semaphore::new(WRITES),
+            directory: home.path().to_owned(),
             tasks: self.tracker.clone(),
         };
-        self.directory = Some(directory);
+        self.home = Some(home);
         let events = self.recorder("default-scheduler", "", clock);
         self.spawn(node::run(self.api.clone(), Arc::new(host)));
         let told = self.recorder("kube-proxy", NODE_NAME, clock);
@@ -348,22 +352,6 @@ impl Drop for Cluster {
         self.tasks.lock().abort_all();
         self.close_processes();
         drop(self.doors.take());
-        if let Some(directory) = self.directory.take() {
-            remove(directory);
-        }
-    }
-}
-
-/// Removes a directory in which the last lines of a log may just be written.
-fn remove(directory: TempDir) {
-    let path = directory.keep();
-    for _ in 0..10 {
-        match std::fs::remove_dir_all(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return tracing::warn!(%error, path = %path.display(), "the pods' directory can't be removed");
-            }
-            _ => return,
-        }
+        drop(self.home.take());
     }
 }

@@ -28,10 +28,14 @@
 //! network. Only TCP is carried, to an endpoint that is ready; without one, connections are refused. There is no DNS: a container
 //! finds services by the variables `<NAME>_SERVICE_HOST` and `<NAME>_SERVICE_PORT`.
 //!
+//! Volumes are directories below a root of the container's own, which the variable `KUBEWRIGHT_ROOT` names:
+//! `$KUBEWRIGHT_ROOT/etc/config` is what is mounted at `/etc/config`. There are those of the types emptyDir, configMap, secret,
+//! downwardAPI, projected and hostPath.
+//!
 //! A container finds the API server as its pod's service account, by `KUBECONFIG`. Unless
 //! [`Cluster::listen`] was called before, the cluster then listens on a free port of loopback.
 //!
-//! Not there yet: gRPC probes and volumes of pods, `exec`, `attach` and `port-forward`. A process that leaves its process group (`setsid`) outlives its pod,
+//! Not there yet: gRPC probes and persistent volumes, `exec`, `attach` and `port-forward`. A process that leaves its process group (`setsid`) outlives its pod,
 //! though on Linux not the cluster.
 
 mod access;

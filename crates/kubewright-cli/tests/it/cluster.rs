@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     sync::mpsc,
     thread,
@@ -34,12 +34,18 @@ struct Operators {
 impl TestCluster {
     /// Starts `kubewright cluster` and waits for its line.
     pub(crate) fn start(arguments: &[&str]) -> Self {
+        Self::start_in(&std::env::temp_dir(), arguments)
+    }
+
+    /// As [`TestCluster::start`], with a temporary directory.
+    pub(crate) fn start_in(temporary: &Path, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         // Tests that run under nohup would hand its deafness on, which the command respects.
         let mut child = Command::new("env")
             .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_kubewright"), "cluster", "--kubeconfig"])
             .arg(folder.path().join("kubeconfig"))
             .args(arguments)
+            .env("TMPDIR", temporary)
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();

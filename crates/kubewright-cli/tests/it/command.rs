@@ -1,6 +1,6 @@
 //! The command itself: its line, its help, its end, its errors.
 
-use std::{fs, net::TcpStream, process::Stdio};
+use std::{fs, net::TcpStream, process::Stdio, thread, time::Duration};
 
 use crate::cluster::{TestCluster, kubewright};
 
@@ -40,6 +40,33 @@ fn ctrl_c_leaves_nothing_behind() {
 #[test]
 fn closing_the_terminal_leaves_nothing_behind() {
     check_end("-HUP", "4323");
+}
+
+#[test]
+fn what_a_killed_one_left_is_cleared_away_by_the_next() {
+    let temporary = tempfile::tempdir().unwrap();
+    let inhabited = |seconds: &str| {
+        let cluster = TestCluster::start_in(temporary.path(), &["--pods", "run"]);
+        cluster.kubectl(&["run", "sleeper", "--image=busybox", "--restart=Never", "--", "sleep", seconds]);
+        cluster.kubectl(&["wait", "--for=condition=Ready", "--timeout=30s", "pod/sleeper"]);
+        cluster
+    };
+    let folders = || fs::read_dir(temporary.path()).unwrap().count();
+    let _living = inhabited("4324");
+    let mut killed = inhabited("4325");
+    killed.child.kill().unwrap();
+    killed.child.wait().unwrap();
+    assert_eq!((processes("sleep\x004325").len(), folders()), (1, 2), "SIGKILL leaves everything");
+
+    let _next = TestCluster::start_in(temporary.path(), &["--pods", "run"]);
+    for _ in 0..1000 {
+        if processes("sleep\x004325").is_empty() && folders() == 2 {
+            assert_eq!(processes("sleep\x004324").len(), 1, "who lives is left alone");
+            return;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("something is left: {} processes, {} folders", processes("sleep\x004325").len(), folders());
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub(crate) async fn equip(host: &Host, pod: &Pod, container: &str) -> Result<Opt
     let (server, authority) =
         host.doors.any().await.map_err(|error| format!("the API server can't listen for pods: {error}"))?;
     let pod = (text(&pod.metadata.name), text(&pod.metadata.uid));
-    let root = folder(&host.pod_directory(&pod.1), &[ROOT, container]).map_err(no_folder)?;
+    let root = root(&host.pod_directory(&pod.1), container).map_err(no_folder)?;
     let place = folder(&root, &PLACE).map_err(no_folder)?;
     write(&place.join("ca.crt"), &authority).map_err(no_folder)?;
     write(&place.join("namespace"), &namespace).map_err(no_folder)?;
@@ -95,6 +95,11 @@ pub(crate) async fn equip(host: &Host, pod: &Pod, container: &str) -> Result<Opt
     ];
     let variables = variables.map(|(name, value)| (name.to_owned(), value)).into();
     Ok(Some(Equipment { variables, ticket, renew_in }))
+}
+
+/// The folder below which a container has files of its own, at the paths where a real node would show them.
+pub(crate) fn root(pod_directory: &Path, container: &str) -> io::Result<PathBuf> {
+    folder(pod_directory, &[ROOT, container])
 }
 
 async fn find(access: &Access, account: &Address) -> Result<Value, String> {

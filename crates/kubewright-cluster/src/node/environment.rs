@@ -2,9 +2,14 @@
 //!
 //! Pure: what a variable refers to is fetched before ([`references`]) and passed in.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod};
+
+use super::{object::Capacity, resource};
 
 /// A ConfigMap or Secret of the pod's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,8 +32,16 @@ pub(crate) enum ConfigError {
     NoKey { kind: &'static str, namespace: String, name: String, key: String },
     #[error("unsupported fieldPath: {0}")]
     FieldPath(String),
+    #[error("unsupported container resource: {0}")]
+    Resource(String),
     #[error("the variable {0} has a source that this node doesn't support")]
     Source(String),
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.kind().0, self.name())
+    }
 }
 
 impl Reference {
@@ -67,6 +80,7 @@ pub(crate) fn variables(
     container: &Container,
     base: Vec<(String, String)>,
     found: &Found,
+    node: Capacity,
 ) -> Result<Vec<(String, String)>, ConfigError> {
     let mut variables = Variables::default();
     for (name, value) in base {
@@ -90,7 +104,7 @@ pub(crate) fn variables(
         }
     }
     for variable in container.env.iter().flatten() {
-        if let Some(value) = value(pod, variable, &variables, found)? {
+        if let Some(value) = value(pod, container, variable, &variables, found, node)? {
             variables.set(variable.name.clone(), value);
         }
     }
@@ -111,12 +125,23 @@ impl Variables {
 }
 
 /// A variable's value; `None` when what it refers to is optional and absent.
-fn value(pod: &Pod, variable: &EnvVar, before: &Variables, found: &Found) -> Result<Option<String>, ConfigError> {
+fn value(
+    pod: &Pod,
+    container: &Container,
+    variable: &EnvVar,
+    before: &Variables,
+    found: &Found,
+    node: Capacity,
+) -> Result<Option<String>, ConfigError> {
     let Some(source) = &variable.value_from else {
         return Ok(Some(expand(variable.value.as_deref().unwrap_or_default(), &before.0)));
     };
     match source {
         EnvVarSource { field_ref: Some(field), .. } => downward(pod, &field.field_path).map(Some),
+        EnvVarSource { resource_field_ref: Some(field), .. } => {
+            let value = resource::value(pod, container, field, node);
+            value.map(Some).ok_or_else(|| ConfigError::Resource(field.resource.clone()))
+        }
         EnvVarSource { config_map_key_ref: Some(key), .. } => {
             by_key(pod, Reference::ConfigMap(key.name.clone()), &key.key, key.optional, found)
         }
@@ -156,7 +181,7 @@ fn no_object(reference: &Reference) -> ConfigError {
 
 /// A field of the pod itself, by the downward API
 /// (<https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#available-fields>).
-fn downward(pod: &Pod, path: &str) -> Result<String, ConfigError> {
+pub(crate) fn downward(pod: &Pod, path: &str) -> Result<String, ConfigError> {
     let metadata = &pod.metadata;
     let spec = pod.spec.as_ref();
     let status = pod.status.as_ref();
@@ -243,7 +268,8 @@ mod tests {
         ]);
         let wanted = references(&container);
         let found = known.into_iter().filter(|(reference, _)| wanted.contains(reference)).collect();
-        let variables = variables(&pod(), &container, vec![("HOME".into(), "/".into())], &found)?;
+        let variables =
+            variables(&pod(), &container, vec![("HOME".into(), "/".into())], &found, Capacity::simulated())?;
         Ok(variables.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
     }
 
@@ -271,6 +297,12 @@ mod tests {
                 {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
             ]}),
             &["HOME=/", "NAME=web", "APP=cow", "IP=127.1.0.1"],
+        );
+        check(
+            json!({"resources": {"limits": {"memory": "2Mi"}}, "env": [
+                {"name": "MEMORY", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
+            ]}),
+            &["HOME=/", "MEMORY=2"],
         );
         check(
             json!({"envFrom": [{"secretRef": {"name": "gone", "optional": true}}],

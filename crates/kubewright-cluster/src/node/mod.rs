@@ -1,8 +1,10 @@
 //! The node: the machine that the cluster's pods run on, which is this host.
 //!
 //! * [`account`]: a pod's service account
+//! * [`home`]: the node's folder
 //! * [`image`]: which program plays which image
 //! * [`pod`]: a pod's life
+//! * [`environment`], [`resource`] and [`volume`]: what a container is told, and finds
 //! * [`process`]: process groups
 //! * [`log`] and [`logs`]: what containers write
 //! * [`proxy`] and [`links`]: how services are reached, and found
@@ -13,6 +15,7 @@ mod account;
 pub(crate) mod address;
 mod backoff;
 mod environment;
+pub(crate) mod home;
 mod image;
 mod links;
 pub(crate) mod log;
@@ -21,7 +24,9 @@ pub(crate) mod object;
 mod pod;
 pub(crate) mod process;
 pub(crate) mod proxy;
+mod resource;
 pub(crate) mod simulation;
+mod volume;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -37,7 +42,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Semaphore, mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::task::TaskTracker;
@@ -46,6 +51,7 @@ pub use self::image::{ImageTable, Program};
 use self::{
     address::Addresses,
     logs::Logs,
+    object::Capacity,
     pod::worker::{Message, Worker},
     process::Processes,
 };
@@ -53,6 +59,10 @@ use crate::{access::Access, controllers::reconcile::Key, doors::Doors, events::R
 
 /// The name of the one node.
 pub(crate) const NODE_NAME: &str = "kubewright";
+
+/// How many pods write their status at a time. Hundreds that end in one moment would keep everybody else waiting: a write is
+/// work for a processor of this machine, where the kubelet, which limits itself likewise, only waits for an answer.
+pub(crate) const WRITES: usize = 4;
 
 /// What the pods of a node share.
 pub(crate) struct Host {
@@ -70,6 +80,10 @@ pub(crate) struct Host {
     pub(crate) doors: Doors,
     /// The services that there are.
     pub(crate) services: Arc<Mutex<BTreeMap<Key, Arc<Value>>>>,
+    /// What the node has.
+    pub(crate) capacity: Capacity,
+    /// Who writes.
+    pub(crate) writes: Semaphore,
     /// Where pods have their directories.
     pub(crate) directory: PathBuf,
     /// Every task of the node, for waiting until they have ended.

@@ -31,6 +31,16 @@ impl Capacity {
         Self { processors, memory_kib: memory_kib().unwrap_or(8 << 20), pods: 1000 }
     }
 
+    /// Its processors.
+    pub(crate) fn processors(self) -> usize {
+        self.processors
+    }
+
+    /// Its memory in KiB.
+    pub(crate) fn memory_kib(self) -> u64 {
+        self.memory_kib
+    }
+
     /// Plenty, and the same on every host.
     pub(crate) fn simulated() -> Self {
         Self { processors: 1000, memory_kib: 1 << 30, pods: 100_000 }

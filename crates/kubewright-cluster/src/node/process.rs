@@ -71,6 +71,11 @@ impl Processes {
         Self(Arc::new(Mutex::new(Living { id, ..Living::default() })))
     }
 
+    /// The mark of the node's processes.
+    pub(crate) fn id(&self) -> String {
+        self.0.lock().id.clone()
+    }
+
     /// Starts a process with its standard input closed, and hands out its output.
     pub(crate) fn spawn(&self, line: &CommandLine) -> Result<(Process, ChildStdout, ChildStderr), SpawnError> {
         let name = line.argv.first().ok_or(SpawnError::NoCommand)?;
@@ -110,7 +115,7 @@ impl Processes {
         let mut living = self.0.lock();
         living.closed = true;
         let children = std::mem::take(&mut living.children);
-        let mark = std::mem::take(&mut living.used).then(|| format!("{MARK}={}", living.id));
+        let id = std::mem::take(&mut living.used).then(|| living.id.clone());
         drop(living);
         for id in children.keys() {
             signal(*id, Signal::KILL);
@@ -120,9 +125,8 @@ impl Processes {
                 tracing::warn!(pid = child.id(), %error, "can't reap a process");
             }
         }
-        if let Some(mark) = mark {
-            // One that is found may just have made another.
-            (0..5).find(|_| kill_strays(&mark) == 0);
+        if let Some(id) = id {
+            kill_left(&id);
         }
     }
 }
@@ -187,6 +191,13 @@ fn signal(id: u32, which: Signal) {
     {
         tracing::warn!(pid = id, %error, "can't signal a process group");
     }
+}
+
+/// Kills what is left of a node's processes, wherever they have gone, as far as the system shows them.
+pub(crate) fn kill_left(id: &str) {
+    let mark = format!("{MARK}={id}");
+    // One that is found may just have made another.
+    (0..5).find(|_| kill_strays(&mark) == 0);
 }
 
 /// Kills the processes whose environment says `mark`, and tells how many there were.

@@ -19,6 +19,7 @@ mod proxy;
 mod replicaset;
 mod scheduler;
 mod simulate;
+mod volumes;
 
 use std::time::Duration;
 

@@ -53,6 +53,8 @@ pub(crate) enum Refusal {
     NoImage(String),
     /// Something that its configuration refers to is missing.
     Config(String),
+    /// A volume can't be had.
+    Volume(String),
     /// The program can't be executed.
     Start(String),
 }
@@ -149,7 +151,7 @@ impl Machine {
     pub(crate) fn configuration_changed(&mut self, now: Moment) {
         for record in &mut self.containers {
             if let State::Waiting(waiting) = &mut record.state
-                && waiting.reason == "CreateContainerConfigError"
+                && matches!(waiting.reason, "CreateContainerConfigError" | "ContainerCreating")
             {
                 waiting.until = now.monotonic;
             }
@@ -243,6 +245,10 @@ impl Machine {
             Refusal::Config(message) => {
                 self.event(true, "Failed", format!("Error: {message}"));
                 ("CreateContainerConfigError", message, None)
+            }
+            Refusal::Volume(message) => {
+                self.event(true, "FailedMount", message.clone());
+                ("ContainerCreating", message, None)
             }
             Refusal::InvalidImage(message) => {
                 self.event(true, "InspectFailed", format!("Failed to apply default image tag {image:?}: {message}"));

@@ -1,6 +1,14 @@
 //! One run of one container, from its preparation to its end.
 
-use std::{collections::BTreeMap, convert::Infallible, future::pending, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
+    future::pending,
+    io,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use base64::Engine;
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -20,11 +28,12 @@ use crate::{
     access::Address,
     node::{
         Host,
-        account::{Equipment, equip},
-        environment::{Found, Reference, expand, references, variables},
+        account::{Equipment, equip, root},
+        environment::{Reference, expand, references, variables},
         image::ImageError,
         log::{Log, Stream},
         process::{CommandLine, Process, exit_code},
+        volume::{self, ROOT},
     },
 };
 
@@ -74,6 +83,9 @@ pub(crate) async fn play(
     let name = (text(&pod.metadata.namespace), text(&pod.metadata.name));
     let path = host.pod_directory(&uid).join(format!("{}-{}", container.name, host.random.suffix(5)));
     let log = host.logs.begin(&name, &uid, &container.name, path, host.clock.clone());
+    if run == 0 {
+        mounts_told(&container, &line).into_iter().for_each(|event| tell(Fact::Told(event)));
+    }
     let hook = container.lifecycle.as_ref().and_then(|hooks| hooks.post_start.clone());
     let target = Arc::new(Target { processes: host.processes.clone(), container, line, address });
     let started = {
@@ -179,17 +191,24 @@ async fn prepare(
     })?;
     let directory = working_directory(host, pod, container, run)
         .map_err(|error| Refusal::Config(format!("failed to create the working directory: {error}")))?;
-    let found = fetch(host, pod, container).await.map_err(|error| Refusal::Config(error.to_string()))?;
+    let wanted = references(container).into_iter().chain(volume::references(pod, container)).collect();
+    let objects = fetch(host, pod, wanted).await.map_err(|error| Refusal::Config(error.to_string()))?;
+    let secret = |reference: &Reference| matches!(reference, Reference::Secret(_));
+    let found =
+        objects.iter().map(|(reference, object)| (reference.clone(), data(object, secret(reference)))).collect();
     let place = place(pod, address);
     let equipment = equip(host, pod, &container.name).await.map_err(Refusal::Config)?;
     let account = equipment.as_ref().map(|equipment| equipment.variables.as_slice()).unwrap_or_default();
-    let base = base(host, pod, account, program.environment(&place), &directory.home);
+    let root = root(&host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default()), &container.name)
+        .map_err(|error| Refusal::Config(format!("failed to create the container's root: {error}")))?;
+    let base = base(host, pod, account, program.environment(&place), [&directory.home, &root]);
     let mut placed = pod.clone();
     let status = placed.status.get_or_insert_default();
     status.pod_ip = Some(address.into());
     status.host_ip = Some(super::status::HOST_ADDRESS.into());
-    let environment =
-        variables(&placed, container, base, &found).map_err(|error| Refusal::Config(error.to_string()))?;
+    let environment = variables(&placed, container, base, &found, host.capacity)
+        .map_err(|error| Refusal::Config(error.to_string()))?;
+    mount(host, &placed, container, &objects, &environment, &root).map_err(Refusal::Volume)?;
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
@@ -214,13 +233,14 @@ fn base(
     pod: &Pod,
     account: &[(String, String)],
     image: Vec<(String, String)>,
-    home: &std::path::Path,
+    [home, root]: [&PathBuf; 2],
 ) -> Vec<(String, String)> {
     let hostname = pod.spec.as_ref().and_then(|spec| spec.hostname.clone()).or_else(|| pod.metadata.name.clone());
     let home = home.to_string_lossy().into_owned();
     let mut variables = vec![
         ("HOME".to_owned(), home.clone()),
         ("TMPDIR".to_owned(), home),
+        (ROOT.to_owned(), root.to_string_lossy().into_owned()),
         ("HOSTNAME".to_owned(), hostname.unwrap_or_default()),
     ];
     if let Some(server) = *host.server.borrow() {
@@ -278,18 +298,53 @@ fn make(directory: &std::path::Path) -> io::Result<()> {
     }
 }
 
-/// Reads the ConfigMaps and Secrets that the environment refers to.
-async fn fetch(host: &Host, pod: &Pod, container: &Container) -> Result<Found, kube::Error> {
+/// Lets a container find its volumes below its root. The error is why one can't be had.
+fn mount(
+    host: &Host,
+    pod: &Pod,
+    container: &Container,
+    objects: &BTreeMap<Reference, Value>,
+    environment: &[(String, String)],
+    root: &std::path::Path,
+) -> Result<(), String> {
+    let pod_directory = host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default());
+    for found in volume::mounted(pod, container) {
+        let failed = |why: String| format!("MountVolume.SetUp failed for volume {:?} : {why}", found.name);
+        let content = volume::content(pod, container, found, objects, host.capacity).map_err(failed)?;
+        let made = volume::make(&pod_directory, &found.name, &content).map_err(|error| failed(error.to_string()))?;
+        for mount in container.volume_mounts.iter().flatten().filter(|mount| mount.name == found.name) {
+            let Some(place) = volume::place(mount, &content) else { continue };
+            let part = mount.sub_path_expr.as_deref().map(|part| expand(part, environment));
+            let part = part.or_else(|| mount.sub_path.clone());
+            volume::link(root, &place, &made, part.as_deref()).map_err(|error| failed(error.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Where a container finds its volumes, for the pod's events, since that isn't where it says.
+fn mounts_told(container: &Container, line: &CommandLine) -> Option<Event> {
+    let (_, root) = line.environment.iter().find(|(name, _)| name == ROOT)?;
+    let paths: Vec<_> = container.volume_mounts.iter().flatten().map(|mount| mount.mount_path.as_str()).collect();
+    let message = format!(
+        "Container {} finds {} below {root} only, which is its ${ROOT}: a process of this machine has no file system of its own",
+        container.name,
+        paths.join(", "),
+    );
+    (!paths.is_empty()).then_some(Event { warning: true, reason: "VolumesElsewhere", message })
+}
+
+/// Reads ConfigMaps and Secrets. Those that aren't there are left out.
+async fn fetch(host: &Host, pod: &Pod, wanted: BTreeSet<Reference>) -> Result<BTreeMap<Reference, Value>, kube::Error> {
     let mut found = BTreeMap::new();
-    for reference in references(container) {
+    for reference in wanted {
         let (plural, name) = match &reference {
             Reference::ConfigMap(name) => ("configmaps", name),
             Reference::Secret(name) => ("secrets", name),
         };
         let address = Address::core(plural, pod.metadata.namespace.as_deref(), name);
         if let Some(object) = host.access.get(&address).await? {
-            let secret = matches!(reference, Reference::Secret(_));
-            found.insert(reference, data(&object, secret));
+            found.insert(reference, object);
         }
     }
     Ok(found)

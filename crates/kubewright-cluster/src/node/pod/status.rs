@@ -196,7 +196,10 @@ fn state(record: &Record, initialized: bool) -> ContainerState {
             ..ContainerState::default()
         },
         State::Ended(ended) => terminated(ended),
-        State::Waiting(found) => waiting(found.reason, Some(found.message.clone())),
+        // Of a volume that can't be had only an event tells.
+        State::Waiting(found) => {
+            waiting(found.reason, Some(found.message.clone()).filter(|_| found.reason != "ContainerCreating"))
+        }
         State::Pending | State::Starting if record.role == Role::Main && !initialized => {
             waiting("PodInitializing", None)
         }

@@ -3,7 +3,11 @@
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
-use tokio::{sync::mpsc, task::JoinSet, time::sleep};
+use tokio::{
+    sync::mpsc,
+    task::{JoinSet, spawn_blocking},
+    time::sleep,
+};
 
 use super::{
     check::Target,
@@ -226,6 +230,8 @@ impl Worker {
             self.write_at = *at + RETRY;
             return;
         }
+        let host = self.host.clone();
+        let Ok(_turn) = host.writes.acquire().await else { return };
         let patch = patch(self.machine.pod.metadata.uid.as_deref().unwrap_or_default(), &status);
         self.written = Some((status, monotonic));
         match self.host.access.merge(&self.object(), "/status", &patch).await {
@@ -264,6 +270,8 @@ impl Worker {
         if self.remove_at.is_none_or(|at| monotonic < at) {
             return;
         }
+        let host = self.host.clone();
+        let Ok(_turn) = host.writes.acquire().await else { return };
         let uid = self.machine.pod.metadata.uid.clone();
         let how = Deletion { uid: uid.as_deref(), grace: Some(0), ..Deletion::default() };
         self.remove_at = match self.host.access.delete(&self.object(), &how).await {
@@ -300,7 +308,9 @@ impl Worker {
         let uid = text(&metadata.uid);
         self.host.logs.forget(&(text(&metadata.namespace), text(&metadata.name)), &uid);
         let directory = self.host.pod_directory(&uid);
-        if let Err(error) = std::fs::remove_dir_all(&directory)
+        // The removal goes on by itself if the node ends meanwhile.
+        let path = directory.clone();
+        if let Ok(Err(error)) = spawn_blocking(move || std::fs::remove_dir_all(path)).await
             && error.kind() != std::io::ErrorKind::NotFound
         {
             tracing::warn!(%error, path = %directory.display(), "a pod's directory can't be removed");

@@ -1,0 +1,329 @@
+//! The volumes of a pod: what is in them, and where a container finds them.
+//!
+//! A process of the host has no file system of its own, so nothing can be mounted at a path such as `/etc/config`. A volume is
+//! a directory of the pod, and a container has a link to it below a root of its own, of which `KUBEWRIGHT_ROOT` tells:
+//! `$KUBEWRIGHT_ROOT/etc/config` is there with and without a real mount, since the variable is empty elsewhere. Files are written
+//! when a container starts, and don't follow later changes of a ConfigMap or Secret.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    os::unix::fs::{PermissionsExt, symlink},
+    path::{Component, Path, PathBuf},
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, KeyToPath, Pod, Volume, VolumeMount};
+use serde_json::Value;
+
+use super::{
+    environment::{Reference, downward},
+    object::Capacity,
+    resource,
+};
+
+/// The variable that tells a container where its volumes are.
+pub(crate) const ROOT: &str = "KUBEWRIGHT_ROOT";
+/// Where a pod keeps its volumes. No container can have this name.
+const FOLDER: &str = ".volumes";
+/// The mode of files for which nothing else is said.
+const MODE: i32 = 0o644;
+
+/// What a volume is here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// A directory that is empty at first.
+    Empty,
+    /// A directory or file of the host.
+    Host(PathBuf),
+    /// Files, by their paths, with their modes.
+    Files(BTreeMap<PathBuf, (Vec<u8>, u32)>),
+}
+
+/// A volume's files in the making.
+struct Files<'a> {
+    pod: &'a Pod,
+    container: &'a Container,
+    found: &'a BTreeMap<Reference, Value>,
+    node: Capacity,
+    mode: i32,
+    files: BTreeMap<PathBuf, (Vec<u8>, u32)>,
+}
+
+/// The volumes that a container mounts.
+pub(crate) fn mounted<'a>(pod: &'a Pod, container: &Container) -> impl Iterator<Item = &'a Volume> {
+    let names: BTreeSet<_> = container.volume_mounts.iter().flatten().map(|mount| mount.name.clone()).collect();
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter(move |volume| names.contains(&volume.name))
+}
+
+/// The ConfigMaps and Secrets that a container's volumes consist of.
+pub(crate) fn references(pod: &Pod, container: &Container) -> BTreeSet<Reference> {
+    let mut references = BTreeSet::new();
+    for volume in mounted(pod, container) {
+        references.extend(volume.config_map.iter().map(|source| Reference::ConfigMap(source.name.clone())));
+        references.extend(volume.secret.iter().filter_map(|source| source.secret_name.clone().map(Reference::Secret)));
+        for source in volume.projected.iter().flat_map(|projected| projected.sources.iter().flatten()) {
+            references.extend(source.config_map.iter().map(|source| Reference::ConfigMap(source.name.clone())));
+            references.extend(source.secret.iter().map(|source| Reference::Secret(source.name.clone())));
+        }
+    }
+    references
+}
+
+/// What is in a volume. The error is why it can't be had.
+pub(crate) fn content(
+    pod: &Pod,
+    container: &Container,
+    volume: &Volume,
+    found: &BTreeMap<Reference, Value>,
+    node: Capacity,
+) -> Result<Content, String> {
+    let mut files = Files { pod, container, found, node, mode: MODE, files: BTreeMap::new() };
+    if volume.empty_dir.is_some() {
+        return Ok(Content::Empty);
+    }
+    if let Some(host) = &volume.host_path {
+        return Ok(Content::Host(host.path.clone().into()));
+    }
+    if let Some(source) = &volume.config_map {
+        files.mode = source.default_mode.unwrap_or(MODE);
+        files.object(Reference::ConfigMap(source.name.clone()), source.items.as_deref(), source.optional)?;
+    } else if let Some(source) = &volume.secret {
+        files.mode = source.default_mode.unwrap_or(MODE);
+        let name = source.secret_name.clone().unwrap_or_default();
+        files.object(Reference::Secret(name), source.items.as_deref(), source.optional)?;
+    } else if let Some(source) = &volume.downward_api {
+        files.mode = source.default_mode.unwrap_or(MODE);
+        files.downward(source.items.as_deref().unwrap_or_default())?;
+    } else if let Some(projected) = &volume.projected {
+        files.mode = projected.default_mode.unwrap_or(MODE);
+        for source in projected.sources.iter().flatten() {
+            if let Some(source) = &source.config_map {
+                files.object(Reference::ConfigMap(source.name.clone()), source.items.as_deref(), source.optional)?;
+            } else if let Some(source) = &source.secret {
+                files.object(Reference::Secret(source.name.clone()), source.items.as_deref(), source.optional)?;
+            } else if let Some(source) = &source.downward_api {
+                files.downward(source.items.as_deref().unwrap_or_default())?;
+            } else {
+                return Err("this node projects ConfigMaps, Secrets and the downward API only".into());
+            }
+        }
+    } else {
+        let source = serde_json::to_value(volume).unwrap_or_default();
+        let mut sorts = source.as_object().into_iter().flatten().map(|(sort, _)| sort).filter(|sort| *sort != "name");
+        let sort = sorts.next().cloned().unwrap_or_default();
+        return Err(format!("this node has no volumes of the type {sort}"));
+    }
+    Ok(Content::Files(files.files))
+}
+
+impl Files<'_> {
+    fn add(&mut self, path: &str, mode: Option<i32>, bytes: Vec<u8>) {
+        let mode = u32::try_from(mode.unwrap_or(self.mode)).unwrap_or_default() & 0o777;
+        self.files.insert(inside(path), (bytes, mode));
+    }
+
+    /// The keys of a ConfigMap or Secret: all, or those that are listed.
+    fn object(
+        &mut self,
+        reference: Reference,
+        items: Option<&[KeyToPath]>,
+        optional: Option<bool>,
+    ) -> Result<(), String> {
+        let optional = optional == Some(true);
+        let Some(object) = self.found.get(&reference) else {
+            return if optional { Ok(()) } else { Err(format!("{reference} not found")) };
+        };
+        let data = bytes(object, &reference);
+        let Some(items) = items.filter(|items| !items.is_empty()) else {
+            data.into_iter().for_each(|(key, value)| self.add(&key, None, value));
+            return Ok(());
+        };
+        for item in items {
+            match data.get(&item.key) {
+                Some(value) => self.add(&item.path, item.mode, value.clone()),
+                None if optional => {}
+                None => return Err(format!("{reference} references non-existent key: {}", item.key)),
+            }
+        }
+        Ok(())
+    }
+
+    fn downward(&mut self, items: &[DownwardAPIVolumeFile]) -> Result<(), String> {
+        for item in items {
+            let value = if let Some(field) = &item.field_ref {
+                let map = match field.field_path.as_str() {
+                    "metadata.labels" => Some(&self.pod.metadata.labels),
+                    "metadata.annotations" => Some(&self.pod.metadata.annotations),
+                    _ => None,
+                };
+                match map {
+                    Some(map) => {
+                        let lines = map.iter().flatten().map(|(key, value)| format!("{key}={value:?}"));
+                        lines.collect::<Vec<_>>().join("\n")
+                    }
+                    None => downward(self.pod, &field.field_path).map_err(|error| error.to_string())?,
+                }
+            } else if let Some(field) = &item.resource_field_ref {
+                resource::value(self.pod, self.container, field, self.node)
+                    .ok_or_else(|| format!("unsupported container resource: {}", field.resource))?
+            } else {
+                continue;
+            };
+            self.add(&item.path, item.mode, value.into_bytes());
+        }
+        Ok(())
+    }
+}
+
+/// The data of a ConfigMap or Secret. What doesn't decode isn't there: the API server has seen to that.
+fn bytes(object: &Value, reference: &Reference) -> BTreeMap<String, Vec<u8>> {
+    let texts = |field: &str| object[field].as_object().into_iter().flatten();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let decoded = |(key, value): (&String, &Value)| Some((key.clone(), STANDARD.decode(text(value)).ok()?));
+    match reference {
+        Reference::ConfigMap(_) => {
+            let plain = texts("data").map(|(key, value)| (key.clone(), text(value).into_bytes()));
+            plain.chain(texts("binaryData").filter_map(decoded)).collect()
+        }
+        Reference::Secret(_) => texts("data").filter_map(decoded).collect(),
+    }
+}
+
+/// A path that stays inside of where it is joined to.
+fn inside(path: &str) -> PathBuf {
+    Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect()
+}
+
+/// Where a mount is, below a container's root; `None` if it is where the container says.
+pub(crate) fn place(mount: &VolumeMount, content: &Content) -> Option<PathBuf> {
+    let literal = mount.sub_path.is_none()
+        && mount.sub_path_expr.is_none()
+        && matches!(content, Content::Host(path) if *path == Path::new(&mount.mount_path));
+    (!literal).then(|| inside(&mount.mount_path))
+}
+
+/// Makes a volume of a pod. It blocks for as long as it takes to write its files.
+pub(crate) fn make(pod_directory: &Path, name: &str, content: &Content) -> io::Result<PathBuf> {
+    let folder = pod_directory.join(FOLDER);
+    if let Err(error) = std::fs::create_dir(&folder)
+        && error.kind() != io::ErrorKind::AlreadyExists
+    {
+        return Err(error);
+    }
+    let volume = folder.join(name);
+    match content {
+        Content::Host(path) => return Ok(path.clone()),
+        Content::Empty => std::fs::create_dir_all(&volume)?,
+        Content::Files(files) => {
+            std::fs::create_dir_all(&volume)?;
+            for (path, (bytes, mode)) in files {
+                let file = volume.join(path);
+                if let Some(parent) = file.parent() {
+                    std::fs::create_dir_all(parent)?;
+                }
+                // Another container of the pod may be reading: the file changes at once or not at all.
+                let fresh = file.with_file_name(format!("..{}", file.file_name().unwrap_or_default().display()));
+                std::fs::write(&fresh, bytes)?;
+                std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(*mode))?;
+                std::fs::rename(&fresh, &file)?;
+            }
+        }
+    }
+    Ok(volume)
+}
+
+/// Lets a container find a volume, or a part of it, at a place below its root.
+pub(crate) fn link(root: &Path, place: &Path, volume: &Path, part: Option<&str>) -> io::Result<()> {
+    let mut target = volume.to_owned();
+    if let Some(part) = part {
+        target.push(inside(part));
+        if !target.exists() {
+            std::fs::create_dir_all(&target)?;
+        }
+    }
+    let link = root.join(place);
+    // The run before has left one.
+    if link.is_symlink() {
+        std::fs::remove_file(&link)?;
+    }
+    if let Some(parent) = link.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    symlink(target, link)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The files of a volume, as text with their modes, or why there are none.
+    fn check(volume: Value, expect: Result<&[&str], &str>) {
+        let mut volume = volume;
+        volume["name"] = json!("v");
+        let pod = json!({
+            "metadata": {"name": "web", "labels": {"app": "cow", "b": "x\"y"}},
+            "spec": {"containers": [{"name": "main", "volumeMounts": [{"name": "v", "mountPath": "/v"}],
+                "resources": {"limits": {"memory": "1Mi"}}}], "volumes": [volume]},
+        });
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let container = pod.spec.as_ref().map(|spec| spec.containers[0].clone()).expect("a container");
+        let known = BTreeMap::from([
+            (Reference::ConfigMap("settings".into()), json!({"data": {"a": "1"}, "binaryData": {"b": "AAE="}})),
+            (Reference::Secret("keys".into()), json!({"data": {"token": "czNjcmV0"}})),
+        ]);
+        let wanted = references(&pod, &container);
+        let found = known.into_iter().filter(|(reference, _)| wanted.contains(reference)).collect();
+        let volume = mounted(&pod, &container).next().expect("the volume");
+        let result = match content(&pod, &container, volume, &found, Capacity::simulated()) {
+            Ok(Content::Files(files)) => {
+                let line = |(path, (bytes, mode)): (PathBuf, (Vec<u8>, u32))| {
+                    format!("{} {mode:o} {}", path.display(), String::from_utf8_lossy(&bytes))
+                };
+                Ok(files.into_iter().map(line).collect::<Vec<_>>())
+            }
+            Ok(other) => Ok(vec![format!("{other:?}")]),
+            Err(why) => Err(why),
+        };
+        let expect = expect.map(|lines| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>());
+        assert_eq!(result, expect.map_err(str::to_owned));
+    }
+
+    #[test]
+    fn what_is_in_volumes() {
+        check(json!({"emptyDir": {}}), Ok(&["Empty"]));
+        check(json!({"hostPath": {"path": "/srv"}}), Ok(&["Host(\"/srv\")"]));
+        check(json!({"configMap": {"name": "settings"}}), Ok(&["a 644 1", "b 644 \0\u{1}"]));
+        let items = json!([{"key": "a", "path": "x/y", "mode": 256}]);
+        check(json!({"configMap": {"name": "settings", "items": items}}), Ok(&["x/y 400 1"]));
+        check(json!({"secret": {"secretName": "keys", "defaultMode": 256}}), Ok(&["token 400 s3cret"]));
+        let field = |path: &str| json!({"path": path.replace('.', "-"), "fieldRef": {"fieldPath": path}});
+        let memory = json!({"path": "m", "resourceFieldRef": {"resource": "limits.memory", "divisor": "1Ki"}});
+        check(
+            json!({"downwardAPI": {"items": [field("metadata.name"), field("metadata.labels"), memory]}}),
+            Ok(&["m 644 1024", "metadata-labels 644 app=\"cow\"\nb=\"x\\\"y\"", "metadata-name 644 web"]),
+        );
+        let sources = json!([{"configMap": {"name": "settings"}}, {"secret": {"name": "keys"}},
+            {"configMap": {"name": "gone", "optional": true}}]);
+        check(json!({"projected": {"sources": sources}}), Ok(&["a 644 1", "b 644 \0\u{1}", "token 644 s3cret"]));
+    }
+
+    #[test]
+    fn what_can_not_be_had_is_named() {
+        check(json!({"configMap": {"name": "gone"}}), Err("configmap \"gone\" not found"));
+        check(json!({"secret": {"secretName": "gone"}}), Err("secret \"gone\" not found"));
+        let items = json!([{"key": "z", "path": "z"}]);
+        let missing = "configmap \"settings\" references non-existent key: z";
+        check(json!({"configMap": {"name": "settings", "items": items}}), Err(missing));
+        let claim = json!({"persistentVolumeClaim": {"claimName": "c"}});
+        check(claim, Err("this node has no volumes of the type persistentVolumeClaim"));
+    }
+
+    #[test]
+    fn paths_stay_inside() {
+        assert_eq!(inside("/a/../../b/./c"), Path::new("a/b/c"));
+    }
+}
