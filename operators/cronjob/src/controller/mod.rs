@@ -44,12 +44,19 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// How long until a CronJob is looked at again of which the cache was behind. Its event wakes it earlier.
 const BEHIND: Duration = Duration::from_secs(1);
 
+/// The index of unrecorded Jobs by the key of their CronJob, or of one that had its name.
+const UNRECORDED_OF: &str = "unrecorded jobs of a cronjob";
+
 /// The controller of CronJobs.
 pub(crate) fn controller() -> Controller<CronJob> {
     Controller::<CronJob>::new(CronJobReconciler)
         .name("cronjob-controller")
         .field_manager("cronjob-controller")
         .owns::<Job>()
+        .index::<Job>(UNRECORDED_OF, |job| {
+            let cronjob = plan::cronjob_of(job).filter(|_| record::is_unrecorded(job));
+            cronjob.map(|(name, _)| ObjectKey::of(job).sibling(name).to_string()).into_iter().collect()
+        })
         .watches::<Job>(|job, cronjobs| {
             // A Job that isn't a CronJob's, but has a name that one waits for.
             let cronjob = plan::cronjob_name(job.metadata.name.as_deref().unwrap_or_default());
@@ -65,6 +72,8 @@ impl Reconciler<CronJob> for CronJobReconciler {
     type Error = ClientError;
 
     async fn reconcile(&self, cronjob: &CronJob, ctx: &Context<CronJob>) -> Result<Outcome, ClientError> {
+        // One that was made again before its end was seen: its deletion is never told.
+        release_orphans(ctx.key(), cronjob.metadata.uid.as_deref(), ctx).await?;
         let mut children: Children = ctx.owned::<Job>().into_iter().collect();
         let mut last = record::last(cronjob, children.all().map(AsRef::as_ref));
         if !remember(cronjob, &children, last, ctx).await? {
@@ -97,12 +106,7 @@ impl Reconciler<CronJob> for CronJobReconciler {
     }
 
     async fn deleted(&self, key: &ObjectKey, ctx: &Context<CronJob>) -> Result<(), ClientError> {
-        for job in ctx.list::<Job>(&Selector::default()) {
-            if plan::cronjob_of(&job).is_some_and(|(name, _)| name == key.name()) {
-                release_orphan(&job, ctx).await?;
-            }
-        }
-        Ok(())
+        release_orphans(key, None, ctx).await
     }
 }
 
@@ -222,6 +226,16 @@ async fn trim(cronjob: &CronJob, children: &Children, ctx: &Context<CronJob>) ->
         }
     }
     all
+}
+
+/// Takes the finalizer off the Jobs of all CronJobs of this name but the one with this UID, as far as those are gone.
+async fn release_orphans(key: &ObjectKey, but: Option<&str>, ctx: &Context<CronJob>) -> Result<(), ClientError> {
+    for job in ctx.cached::<Job>().indexed(UNRECORDED_OF, &key.to_string()) {
+        if plan::cronjob_of(&job).is_some_and(|(_, uid)| Some(uid) != but) {
+            release_orphan(&job, ctx).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Takes the finalizer off a Job whose CronJob is gone, so that it needn't be recorded any more.
