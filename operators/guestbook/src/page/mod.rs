@@ -8,7 +8,7 @@
 //! | `GET /readyz` | answers once the pod has the entries of the one that serves |
 //! | `POST /replica` | what the pods tell one another |
 //!
-//! Entries live in the memory of the pods, in all of them: [`replica`] says what that survives.
+//! Entries live in the memory of the pods, in all of them: the module `replica` says what that survives.
 
 mod book;
 mod replica;
