@@ -9,6 +9,17 @@ use kube::core::{Selector, SelectorExt};
 
 use crate::object::Object;
 
+/// What happened to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ChangeType {
+    /// It is new to the cache: created, or found by a list.
+    Added,
+    /// It differs from what the cache held.
+    Updated,
+    /// It is gone.
+    Deleted,
+}
+
 /// A change that the cache has seen.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -39,6 +50,15 @@ impl<'a, K> Change<'a, K> {
     pub fn object(&self) -> &'a K {
         match self {
             Self::Added(object) | Self::Deleted(object) | Self::Updated { new: object, .. } => object,
+        }
+    }
+
+    /// What happened.
+    pub fn change_type(&self) -> ChangeType {
+        match self {
+            Self::Added(_) => ChangeType::Added,
+            Self::Updated { .. } => ChangeType::Updated,
+            Self::Deleted(_) => ChangeType::Deleted,
         }
     }
 

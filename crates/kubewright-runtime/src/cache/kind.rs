@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 use tokio::sync::watch;
 use tracing::error;
 
-use super::{decode::Decoded, feed::Feed, reader::Reader, store::Store};
+use super::{cause::Cause, decode::Decoded, feed::Feed, reader::Reader, store::Store};
 use crate::{
     client::{ApiClient, ClientError},
     object::{KindName, Object, ObjectKey, version_of},
@@ -37,6 +37,20 @@ impl<K> Delta<K> {
             (Some(old), None) => Some(Change::Deleted(old)),
             (None, None) => None,
         }
+    }
+}
+
+impl<K: Object> Delta<K> {
+    /// Calls `tell` with what has changed.
+    pub(crate) fn tell(&self, change: Change<'_, K>, tell: impl FnOnce(&Cause<'_>)) {
+        let states = || Some((serde_json::to_value(change.old()?).ok()?, serde_json::to_value(change.object()).ok()?));
+        tell(&Cause {
+            kind: &KindName::of::<K>(),
+            object: &ObjectKey::of(change.object()),
+            change: change.change_type(),
+            initial: self.initial,
+            states: &states,
+        });
     }
 }
 

@@ -7,6 +7,7 @@
 //! It doesn't write, and it never waits for anything but its own watches: the read-your-writes barrier
 //! ([`crate::controller`]) asks it what has arrived.
 
+mod cause;
 mod decode;
 mod feed;
 mod kind;
@@ -27,6 +28,7 @@ use tokio::task::JoinSet;
 
 pub use self::reader::Reader;
 pub(crate) use self::{
+    cause::Cause,
     kind::{AnyKind, Arrival, Delta, Kind},
     metrics::CacheFamilies,
 };

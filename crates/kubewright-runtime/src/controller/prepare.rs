@@ -7,7 +7,7 @@ use kube::Client;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::{error, info, trace};
 
 use super::{
     Controller,
@@ -17,7 +17,7 @@ use super::{
     source::{Source, Wake},
 };
 use crate::{
-    cache::Cache,
+    cache::{Cache, Cause},
     client::ApiClient,
     context::Services,
     event::Broadcaster,
@@ -92,7 +92,11 @@ impl<K: Object> Controller<K> {
 /// Connects the sources with the cache and the queue; returns the kinds.
 fn wire(cache: &Cache, queue: &Arc<SharedQueue>, sources: impl Iterator<Item = Source>) -> BTreeSet<TypeId> {
     let waking = queue.clone();
-    let wake: Wake = Arc::new(move |key, priority| waking.add(key, priority, When::Now));
+    let wake: Wake = Arc::new(move |key, priority, cause| {
+        let Cause { kind, object, change, initial, .. } = cause;
+        trace!(%key, %kind, %object, ?change, initial, fields = ?cause.changed_fields(), "woken");
+        waking.add(key, priority, When::Now);
+    });
     let mut kinds = BTreeSet::new();
     for source in sources {
         (source.wire)(cache, wake.clone());

@@ -5,15 +5,15 @@ use std::{any::TypeId, sync::Arc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::{
-    cache::{Cache, Delta, Kind, Reader},
+    cache::{Cache, Cause, Delta, Kind, Reader},
     object::{KindName, Object, ObjectKey},
     owner::controller_of,
     predicate::Predicate,
     queue,
 };
 
-/// Wakes a key, with a priority.
-pub(crate) type Wake = Arc<dyn Fn(ObjectKey, i32) + Send + Sync>;
+/// Wakes a key, with a priority and the reason.
+pub(crate) type Wake = Arc<dyn Fn(ObjectKey, i32, &Cause<'_>) + Send + Sync>;
 
 /// How a controller uses a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +51,7 @@ impl Source {
             cache.kind::<K>().on_change(move |delta| {
                 let Some(change) = delta.change() else { return };
                 if predicate.passes(change) {
-                    wake(ObjectKey::of(change.object()), priority(delta));
+                    delta.tell(change, |cause| wake(cause.object.clone(), priority(delta), cause));
                 }
             });
         })
@@ -101,7 +101,7 @@ impl Source {
                 return;
             }
             let states = change.old().into_iter().chain([change.object()]);
-            states.flat_map(&keys).for_each(|key| wake(key, priority(delta)));
+            delta.tell(change, |cause| states.flat_map(&keys).for_each(|key| wake(key, priority(delta), cause)));
         });
     }
 }
