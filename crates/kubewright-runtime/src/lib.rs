@@ -15,7 +15,8 @@
 //! * [`outcome`]: what it answers
 //! * [`webhook`]: defaults and validation, before an object is stored
 //! * [`predicate`]: which changes count
-//! * [`condition`], [`owner`], [`name`], [`churn`]: helpers for statuses, children, their names, and how fast they are replaced
+//! * [`condition`], [`owner`], [`finalizer`], [`name`], [`churn`]: helpers for statuses, children, what keeps objects, names,
+//!   and how fast children are replaced
 //!
 //! What those stand on:
 //! * [`cache`]: the objects, watched once for all controllers
@@ -36,6 +37,7 @@ pub mod condition;
 pub mod context;
 pub mod controller;
 pub mod event;
+pub mod finalizer;
 pub mod leader;
 pub mod log;
 pub mod manager;

@@ -32,8 +32,8 @@
 pub use k8s_openapi;
 pub use kube;
 pub use kubewright_runtime::{
-    args, cache, churn, client, condition, context, controller, event, leader, log, manager, metrics, name, object,
-    outcome, owner, predicate, probe, queue, signal, webhook,
+    args, cache, churn, client, condition, context, controller, event, finalizer, leader, log, manager, metrics, name,
+    object, outcome, owner, predicate, probe, queue, signal, webhook,
 };
 pub use kubewright_runtime::{clock, random};
 

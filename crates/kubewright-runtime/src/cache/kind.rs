@@ -16,7 +16,7 @@ use tracing::error;
 
 use super::{cause::Cause, decode::Decoded, feed::Feed, reader::Reader, store::Store};
 use crate::{
-    client::{ApiClient, ClientError},
+    client::{Client, ClientError},
     object::{KindName, Object, ObjectKey, version_of},
     predicate::Change,
 };
@@ -86,7 +86,7 @@ pub(crate) trait AnyKind: Send + Sync {
     fn on_advance(&self, listener: Listener);
 
     /// A [`Reader`] of the cache in which these namespaces are as the API server has them now.
-    fn live_view(self: Arc<Self>, api: ApiClient, namespaces: Vec<Option<String>>) -> LiveRead;
+    fn live_view(self: Arc<Self>, api: Client, namespaces: Vec<Option<String>>) -> LiveRead;
 
     fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
@@ -250,7 +250,7 @@ impl<K: Object> AnyKind for Kind<K> {
         self.listeners.write().push(listener);
     }
 
-    fn live_view(self: Arc<Self>, api: ApiClient, namespaces: Vec<Option<String>>) -> LiveRead {
+    fn live_view(self: Arc<Self>, api: Client, namespaces: Vec<Option<String>>) -> LiveRead {
         async move {
             let (mut live, mut arrivals) = (Vec::new(), Vec::new());
             for namespace in namespaces {

@@ -111,6 +111,14 @@ impl Cache {
         self.0.kinds.lock().get(&id).map(|entry| entry.kind.clone())
     }
 
+    /// All that is kept of a kind, in whatever type and version it was declared.
+    pub(crate) fn named(&self, name: &KindName) -> Vec<(TypeId, Arc<dyn AnyKind>)> {
+        let kinds = self.0.kinds.lock();
+        let is_same = |known: &KindName| (&known.group, &known.plural) == (&name.group, &name.plural);
+        let same = kinds.iter().filter(|(_, entry)| is_same(entry.kind.name()));
+        same.map(|(id, entry)| (*id, entry.kind.clone())).collect()
+    }
+
     /// Reads of a kind, if a controller declared that it uses it.
     pub(crate) fn reader<K: Object>(&self) -> Option<Reader<K>> {
         self.find().map(Reader::new)

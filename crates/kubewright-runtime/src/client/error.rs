@@ -14,7 +14,7 @@ pub enum ClientError {
     /// The API server refused it, or no answer came. After a lost answer the write may have happened.
     #[error("{verb} {target}: {}", describe(source))]
     Request {
-        /// `get`, `list`, `create`, `apply`, `patch` or `delete`.
+        /// What was asked for: see [`Verb`](super::Verb).
         verb: &'static str,
         /// The resource and the object's key.
         target: String,
@@ -40,6 +40,34 @@ pub enum ClientError {
         target: String,
         /// The reconciled object.
         owner: String,
+    },
+    /// The kind lives in namespaces, and neither the key nor the client names one.
+    #[error("{target} has no namespace: name one in its key or metadata, or with Client::namespace")]
+    NoNamespace {
+        /// What was asked for.
+        target: String,
+    },
+    /// The client is bound to another namespace.
+    #[error("{target} is out of reach: the client works in namespace {namespace} alone")]
+    OtherNamespace {
+        /// What was asked for.
+        target: String,
+        /// The client's namespace.
+        namespace: String,
+    },
+    /// Only whole objects can be created or replaced.
+    #[error("can't {verb} {target} by its metadata alone: patch or apply it")]
+    MetadataOnly {
+        /// What was asked for: `create` or `update`.
+        verb: &'static str,
+        /// The resource and the object's key.
+        target: String,
+    },
+    /// The closure that was to change an object has given it another name or namespace.
+    #[error("{target} was renamed by the closure that was to change it")]
+    Renamed {
+        /// The object as it was named.
+        target: String,
     },
 }
 
@@ -74,6 +102,11 @@ impl ClientError {
     /// The object has changed since it was read, or another manager owns a field.
     pub fn is_conflict(&self) -> bool {
         self.status().is_some_and(Status::is_conflict)
+    }
+
+    /// The version or the page that was asked for is too old.
+    pub fn is_expired(&self) -> bool {
+        self.status().is_some_and(|status| status.code == 410)
     }
 
     /// The API server does not allow it: a role is missing, a quota is used up, or an admission plugin refused.

@@ -1,13 +1,16 @@
 //! What a reconcile wrote: the read-your-writes barrier waits for it.
+//!
+//! Every request of a reconcile passes here, by [`Client::send`](crate::client::Client): reads by the cache don't.
 
 use std::{any::TypeId, collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
+use serde::Deserialize;
 
 use crate::{
-    cache::{Arrival, Cache, Kind},
-    client::ClientError,
-    object::{Object, ObjectKey, version_of},
+    cache::{AnyKind, Arrival, Cache},
+    client::{Answer, Call, ClientError, Verb},
+    object::{KindName, ObjectKey},
 };
 
 /// One write that the key's next reconcile must see.
@@ -21,8 +24,11 @@ pub(crate) struct Write {
 }
 
 /// The writes of one run. Clones share it: it outlives a run that is cut off, and then still has its writes.
-#[derive(Clone, Default)]
-pub(crate) struct Journal(Arc<Mutex<Entries>>);
+#[derive(Clone)]
+pub(crate) struct Journal {
+    cache: Cache,
+    entries: Arc<Mutex<Entries>>,
+}
 
 #[derive(Default)]
 struct Entries {
@@ -31,63 +37,138 @@ struct Entries {
 }
 
 impl Journal {
+    /// A journal of writes to what this cache shows; what is not cached can't be read stale.
+    pub(crate) fn new(cache: Cache) -> Self {
+        Self { cache, entries: Arc::default() }
+    }
+
     /// Notes a write before it is sent: should its answer be lost, or the run be cut off, it stays noted.
-    pub(super) fn begin<T: Object>(&self, cache: &Cache, namespace: Option<&str>) -> Pending<'_, T> {
-        let kind = cache.find::<T>();
-        let mut entries = self.0.lock();
-        let number = entries.next;
-        entries.next += 1;
-        // What is not cached can't be read stale.
-        if kind.is_some() {
-            let namespace = namespace.map(str::to_owned);
-            entries.writes.insert(number, Write { kind: Kind::<T>::id(), namespace, arrival: None });
+    pub(crate) fn begin(&self, call: &Call) -> Pending<'_> {
+        // One object may be cached in several forms, each fed by a watch of its own.
+        let kinds = if call.changes_something() { self.cache.named(call.kind()) } else { Vec::new() };
+        let noted = kinds.into_iter().map(|(id, kind)| (self.note(id, call.namespace(), None), kind)).collect();
+        Pending { journal: self, noted }
+    }
+
+    /// Notes that an object was seen at this version, past the cache.
+    pub(crate) fn saw(&self, kind: &KindName, namespace: Option<&str>, version: Option<u64>) {
+        for (id, kind) in self.cache.named(kind) {
+            let Some(version) = version else { continue };
+            kind.wrote(namespace, version);
+            self.note(id, namespace, Some(Arrival::Version(version)));
         }
-        Pending { journal: self, number, kind }
     }
 
     pub(crate) fn writes(&self) -> Vec<Write> {
-        self.0.lock().writes.values().cloned().collect()
+        self.entries.lock().writes.values().cloned().collect()
+    }
+
+    fn note(&self, kind: TypeId, namespace: Option<&str>, arrival: Option<Arrival>) -> u64 {
+        let mut entries = self.entries.lock();
+        let number = entries.next;
+        entries.next += 1;
+        entries.writes.insert(number, Write { kind, namespace: namespace.map(Into::into), arrival });
+        number
     }
 }
 
 /// A write that was sent.
-pub(super) struct Pending<'a, T> {
+pub(crate) struct Pending<'a> {
     journal: &'a Journal,
-    number: u64,
-    kind: Option<Arc<Kind<T>>>,
+    noted: Vec<(u64, Arc<dyn AnyKind>)>,
 }
 
-impl<T: Object> Pending<'_, T> {
-    /// The answer to a create, an apply or a patch.
-    pub(super) fn answered(self, answer: Result<T, ClientError>) -> Result<T, ClientError> {
-        match &answer {
-            Ok(object) => self.settle(version_of(object).map(Arrival::Version)),
-            Err(error) if !error.is_uncertain() => self.settle(None),
-            Err(_) => {}
-        }
-        answer
-    }
-
-    /// The object of this UID is gone, or is being deleted.
-    pub(super) fn deleted(self, key: &ObjectKey, uid: &str) {
-        self.settle(Some(Arrival::Gone { key: key.clone(), uid: uid.into() }));
-    }
-
-    /// Nothing was written.
-    pub(super) fn refused(self) {
-        self.settle(None);
-    }
-
-    fn settle(self, arrival: Option<Arrival>) {
-        let mut entries = self.journal.0.lock();
-        let Some(arrival) = arrival else {
-            entries.writes.remove(&self.number);
+impl Pending<'_> {
+    /// Notes how the write will show, or that there was none.
+    pub(crate) fn answered(self, call: &Call, answer: &Result<Answer, ClientError>) {
+        if self.noted.is_empty() {
             return;
-        };
-        let Some(write) = entries.writes.get_mut(&self.number) else { return };
-        if let (Arrival::Version(version), Some(kind)) = (&arrival, &self.kind) {
-            crate::cache::AnyKind::wrote(kind.as_ref(), write.namespace.as_deref(), *version);
         }
-        write.arrival = Some(arrival);
+        let effects = effects(call, answer);
+        for (number, kind) in &self.noted {
+            match effects.as_deref() {
+                // Nobody knows: it stays as it is noted.
+                None => {}
+                Some([]) => drop(self.journal.entries.lock().writes.remove(number)),
+                Some([first, others @ ..]) => {
+                    self.settle(*number, kind.as_ref(), first);
+                    for effect in others {
+                        let again = self.again(*number);
+                        again.into_iter().for_each(|number| self.settle(number, kind.as_ref(), effect));
+                    }
+                }
+            }
+        }
     }
+
+    fn settle(&self, number: u64, kind: &dyn AnyKind, arrival: &Arrival) {
+        let mut entries = self.journal.entries.lock();
+        let Some(write) = entries.writes.get_mut(&number) else { return };
+        if let Arrival::Version(version) = arrival {
+            kind.wrote(write.namespace.as_deref(), *version);
+        }
+        write.arrival = Some(arrival.clone());
+    }
+
+    /// A second entry for the same kind: one request may delete many objects.
+    fn again(&self, number: u64) -> Option<u64> {
+        let Write { kind, namespace, .. } = self.journal.entries.lock().writes.get(&number)?.clone();
+        Some(self.journal.note(kind, namespace.as_deref(), None))
+    }
+}
+
+/// What the answer says of the objects: none, if nothing was written, and `None` if that can't be told.
+fn effects(call: &Call, answer: &Result<Answer, ClientError>) -> Option<Vec<Arrival>> {
+    let gone = |key: &ObjectKey, uid: Option<String>| {
+        let uid = uid.or(call.uid().map(Into::into)).unwrap_or_default();
+        Arrival::Gone { key: key.clone(), uid }
+    };
+    match (call.verb(), answer) {
+        (Verb::Delete, Err(error)) if error.is_not_found() => Some(vec![gone(call.key(), None)]),
+        (_, Err(error)) if error.is_uncertain() => None,
+        (_, Err(_)) => Some(Vec::new()),
+        (verb, Ok(answer)) => {
+            let Told { metadata, details, items } = serde_json::from_str(&answer.text).ok()?;
+            match verb {
+                Verb::Delete => Some(vec![gone(call.key(), metadata.uid.or(details.uid))]),
+                Verb::DeleteCollection => {
+                    let item = |Item { metadata }| {
+                        let key = call.key().sibling(&metadata.name.unwrap_or_default());
+                        gone(&key, metadata.uid)
+                    };
+                    items.map(|items| items.into_iter().map(item).collect())
+                }
+                // A subresource may be answered with something that has no version: an eviction, for one.
+                _ => Some(vec![Arrival::Version(metadata.resource_version?.parse().ok()?)]),
+            }
+        }
+    }
+}
+
+/// What of an answer tells how a write will show: of an object, a `Status`, or a list.
+#[derive(Deserialize)]
+struct Told {
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    details: Details,
+    items: Option<Vec<Item>>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    name: Option<String>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Details {
+    uid: Option<String>,
 }

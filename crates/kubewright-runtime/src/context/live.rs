@@ -1,26 +1,28 @@
 //! Reads past the cache.
 
-use kube::core::Selector;
+use kube::{api::ListParams, core::Selector};
 
 use crate::{
-    client::{ApiClient, ClientError},
+    client::{Client, ClientError},
     object::{Object, ObjectKey},
 };
 
 /// Reads that go to the API server each time: for what must be certain, or isn't watched. They cost a request each.
+///
+/// Other selectors, pages, metadata alone and kinds known only at run time are for
+/// [`Context::client`](super::Context::client).
 #[derive(Debug)]
-pub struct Live<'a> {
-    pub(super) api: &'a ApiClient,
-    pub(super) namespace: Option<&'a str>,
+pub struct Live {
+    pub(super) client: Client,
 }
 
-impl Live<'_> {
+impl Live {
     /// The object of this key; `None` if there is none.
     ///
     /// # Errors
     /// When the API server refuses, or doesn't answer.
     pub async fn get<T: Object>(&self, key: &ObjectKey) -> Result<Option<T>, ClientError> {
-        self.api.get(key).await
+        self.client.kind().get(key).await
     }
 
     /// The objects in the reconciled object's namespace, or anywhere for a cluster-scoped one, whose labels match.
@@ -28,7 +30,7 @@ impl Live<'_> {
     /// # Errors
     /// When the API server refuses, or doesn't answer.
     pub async fn list<T: Object>(&self, selector: &Selector) -> Result<Vec<T>, ClientError> {
-        self.api.list(self.namespace, selector).await
+        list(&self.client, selector).await
     }
 
     /// The objects in all namespaces whose labels match.
@@ -36,6 +38,11 @@ impl Live<'_> {
     /// # Errors
     /// When the API server refuses, or doesn't answer.
     pub async fn list_all<T: Object>(&self, selector: &Selector) -> Result<Vec<T>, ClientError> {
-        self.api.list(None, selector).await
+        list(&self.client.clone().all_namespaces(), selector).await
     }
+}
+
+async fn list<T: Object>(client: &Client, selector: &Selector) -> Result<Vec<T>, ClientError> {
+    let all = ListParams::default();
+    client.kind().list(&if selector.selects_all() { all } else { all.labels_from(selector) }).await
 }

@@ -20,13 +20,10 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::journal::{Journal, Write};
-pub use self::{
-    live::Live,
-    write::{Apply, Delete},
-};
+pub use self::live::Live;
 use crate::{
     cache::{Cache, Kind, Reader},
-    client::ApiClient,
+    client::Client,
     event::{Event, EventType, Recorder},
     object::{Object, ObjectKey},
 };
@@ -35,7 +32,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Services {
     pub(crate) controller: String,
-    pub(crate) api: ApiClient,
+    pub(crate) api: Client,
     pub(crate) cache: Cache,
     /// The kinds that this controller declared, and so may read from the cache.
     pub(crate) kinds: BTreeSet<TypeId>,
@@ -154,8 +151,8 @@ impl<K: Object> Context<K> {
     }
 
     /// Reads past the cache.
-    pub fn live(&self) -> Live<'_> {
-        Live { api: &self.services.api, namespace: self.key.namespace() }
+    pub fn live(&self) -> Live {
+        Live { client: self.client() }
     }
 
     /// Records an event about the reconciled object, as `kubectl describe` shows it: a `CamelCase` reason for machines

@@ -1,29 +1,49 @@
 //! The writes of a reconciler.
+//!
+//! All of them go through [`Context::client`], which notes them; what is here adds what a reconcile knows: its object, its
+//! namespace, its cache.
 
-use std::{future::IntoFuture, time::Duration};
-
-use futures::{FutureExt, future::BoxFuture};
-use kube::{
-    api::{DeleteParams, Patch, Preconditions, PropagationPolicy},
-    core::object::HasStatus,
-};
+use kube::{api::Patch, core::object::HasStatus};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::Context;
 use crate::{
-    client::{ClientError, Deletion},
-    object::{KindName, Object, ObjectKey},
+    cache::Kind,
+    client::{Apply, Change, Client, ClientError, Delete, OperationResult},
+    finalizer,
+    object::{KindName, Object, ObjectKey, version_of},
     owner::{controller_of, is_controlled_by, set_controller_reference},
 };
 
 impl<K: Object> Context<K> {
+    /// Requests past the cache: all that the API server can do, for kinds of every sort, and with the wrappers of [`Client`].
+    /// It works under the controller's field owner, and what names no namespace goes where the reconciled object is.
+    ///
+    /// What is written through it, or through a client made from it, is seen by the key's next reconcile. It is for this
+    /// run alone: a write after the run's end is not waited for.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
+    /// # use kube::api::ListParams;
+    /// # use kubewright_runtime::{client::ClientError, context::Context};
+    /// # async fn example(ctx: &Context<Deployment>, pod: &Pod) -> Result<(), ClientError> {
+    /// let failed = ListParams::default().fields("status.phase=Failed");
+    /// let failed = ctx.client().metadata::<Pod>().list(&failed).await?;
+    /// ctx.client().dry_run().kind::<Pod>().create(pod).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn client(&self) -> Client {
+        self.services.api.clone().usually_in(self.key.namespace()).journaled(self.journal.clone())
+    }
+
     /// Creates an object and returns it as stored. Without a namespace it goes where the reconciled object is.
     ///
     /// # Errors
     /// When the API server refuses, or doesn't answer; the object may then exist.
     pub async fn create<T: Object>(&self, object: &T) -> Result<T, ClientError> {
-        self.send_create(&self.placed(object.clone())).await
+        self.client().kind().create(object).await
     }
 
     /// Creates a child: an object whose controller is the reconciled one, so that it is deleted with it, found by
@@ -37,7 +57,7 @@ impl<K: Object> Context<K> {
     /// child, [`ClientError::NameTaken`] if another's object has that name; else as [`Context::create`].
     pub async fn create_owned<T: Object>(&self, object: T) -> Result<T, ClientError> {
         let child = self.adopted(object)?;
-        match self.send_create(&child).await {
+        match self.create(&child).await {
             Err(error) if error.is_already_exists() && child.meta().name.is_some() => {
                 self.existing_child(&ObjectKey::of(&child), error).await
             }
@@ -45,17 +65,94 @@ impl<K: Object> Context<K> {
         }
     }
 
+    /// Makes an object what `change` makes of it: creates it if it isn't there, updates it if that makes a difference. See
+    /// [`KindClient::create_or_update`](crate::client::KindClient::create_or_update).
+    ///
+    /// It is read from the cache if the controller declared `T`, else live.
+    ///
+    /// # Errors
+    /// A conflict, if it was changed meanwhile; otherwise as [`Context::create`] and [`Context::update`].
+    pub async fn create_or_update<T: Object>(
+        &self,
+        object: T,
+        change: impl FnOnce(&mut T),
+    ) -> Result<(OperationResult, T), ClientError> {
+        self.upsert(object, Change::Update, false, change).await
+    }
+
+    /// [`Context::create_or_update`] for a child: whatever `change` does, the reconciled object becomes its controller.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+    /// # use kube::{ResourceExt, api::ObjectMeta};
+    /// # use kubewright_runtime::{client::ClientError, context::Context};
+    /// # async fn example(web: &Deployment, ctx: &Context<Deployment>) -> Result<(), ClientError> {
+    /// let metadata = ObjectMeta { name: Some(web.name_any()), ..ObjectMeta::default() };
+    /// let map = ConfigMap { metadata, ..ConfigMap::default() };
+    /// ctx.create_or_update_owned(map, |map| {
+    ///     map.data.get_or_insert_default().insert("level".into(), "info".into());
+    /// })
+    /// .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Context::create_or_update`]; [`ClientError::OwnerGone`] and [`ClientError::Owner`] as [`Context::create_owned`].
+    pub async fn create_or_update_owned<T: Object>(
+        &self,
+        object: T,
+        change: impl FnOnce(&mut T),
+    ) -> Result<(OperationResult, T), ClientError> {
+        self.upsert(object, Change::Update, true, change).await
+    }
+
+    /// [`Context::create_or_update`], with what is different sent as a merge patch: see
+    /// [`KindClient::create_or_patch`](crate::client::KindClient::create_or_patch).
+    ///
+    /// # Errors
+    /// As [`Context::create`] and [`Context::patch`].
+    pub async fn create_or_patch<T: Object>(
+        &self,
+        object: T,
+        change: impl FnOnce(&mut T),
+    ) -> Result<(OperationResult, T), ClientError> {
+        self.upsert(object, Change::Patch, false, change).await
+    }
+
+    /// [`Context::create_or_patch`] for a child, as [`Context::create_or_update_owned`].
+    ///
+    /// # Errors
+    /// As [`Context::create_or_patch`] and [`Context::create_or_update_owned`].
+    pub async fn create_or_patch_owned<T: Object>(
+        &self,
+        object: T,
+        change: impl FnOnce(&mut T),
+    ) -> Result<(OperationResult, T), ClientError> {
+        self.upsert(object, Change::Patch, true, change).await
+    }
+
+    /// Replaces an object, if it still is the one that was read: by its `metadata.resourceVersion`. Fields that `T` doesn't
+    /// know are lost; [`Context::patch`] and [`Context::apply`] keep them.
+    ///
+    /// # Errors
+    /// When the API server refuses, or doesn't answer; the update may then be in effect. A conflict, if the object has
+    /// changed meanwhile: leave it to the next run, which will see the change.
+    pub async fn update<T: Object>(&self, object: &T) -> Result<T, ClientError> {
+        self.client().kind().update(object).await
+    }
+
     /// Server-side apply: what the object says becomes so, and what an earlier apply said and this one doesn't goes.
     /// Without a namespace it goes where the reconciled object is. The field manager is the controller's.
     ///
     /// A field that another manager owns with another value is a conflict, unless [`Apply::force`] takes it over.
-    pub fn apply<T: Object>(&self, object: &T) -> Apply<'_, K, T> {
-        Apply { context: self, object: Ok(self.placed(object.clone())), force: false }
+    pub fn apply<T: Object>(&self, object: &T) -> Apply<T> {
+        self.client().kind().apply(object)
     }
 
     /// [`Context::apply`] for a child; see [`Context::create_owned`].
-    pub fn apply_owned<T: Object>(&self, object: T) -> Apply<'_, K, T> {
-        Apply { context: self, object: self.adopted(object), force: false }
+    pub fn apply_owned<T: Object>(&self, object: T) -> Apply<T> {
+        Apply::new(self.client().kind(), self.adopted(object))
     }
 
     /// Patches an object and returns it as stored.
@@ -63,29 +160,71 @@ impl<K: Object> Context<K> {
     /// # Errors
     /// When the API server refuses, or doesn't answer; the patch may then be in effect.
     pub async fn patch<T: Object, P: Serialize>(&self, key: &ObjectKey, patch: &Patch<P>) -> Result<T, ClientError> {
-        let pending = self.journal.begin::<T>(&self.services.cache, key.namespace());
-        pending.answered(self.services.api.patch(key, None, patch).await)
+        self.client().kind().patch(key, patch).await
     }
 
     /// Deletes an object if it still is the one that was read: by default its UID and its resource version are
     /// preconditions. One that is gone already is no error.
-    pub fn delete<T: Object>(&self, object: &T) -> Delete<'_, K> {
-        let meta = object.meta();
-        let preconditions = Preconditions { resource_version: meta.resource_version.clone(), uid: meta.uid.clone() };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        Delete { context: self, key: ObjectKey::of(object), params, send: send_delete::<K, T> }
+    pub fn delete<T: Object>(&self, object: &T) -> Delete {
+        self.client().kind::<T>().delete(&ObjectKey::of(object)).only(object)
     }
 
-    async fn send_create<T: Object>(&self, object: &T) -> Result<T, ClientError> {
-        let pending = self.journal.begin::<T>(&self.services.cache, object.meta().namespace.as_deref());
-        pending.answered(self.services.api.create(object).await)
+    /// Adds a finalizer to an object that has not changed since it was read, unless it is there: the object then isn't
+    /// removed before someone has taken it off. For the reconciled object's own there is
+    /// [`Reconciler::FINALIZER`](crate::controller::Reconciler::FINALIZER).
+    ///
+    /// # Errors
+    /// As [`Context::patch`]; a conflict, if the object has changed, for the list has several writers.
+    pub async fn add_finalizer<T: Object>(&self, object: &T, name: &str) -> Result<T, ClientError> {
+        let mut changed = object.clone();
+        if finalizer::add(&mut changed, name) { self.write_finalizers(&changed).await } else { Ok(changed) }
+    }
+
+    /// Takes a finalizer off an object that has not changed since it was read, if it is there. With the last one an object
+    /// that is being deleted goes.
+    ///
+    /// # Errors
+    /// As [`Context::add_finalizer`]. That the object is gone is an error: [`ClientError::is_not_found`].
+    pub async fn remove_finalizer<T: Object>(&self, object: &T, name: &str) -> Result<T, ClientError> {
+        let mut changed = object.clone();
+        if finalizer::remove(&mut changed, name) { self.write_finalizers(&changed).await } else { Ok(changed) }
+    }
+
+    /// Writes the whole list, if the object has not changed.
+    async fn write_finalizers<T: Object>(&self, object: &T) -> Result<T, ClientError> {
+        let meta = object.meta();
+        let (version, finalizers) = (&meta.resource_version, meta.finalizers.as_deref().unwrap_or_default());
+        let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+        self.patch(&ObjectKey::of(object), &Patch::Merge(patch)).await
+    }
+
+    async fn upsert<T: Object>(
+        &self,
+        object: T,
+        how: Change,
+        owned: bool,
+        change: impl FnOnce(&mut T),
+    ) -> Result<(OperationResult, T), ClientError> {
+        let object = self.placed(object);
+        let key = ObjectKey::of(&object);
+        let present = if self.services.kinds.contains(&Kind::<T>::id()) {
+            self.get::<T>(&key).map(|known| T::clone(&known))
+        } else {
+            self.live().get(&key).await?
+        };
+        let change = |object: &mut T| {
+            change(object);
+            if owned { self.adopt(object) } else { Ok(()) }
+        };
+        self.client().kind().upsert(object, present, how, change).await
     }
 
     async fn existing_child<T: Object>(&self, key: &ObjectKey, error: ClientError) -> Result<T, ClientError> {
-        let Some(existing) = self.services.api.get::<T>(key).await? else { return Err(error) };
+        let Some(existing) = self.live().get::<T>(key).await? else { return Err(error) };
         let owner = self.object.as_ref().and_then(|object| object.meta().uid.clone()).unwrap_or_default();
         if is_controlled_by(&existing, &owner) {
-            return self.journal.begin::<T>(&self.services.cache, key.namespace()).answered(Ok(existing));
+            self.journal.saw(&KindName::of::<T>(), key.namespace(), version_of(&existing));
+            return Ok(existing);
         }
         let controller = controller_of(&existing);
         let controller = controller.map_or("nobody".into(), |owner| format!("{} {}", owner.kind, owner.name));
@@ -101,13 +240,17 @@ impl<K: Object> Context<K> {
 
     fn adopted<T: Object>(&self, object: T) -> Result<T, ClientError> {
         let mut child = self.placed(object);
+        self.adopt(&mut child)?;
+        Ok(child)
+    }
+
+    fn adopt<T: Object>(&self, child: &mut T) -> Result<(), ClientError> {
         match &self.object {
             Some(owner) if owner.meta().deletion_timestamp.is_none() => {
-                set_controller_reference(owner.as_ref(), &mut child)?;
-                Ok(child)
+                Ok(set_controller_reference(owner.as_ref(), child)?)
             }
             _ => Err(ClientError::OwnerGone {
-                target: format!("{} {}", KindName::of::<T>(), ObjectKey::of(&child)),
+                target: format!("{} {}", KindName::of::<T>(), ObjectKey::of(child)),
                 owner: format!("{} {}", KindName::of::<K>(), self.key),
             }),
         }
@@ -136,9 +279,7 @@ impl<K: Object + HasStatus<Status: Serialize>> Context<K> {
             "apiVersion": K::api_version(&()), "kind": K::kind(&()),
             "metadata": {"uid": object.meta().uid}, "status": replacement(&known, &wanted),
         });
-        let pending = self.journal.begin::<K>(&self.services.cache, self.key.namespace());
-        let answer = self.services.api.patch(&self.key, Some("status"), &Patch::Merge(patch)).await;
-        pending.answered(answer)?;
+        self.client().kind::<K>().status().patch::<K, _>(&self.key, &Patch::Merge(patch)).await?;
         *self.written_status.lock() = Some(wanted);
         Ok(())
     }
@@ -152,122 +293,6 @@ fn replacement(known: &Value, wanted: &Value) -> Value {
         .iter()
         .map(|(field, value)| (field.clone(), replacement(known.get(field).unwrap_or(&Value::Null), value)));
     Value::Object(removed.chain(kept).collect::<Map<_, _>>())
-}
-
-/// An apply that is being put together; `await` it to send it. See [`Context::apply`].
-#[derive(Debug)]
-#[must_use = "nothing is sent until it is awaited"]
-pub struct Apply<'a, K, T> {
-    context: &'a Context<K>,
-    object: Result<T, ClientError>,
-    force: bool,
-}
-
-impl<K, T> Apply<'_, K, T> {
-    /// Takes over fields that other managers own.
-    pub fn force(self) -> Self {
-        Self { force: true, ..self }
-    }
-}
-
-impl<'a, K: Object, T: Object> IntoFuture for Apply<'a, K, T> {
-    type Output = Result<T, ClientError>;
-    type IntoFuture = BoxFuture<'a, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        let Self { context, object, force } = self;
-        async move {
-            let object = object?;
-            let pending = context.journal.begin::<T>(&context.services.cache, object.meta().namespace.as_deref());
-            pending.answered(context.services.api.apply(&object, force).await)
-        }
-        .boxed()
-    }
-}
-
-/// A delete that is being put together; `await` it to send it. See [`Context::delete`].
-#[derive(Debug)]
-#[must_use = "nothing is sent until it is awaited"]
-pub struct Delete<'a, K> {
-    context: &'a Context<K>,
-    key: ObjectKey,
-    params: DeleteParams,
-    send: SendDelete<K>,
-}
-
-type SendDelete<K> = for<'a> fn(&'a Context<K>, ObjectKey, DeleteParams) -> BoxFuture<'a, Result<(), ClientError>>;
-
-impl<K> Delete<'_, K> {
-    /// The object goes at once, its dependents after it.
-    pub fn background(self) -> Self {
-        self.propagation(PropagationPolicy::Background)
-    }
-
-    /// The object goes after its dependents.
-    pub fn foreground(self) -> Self {
-        self.propagation(PropagationPolicy::Foreground)
-    }
-
-    /// The dependents stay.
-    pub fn orphan(self) -> Self {
-        self.propagation(PropagationPolicy::Orphan)
-    }
-
-    /// How long the object has to end, in whole seconds: for pods.
-    pub fn grace_period(mut self, period: Duration) -> Self {
-        self.params.grace_period_seconds = Some(u32::try_from(period.as_secs()).unwrap_or(u32::MAX));
-        self
-    }
-
-    /// Also if it has changed since it was read. The UID stays a precondition.
-    pub fn any_version(mut self) -> Self {
-        if let Some(preconditions) = &mut self.params.preconditions {
-            preconditions.resource_version = None;
-        }
-        self
-    }
-
-    fn propagation(mut self, policy: PropagationPolicy) -> Self {
-        self.params.propagation_policy = Some(policy);
-        self
-    }
-}
-
-impl<'a, K: Object> IntoFuture for Delete<'a, K> {
-    type Output = Result<(), ClientError>;
-    type IntoFuture = BoxFuture<'a, Self::Output>;
-
-    fn into_future(self) -> Self::IntoFuture {
-        (self.send)(self.context, self.key, self.params)
-    }
-}
-
-/// Deletes an object of a kind that [`Delete`] needn't name.
-fn send_delete<'a, K: Object, T: Object>(
-    context: &'a Context<K>,
-    key: ObjectKey,
-    params: DeleteParams,
-) -> BoxFuture<'a, Result<(), ClientError>> {
-    async move {
-        let uid = params.preconditions.as_ref().and_then(|preconditions| preconditions.uid.clone());
-        let pending = context.journal.begin::<T>(&context.services.cache, key.namespace());
-        match context.services.api.delete::<T>(&key, &params).await {
-            Ok(Deletion::Object(object)) => {
-                pending.deleted(&key, object.meta().uid.as_deref().or(uid.as_deref()).unwrap_or_default());
-                Ok(())
-            }
-            Ok(Deletion::Done) => {
-                pending.deleted(&key, uid.as_deref().unwrap_or_default());
-                Ok(())
-            }
-            Err(error) if error.is_uncertain() => Err(error),
-            Err(error) => {
-                pending.refused();
-                Err(error)
-            }
-        }
-    }
-    .boxed()
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use std::{any::TypeId, collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use kube::Client;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +17,7 @@ use super::{
 };
 use crate::{
     cache::{Cache, Cause},
-    client::ApiClient,
+    client::Client,
     context::Services,
     event::Broadcaster,
     metrics::Metrics,
@@ -31,7 +30,7 @@ const SYNC_PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a manager gives its controllers.
 pub(crate) struct Environment<'a> {
-    pub(crate) client: Client,
+    pub(crate) client: kube::Client,
     pub(crate) cache: Cache,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
@@ -67,7 +66,7 @@ impl<K: Object> Controller<K> {
         let queue = Arc::new(SharedQueue::new(environment.clock.clone(), metrics.queue.clone()));
         let kinds = wire(&environment.cache, &queue, [Source::reconciled::<K>(predicate)].into_iter().chain(sources));
         let services = Arc::new(Services {
-            api: ApiClient::new(environment.client.clone(), &field_manager),
+            api: Client::new(environment.client.clone()).field_owner(&field_manager),
             cache: environment.cache.clone(),
             kinds,
             clock: environment.clock.clone(),

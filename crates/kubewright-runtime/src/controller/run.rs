@@ -3,14 +3,13 @@
 use std::{error::Error, marker::PhantomData, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use kube::api::Patch;
-use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::Reconciler;
 use crate::{
     client::{ClientError, explain, is_conflict, retry_after},
     context::{Context, Journal, Services, Views},
+    finalizer,
     object::{Object, ObjectKey},
     outcome::{Outcome, Retry},
 };
@@ -71,7 +70,7 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
             let deleted = self.reconciler.deleted(context.key(), &context).await;
             return deleted.map(|()| Outcome::done()).map_err(|error| self.failed(error));
         };
-        let finalized = R::FINALIZER.is_some_and(|finalizer| has_finalizer(object.as_ref(), finalizer));
+        let finalized = R::FINALIZER.is_some_and(|finalizer| finalizer::contains(object.as_ref(), finalizer));
         match (R::FINALIZER, object.meta().deletion_timestamp.is_some()) {
             (Some(finalizer), true) if finalized => self.clean_up(&object, context, finalizer).await,
             (None, true) => {
@@ -80,7 +79,7 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
             }
             (Some(_), true) => Ok(Outcome::done()),
             (Some(finalizer), false) if !finalized => {
-                let object = context.patch_finalizers(&object, with(object.as_ref(), finalizer)).await;
+                let object = context.add_finalizer(object.as_ref(), finalizer).await;
                 let object = Arc::new(object.map_err(|error| refused(&error))?);
                 self.reconcile(&object, context).await
             }
@@ -97,7 +96,7 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
         let context = context.with_object(object.clone());
         let outcome = self.reconciler.cleanup(object, &context).await.map_err(|error| self.failed(error))?;
         if outcome == Outcome::done() {
-            match context.patch_finalizers(object, without(object.as_ref(), finalizer)).await {
+            match context.remove_finalizer(object.as_ref(), finalizer).await {
                 Err(error) if !error.is_not_found() => return Err(refused(&error)),
                 _ => {}
             }
@@ -110,27 +109,6 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
         let error: Box<dyn Error + Send + Sync> = error.into();
         Failure::new(error.as_ref(), retry)
     }
-}
-
-impl<K: Object> Context<K> {
-    /// Writes the whole list of finalizers, if the object has not changed: it is a list that others write too.
-    async fn patch_finalizers(&self, object: &K, finalizers: Vec<String>) -> Result<K, ClientError> {
-        let resource_version = &object.meta().resource_version;
-        let patch = json!({"metadata": {"resourceVersion": resource_version, "finalizers": finalizers}});
-        self.patch(self.key(), &Patch::Merge(patch)).await
-    }
-}
-
-fn has_finalizer<K: Object>(object: &K, finalizer: &str) -> bool {
-    object.meta().finalizers.iter().flatten().any(|present| present == finalizer)
-}
-
-fn with<K: Object>(object: &K, finalizer: &str) -> Vec<String> {
-    object.meta().finalizers.iter().flatten().cloned().chain([finalizer.into()]).collect()
-}
-
-fn without<K: Object>(object: &K, finalizer: &str) -> Vec<String> {
-    object.meta().finalizers.iter().flatten().filter(|present| *present != finalizer).cloned().collect()
 }
 
 fn refused(error: &ClientError) -> Failure {

@@ -56,7 +56,7 @@ impl Job {
         let Self { services, work, key, priority, stale, timeout, cancel, span } = self;
         // Whatever the run has started and left behind hears that it is over, however it ends.
         let _over = cancel.clone().drop_guard();
-        let journal = Journal::default();
+        let journal = Journal::new(services.cache.clone());
         let mut writes = Vec::new();
         let mut read_live = BTreeSet::new();
         let run = async {

@@ -1,5 +1,6 @@
 //! The runtime against processes, sockets and the embedded cluster.
 
+mod client;
 mod event;
 mod faults;
 mod leader;

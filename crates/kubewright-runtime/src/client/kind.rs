@@ -1,0 +1,396 @@
+//! Requests for the objects of one kind.
+
+use std::{any::TypeId, fmt, sync::Arc};
+
+use http::{
+    header::{ACCEPT, HeaderValue},
+    uri::InvalidUri,
+};
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::{
+    Resource,
+    api::{DeleteParams, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams, Request},
+    core::{Selector, request::Error as BuildError},
+};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::{Apply, Call, Client, ClientError, Delete, Namespace, SubresourceClient, Verb};
+use crate::object::{KindName, Object, ObjectKey};
+
+/// How many objects a list asks for at a time.
+const PAGE: u32 = 500;
+
+/// An object of a kind that may be known only at run time: every [`Object`](crate::object::Object), kube's `DynamicObject`,
+/// and `PartialObjectMeta` of either. There is nothing to implement by hand.
+pub trait AnyObject:
+    Resource<DynamicType: Clone + Send + Sync, Scope: 'static>
+    + Clone
+    + fmt::Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> AnyObject for K where
+    K: Resource<DynamicType: Clone + Send + Sync, Scope: 'static>
+        + Clone
+        + fmt::Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Whether a kind's objects live in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    Cluster,
+    Namespaced,
+    /// Nobody knows: the key says.
+    Unknown,
+}
+
+impl Scope {
+    fn of<K: AnyObject>() -> Self {
+        match TypeId::of::<K::Scope>() {
+            id if id == TypeId::of::<ClusterResourceScope>() => Self::Cluster,
+            id if id == TypeId::of::<NamespaceResourceScope>() => Self::Namespaced,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Requests for the objects of one kind, from [`Client::kind`], [`Client::metadata`] or [`Client::dynamic`]. Cheap to clone.
+///
+/// A method fails when the API server refuses or doesn't answer; a write whose answer was lost may have happened
+/// ([`ClientError`] tells which). Nothing is tried again.
+#[derive(Clone)]
+pub struct KindClient<K: AnyObject> {
+    client: Client,
+    kind: K::DynamicType,
+    name: Arc<KindName>,
+}
+
+impl<K: AnyObject> fmt::Debug for KindClient<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KindClient").field("kind", &self.name).field("client", &self.client).finish()
+    }
+}
+
+impl<K: AnyObject> KindClient<K> {
+    pub(super) fn new(client: Client, kind: K::DynamicType) -> Self {
+        let name = Arc::new(KindName {
+            group: K::group(&kind).into_owned(),
+            version: K::version(&kind).into_owned(),
+            kind: K::kind(&kind).into_owned(),
+            plural: K::plural(&kind).into_owned(),
+        });
+        Self { client, kind, name }
+    }
+
+    /// The object of this key; `None` if there is none.
+    ///
+    /// # Errors
+    /// See [`KindClient`].
+    pub async fn get(&self, key: &ObjectKey) -> Result<Option<K>, ClientError> {
+        let call = self.call(Verb::Get, key)?;
+        let request = self.requests(&call).get(call.key().name(), &GetParams::default());
+        match self.answer(&call, request).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// All objects that the selectors in `params` mean, in the client's namespace or everywhere. They are asked for by pages
+    /// of `params.limit`, by default 500; a list that takes so long that the API server forgets its beginning starts anew,
+    /// in one piece.
+    ///
+    /// ```no_run
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kube::api::ListParams;
+    /// # use kubewright_runtime::client::{Client, ClientError};
+    /// # async fn example(client: Client) -> Result<(), ClientError> {
+    /// let running = ListParams::default().labels("app=web").fields("status.phase=Running");
+    /// for pod in client.namespace("default").kind::<Pod>().list(&running).await? {
+    ///     println!("{}", pod.metadata.name.unwrap_or_default());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// See [`KindClient`].
+    pub async fn list(&self, params: &ListParams) -> Result<Vec<K>, ClientError> {
+        let call = self.call_many(Verb::List);
+        self.pages(&call, ListParams { limit: params.limit.or(Some(PAGE)), ..params.clone() }).await
+    }
+
+    /// One page of a list: at most `params.limit` objects from where `params.continue_token` says, which is in the metadata of
+    /// the page before.
+    ///
+    /// # Errors
+    /// See [`KindClient`]; 410, if the token is too old.
+    pub async fn list_page(&self, params: &ListParams) -> Result<ObjectList<K>, ClientError> {
+        self.page(&self.call_many(Verb::List), params).await
+    }
+
+    /// Makes an object and returns it as stored. With `metadata.generateName` and no name the API server makes one up.
+    ///
+    /// # Errors
+    /// See [`KindClient`]; 409 (`AlreadyExists`), if the name is taken.
+    pub async fn create(&self, object: &K) -> Result<K, ClientError> {
+        let call = self.call_whole(Verb::Create, object)?;
+        let body = self.encode(&call, object)?;
+        let request = self.requests(&call).create(&self.client.post_params(), body);
+        self.answer(&call, self.client.validated(request)).await
+    }
+
+    /// Replaces an object, if its `metadata.resourceVersion` is still that of the one that is there, and returns it as stored.
+    ///
+    /// Fields that `K` doesn't know are lost: a patch or an apply keeps them.
+    ///
+    /// # Errors
+    /// See [`KindClient`]; 409 (`Conflict`), if it has changed since it was read: read it again, and decide anew.
+    pub async fn update(&self, object: &K) -> Result<K, ClientError> {
+        let call = self.call_whole(Verb::Update, object)?;
+        let body = self.encode(&call, object)?;
+        let request = self.requests(&call).replace(call.key().name(), &self.client.post_params(), body);
+        self.answer(&call, self.client.validated(request)).await
+    }
+
+    /// Changes an object by a patch (merge, strategic merge, JSON), and returns it as stored. It applies to whatever is there,
+    /// unless it carries a `metadata.resourceVersion` or `uid`.
+    ///
+    /// # Errors
+    /// See [`KindClient`]; 404, if there is no such object; 415 for a strategic merge of a custom kind.
+    pub async fn patch<P: Serialize>(&self, key: &ObjectKey, patch: &Patch<P>) -> Result<K, ClientError> {
+        let call = self.call(Verb::Patch, key)?;
+        let request = self.requests(&call).patch(call.key().name(), &self.client.patch_params(false), patch);
+        self.answer(&call, request).await
+    }
+
+    /// Server-side apply: what the object says becomes so, and what an earlier apply of the same field owner said and this
+    /// one doesn't goes. An object that isn't there is made. See <https://kubernetes.io/docs/reference/using-api/server-side-apply/>.
+    ///
+    /// A field that another owns with another value is a conflict, unless [`Apply::force`] takes it over.
+    pub fn apply(&self, object: &K) -> Apply<K> {
+        Apply::new(self.clone(), Ok(object.clone()))
+    }
+
+    /// Deletes an object, whatever its state; [`Delete`] can ask for one. That it is gone already is no error.
+    pub fn delete(&self, key: &ObjectKey) -> Delete {
+        let call = self.call(Verb::Delete, key).map(|call| (self.requests(&call), call));
+        Delete::new(self.client.clone(), call)
+    }
+
+    /// Deletes all objects that the selectors in `params` mean, in the client's namespace.
+    ///
+    /// # Errors
+    /// See [`KindClient`]; [`ClientError::NoNamespace`], since the API server does it in one namespace at a time.
+    pub async fn delete_collection(&self, how: &DeleteParams, params: &ListParams) -> Result<(), ClientError> {
+        let call = self.call_many(Verb::DeleteCollection);
+        if Scope::of::<K>() == Scope::Namespaced && call.namespace().is_none() {
+            return Err(ClientError::NoNamespace { target: call.target() });
+        }
+        let how = DeleteParams { dry_run: how.dry_run || call.is_dry_run(), ..how.clone() };
+        let call = Call { dry_run: how.dry_run, ..call };
+        let request = self.requests(&call).delete_collection(&how, params);
+        self.client.send(&call, request).await.map(drop)
+    }
+
+    /// Requests for the status of objects, where it is a part of its own.
+    pub fn status(&self) -> SubresourceClient<K> {
+        self.subresource("status")
+    }
+
+    /// Requests for a part of objects that has an address of its own: `scale`, `eviction`, `token`, `status`.
+    pub fn subresource(&self, name: &str) -> SubresourceClient<K> {
+        SubresourceClient::new(self.clone(), name)
+    }
+}
+
+/// What the other files of this module build on.
+impl<K: AnyObject> KindClient<K> {
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// A request about one object, where the client's namespace puts it.
+    pub(super) fn call(&self, verb: Verb, key: &ObjectKey) -> Result<Call, ClientError> {
+        let dry_run = self.client.dry_run && verb.is_write();
+        let call = |key| Call { verb, kind: self.name.clone(), key, subresource: None, dry_run, uid: None };
+        let refused = |key: &ObjectKey| call(key.clone()).target();
+        let scope = Scope::of::<K>();
+        let in_namespace = |namespace: &str| ObjectKey::namespaced(namespace, key.name());
+        let key = match (&self.client.namespace, key.namespace()) {
+            _ if scope == Scope::Cluster => ObjectKey::cluster(key.name()),
+            (Namespace::Only(only), Some(namespace)) if **only != *namespace => {
+                return Err(ClientError::OtherNamespace { target: refused(key), namespace: only.to_string() });
+            }
+            (_, Some(_)) => key.clone(),
+            (Namespace::Only(namespace), None) => in_namespace(namespace),
+            (Namespace::Usual(namespace), None) if scope == Scope::Namespaced => in_namespace(namespace),
+            (_, None) if scope == Scope::Namespaced => {
+                return Err(ClientError::NoNamespace { target: refused(key) });
+            }
+            (_, None) => key.clone(),
+        };
+        Ok(call(key))
+    }
+
+    /// A request about many objects.
+    fn call_many(&self, verb: Verb) -> Call {
+        let namespace = match &self.client.namespace {
+            Namespace::Only(namespace) | Namespace::Usual(namespace) if Scope::of::<K>() != Scope::Cluster => {
+                Some(&**namespace)
+            }
+            _ => None,
+        };
+        self.call_many_in(verb, namespace)
+    }
+
+    fn call_many_in(&self, verb: Verb, namespace: Option<&str>) -> Call {
+        let key = namespace.map_or_else(|| ObjectKey::cluster(""), |namespace| ObjectKey::namespaced(namespace, ""));
+        let dry_run = self.client.dry_run && verb.is_write();
+        Call { verb, kind: self.name.clone(), key, subresource: None, dry_run, uid: None }
+    }
+
+    /// A request that sends the whole object.
+    fn call_whole(&self, verb: Verb, object: &K) -> Result<Call, ClientError> {
+        let call = self.call(verb, &key_of(object))?;
+        if K::metadata_api() {
+            return Err(ClientError::MetadataOnly { verb: verb.as_str(), target: call.target() });
+        }
+        Ok(call)
+    }
+
+    pub(super) fn requests(&self, call: &Call) -> Request {
+        Request::new(K::url_path(&self.kind, call.namespace().filter(|_| Scope::of::<K>() != Scope::Cluster)))
+    }
+
+    /// The object as it is sent. Of a kind known at run time, and of metadata, the type may be missing or another's.
+    pub(super) fn encode(&self, call: &Call, object: &K) -> Result<Vec<u8>, ClientError> {
+        let failed = |source| call.failed(kube::Error::SerdeError(source));
+        if TypeId::of::<K::DynamicType>() == TypeId::of::<()>() && !K::metadata_api() {
+            return serde_json::to_vec(object).map_err(failed);
+        }
+        let mut value = serde_json::to_value(object).map_err(failed)?;
+        if let Value::Object(fields) = &mut value {
+            let api_version = K::api_version(&self.kind).into_owned();
+            fields.insert("apiVersion".into(), api_version.into());
+            fields.insert("kind".into(), self.name.kind.clone().into());
+        }
+        serde_json::to_vec(&value).map_err(failed)
+    }
+
+    /// Sends, and reads the answer as an object of the kind.
+    pub(super) async fn answer(
+        &self,
+        call: &Call,
+        request: Result<http::Request<Vec<u8>>, BuildError>,
+    ) -> Result<K, ClientError> {
+        let answer = self.client.send(call, in_form::<K>(call, request)).await?;
+        call.decode(&answer)
+    }
+
+    async fn page<T: Clone + DeserializeOwned>(
+        &self,
+        call: &Call,
+        params: &ListParams,
+    ) -> Result<ObjectList<T>, ClientError> {
+        let request = self.requests(call).list(params);
+        let answer = self.client.send(call, in_form::<K>(call, request)).await?;
+        call.decode(&answer)
+    }
+
+    /// All pages, with the objects decoded as something else.
+    async fn pages<T: Clone + DeserializeOwned>(&self, call: &Call, params: ListParams) -> Result<Vec<T>, ClientError> {
+        let mut params = params;
+        let mut items = Vec::new();
+        loop {
+            let page: ObjectList<T> = match self.page(call, &params).await {
+                // The server has forgotten how the list was when it began.
+                Err(error) if error.is_expired() && params.continue_token.is_some() => {
+                    (params.continue_token, params.limit) = (None, None);
+                    items.clear();
+                    continue;
+                }
+                page => page?,
+            };
+            items.extend(page.items);
+            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            if params.continue_token.is_none() {
+                return Ok(items);
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Every object of a kind in a namespace, or everywhere, whatever the client's own, decoded as something else.
+    pub(crate) async fn list_as<K: Object, T: Clone + DeserializeOwned>(
+        &self,
+        namespace: Option<&str>,
+        selector: &Selector,
+    ) -> Result<Vec<T>, ClientError> {
+        let kind = self.kind::<K>();
+        let call = kind.call_many_in(Verb::List, namespace.filter(|_| K::is_namespaced()));
+        let params = ListParams::default().limit(PAGE);
+        let params = if selector.selects_all() { params } else { params.labels_from(selector) };
+        kind.pages(&call, params).await
+    }
+
+    pub(super) fn post_params(&self) -> PostParams {
+        PostParams { dry_run: self.dry_run, field_manager: self.owner() }
+    }
+
+    pub(super) fn patch_params(&self, force: bool) -> PatchParams {
+        let (field_manager, field_validation) = (self.owner(), self.validation.clone());
+        PatchParams { dry_run: self.dry_run, force, field_manager, field_validation }
+    }
+
+    /// Adds the field validation, which kube's parameters of a create and an update lack.
+    pub(super) fn validated(
+        &self,
+        request: Result<http::Request<Vec<u8>>, BuildError>,
+    ) -> Result<http::Request<Vec<u8>>, BuildError> {
+        let (mut parts, body) = request?.into_parts();
+        if let Some(directive) = &self.validation {
+            let uri = format!("{}&fieldValidation={}", parts.uri, directive.as_str());
+            parts.uri = uri.parse().map_err(|error: InvalidUri| BuildError::BuildRequest(error.into()))?;
+        }
+        Ok(http::Request::from_parts(parts, body))
+    }
+}
+
+/// Asks for the metadata alone, if that is what `K` is and the answer is of that kind.
+fn in_form<K: AnyObject>(
+    call: &Call,
+    request: Result<http::Request<Vec<u8>>, BuildError>,
+) -> Result<http::Request<Vec<u8>>, BuildError> {
+    let mut request = request?;
+    let form = match call.verb() {
+        Verb::List => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        _ => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    };
+    if K::metadata_api() {
+        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(form));
+    }
+    Ok(request)
+}
+
+/// The object's key; a name that the API server is to make up shows as its prefix and `*`.
+pub(super) fn key_of<K: AnyObject>(object: &K) -> ObjectKey {
+    let key = ObjectKey::of(object);
+    match &object.meta().generate_name {
+        Some(prefix) if key.name().is_empty() => key.sibling(&format!("{prefix}*")),
+        _ => key,
+    }
+}
