@@ -132,8 +132,9 @@ mod tests {
         }
     }
 
+    /// Row 30 of the faults.
     #[test]
-    fn children_that_vanish_at_once_are_replaced_ever_slower() {
+    fn row_30_children_that_vanish_at_once_are_replaced_ever_slower() {
         // 17 in 6 rounds are free, then rounds after 1, 2, 4 … 256 s, then every 300 s.
         let created = created_in_an_hour(3, Duration::from_millis(10));
         assert!((3 * 20..=3 * 28).contains(&created), "{created}");

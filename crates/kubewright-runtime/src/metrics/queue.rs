@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use kubewright_apimachinery::clock::SharedClock;
 use parking_lot::Mutex;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
+    Gauge, GaugeVec, Histogram, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
     exponential_buckets,
 };
 
@@ -72,6 +72,7 @@ impl Families {
             clock,
             name: name.into(),
             depth: self.depth.clone(),
+            depths: Mutex::default(),
             adds: self.adds.with_label_values(&labels),
             waited: self.waited.with_label_values(&labels),
             worked: self.worked.with_label_values(&labels),
@@ -94,6 +95,8 @@ struct Inner {
     clock: SharedClock,
     name: String,
     depth: IntGaugeVec,
+    /// The gauges of the priorities seen so far: looking them up by label is dear, and this is done at every step.
+    depths: Mutex<BTreeMap<i32, IntGauge>>,
     adds: IntCounter,
     waited: Histogram,
     worked: Histogram,
@@ -118,8 +121,11 @@ impl QueueMetrics {
 
     /// How many keys of this priority wait now.
     pub fn set_depth(&self, priority: i32, depth: usize) {
-        let labels = [self.0.name.as_str(), &self.0.name, &priority.to_string()];
-        self.0.depth.with_label_values(&labels).set(i64::try_from(depth).unwrap_or(i64::MAX));
+        let mut depths = self.0.depths.lock();
+        let gauge = depths.entry(priority).or_insert_with(|| {
+            self.0.depth.with_label_values(&[self.0.name.as_str(), &self.0.name, &priority.to_string()])
+        });
+        gauge.set(i64::try_from(depth).unwrap_or(i64::MAX));
     }
 
     /// A key was added again, for a retry: after an error, or at its own wish.

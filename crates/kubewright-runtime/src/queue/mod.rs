@@ -1,6 +1,7 @@
 //! The work queue: keys that wait to be reconciled.
 //!
-//! [`Queue`] is a state machine: it does no I/O, draws no randomness and is told the time. It guarantees that
+//! [`Queue`] is a state machine: it does no I/O, draws no randomness and is told the time; [`SharedQueue`] puts it between
+//! tasks. It guarantees that
 //! * a key that was added is handed out after that, once however often it was added;
 //! * a key is never handed out while it is being worked on: what comes meanwhile is remembered;
 //! * a higher priority goes first, and within a priority the key that became ready first;
@@ -11,21 +12,24 @@
 //! read anew instead of being converted once, so that a clock that is set is followed.
 
 mod backoff;
+#[cfg(test)]
+mod interleavings;
 mod shared;
+mod sync;
 #[cfg(test)]
 mod tests;
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, hash_map},
     hash::Hash,
     time::Duration,
 };
 
 use jiff::Timestamp;
+use slab::Slab;
 
-pub use self::backoff::Backoff;
-pub(crate) use self::shared::SharedQueue;
+pub use self::{backoff::Backoff, shared::SharedQueue};
 
 /// The priority of what has just changed.
 pub const NORMAL_PRIORITY: i32 = 0;
@@ -70,12 +74,14 @@ pub struct Taken<K> {
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Queue<K> {
-    entries: HashMap<K, Entry>,
+    /// Where the entry of a key is. Within the queue a key goes by that number, so that it is hashed only at the door.
+    places: HashMap<K, usize>,
+    entries: Slab<Entry<K>>,
     /// What is ready, best first.
-    ready: BTreeMap<(Reverse<i32>, u64), K>,
+    ready: BTreeMap<(Reverse<i32>, u64), usize>,
     /// What waits for monotonic time, and for the wall clock. A key may be in both.
-    by_delay: BTreeMap<(Duration, u64), K>,
-    by_wall: BTreeMap<(Timestamp, u64), K>,
+    by_delay: BTreeMap<(Duration, u64), usize>,
+    by_wall: BTreeMap<(Timestamp, u64), usize>,
     /// How many keys are ready, by priority; priorities once seen stay, with zero.
     depths: BTreeMap<i32, usize>,
     backoff: Backoff,
@@ -86,8 +92,9 @@ pub struct Queue<K> {
 }
 
 /// All that is known of a key. An entry that says nothing is removed.
-#[derive(Debug, Default)]
-struct Entry {
+#[derive(Debug)]
+struct Entry<K> {
+    key: K,
     phase: Phase,
     /// It is wanted. In [`Phase::Idle`] it is therefore among the ready.
     demand: Option<Ticket>,
@@ -100,9 +107,8 @@ struct Entry {
     failures: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    #[default]
     Idle,
     Working,
     Parked,
@@ -132,7 +138,20 @@ impl Ticket {
     }
 }
 
-impl Entry {
+impl<K> Entry<K> {
+    fn new(key: K) -> Self {
+        Self {
+            key,
+            phase: Phase::Idle,
+            demand: None,
+            current: None,
+            delay: None,
+            wall: None,
+            delayed_priority: None,
+            failures: 0,
+        }
+    }
+
     fn is_empty(&self) -> bool {
         self.phase == Phase::Idle
             && self.demand.is_none()
@@ -146,7 +165,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// An empty queue.
     pub fn new(backoff: Backoff) -> Self {
         Self {
-            entries: HashMap::new(),
+            places: HashMap::new(),
+            entries: Slab::new(),
             ready: BTreeMap::new(),
             by_delay: BTreeMap::new(),
             by_wall: BTreeMap::new(),
@@ -164,71 +184,76 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         if self.closed {
             return false;
         }
+        let place = self.place(key);
         match when {
             When::After(delay) if !delay.is_zero() => {
-                self.delay(key, priority, now.monotonic.saturating_add(delay));
+                self.delay(place, priority, now.monotonic.saturating_add(delay));
                 false
             }
             When::At(time) if time > now.wall => {
-                self.delay_until(key, priority, time);
+                self.delay_until(place, priority, time);
                 false
             }
-            _ => self.demand(key, priority, now.monotonic),
+            _ => self.demand(place, priority, now.monotonic),
         }
     }
 
     /// Hands out the best of the ready keys, if there is one.
     pub fn take(&mut self, now: Now) -> Option<Taken<K>> {
         self.promote(now);
-        let (_, key) = self.ready.pop_first()?;
-        let entry = self.entries.get_mut(&key)?;
+        let (_, place) = self.ready.pop_first()?;
+        let entry = self.entries.get_mut(place)?;
         let ticket = entry.demand.take()?;
         entry.phase = Phase::Working;
         entry.current = Some(ticket);
+        let key = entry.key.clone();
         self.working += 1;
         self.count(ticket.priority, -1);
-        self.forget_delays(&key);
+        self.forget_delays(place);
         Some(Taken { key, priority: ticket.priority, waited: now.monotonic.saturating_sub(ticket.since) })
     }
 
     /// The work on a key has ended. If it was wanted meanwhile it is ready again.
     pub fn done(&mut self, key: &K) {
-        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.phase == Phase::Working) else { return };
-        self.working -= 1;
+        let Some((place, entry)) = self.find(key, Phase::Working) else { return };
         entry.current = None;
-        self.release(key);
+        self.working -= 1;
+        self.release(place);
     }
 
     /// The key that was handed out can't be worked on yet. It gives its place back, and isn't handed out again before
     /// [`Queue::unpark`].
     pub fn park(&mut self, key: &K) {
-        let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.phase == Phase::Working) else { return };
-        self.working -= 1;
+        let Some((_, entry)) = self.find(key, Phase::Working) else { return };
         entry.phase = Phase::Parked;
         entry.demand = [entry.current.take(), entry.demand].into_iter().flatten().reduce(Ticket::merge);
+        self.working -= 1;
     }
 
     /// A parked key is ready, in its old place.
     pub fn unpark(&mut self, key: &K) {
-        if self.entries.get(key).is_some_and(|entry| entry.phase == Phase::Parked) {
-            self.release(key);
+        if let Some((place, _)) = self.find(key, Phase::Parked) {
+            self.release(place);
         }
     }
 
     /// Counts a failure of the key and says how long to wait. `fraction`, from 0 to 1, spreads the delays.
     pub fn back_off(&mut self, key: &K, fraction: f64) -> Duration {
-        let failures = &mut self.entries.entry(key.clone()).or_default().failures;
-        let delay = self.backoff.delay(*failures, fraction);
-        *failures = failures.saturating_add(1);
-        delay
+        let place = self.place(key.clone());
+        let failures = self.entries.get(place).map_or(0, |entry| entry.failures);
+        if let Some(entry) = self.entries.get_mut(place) {
+            entry.failures = failures.saturating_add(1);
+        }
+        self.backoff.delay(failures, fraction)
     }
 
     /// Forgets the failures of the key: it has succeeded.
     pub fn forget(&mut self, key: &K) {
-        if let Some(entry) = self.entries.get_mut(key) {
+        let Some(&place) = self.places.get(key) else { return };
+        if let Some(entry) = self.entries.get_mut(place) {
             entry.failures = 0;
-            self.clean(key);
         }
+        self.clean(place);
     }
 
     /// How long until a delayed key may be ready; zero if one is. `None` if none waits.
@@ -250,9 +275,15 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.ready.clear();
         self.by_delay.clear();
         self.by_wall.clear();
-        self.entries.retain(|_, entry| {
-            *entry = Entry { phase: entry.phase, ..Entry::default() };
-            entry.phase == Phase::Working
+        let Self { places, entries, .. } = self;
+        entries.retain(|_, entry| {
+            let stays = entry.phase == Phase::Working;
+            if stays {
+                *entry = Entry { phase: entry.phase, ..Entry::new(entry.key.clone()) };
+            } else {
+                places.remove(&entry.key);
+            }
+            stays
         });
         self.depths.values_mut().for_each(|depth| *depth = 0);
     }
@@ -267,104 +298,129 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.working
     }
 
+    /// The place of a key, which it is given if it has none.
+    fn place(&mut self, key: K) -> usize {
+        match self.places.entry(key) {
+            hash_map::Entry::Occupied(known) => *known.get(),
+            hash_map::Entry::Vacant(vacant) => {
+                let place = self.entries.insert(Entry::new(vacant.key().clone()));
+                *vacant.insert(place)
+            }
+        }
+    }
+
+    /// The entry of a key that is in this phase.
+    fn find(&mut self, key: &K, phase: Phase) -> Option<(usize, &mut Entry<K>)> {
+        let place = *self.places.get(key)?;
+        let entry = self.entries.get_mut(place).filter(|entry| entry.phase == phase)?;
+        Some((place, entry))
+    }
+
     fn next_sequence(&mut self) -> u64 {
         self.sequence += 1;
         self.sequence
     }
 
     /// Makes a key wanted since `since`; it is ready unless it is worked on or parked.
-    fn demand(&mut self, key: K, priority: i32, since: Duration) -> bool {
+    fn demand(&mut self, place: usize, priority: i32, since: Duration) -> bool {
         let ticket = Ticket { priority, sequence: self.next_sequence(), since };
-        let entry = self.entries.entry(key.clone()).or_default();
+        let Some(entry) = self.entries.get_mut(place) else { return false };
         let old = entry.demand;
         let new = old.map_or(ticket, |old| old.merge(ticket));
         entry.demand = Some(new);
-        if entry.phase == Phase::Idle {
+        let is_free = entry.phase == Phase::Idle;
+        if is_free && old.map(Ticket::place) != Some(new.place()) {
             if let Some(old) = old {
                 self.ready.remove(&old.place());
                 self.count(old.priority, -1);
             }
-            self.ready.insert(new.place(), key);
+            self.ready.insert(new.place(), place);
             self.count(new.priority, 1);
         }
         old.is_none()
     }
 
-    fn delay(&mut self, key: K, priority: i32, due: Duration) {
+    fn delay(&mut self, place: usize, priority: i32, due: Duration) {
         let sequence = self.next_sequence();
-        let entry = self.entries.entry(key.clone()).or_default();
+        let Some(entry) = self.entries.get_mut(place) else { return };
         entry.delayed_priority = entry.delayed_priority.max(Some(priority));
         match entry.delay {
             Some((known, _)) if known <= due => return,
-            Some(later) => drop(self.by_delay.remove(&later)),
+            Some(later) => {
+                self.by_delay.remove(&later);
+            }
             None => {}
         }
         entry.delay = Some((due, sequence));
-        self.by_delay.insert((due, sequence), key);
+        self.by_delay.insert((due, sequence), place);
     }
 
-    fn delay_until(&mut self, key: K, priority: i32, time: Timestamp) {
+    fn delay_until(&mut self, place: usize, priority: i32, time: Timestamp) {
         let sequence = self.next_sequence();
-        let entry = self.entries.entry(key.clone()).or_default();
+        let Some(entry) = self.entries.get_mut(place) else { return };
         entry.delayed_priority = entry.delayed_priority.max(Some(priority));
         match entry.wall {
             Some((known, _)) if known <= time => return,
-            Some(later) => drop(self.by_wall.remove(&later)),
+            Some(later) => {
+                self.by_wall.remove(&later);
+            }
             None => {}
         }
         entry.wall = Some((time, sequence));
-        self.by_wall.insert((time, sequence), key);
+        self.by_wall.insert((time, sequence), place);
     }
 
     /// Makes ready what has waited long enough.
     fn promote(&mut self, now: Now) {
         while let Some(first) = self.by_delay.first_entry().filter(|first| first.key().0 <= now.monotonic) {
-            let ((due, _), key) = first.remove_entry();
-            self.end_delay(key, due, |entry| entry.delay = None);
+            let ((due, _), place) = first.remove_entry();
+            self.end_delay(place, due, |entry| entry.delay = None);
         }
         while let Some(first) = self.by_wall.first_entry().filter(|first| first.key().0 <= now.wall) {
-            let key = first.remove();
-            self.end_delay(key, now.monotonic, |entry| entry.wall = None);
+            let place = first.remove();
+            self.end_delay(place, now.monotonic, |entry| entry.wall = None);
         }
     }
 
-    fn end_delay(&mut self, key: K, since: Duration, clear: impl FnOnce(&mut Entry)) {
-        let Some(entry) = self.entries.get_mut(&key) else { return };
+    fn end_delay(&mut self, place: usize, since: Duration, clear: impl FnOnce(&mut Entry<K>)) {
+        let Some(entry) = self.entries.get_mut(place) else { return };
         clear(entry);
         let priority = entry.delayed_priority.unwrap_or(NORMAL_PRIORITY);
         if entry.delay.is_none() && entry.wall.is_none() {
             entry.delayed_priority = None;
         }
-        self.demand(key, priority, since);
+        self.demand(place, priority, since);
     }
 
-    fn forget_delays(&mut self, key: &K) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
+    fn forget_delays(&mut self, place: usize) {
+        let Some(entry) = self.entries.get_mut(place) else { return };
         entry.delayed_priority = None;
-        if let Some(place) = entry.delay.take() {
-            self.by_delay.remove(&place);
+        if let Some(due) = entry.delay.take() {
+            self.by_delay.remove(&due);
         }
-        if let Some(place) = entry.wall.take() {
-            self.by_wall.remove(&place);
+        if let Some(due) = entry.wall.take() {
+            self.by_wall.remove(&due);
         }
     }
 
     /// Puts a key that is no longer worked on or parked among the ready, if it is wanted.
-    fn release(&mut self, key: &K) {
-        let Some(entry) = self.entries.get_mut(key) else { return };
+    fn release(&mut self, place: usize) {
+        let Some(entry) = self.entries.get_mut(place) else { return };
         entry.phase = Phase::Idle;
         match entry.demand {
             Some(ticket) => {
-                self.ready.insert(ticket.place(), key.clone());
+                self.ready.insert(ticket.place(), place);
                 self.count(ticket.priority, 1);
             }
-            None => self.clean(key),
+            None => self.clean(place),
         }
     }
 
-    fn clean(&mut self, key: &K) {
-        if self.entries.get(key).is_some_and(Entry::is_empty) {
-            self.entries.remove(key);
+    /// Forgets a key of which there is nothing to know.
+    fn clean(&mut self, place: usize) {
+        if self.entries.get(place).is_some_and(Entry::is_empty) {
+            let entry = self.entries.remove(place);
+            self.places.remove(&entry.key);
         }
     }
 

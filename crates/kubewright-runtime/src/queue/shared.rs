@@ -1,42 +1,70 @@
 //! The queue as tasks share it: a lock, a clock, and a bell that rings when something was added.
 
-use std::time::Duration;
+use std::{hash::Hash, time::Duration};
 
 use kubewright_apimachinery::clock::SharedClock;
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
-use super::{Backoff, Now, Queue, When};
-use crate::{metrics::QueueMetrics, object::ObjectKey};
+use super::sync::{Mutex, Notify, wait};
+use crate::{
+    metrics::QueueMetrics,
+    object::ObjectKey,
+    queue::{Backoff, Now, Queue, When},
+};
 
-/// The queue of one controller.
+/// A [`Queue`] between many tasks that add keys and one that hands them out: a controller's own.
+///
+/// Whoever hands out looks first and then waits: what is added between the two is not missed.
+///
+/// ```
+/// # use kubewright_runtime::{clock::SystemClock, metrics::Metrics, object::ObjectKey};
+/// # use kubewright_runtime::queue::{NORMAL_PRIORITY, SharedQueue, When};
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let clock = SystemClock::shared();
+/// let queue = SharedQueue::new(clock.clone(), Metrics::new(clock).queue("example"));
+/// queue.add(ObjectKey::namespaced("default", "web"), NORMAL_PRIORITY, When::Now);
+/// let taken = loop {
+///     match queue.with(|queue, now| queue.take(now).ok_or(queue.next_wake(now))) {
+///         Ok(taken) => break taken,
+///         Err(pause) => queue.changed(pause).await,
+///     }
+/// };
+/// assert_eq!(taken.key.name(), "web");
+/// queue.with(|queue, _| queue.done(&taken.key));
+/// # }
+/// ```
 #[derive(Debug)]
-pub(crate) struct SharedQueue {
-    queue: Mutex<Queue<ObjectKey>>,
+pub struct SharedQueue<K = ObjectKey> {
+    queue: Mutex<Queue<K>>,
     bell: Notify,
     clock: SharedClock,
     metrics: QueueMetrics,
 }
 
-impl SharedQueue {
-    pub(crate) fn new(clock: SharedClock, metrics: QueueMetrics) -> Self {
+impl<K: Clone + Eq + Hash> SharedQueue<K> {
+    /// An empty queue with the default [`Backoff`].
+    pub fn new(clock: SharedClock, metrics: QueueMetrics) -> Self {
         Self { queue: Mutex::new(Queue::new(Backoff::default())), bell: Notify::new(), clock, metrics }
     }
 
-    pub(crate) fn now(&self) -> Now {
+    /// The time that the queue goes by.
+    pub fn now(&self) -> Now {
         Now { monotonic: self.clock.monotonic(), wall: self.clock.now() }
     }
 
-    pub(crate) fn add(&self, key: ObjectKey, priority: i32, when: When) {
+    /// [`Queue::add`], and wakes who waits for keys.
+    pub fn add(&self, key: K, priority: i32, when: When) {
         let now = self.now();
         if self.queue.lock().add(key, priority, when, now) {
             self.metrics.added();
-            self.ring();
+        } else if when == When::Now {
+            // It waits already, so whoever waits for keys has heard of it.
+            return;
         }
+        self.ring();
     }
 
-    /// Works on the queue at one moment, and brings its metrics up to date.
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut Queue<ObjectKey>, Now) -> T) -> T {
+    /// Works on the queue at one moment, and brings its metrics up to date. Keep it short: all others wait.
+    pub fn with<T>(&self, work: impl FnOnce(&mut Queue<K>, Now) -> T) -> T {
         let now = self.now();
         let mut queue = self.queue.lock();
         let result = work(&mut queue, now);
@@ -47,16 +75,12 @@ impl SharedQueue {
     }
 
     /// Wakes who waits in [`SharedQueue::changed`], now or the next time.
-    pub(crate) fn ring(&self) {
+    pub fn ring(&self) {
         self.bell.notify_one();
     }
 
     /// Returns when the bell has rung, or after this long.
-    pub(crate) async fn changed(&self, longest: Option<Duration>) {
-        match longest {
-            // A timeout is one of the two things waited for.
-            Some(longest) => drop(tokio::time::timeout(longest, self.bell.notified()).await),
-            None => self.bell.notified().await,
-        }
+    pub async fn changed(&self, longest: Option<Duration>) {
+        wait(&self.bell, longest).await;
     }
 }

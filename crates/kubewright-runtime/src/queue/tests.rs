@@ -1,6 +1,9 @@
 //! The queue against a naive model, and its rules one by one.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -23,6 +26,15 @@ fn queue() -> Queue<Key> {
     Queue::new(Backoff::default())
 }
 
+/// Whether nothing is known of any key.
+fn is_blank(queue: &Queue<Key>) -> bool {
+    queue.places.is_empty()
+        && queue.entries.is_empty()
+        && queue.ready.is_empty()
+        && queue.by_delay.is_empty()
+        && queue.by_wall.is_empty()
+}
+
 fn take(queue: &mut Queue<Key>, millis: u64) -> Option<Key> {
     queue.take(at(millis)).map(|taken| taken.key)
 }
@@ -39,7 +51,7 @@ fn a_key_added_while_worked_on_comes_back_after_it() {
     assert_eq!(take(&mut queue, 2), Some(1));
     queue.done(&1);
     assert_eq!(take(&mut queue, 3), None);
-    assert!(queue.entries.is_empty(), "nothing is kept of a key that nobody wants");
+    assert!(is_blank(&queue), "nothing is kept of a key that nobody wants");
 }
 
 #[test]
@@ -121,7 +133,7 @@ fn a_closed_queue_lets_work_end_and_starts_none() {
     queue.done(&1);
     assert!(!queue.add(2, 0, When::Now, at(9)));
     assert_eq!((queue.working(), take(&mut queue, 9), queue.next_wake(at(9))), (0, None, None));
-    assert!(queue.entries.is_empty());
+    assert!(is_blank(&queue));
 }
 
 #[test]
@@ -140,148 +152,337 @@ fn very_many_scheduled_keys_are_no_trouble() {
     assert_eq!(taken, 200_000);
 }
 
+/// Row 15 of the faults: neither a key that is added without end, nor one that is wanted again as soon as it is done, nor
+/// one that always fails keeps the others waiting.
+#[test]
+fn row_15_no_key_starves_another() {
+    const OTHERS: u8 = 50;
+    let mut queue = queue();
+    let (busy, eager, failing) = (100, 101, 102);
+    for key in [busy, eager, failing].into_iter().chain(0..OTHERS) {
+        queue.add(key, 0, When::Now, at(0));
+    }
+    let (mut others, mut runs) = (BTreeSet::new(), BTreeMap::<Key, usize>::new());
+    for round in 0..100_000 {
+        let now = at(round / 100);
+        queue.add(busy, 0, When::Now, now);
+        let Some(Taken { key, .. }) = queue.take(now) else { continue };
+        *runs.entry(key).or_default() += 1;
+        queue.add(busy, 0, When::Now, now);
+        queue.done(&key);
+        match key {
+            key if key == eager => {
+                queue.add(eager, 0, When::Now, now);
+            }
+            key if key == failing => {
+                let delay = queue.back_off(&failing, 0.0);
+                queue.add(failing, 0, When::After(delay), now);
+            }
+            key => {
+                others.insert(key);
+            }
+        }
+        if round == 3 + u64::from(OTHERS) {
+            assert_eq!(others.len(), 1 + usize::from(OTHERS), "all had their turn in one round");
+        }
+    }
+    // Pauses of 5 ms, 10 ms and so on to 320 ms are over within the second.
+    assert_eq!(runs[&failing], 1 + 7);
+    assert!(runs[&busy].abs_diff(runs[&eager]) <= 10, "{runs:?}");
+}
+
+/// A key that fails for ever is tried after 5 ms, after 10, and at last every 1000 s.
+#[test]
+fn row_15_a_key_that_fails_for_ever_is_tried_ever_more_slowly() {
+    let mut queue = queue();
+    let (mut now, mut tries) = (0, Vec::new());
+    queue.add(1, 0, When::Now, at(0));
+    while now < 24 * 3_600_000 {
+        let Some(key) = take(&mut queue, now) else {
+            now += u64::try_from(queue.next_wake(at(now)).expect("it is wanted").as_millis()).expect("in range");
+            continue;
+        };
+        tries.push(now);
+        queue.done(&key);
+        let delay = queue.back_off(&key, 0.0);
+        queue.add(key, 0, When::After(delay), at(now));
+    }
+    let pauses: Vec<_> = tries.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(pauses[..4], [5, 10, 20, 40]);
+    assert!(pauses[18..].iter().all(|pause| *pause == 1_000_000), "{pauses:?}");
+}
+
 /// What a caller may do.
 #[derive(Clone, Debug)]
 enum Step {
-    Add(Key, i32, u64),
-    AddAtWall(Key, i32, i64),
+    Add(Key, i32, Wanted),
     Take,
     Done(usize),
     Park(usize),
     Unpark(Key),
+    BackOff(Key),
+    Forget(Key),
+    /// Monotonic time goes on, and the wall clock with it.
     Pass(u64),
+    /// The wall clock alone is set.
+    Jump(i64),
+    Close,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Now,
+    After(u64),
+    At(i64),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let wanted = prop_oneof![
+        3 => Just(Wanted::Now),
+        3 => (0..30_u64).prop_map(Wanted::After),
+        2 => (-20..80_i64).prop_map(Wanted::At),
+    ];
     let priority = prop::sample::select(vec![-100, 0, 7]);
     let step = prop_oneof![
-        4 => (0..6_u8, priority.clone(), 0..30_u64).prop_map(|(key, priority, delay)| Step::Add(key, priority, delay)),
-        1 => (0..6_u8, priority, 0..60_i64).prop_map(|(key, priority, time)| Step::AddAtWall(key, priority, time)),
-        4 => Just(Step::Take),
-        3 => any::<usize>().prop_map(Step::Done),
-        1 => any::<usize>().prop_map(Step::Park),
-        1 => (0..6_u8).prop_map(Step::Unpark),
-        2 => (1..20_u64).prop_map(Step::Pass),
+        20 => (0..6_u8, priority, wanted).prop_map(|(key, priority, wanted)| Step::Add(key, priority, wanted)),
+        16 => Just(Step::Take),
+        12 => any::<usize>().prop_map(Step::Done),
+        4 => any::<usize>().prop_map(Step::Park),
+        4 => (0..6_u8).prop_map(Step::Unpark),
+        2 => (0..6_u8).prop_map(Step::BackOff),
+        2 => (0..6_u8).prop_map(Step::Forget),
+        8 => (1..20_u64).prop_map(Step::Pass),
+        3 => (-40..40_i64).prop_map(Step::Jump),
     ];
-    prop::collection::vec(step, 0..200)
+    let steps = prop::collection::vec(step.clone(), 0..200);
+    // Some are closed in the end, and go on for a while.
+    (steps, any::<bool>(), prop::collection::vec(step, 0..20)).prop_map(|(mut steps, closes, rest)| {
+        if closes {
+            steps.push(Step::Close);
+            steps.extend(rest);
+        }
+        steps
+    })
 }
 
 /// The same rules, slowly: a list of wishes that is searched through each time.
 #[derive(Default)]
 struct Model {
     now: u64,
+    wall: i64,
     wishes: Vec<Wish>,
     working: Vec<(Key, Wish)>,
     parked: BTreeSet<Key>,
+    failures: BTreeMap<Key, u32>,
     sequence: u64,
+    closed: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Wish {
     key: Key,
     priority: i32,
-    due: u64,
-    /// By the wall clock: of those that end together, these come last.
-    by_wall: bool,
+    wanted: Wanted,
     sequence: u64,
+    /// Since when it is ready.
+    since: u64,
+}
+
+impl Wish {
+    fn is_ready(&self) -> bool {
+        matches!(self.wanted, Wanted::Now)
+    }
+
+    /// What ends first is first; of those that end together, what waits for the wall clock comes last.
+    fn end(&self) -> (bool, i64, u64) {
+        match self.wanted {
+            Wanted::Now => (false, 0, self.sequence),
+            Wanted::After(due) => (false, due.cast_signed(), self.sequence),
+            Wanted::At(time) => (true, time, self.sequence),
+        }
+    }
 }
 
 impl Model {
-    fn add(&mut self, key: Key, priority: i32, due: u64, by_wall: bool) {
-        self.sequence += 1;
-        self.wishes.push(Wish { key, priority, due, by_wall, sequence: self.sequence });
-        if due == 0 {
+    fn now(&self) -> Now {
+        Now { monotonic: Duration::from_millis(self.now), wall: wall(self.wall) }
+    }
+
+    fn add(&mut self, key: Key, priority: i32, wanted: Wanted) {
+        if self.closed {
             return;
         }
-        // Of the delays of a key the earliest counts, with the highest priority of all.
-        let is_delay = |wish: &Wish| wish.key == key && wish.due != 0;
-        let delays = || self.wishes.iter().filter(|wish| is_delay(wish));
-        let priority = delays().map(|wish| wish.priority).max().expect("there is the new one");
-        let place = |wish: &Wish| (wish.due, wish.sequence);
-        let first = delays().filter(|wish| wish.by_wall == by_wall).map(place).min().expect("there is the new one");
-        self.wishes.retain(|wish| !is_delay(wish) || wish.by_wall != by_wall || place(wish) == first);
-        self.wishes.iter_mut().filter(|wish| is_delay(wish)).for_each(|wish| wish.priority = priority);
+        let wanted = match wanted {
+            Wanted::After(delay) if delay > 0 => Wanted::After(self.now + delay),
+            Wanted::At(time) if time > self.wall => Wanted::At(time),
+            _ => Wanted::Now,
+        };
+        self.sequence += 1;
+        let new = Wish { key, priority, wanted, sequence: self.sequence, since: self.now };
+        self.wishes.push(new);
+        if new.is_ready() {
+            return;
+        }
+        // Of the delays of a key the earliest of each sort counts, with the highest priority of all.
+        let is_delay = |wish: &Wish| wish.key == key && !wish.is_ready();
+        let is_like = |wish: &Wish| is_delay(wish) && wish.end().0 == new.end().0;
+        let priority = self.wishes.iter().filter(|wish| is_delay(wish)).map(|wish| wish.priority).max();
+        let first = self.wishes.iter().filter(|wish| is_like(wish)).map(Wish::end).min();
+        self.wishes.retain(|wish| !is_like(wish) || Some(wish.end()) == first);
+        let delays = self.wishes.iter_mut().filter(|wish| is_delay(wish));
+        delays.for_each(|wish| wish.priority = priority.expect("there is the new one"));
     }
 
-    /// Wishes whose time has come are numbered in the order of that, if they were delayed.
+    /// Wishes whose time has come are numbered in the order of that.
     fn promote(&mut self) {
-        let mut come: Vec<_> = self.wishes.iter_mut().filter(|wish| wish.due != 0 && wish.due <= self.now).collect();
-        come.sort_by_key(|wish| (wish.by_wall, wish.due, wish.sequence));
+        let has_come = |wish: &&mut Wish| match wish.wanted {
+            Wanted::Now => false,
+            Wanted::After(due) => due <= self.now,
+            Wanted::At(time) => time <= self.wall,
+        };
+        let mut come: Vec<_> = self.wishes.iter_mut().filter(has_come).collect();
+        come.sort_by_key(|wish| wish.end());
         for wish in come {
             self.sequence += 1;
-            (wish.sequence, wish.due) = (self.sequence, 0);
+            wish.since = if let Wanted::After(due) = wish.wanted { due } else { self.now };
+            (wish.sequence, wish.wanted) = (self.sequence, Wanted::Now);
         }
     }
 
-    fn take(&mut self) -> Option<(Key, i32)> {
-        self.promote();
+    fn ready(&self) -> Vec<Wish> {
         let is_free = |key: &Key| !self.parked.contains(key) && self.working.iter().all(|(working, _)| working != key);
-        let ready: BTreeSet<Key> =
-            self.wishes.iter().filter(|wish| wish.due == 0).map(|wish| wish.key).filter(is_free).collect();
-        let best =
-            ready.into_iter().map(|key| self.merged(key)).min_by_key(|wish| (Reverse(wish.priority), wish.sequence))?;
+        let wanted: BTreeSet<_> = self.wishes.iter().filter(|wish| wish.is_ready()).map(|wish| wish.key).collect();
+        wanted.into_iter().filter(is_free).map(|key| self.merged(key)).collect()
+    }
+
+    fn take(&mut self) -> Option<(Key, i32, Duration)> {
+        self.promote();
+        let best = self.ready().into_iter().min_by_key(|wish| (Reverse(wish.priority), wish.sequence))?;
         self.wishes.retain(|wish| wish.key != best.key);
-        self.working.push((best.key, best.clone()));
-        Some((best.key, best.priority))
+        self.working.push((best.key, best));
+        Some((best.key, best.priority, Duration::from_millis(self.now - best.since)))
     }
 
     fn merged(&self, key: Key) -> Wish {
-        let mine = || self.wishes.iter().filter(|wish| wish.key == key && wish.due == 0);
+        let mine = || self.wishes.iter().filter(|wish| wish.key == key && wish.is_ready());
         Wish {
             key,
             priority: mine().map(|wish| wish.priority).max().expect("it is wanted"),
-            due: 0,
-            by_wall: false,
+            wanted: Wanted::Now,
             sequence: mine().map(|wish| wish.sequence).min().expect("it is wanted"),
+            since: mine().map(|wish| wish.since).min().expect("it is wanted"),
         }
+    }
+
+    fn depths(&self) -> BTreeMap<i32, usize> {
+        let mut depths = BTreeMap::new();
+        self.ready().iter().for_each(|wish| *depths.entry(wish.priority).or_default() += 1);
+        depths
+    }
+
+    fn next_wake(&self) -> Option<Duration> {
+        if !self.ready().is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let wakes = self.wishes.iter().filter_map(|wish| match wish.wanted {
+            Wanted::Now => None,
+            Wanted::After(due) => Some(Duration::from_millis(due.saturating_sub(self.now))),
+            Wanted::At(time) => {
+                let left = u64::try_from(time - self.wall).unwrap_or_default();
+                Some(Duration::from_millis(left).min(WALL_CLOCK_CHECK))
+            }
+        });
+        wakes.min()
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.wishes.clear();
+        self.parked.clear();
+        self.failures.clear();
+    }
+
+    fn park(&mut self, which: usize) -> Key {
+        let (key, wish) = self.working.remove(which);
+        self.parked.insert(key);
+        if !self.closed {
+            self.wishes.push(wish);
+        }
+        key
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1024, ..ProptestConfig::default() })]
 
-    /// The queue hands out what the model does, in its order; so no key is lost, and none is handed out twice.
+    /// The queue hands out what the model does, in its order, and says the same of itself; so no key is lost, and none is
+    /// handed out twice.
     #[test]
     fn behaves_as_its_model(steps in steps()) {
         let (mut queue, mut model) = (queue(), Model::default());
         for step in steps {
-            let now = at(model.now);
+            let now = model.now();
             match step {
-                Step::Add(key, priority, delay) => {
-                    let when = if delay == 0 { When::Now } else { When::After(Duration::from_millis(delay)) };
-                    queue.add(key, priority, when, now);
-                    model.add(key, priority, if delay == 0 { 0 } else { model.now + delay }, false);
-                }
-                Step::AddAtWall(key, priority, time) => {
-                    queue.add(key, priority, When::At(wall(time)), now);
-                    let due = u64::try_from(time).unwrap_or_default();
-                    model.add(key, priority, if due <= model.now { 0 } else { due }, true);
+                Step::Add(key, priority, wanted) => {
+                    let when = match wanted {
+                        Wanted::Now => When::Now,
+                        Wanted::After(delay) => When::After(Duration::from_millis(delay)),
+                        Wanted::At(time) => When::At(wall(time)),
+                    };
+                    let waits = |model: &Model| model.wishes.iter().any(|wish| wish.key == key && wish.is_ready());
+                    let before = waits(&model);
+                    model.add(key, priority, wanted);
+                    prop_assert_eq!(queue.add(key, priority, when, now), waits(&model) && !before);
                 }
                 Step::Take => {
-                    let taken = queue.take(now).map(|taken| (taken.key, taken.priority));
+                    let taken = queue.take(now).map(|taken| (taken.key, taken.priority, taken.waited));
                     prop_assert_eq!(taken, model.take());
                 }
-                Step::Done(which) => {
-                    if !model.working.is_empty() {
-                        let (key, _) = model.working.remove(which % model.working.len());
-                        queue.done(&key);
-                    }
+                Step::Done(which) if !model.working.is_empty() => {
+                    let (key, _) = model.working.remove(which % model.working.len());
+                    queue.done(&key);
                 }
-                Step::Park(which) => {
-                    if !model.working.is_empty() {
-                        let (key, wish) = model.working.remove(which % model.working.len());
-                        model.parked.insert(key);
-                        model.wishes.push(wish);
-                        queue.park(&key);
-                    }
+                Step::Park(which) if !model.working.is_empty() => {
+                    let key = model.park(which % model.working.len());
+                    queue.park(&key);
                 }
+                Step::Done(_) | Step::Park(_) => {}
                 Step::Unpark(key) => {
                     model.parked.remove(&key);
                     queue.unpark(&key);
                 }
-                Step::Pass(millis) => model.now += millis,
+                Step::BackOff(key) => {
+                    let failures = model.failures.entry(key).or_default();
+                    prop_assert_eq!(queue.back_off(&key, 0.0), Backoff::default().delay(*failures, 0.0));
+                    *failures += 1;
+                }
+                Step::Forget(key) => {
+                    model.failures.remove(&key);
+                    queue.forget(&key);
+                }
+                Step::Pass(millis) => {
+                    model.now += millis;
+                    model.wall += millis.cast_signed();
+                }
+                Step::Jump(millis) => model.wall += millis,
+                Step::Close => {
+                    model.close();
+                    queue.close();
+                }
             }
+            let depths: BTreeMap<_, _> = queue.depths().iter().filter(|(_, depth)| **depth > 0).map(|(p, d)| (*p, *d)).collect();
+            prop_assert_eq!(depths, model.depths());
+            prop_assert_eq!(queue.next_wake(model.now()), model.next_wake());
             prop_assert_eq!(queue.working(), model.working.len());
         }
+        // Of keys that nobody wants, works on, holds back or blames nothing is left.
+        let known: BTreeSet<Key> = [
+            model.wishes.iter().map(|wish| wish.key).collect::<Vec<_>>(),
+            model.working.iter().map(|(key, _)| *key).collect(),
+            model.parked.iter().copied().collect(),
+            model.failures.keys().copied().collect(),
+        ].into_iter().flatten().collect();
+        prop_assert_eq!(queue.places.keys().copied().collect::<BTreeSet<_>>(), known);
+        prop_assert_eq!(queue.places.len(), queue.entries.len());
     }
 }

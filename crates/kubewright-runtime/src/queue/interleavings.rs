@@ -1,0 +1,225 @@
+//! The shared queue in every order in which threads can get at it, by loom.
+//!
+//! `shared` is the very source of the queue, compiled once more: in the place of the lock and the bell it has loom's. Time
+//! stands still here; delays are the business of the other tests.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::Ordering::{Relaxed, SeqCst},
+    },
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use kubewright_apimachinery::clock::{Clock, SharedClock};
+use loom::{
+    future::block_on,
+    model::Builder,
+    sync::atomic::{AtomicBool, AtomicUsize},
+    thread,
+};
+
+use self::shared::SharedQueue;
+use super::{NORMAL_PRIORITY, When};
+use crate::metrics::{Metrics, QueueMetrics};
+
+#[allow(clippy::duplicate_mod, dead_code, unreachable_pub, reason = "the same source with another lock and bell")]
+#[path = "shared.rs"]
+mod shared;
+
+/// In the place of `queue::sync`.
+mod sync {
+    use std::{
+        future::poll_fn,
+        task::{Poll, Waker},
+        time::Duration,
+    };
+
+    use loom::sync::MutexGuard;
+
+    #[derive(Debug)]
+    pub(super) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(super) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("no thread panics while it holds the lock")
+        }
+    }
+
+    /// What tokio's `Notify` promises to a single waiter: a ring while nobody waits is kept, once.
+    #[derive(Debug)]
+    pub(super) struct Notify(Mutex<(bool, Option<Waker>)>);
+
+    impl Notify {
+        pub(super) fn new() -> Self {
+            Self(Mutex::new((false, None)))
+        }
+
+        pub(super) fn notify_one(&self) {
+            let waiting = {
+                let (has_rung, waiting) = &mut *self.0.lock();
+                *has_rung = true;
+                waiting.take()
+            };
+            waiting.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    pub(super) async fn wait(bell: &Notify, _: Option<Duration>) {
+        poll_fn(|context| {
+            let (has_rung, waiting) = &mut *bell.0.lock();
+            if std::mem::take(has_rung) {
+                return Poll::Ready(());
+            }
+            *waiting = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+type Key = usize;
+
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+
+    fn monotonic(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// What the threads of one order share.
+struct Scene {
+    queue: SharedQueue<Key>,
+    /// By key: how often it was wanted, what its last run has seen of that, and whether it is being worked on.
+    wanted: [AtomicUsize; 2],
+    seen: [AtomicUsize; 2],
+    busy: [AtomicBool; 2],
+    stopping: AtomicBool,
+}
+
+impl Scene {
+    fn new(metrics: QueueMetrics) -> Arc<Self> {
+        let clock: SharedClock = Arc::new(Still);
+        Arc::new(Self {
+            queue: SharedQueue::new(clock, metrics),
+            wanted: Default::default(),
+            seen: Default::default(),
+            busy: Default::default(),
+            stopping: AtomicBool::new(false),
+        })
+    }
+
+    /// A watch that adds these keys, one after the other.
+    fn adds(self: &Arc<Self>, keys: &'static [Key]) {
+        let scene = self.clone();
+        thread::spawn(move || {
+            for &key in keys {
+                // Relaxed: it is the queue's lock that must make it seen.
+                scene.wanted[key].fetch_add(1, Relaxed);
+                scene.queue.add(key, NORMAL_PRIORITY, When::Now);
+            }
+        });
+    }
+
+    fn take(&self) -> Option<Key> {
+        self.queue.with(|queue, now| queue.take(now)).map(|taken| taken.key)
+    }
+
+    /// Works on a key that was handed out.
+    fn work(&self, key: Key) {
+        assert!(!self.busy[key].swap(true, SeqCst), "two workers on one key");
+        self.seen[key].store(self.wanted[key].load(Relaxed), Relaxed);
+        self.busy[key].store(false, SeqCst);
+        self.queue.with(|queue, _| queue.done(&key));
+        self.queue.ring();
+    }
+
+    fn has_seen(&self, wishes: [usize; 2]) -> bool {
+        [0, 1].map(|key| self.seen[key].load(Relaxed)) == wishes
+    }
+
+    /// Hands out, as a controller's loop does, until there is nothing more to wait for. `workers` bounds how many keys are
+    /// worked on at once, each in a thread of its own.
+    fn hand_out(self: &Arc<Self>, workers: usize, is_over: impl Fn(&Self) -> bool) -> Vec<thread::JoinHandle<()>> {
+        let mut started = Vec::new();
+        while !is_over(self) {
+            while self.queue.with(|queue, _| queue.working()) < workers
+                && let Some(key) = self.take()
+            {
+                let scene = self.clone();
+                started.push(thread::spawn(move || scene.work(key)));
+            }
+            if !is_over(self) {
+                block_on(self.queue.changed(None));
+            }
+        }
+        started
+    }
+}
+
+/// Runs `scene` in every order that switches threads at most twice where it need not.
+fn in_every_order(scene: impl Fn(Arc<Scene>) + Send + Sync + 'static) {
+    let metrics = Metrics::new(Arc::new(Still)).queue("loom");
+    let mut model = Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(move || scene(Scene::new(metrics.clone())));
+}
+
+/// A wakeup that was lost would leave the loop waiting for ever, which loom tells as a deadlock.
+#[test]
+fn what_two_watches_add_is_handed_out() {
+    in_every_order(|scene| {
+        scene.adds(&[0, 1]);
+        scene.adds(&[0]);
+        while !scene.has_seen([2, 1]) {
+            while let Some(key) = scene.take() {
+                scene.work(key);
+            }
+            if !scene.has_seen([2, 1]) {
+                block_on(scene.queue.changed(None));
+            }
+        }
+    });
+}
+
+#[test]
+fn no_key_is_worked_on_twice_at_once() {
+    in_every_order(|scene| {
+        scene.adds(&[0, 0]);
+        let started = scene.hand_out(2, |scene| scene.has_seen([2, 0]));
+        assert!((1..=2).contains(&started.len()), "once for each wish at most");
+        started.into_iter().for_each(|worker| worker.join().expect("the worker ends"));
+        assert_eq!(scene.queue.with(|queue, _| queue.working()), 0);
+    });
+}
+
+#[test]
+fn a_shutdown_drains_the_work_and_starts_none() {
+    in_every_order(|scene| {
+        scene.queue.add(0, NORMAL_PRIORITY, When::Now);
+        let stopper = scene.clone();
+        thread::spawn(move || {
+            stopper.queue.add(0, NORMAL_PRIORITY, When::Now);
+            stopper.stopping.store(true, SeqCst);
+            stopper.queue.ring();
+        });
+        let started = scene.hand_out(1, |scene| scene.stopping.load(SeqCst));
+        scene.queue.with(|queue, _| queue.close());
+        started.into_iter().for_each(|worker| worker.join().expect("the worker ends"));
+        let (working, depths) = scene.queue.with(|queue, _| (queue.working(), queue.depths().clone()));
+        assert_eq!((working, scene.take()), (0, None));
+        assert!(depths == BTreeMap::new() || depths == BTreeMap::from([(NORMAL_PRIORITY, 0)]), "{depths:?}");
+    });
+}

@@ -1,0 +1,15 @@
+//! What the shared queue waits with. The tests of interleavings put others in their place.
+
+use std::time::Duration;
+
+pub(super) use parking_lot::Mutex;
+pub(super) use tokio::sync::Notify;
+
+/// Waits for the bell, or for as long.
+pub(super) async fn wait(bell: &Notify, longest: Option<Duration>) {
+    match longest {
+        // A timeout is one of the two things waited for.
+        Some(longest) => drop(tokio::time::timeout(longest, bell.notified()).await),
+        None => bell.notified().await,
+    }
+}

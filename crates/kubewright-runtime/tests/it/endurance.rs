@@ -1,0 +1,487 @@
+//! What an operator has to live through: reconcilers that hang or fail for ever, floods of events, a server that is gone, a
+//! lease that is stolen, and shutdowns at any moment.
+
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use bytes::Bytes;
+use futures::StreamExt;
+use http::{Request, Response};
+use http_body_util::{BodyExt, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::Frame;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{Patch, PatchParams},
+    client::Body,
+};
+use kubewright_cluster::faults::Verb;
+use kubewright_runtime::{
+    clock::Clock,
+    context::Context,
+    controller::{Controller, Reconciler},
+    leader::LeaderOptions,
+    manager::Manager,
+    outcome::Outcome,
+    random::Random,
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
+use tower::{BoxError, service_fn};
+
+use crate::world::{Fleet, FleetReconciler, World, controller, pass, run, until};
+
+/// Row 1: any write takes effect, and nobody hears of it.
+#[tokio::test(start_paused = true)]
+async fn row_1_a_write_whose_answer_is_lost_is_neither_doubled_nor_forgotten() {
+    for before in 0..7 {
+        let world = World::new().await;
+        let lost = world.faults.on(Verb::WRITES, "*").skip(before).lose_answer();
+        let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
+        world.create_fleet("a", 5).await;
+        world.wait_for_size("a", 5).await;
+        until("the answer was lost", || async {
+            // A write more, in case that there were none left.
+            world.resize("a", 6).await;
+            world.wait_for_size("a", 6).await;
+            world.resize("a", 5).await;
+            world.wait_for_size("a", 5).await;
+            lost.hits() == 1
+        })
+        .await;
+        assert_eq!(world.ship_names().await.len(), 5, "with the answer to write {before} lost");
+        manager.stop().await;
+    }
+}
+
+/// A shutdown at any moment ends in time, and whoever starts next goes on from there.
+#[tokio::test(start_paused = true)]
+async fn row_1_a_shutdown_in_the_middle_of_everything_loses_nothing() {
+    for written in 0..=7 {
+        let world = World::new().await;
+        let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_millis(40));
+        let refused = world.faults.on(&[Verb::Create], "configmaps").skip(3).refuse(500, "InternalError");
+        let start = || run(world.manager().controller(controller(FleetReconciler::generating_names()).concurrency(2)));
+        let manager = start();
+        for name in ["a", "b"] {
+            world.create_fleet(name, 3).await;
+        }
+        until("so many writes", || async { world.faults.writes() >= written }).await;
+        let begun = world.clock.monotonic();
+        manager.stop().await;
+        assert!(world.clock.monotonic() - begun < Duration::from_secs(32));
+        let ended = world.faults.writes();
+        pass(60).await;
+        assert_eq!(world.faults.writes(), ended, "nothing goes on after the end");
+        let manager = start();
+        for name in ["a", "b"] {
+            world.wait_for_size(name, 3).await;
+        }
+        assert_eq!(world.ship_names().await.len(), 6, "after a shutdown at write {written}");
+        assert!(refused.hits() == 1);
+        manager.stop().await;
+    }
+}
+
+/// A cable between manager and server. Pulled, it breaks what is under way, and nothing gets through.
+#[derive(Clone)]
+struct Cable {
+    pulled: watch::Sender<bool>,
+    /// How often a request was tried in vain.
+    tries: Arc<AtomicUsize>,
+}
+
+impl Cable {
+    fn new() -> Self {
+        Self { pulled: watch::Sender::new(false), tries: Arc::default() }
+    }
+
+    fn client(&self, server: &Client) -> Client {
+        let (cable, server, namespace) = (self.clone(), server.clone(), server.default_namespace().to_owned());
+        let service = service_fn(move |request: Request<Body>| {
+            let (cable, server) = (cable.clone(), server.clone());
+            async move {
+                if *cable.pulled.borrow() {
+                    cable.tries.fetch_add(1, Ordering::SeqCst);
+                    return Err(BoxError::from(io::Error::from(io::ErrorKind::ConnectionRefused)));
+                }
+                let answer = server.send(request).await?;
+                Ok(answer.map(|body| {
+                    let mut pulled = cable.pulled.subscribe();
+                    let broken = async move { drop(pulled.wait_for(|pulled| *pulled).await) };
+                    StreamBody::new(BodyStream::new(body).take_until(Box::pin(broken))).boxed_unsync()
+                }))
+            }
+        });
+        Client::new(service, namespace)
+    }
+
+    fn pull(&self) {
+        self.pulled.send_replace(true);
+    }
+
+    fn plug_in(&self) {
+        self.pulled.send_replace(false);
+    }
+}
+
+/// Rows 5 and 16: the server is gone for ten minutes, and back.
+#[tokio::test(start_paused = true)]
+async fn row_16_a_server_that_was_gone_for_minutes_is_caught_up_with() {
+    let world = World::new().await;
+    let cable = Cable::new();
+    let manager = Manager::new(cable.client(&world.faults.client(&world.client)))
+        .clock(world.clock.clone())
+        .random(world.random.clone());
+    let manager = run(manager.controller(controller(FleetReconciler::default())));
+    world.create_fleet("a", 3).await;
+    world.wait_for_size("a", 3).await;
+
+    cable.pull();
+    // What happens meanwhile is heard of by no watch: a deletion, an edit, a new object.
+    world.ships().delete("a-1", &Default::default()).await.expect("deleted");
+    world.resize("a", 4).await;
+    world.create_fleet("b", 2).await;
+    pass(600).await;
+    assert_eq!(world.ship_names().await, ["a-0", "a-2"]);
+    let tries = cable.tries.load(Ordering::SeqCst);
+    assert!((20..400).contains(&tries), "{tries} tries in ten minutes");
+
+    cable.plug_in();
+    let back = world.clock.monotonic();
+    world.wait_for_size("a", 4).await;
+    world.wait_for_size("b", 2).await;
+    let took = world.clock.monotonic() - back;
+    assert!(took < Duration::from_secs(60), "after {took:?}");
+    assert_eq!(world.ship_names().await, ["a-0", "a-1", "a-2", "a-3", "b-0", "b-1"]);
+    pass(10).await;
+    world.faults.forget();
+    pass(600).await;
+    assert_eq!(world.faults.writes(), 0);
+    manager.stop().await;
+}
+
+/// Counts runs by name. `stuck` never ends, `broken` always fails; the others are done at once.
+#[derive(Clone, Default)]
+struct Crew {
+    runs: Arc<Mutex<BTreeMap<String, usize>>>,
+}
+
+impl Crew {
+    fn runs(&self, name: &str) -> usize {
+        self.runs.lock().get(name).copied().unwrap_or_default()
+    }
+}
+
+impl Reconciler<Fleet> for Crew {
+    type Error = io::Error;
+
+    async fn reconcile(&self, fleet: &Fleet, _: &Context<Fleet>) -> io::Result<Outcome> {
+        *self.runs.lock().entry(fleet.name_any()).or_default() += 1;
+        match fleet.name_any().as_str() {
+            "stuck" => std::future::pending().await,
+            "broken" => Err(io::Error::other("it never works")),
+            _ => Ok(Outcome::done()),
+        }
+    }
+}
+
+/// Wakes each of ten fleets, and waits until it was run again; gives the longest time that this took.
+async fn wake_others(world: &World, crew: &Crew, size: usize) -> Duration {
+    let mut longest = Duration::ZERO;
+    for number in 0..10 {
+        let name = format!("other-{number}");
+        let (before, begun) = (crew.runs(&name), world.clock.monotonic());
+        world.resize(&name, size).await;
+        until("it is run", || async { crew.runs(&name) > before }).await;
+        longest = longest.max(world.clock.monotonic() - begun);
+    }
+    longest
+}
+
+async fn create_others(world: &World, crew: &Crew) {
+    for number in 0..10 {
+        world.create_fleet(&format!("other-{number}"), 1).await;
+    }
+    until("all have run", || async { (0..10).all(|number| crew.runs(&format!("other-{number}")) > 0) }).await;
+}
+
+/// Row 15: a reconcile that never ends holds one worker, and no other key.
+#[tokio::test(start_paused = true)]
+async fn row_15_a_reconcile_that_hangs_starves_no_other_key() {
+    let world = World::new().await;
+    let crew = Crew::default();
+    let manager = run(world.manager().controller(Controller::new(crew.clone()).concurrency(2)));
+    world.create_fleet("stuck", 1).await;
+    create_others(&world, &crew).await;
+    // Its own changes don't give it a second worker.
+    world.resize("stuck", 2).await;
+    assert!(wake_others(&world, &crew, 2).await < Duration::from_secs(1));
+    pass(3600).await;
+    assert!(wake_others(&world, &crew, 3).await < Duration::from_secs(1));
+    assert_eq!(crew.runs("stuck"), 1);
+    manager.stop().await;
+}
+
+/// Row 15, with a time limit: even a single worker comes free, ever longer.
+#[tokio::test(start_paused = true)]
+async fn row_15_a_time_limit_frees_the_worker_of_a_reconcile_that_hangs() {
+    let world = World::new().await;
+    let crew = Crew::default();
+    let limited = Controller::new(crew.clone()).timeout(Duration::from_secs(5));
+    let manager = run(world.manager().controller(limited));
+    world.create_fleet("stuck", 1).await;
+    create_others(&world, &crew).await;
+    for size in 2..5 {
+        let longest = wake_others(&world, &crew, size).await;
+        assert!(longest < Duration::from_secs(6), "{longest:?} is more than one run of the stuck one");
+    }
+    let before = crew.runs("stuck");
+    pass(3600).await;
+    // 5 s of work each, and pauses that grow to 1000 s.
+    let tries = crew.runs("stuck") - before;
+    assert!((2..20).contains(&tries), "{tries} tries in an hour");
+    manager.stop().await;
+}
+
+/// Row 15: one key fails for ever, with the only worker.
+#[tokio::test(start_paused = true)]
+async fn row_15_a_reconcile_that_always_fails_starves_no_other_key() {
+    let world = World::new().await;
+    let crew = Crew::default();
+    let manager = run(world.manager().controller(Controller::new(crew.clone())));
+    world.create_fleet("broken", 1).await;
+    create_others(&world, &crew).await;
+    for size in 2..5 {
+        assert!(wake_others(&world, &crew, size).await < Duration::from_secs(1));
+    }
+    pass(24 * 3600).await;
+    let before = crew.runs("broken");
+    pass(24 * 3600).await;
+    let tries = crew.runs("broken") - before;
+    assert!((86..=116).contains(&tries), "every 750 to 1000 s, and not {tries} times a day");
+    manager.stop().await;
+}
+
+/// Keeps the order of its runs, and the newest version that it has seen of each.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(String, String)>>>);
+
+impl Reconciler<ConfigMap> for Log {
+    type Error = Infallible;
+
+    async fn reconcile(&self, map: &ConfigMap, _: &Context<ConfigMap>) -> Result<Outcome, Infallible> {
+        self.0.lock().push((map.name_any(), map.resource_version().unwrap_or_default()));
+        // A run takes a while, in which more events come.
+        tokio::task::yield_now().await;
+        Ok(Outcome::done())
+    }
+}
+
+fn map(name: &str, version: usize) -> Value {
+    let metadata = json!({
+        "name": name, "namespace": "default", "uid": name, "resourceVersion": version.to_string(),
+    });
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
+}
+
+/// A client of a script that lists nothing, and whose first watch then tells `events`.
+///
+/// It is tokio's channel, so that whoever reads a flood gives way to others now and then, as with a socket.
+fn scripted(events: mpsc::UnboundedReceiver<Bytes>) -> Client {
+    type Answered = UnsyncBoxBody<Bytes, Infallible>;
+    let events = Arc::new(Mutex::new(Some(events)));
+    let service = service_fn(move |request: Request<Body>| {
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let list = json!({
+            "apiVersion": "v1", "kind": "ConfigMapList", "metadata": {"resourceVersion": "1"}, "items": [],
+        });
+        let body: Answered = match if is_watch { events.lock().take() } else { None } {
+            Some(mut events) => {
+                let events = futures::stream::poll_fn(move |context| events.poll_recv(context));
+                StreamBody::new(events.map(|event| Ok(Frame::data(event)))).boxed_unsync()
+            }
+            None if is_watch => StreamBody::new(futures::stream::pending()).boxed_unsync(),
+            None => Full::from(list.to_string()).boxed_unsync(),
+        };
+        async move { Ok::<_, Infallible>(Response::new(body)) }
+    });
+    Client::new(service, "default")
+}
+
+/// A hundred thousand events of one key: it isn't run as often, its last state is seen, and no other key waits for it.
+#[tokio::test(start_paused = true)]
+async fn row_15_a_flood_of_events_of_one_key_starves_no_other() {
+    const FLOOD: usize = 100_000;
+    let log = Log::default();
+    let (watch, events) = mpsc::unbounded_channel();
+    let manager = run(Manager::new(scripted(events)).controller(Controller::new(log.clone())));
+    let mut version = 1;
+    let mut tell = |kind: &str, name: &str| {
+        version += 1;
+        let event = format!("{}\n", json!({"type": kind, "object": map(name, version)}));
+        watch.send(event.into()).expect("it is watched");
+    };
+    tell("ADDED", "flooded");
+    for number in 0..FLOOD {
+        tell("MODIFIED", "flooded");
+        if number == FLOOD / 2 {
+            (0..20).for_each(|other| tell("ADDED", &format!("other-{other}")));
+        }
+    }
+    let last = ("flooded".to_owned(), version.to_string());
+    until("the last state is seen", || async { log.0.lock().last() == Some(&last) }).await;
+    let runs = log.0.lock().clone();
+    let others: Vec<_> = runs.iter().enumerate().filter(|(_, run)| run.0 != "flooded").map(|(at, _)| at).collect();
+    assert_eq!(others.len(), 20, "each other once");
+    let between = others[19] - others[0] - 19;
+    assert!(between <= 40, "{between} runs of the flooded key between those of the others");
+    assert!(runs.len() - 20 <= FLOOD / 2, "{} runs for {FLOOD} events", runs.len() - 20);
+    manager.stop().await;
+}
+
+/// Row 13: someone writes himself into the lease. What is in flight is cut off, and the work goes on elsewhere.
+#[tokio::test(start_paused = true)]
+async fn row_13_a_stolen_lease_ends_the_work_at_once() {
+    let world = World::new().await;
+    let crew = Crew::default();
+    let options = |identity: &str| LeaderOptions::new("default", "fleets", identity);
+    let first = world.manager().leader_election(options("first")).controller(Controller::new(crew.clone()));
+    let first = tokio::spawn(first.run_until(std::future::pending::<()>()));
+    world.create_fleet("stuck", 2).await;
+    until("the first works", || async { crew.runs("stuck") == 1 }).await;
+    let second = world.manager().leader_election(options("second")).controller(controller(FleetReconciler::default()));
+    let second = run(second);
+    pass(60).await;
+    assert!(world.ship_names().await.is_empty(), "the second stands by");
+
+    let leases: Api<Lease> = Api::default_namespaced(world.client.clone());
+    let stolen = json!({"spec": {"holderIdentity": "thief"}});
+    leases.patch("fleets", &PatchParams::default(), &Patch::Merge(stolen)).await.expect("it is stolen");
+    let ended = timeout(Duration::from_secs(10), first).await.expect("it hears of it within its renewal deadline");
+    let error = ended.expect("it doesn't panic").expect_err("it ends in an error");
+    assert!(error.to_string().contains("leadership lost"), "{error}");
+    assert!(world.ship_names().await.is_empty(), "the thief's time is not over");
+    let begun = world.clock.monotonic();
+    world.wait_for_size("stuck", 2).await;
+    let took = world.clock.monotonic() - begun;
+    assert!(took > Duration::from_secs(4) && took < Duration::from_secs(25), "the thief doesn't renew: {took:?}");
+    second.stop().await;
+}
+
+/// Row 13: of two replicas the one that works crashes, again and again.
+#[tokio::test(start_paused = true)]
+async fn row_13_two_replicas_take_turns_and_double_nothing() {
+    let world = World::new().await;
+    let start = |identity: String| {
+        let options = LeaderOptions::new("default", "fleets", identity);
+        run(world.manager().leader_election(options).controller(controller(FleetReconciler::generating_names())))
+    };
+    let mut leader = start("replica-0".into());
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    for round in 1..6 {
+        let next = start(format!("replica-{round}"));
+        pass(5).await;
+        world.resize("a", 1 + 2 * round).await;
+        let written = world.faults.writes();
+        until("it is at work", || async { world.faults.writes() > written }).await;
+        leader.crash().await;
+        let begun = world.clock.monotonic();
+        world.wait_for_size("a", 1 + 2 * round).await;
+        // The lease of 15 s, a try every 2 s, and some for the work.
+        assert!(world.clock.monotonic() - begun < Duration::from_secs(20));
+        assert_eq!(world.ship_names().await.len(), 1 + 2 * round);
+        leader = next;
+    }
+    leader.stop().await;
+}
+
+/// Ends as chance will have it, and checks that it isn't run twice at once.
+#[derive(Clone)]
+struct Chance {
+    random: Random,
+    busy: Arc<Mutex<BTreeMap<String, usize>>>,
+    seen: Arc<Mutex<BTreeMap<String, usize>>>,
+    at_work: Arc<AtomicUsize>,
+    calm: Arc<AtomicBool>,
+    /// What must not be. A panic would be isolated.
+    wrong: Arc<Mutex<Vec<String>>>,
+}
+
+impl Reconciler<Fleet> for Chance {
+    type Error = io::Error;
+
+    async fn reconcile(&self, fleet: &Fleet, _: &Context<Fleet>) -> io::Result<Outcome> {
+        let name = fleet.name_any();
+        if self.busy.lock().insert(name.clone(), fleet.spec.size).is_some() {
+            self.wrong.lock().push(format!("two workers on {name}"));
+        }
+        if self.at_work.fetch_add(1, Ordering::SeqCst) >= 3 {
+            self.wrong.lock().push("more workers than there may be".into());
+        }
+        let millis = |most: f64| Duration::from_millis((self.random.fraction() * most) as u64);
+        tokio::time::sleep(millis(30.0)).await;
+        self.at_work.fetch_sub(1, Ordering::SeqCst);
+        self.busy.lock().remove(&name);
+        self.seen.lock().insert(name, fleet.spec.size);
+        match self.random.u64() % 5 {
+            _ if self.calm.load(Ordering::SeqCst) => Ok(Outcome::done()),
+            0 => Err(io::Error::other("chance")),
+            1 => Ok(Outcome::after(Duration::ZERO)),
+            2 => Ok(Outcome::after(millis(200.0))),
+            _ => Ok(Outcome::done()),
+        }
+    }
+}
+
+/// The controller's loop under load by lot: never two workers on a key, never more than there may be, the last state of each
+/// key is seen, and a stop leaves nobody at work.
+#[tokio::test(start_paused = true)]
+async fn whatever_comes_no_wakeup_is_lost_and_no_key_has_two_workers() {
+    for seed in 0..8 {
+        let world = World::new().await;
+        let random = Random::seeded(seed);
+        let chance = Chance {
+            random: random.clone(),
+            busy: Arc::default(),
+            seen: Arc::default(),
+            at_work: Arc::default(),
+            calm: Arc::default(),
+            wrong: Arc::default(),
+        };
+        let manager = run(world.manager().controller(Controller::new(chance.clone()).concurrency(3)));
+        let names: Vec<_> = (0..6).map(|number| format!("f{number}")).collect();
+        let mut wanted = BTreeMap::new();
+        for name in &names {
+            world.create_fleet(name, 0).await;
+            wanted.insert(name.clone(), 0);
+        }
+        for size in 1..60 {
+            let name = &names[(random.u64() % 6) as usize];
+            world.resize(name, size).await;
+            wanted.insert(name.clone(), size);
+            tokio::time::sleep(Duration::from_millis(random.u64() % 15)).await;
+        }
+        chance.calm.store(true, Ordering::SeqCst);
+        until("the last states are seen", || async { *chance.seen.lock() == wanted }).await;
+        for name in &names {
+            world.resize(name, 100).await;
+        }
+        manager.stop().await;
+        assert!(chance.busy.lock().is_empty(), "what was at work has ended");
+        assert_eq!(*chance.wrong.lock(), Vec::<String>::new());
+    }
+}
