@@ -9,11 +9,11 @@
 //! 2. Its time is recorded in an annotation of the CronJob ([`record`]). An annotation and no field of the status,
 //!    since status may be wiped; a merge patch and no apply, since only a patch can ask that the CronJob be the one
 //!    that was read.
-//! 3. The finalizer is taken off.
+//! 3. The finalizer is taken off, in a later run: the first one is short, since a thousand may be due at one minute.
 //!
 //! So a time that is after the recorded one and has no Job was never run, and one that isn't after it never is again.
-//! Both are read past the cache before a Job is created, the Job before the CronJob. Status plays no part in it, but
-//! where the annotation was taken away.
+//! The record is read past the cache before a Job is created; that there is none is told by its creation, under a name
+//! that only one can have. Status plays no part in it, but where the annotation was taken away.
 //!
 //! A time that has passed without its Job is made up for until the next one passes: at most one Job, however many were
 //! missed, and only within the deadline. That holds for a time that `Forbid` held back too.
@@ -74,19 +74,16 @@ impl Reconciler<CronJob> for CronJobReconciler {
     async fn reconcile(&self, cronjob: &CronJob, ctx: &Context<CronJob>) -> Result<Outcome, ClientError> {
         // One that was made again before its end was seen: its deletion is never told.
         release_orphans(ctx.key(), cronjob.metadata.uid.as_deref(), ctx).await?;
-        let mut children: Children = ctx.owned::<Job>().into_iter().collect();
-        let mut last = record::last(cronjob, children.all().map(AsRef::as_ref));
+        let children: Children = ctx.owned::<Job>().into_iter().collect();
+        let last = record::last(cronjob, children.all().map(AsRef::as_ref));
         if !remember(cronjob, &children, last, ctx).await? {
             return Ok(Outcome::after(BEHIND));
         }
         let mut plan = plan::plan(cronjob, &children, last, ctx.now());
         match plan.situation {
             Situation::Due { time, job } => match launch(cronjob, time, *job, ctx).await? {
-                Launch::Launched(job) => {
-                    children.add(job);
-                    last = Some(time);
-                    plan = plan::plan(cronjob, &children, last, ctx.now());
-                }
+                // The rest is for the run that the Job's arrival in the cache wakes: others may be due at this minute, too.
+                Launch::Launched => return Ok(Outcome::after(BEHIND)),
                 Launch::Prevented(situation) => plan.situation = situation,
                 Launch::Behind => return Ok(Outcome::after(BEHIND)),
             },
@@ -154,8 +151,8 @@ fn is_same(cached: &CronJob, live: &CronJob) -> bool {
 
 /// What came of creating the Job.
 enum Launch {
-    /// The Job is there.
-    Launched(Arc<Job>),
+    /// The Job is there, and recorded.
+    Launched,
     /// Something was in the way.
     Prevented(Situation),
     /// The CronJob has changed since the cache saw it.
@@ -165,9 +162,7 @@ enum Launch {
 /// Creates the Job of a time that, as far as the cache knows, has none.
 async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<CronJob>) -> Result<Launch, ClientError> {
     let name = job.name_any();
-    let existing = if cronjob.spec.concurrency_policy.unwrap_or_default() == ConcurrencyPolicy::Allow {
-        ctx.live().get::<Job>(&ctx.key().sibling(&name)).await?
-    } else {
+    if cronjob.spec.concurrency_policy.unwrap_or_default() != ConcurrencyPolicy::Allow {
         let jobs = ctx.live().list::<Job>(&Selector::default()).await?;
         let own = jobs.iter().filter(|job| plan::is_own(cronjob, job) && job.name_any() != name);
         let own: Children = own.cloned().map(Arc::new).collect();
@@ -177,33 +172,30 @@ async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<Cron
             }
             return Ok(Launch::Prevented(situation));
         }
-        jobs.into_iter().find(|job| job.name_any() == name)
-    };
+    }
+    let named = ctx.key().sibling(&name);
+    // What the cache has needn't be tried in vain again and again.
+    if ctx.get::<Job>(&named).is_some_and(|job| !plan::is_own(cronjob, &job))
+        && let Some(job) = ctx.live().get::<Job>(&named).await?.filter(|job| !plan::is_own(cronjob, job))
+    {
+        release_orphan(&job, ctx).await?;
+        return Ok(Launch::Prevented(Situation::Taken { job: name }));
+    }
     let Some(live) = ctx.live().get::<CronJob>(ctx.key()).await? else { return Ok(Launch::Behind) };
     if !is_same(cronjob, &live) || record::recorded(&live).is_some_and(|recorded| recorded >= time) {
         return Ok(Launch::Behind);
     }
-    let job = match existing {
-        Some(job) if plan::is_own(cronjob, &job) => job,
-        Some(job) => {
-            release_orphan(&job, ctx).await?;
-            return Ok(Launch::Prevented(Situation::Taken { job: name }));
+    match ctx.create_owned(job).await {
+        Ok(_) => {}
+        Err(ClientError::NameTaken { .. }) => return Ok(Launch::Prevented(Situation::Taken { job: name })),
+        Err(error) => {
+            let message = error.refusal().map(str::to_owned);
+            return message.map_or(Err(error), |message| Ok(Launch::Prevented(Situation::Refused { message })));
         }
-        None => match ctx.create_owned(job).await {
-            Ok(job) => job,
-            Err(ClientError::NameTaken { .. }) => return Ok(Launch::Prevented(Situation::Taken { job: name })),
-            Err(error) => {
-                let message = error.refusal().map(str::to_owned);
-                return message.map_or(Err(error), |message| Ok(Launch::Prevented(Situation::Refused { message })));
-            }
-        },
-    };
+    }
     ctx.patch::<CronJob, _>(ctx.key(), &Patch::Merge(record::patch(&live, time))).await?;
     ctx.event(EventType::Normal, "Started", format!("created job {name:?} for {time}"));
-    if record::is_unrecorded(&job) {
-        release(&job, ctx).await?;
-    }
-    Ok(Launch::Launched(Arc::new(job)))
+    Ok(Launch::Launched)
 }
 
 /// Deletes Jobs that haven't ended. In the foreground: they are there until their pods have ended.

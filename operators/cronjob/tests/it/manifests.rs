@@ -1,14 +1,14 @@
 //! The files under `config`.
 
 use cronjob_operator::api::v1::{ConcurrencyPolicy, CronJob};
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::{batch::v1::Job, core::v1::Service};
 use kube::ResourceExt;
 use kubewright::{
     prelude::Manager,
     webhook::manifests::{self, Target},
 };
 use kubewright_apiserver::ApiServer;
-use kubewright_cluster::faults::{Faults, Verb};
+use kubewright_cluster::faults::Faults;
 use operator_kit::{eventually, minutes, needed};
 use serde_json::Value;
 
@@ -65,8 +65,10 @@ fn the_sample_is_that_of_the_source() {
 #[tokio::test(start_paused = true)]
 async fn the_role_allows_what_is_used_and_no_more() {
     let (world, faults) = (world().await, Faults::new());
-    // A lost answer makes it look for the Job by name.
-    faults.on(&[Verb::Create], "jobs").lose_answer();
+    // A name that is taken makes it look for the Job by name.
+    let mut others = Job { spec: cronjob("").spec.job_template.read().unwrap().spec, ..Job::default() };
+    others.metadata.name = Some("taken-1580378460".into());
+    world.create(others).await;
     let operator = world.start(&faults);
     let mut first = with_policy(DAILY, ConcurrencyPolicy::Forbid);
     first.spec.successful_jobs_history_limit = Some(0);
@@ -74,9 +76,13 @@ async fn the_role_allows_what_is_used_and_no_more() {
     let mut allowing = cronjob(DAILY);
     allowing.metadata.name = Some("allowing".into());
     world.create(allowing).await;
+    let mut taken = cronjob(DAILY);
+    taken.metadata.name = Some("taken".into());
+    world.create(taken).await;
     job(&world, FIRST).await;
     end_job(&world, FIRST, true).await;
-    eventually("it is trimmed", async || jobs(&world).await == ["allowing-1580378460"]).await;
+    let kept = ["allowing-1580378460", "taken-1580378460"];
+    eventually("it is trimmed", async || jobs(&world).await == kept).await;
     reaches(&world, "Ready", "Scheduled").await;
     let mut other = cronjob("tomorrow");
     other.metadata.name = Some("other".into());

@@ -110,7 +110,7 @@ pub(crate) struct Page {
 
 impl Page {
     fn new(settings: Settings, clock: SharedClock, random: Random) -> Self {
-        let replica = Replica::new(random.u64(), clock.clone());
+        let replica = Replica::new(random.u64(), clock.clone(), settings.service.is_some());
         Self { settings: Arc::new(settings), replica, clock, random: Arc::new(random) }
     }
 

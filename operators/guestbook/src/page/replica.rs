@@ -3,7 +3,8 @@
 //! The active pod is where the Guestbook's Service leads. So every pod asks there, again and again, for what it doesn't have
 //! yet, and gives what the other lacks; the active one, asking itself, learns that it is. A request waits there until
 //! there is something to answer, and so tells what its sender has got. By that the active pod knows when an entry is in all
-//! the books, which it waits for before it thanks the guest: for a second at most, and only for pods that asked lately.
+//! the books, which it waits for before it thanks the guest: for a second at most, and only for pods that asked lately. One
+//! that has just become active doesn't know yet who that is, so its first guests wait until the others have had time to ask.
 //!
 //! What can be lost: everything, when all pods end at once; and an entry whose guest was thanked after that second, or
 //! while no pod stood by, when the active one ends before another has asked.
@@ -39,6 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LATELY: Duration = Duration::from_secs(3);
 /// How long until a request that failed is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long the others may take to find a pod that has just become active: they ask again after [`AGAIN`].
+const SETTLING: Duration = Duration::from_millis(600);
 /// How often a request must fail before there is no active pod to learn from.
 const ALONE: u32 = 5;
 /// How many pods are remembered. A Guestbook has ten, and one more while a single one is replaced.
@@ -78,19 +81,34 @@ pub(super) struct Replica {
     pub(super) book: Mutex<Book>,
     /// How many entries each other copy has got from this one, and when it last asked.
     followers: Mutex<BTreeMap<u64, (usize, Duration)>>,
-    /// Told when the book or what followers have got changes.
+    standing: Mutex<Standing>,
+    /// Told when the book, what followers have got, or the standing changes.
     changes: watch::Sender<()>,
     /// Whether the book is what it should be: all that the active pod has, or nothing while there is none.
     ready: watch::Sender<bool>,
 }
 
+/// What a copy knows of its place among the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// There are no others.
+    Sole,
+    /// Nobody has answered yet.
+    Unknown,
+    /// Another one is active.
+    Following,
+    /// It is the active one, and knows it since then.
+    Active(Duration),
+}
+
 impl Replica {
-    pub(super) fn new(id: u64, clock: SharedClock) -> Arc<Self> {
+    pub(super) fn new(id: u64, clock: SharedClock, has_others: bool) -> Arc<Self> {
         Arc::new(Self {
             id,
             clock,
             book: Mutex::default(),
             followers: Mutex::default(),
+            standing: Mutex::new(if has_others { Standing::Unknown } else { Standing::Sole }),
             changes: watch::Sender::default(),
             ready: watch::Sender::default(),
         })
@@ -111,17 +129,38 @@ impl Replica {
     pub(super) async fn spread(&self, count: usize) {
         let mut changes = self.changes.subscribe();
         let spread = async {
-            loop {
-                let lately = self.clock.monotonic().saturating_sub(LATELY);
-                let waits = self.followers.lock().values().any(|(got, asked)| *asked >= lately && *got < count);
-                if !waits || changes.changed().await.is_err() {
-                    return;
-                }
+            while let Some(longest) = self.awaits(count) {
+                let _ = timeout(longest, changes.changed()).await;
             }
         };
         if timeout(PATIENCE, spread).await.is_err() {
             tracing::warn!(entries = count, "another pod hasn't got the latest entries yet");
         }
+    }
+
+    /// How long it makes sense to wait until the others have got the first `count` entries, if it does.
+    fn awaits(&self, count: usize) -> Option<Duration> {
+        let now = self.clock.monotonic();
+        let settling = match *self.standing.lock() {
+            Standing::Sole | Standing::Following => None,
+            Standing::Unknown => Some(PATIENCE),
+            Standing::Active(since) => (since + SETTLING).checked_sub(now).filter(|left| !left.is_zero()),
+        };
+        let lately = now.saturating_sub(LATELY);
+        let lacks = |(got, asked): &(usize, Duration)| *asked >= lately && *got < count;
+        settling.or_else(|| self.followers.lock().values().any(lacks).then_some(PATIENCE))
+    }
+
+    /// Notes which copy is the active one.
+    fn stand(&self, active: u64) {
+        let mut standing = self.standing.lock();
+        *standing = match *standing {
+            Standing::Active(since) if active == self.id => Standing::Active(since),
+            _ if active == self.id => Standing::Active(self.clock.monotonic()),
+            _ => Standing::Following,
+        };
+        drop(standing);
+        self.changes.send_replace(());
     }
 
     /// Answers a question, when there is something to answer.
@@ -167,6 +206,7 @@ impl Replica {
             let question = Question { from: self.id, to: active, after, entries };
             match ask(service, &question).await {
                 Ok(answer) => {
+                    self.stand(answer.of);
                     // Another one than before has nothing of this book yet.
                     let is_known = active == Some(answer.of);
                     (active, after, given, failures) =

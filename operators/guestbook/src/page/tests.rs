@@ -156,6 +156,16 @@ async fn a_takeover_loses_no_entry() {
 }
 
 #[tokio::test]
+async fn the_first_guest_of_a_new_active_pod_is_thanked_when_those_that_stand_by_have_found_it() {
+    let (address, leads) = service().await;
+    let (one, two) = (Pod::start(Some(&address)).await, Pod::start(Some(&address)).await);
+    eventually("both are ready", || one.page.replica.is_ready() && two.page.replica.is_ready()).await;
+    leads.send_replace(Some(one.server.address()));
+    one.sign("Ada").await;
+    assert_eq!(two.texts(), ["Ada"]);
+}
+
+#[tokio::test]
 async fn what_only_the_former_one_has_comes_along_and_what_restarts_is_told_again() {
     let (address, leads) = service().await;
     let one = Pod::start(Some(&address)).await;
