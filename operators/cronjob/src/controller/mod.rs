@@ -63,7 +63,7 @@ pub(crate) fn controller() -> Controller<CronJob> {
             let key = cronjob.map(|cronjob| ObjectKey::of(job).sibling(cronjob));
             key.filter(|key| cronjobs.get(key).is_some()).into_iter().collect()
         })
-        .concurrency(8)
+        .concurrency(16)
 }
 
 struct CronJobReconciler;
