@@ -26,9 +26,21 @@ pub struct ManagerArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "0")]
     pub metrics_bind_address: BindAddress,
 
-    /// Where to serve /healthz and /readyz: host:port, :port for all interfaces, or 0 for not at all
+    /// Where to serve /healthz, /readyz and /debug/traces: host:port, :port for all interfaces, or 0 for not at all
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     pub health_probe_bind_address: BindAddress,
+
+    /// Keep what the last reconciles did, and show it at /debug/traces beside the probes
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    pub traces: bool,
 
     /// Work only while holding a lease, so that of several replicas one is active
     #[arg(
@@ -279,7 +291,7 @@ mod tests {
         let args = parse(&[]).unwrap();
         assert_eq!(args.metrics_bind_address, BindAddress::Disabled);
         assert_eq!(args.health_probe_bind_address, BindAddress::AllInterfaces(8081));
-        assert!(!args.leader_elect && args.enable_webhooks);
+        assert!(!args.leader_elect && args.enable_webhooks && args.traces);
         assert_eq!(args.namespaces(), Vec::<String>::new());
     }
 

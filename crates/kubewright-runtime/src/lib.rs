@@ -24,6 +24,7 @@
 //! * [`client`]: requests and their errors
 //! * [`event`]: events about objects
 //! * [`metrics`], [`probe`]: what Prometheus and the kubelet see
+//! * [`trace`]: why a key was reconciled, what the run did, and why nothing happens
 //! * [`args`], [`log`], [`signal`]: the process
 //! * [`leader`]: one active replica of several
 
@@ -50,4 +51,5 @@ pub mod predicate;
 pub mod probe;
 pub mod queue;
 pub mod signal;
+pub mod trace;
 pub mod webhook;

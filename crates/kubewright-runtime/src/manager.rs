@@ -27,6 +27,7 @@ use crate::{
     object::Object,
     probe::{self, BindAddress, BindError, Probes, Server},
     signal::Signals,
+    trace::Traces,
     webhook::{self, Endpoint, Surroundings, Webhook, WebhookDescription, WebhookServer},
 };
 
@@ -112,6 +113,7 @@ pub struct Manager {
     metrics_address: BindAddress,
     probe_address: BindAddress,
     probes: Probes,
+    traces: Traces,
     leader: Leader,
     controllers: Vec<Box<dyn Prepare>>,
     webhook_server: Option<WebhookServer>,
@@ -200,8 +202,9 @@ impl Manager {
         } else {
             Leader::Not
         };
+        let traces = if args.traces { Traces::default() } else { Traces::off() };
         let manager = Self::with(Connection::Args(Box::new(args)), metrics, probes).namespaces(namespaces);
-        Ok(Self { leader, webhook_server, ..manager })
+        Ok(Self { leader, webhook_server, traces, ..manager })
     }
 
     fn with(connection: Connection, metrics_address: BindAddress, probe_address: BindAddress) -> Self {
@@ -214,6 +217,7 @@ impl Manager {
             metrics_address,
             probe_address,
             probes: Probes::default(),
+            traces: Traces::default(),
             leader: Leader::Not,
             controllers: Vec::new(),
             webhook_server: None,
@@ -263,7 +267,13 @@ impl Manager {
         Self { metrics_address, ..self }
     }
 
-    /// Where to serve `/healthz` and `/readyz`.
+    /// Where to keep what the reconciles do, or [`Traces::off`]. By default it is kept, and served beside the probes: see
+    /// [`crate::trace`] for what is shown there.
+    pub fn traces(self, traces: Traces) -> Self {
+        Self { traces, ..self }
+    }
+
+    /// Where to serve `/healthz`, `/readyz` and `/debug/traces`.
     pub fn probe_address(self, probe_address: BindAddress) -> Self {
         Self { probe_address, ..self }
     }
@@ -334,12 +344,14 @@ impl Manager {
             barrier_metrics: BarrierFamilies::new(metrics.registry()),
             metrics,
             events: &events,
+            traces: &self.traces,
         };
         let controllers = self.controllers.into_iter().map(|controller| controller.prepare(&environment));
         let controllers = controllers.collect::<Vec<_>>();
 
         add_checks(&self.probes, &environment.cache);
-        let servers = serve(&self.probes, &self.probe_address, &environment.metrics, &self.metrics_address).await?;
+        let servers =
+            serve(&self.probes, &self.traces, &self.probe_address, &environment.metrics, &self.metrics_address).await?;
         let surroundings = Surroundings {
             client: &environment.client,
             clock: &environment.clock,
@@ -463,11 +475,13 @@ fn add_checks(probes: &Probes, cache: &Cache) {
 
 async fn serve(
     probes: &Probes,
+    traces: &Traces,
     probe_address: &BindAddress,
     metrics: &Metrics,
     metrics_address: &BindAddress,
 ) -> Result<Vec<Server>, BindError> {
-    let probes = Server::start("probes", "--health-probe-bind-address", probe_address, probes.router()).await?;
+    let router = probes.router().merge(probe::traces_router(traces.clone()));
+    let probes = Server::start("probes", "--health-probe-bind-address", probe_address, router).await?;
     let router = probe::metrics_router(metrics.clone());
     let metrics = Server::start("metrics", "--metrics-bind-address", metrics_address, router).await?;
     Ok(probes.into_iter().chain(metrics).collect())

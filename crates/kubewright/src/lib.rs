@@ -33,7 +33,7 @@ pub use k8s_openapi;
 pub use kube;
 pub use kubewright_runtime::{
     args, cache, churn, client, condition, context, controller, event, finalizer, leader, log, manager, metrics, name,
-    object, outcome, owner, predicate, probe, queue, signal, webhook,
+    object, outcome, owner, predicate, probe, queue, signal, trace, webhook,
 };
 pub use kubewright_runtime::{clock, random};
 

@@ -138,6 +138,12 @@ impl Cache {
         self.0.kinds.lock().values().filter_map(|entry| unsynced(entry.kind.as_ref())).collect()
     }
 
+    /// Of these kinds, the ones that have not had their first complete list, and why.
+    pub(crate) fn unsynced_of(&self, kinds: &BTreeSet<TypeId>) -> Vec<Unsynced> {
+        let kinds = kinds.iter().filter_map(|id| self.any_kind(*id));
+        kinds.filter_map(|kind| unsynced(kind.as_ref())).collect()
+    }
+
     /// Waits until each of these kinds has had its first complete list.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use futures::future::BoxFuture;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Client, ClientError, refusal};
+use super::{Client, ClientError, exchange::exchange, refusal};
 use crate::object::{KindName, ObjectKey};
 
 /// What a request does, in the words of Kubernetes' roles; an apply is a `patch` there.
@@ -153,6 +153,8 @@ impl fmt::Display for Call {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Answer {
+    /// The HTTP status, such as 201.
+    pub status: u16,
     /// The text of an object, a list or a `Status`.
     pub text: String,
 }
@@ -197,10 +199,7 @@ impl Next {
                 self.left = left;
                 hook(self).await
             }
-            None => match self.kube.request_text(self.request).await {
-                Ok(text) => Ok(Answer { text }),
-                Err(source) => Err(self.call.failed(source)),
-            },
+            None => exchange(&self.kube, self.request).await.map_err(|source| self.call.failed(source)),
         }
     }
 
@@ -210,7 +209,7 @@ impl Next {
     /// If it is no JSON.
     pub fn answer(&self, object: &impl Serialize) -> Result<Answer, ClientError> {
         let text = serde_json::to_string(object).map_err(|source| self.call.failed(kube::Error::SerdeError(source)))?;
-        Ok(Answer { text })
+        Ok(Answer { status: 200, text })
     }
 
     /// Refuses in the API server's place, with the code and reason of a `Status`, such as 409 and `Conflict`.
@@ -230,7 +229,7 @@ impl Client {
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Answer, ClientError> {
         let request = request.map_err(|source| call.failed(kube::Error::BuildRequest(source)))?;
-        let noted = self.journal.as_ref().map(|journal| journal.begin(call));
+        let noted = self.journal.as_ref().map(|journal| journal.begin(call, request.uri().query()));
         let (kube, hooks, left) = (self.kube.clone(), self.hooks.clone(), self.hooks.len());
         let answer = Next { kube, hooks, left, call: call.clone(), request }.send().await;
         if let Some(noted) = noted {

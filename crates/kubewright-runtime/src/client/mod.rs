@@ -24,6 +24,7 @@
 
 mod call;
 mod error;
+mod exchange;
 mod kind;
 mod request;
 mod subresource;

@@ -11,6 +11,7 @@ use crate::{
     cache::{AnyKind, Arrival, Cache},
     client::{Answer, Call, ClientError, Verb},
     object::{KindName, ObjectKey},
+    trace::{Sent, Tape},
 };
 
 /// One write that the key's next reconcile must see.
@@ -27,6 +28,7 @@ pub(crate) struct Write {
 #[derive(Clone)]
 pub(crate) struct Journal {
     cache: Cache,
+    tape: Tape,
     entries: Arc<Mutex<Entries>>,
 }
 
@@ -37,17 +39,24 @@ struct Entries {
 }
 
 impl Journal {
-    /// A journal of writes to what this cache shows; what is not cached can't be read stale.
-    pub(crate) fn new(cache: Cache) -> Self {
-        Self { cache, entries: Arc::default() }
+    /// A journal of writes to what this cache shows; what is not cached can't be read stale. The tape gets all requests, for
+    /// the run's trace.
+    pub(crate) fn new(cache: Cache, tape: Tape) -> Self {
+        Self { cache, tape, entries: Arc::default() }
     }
 
-    /// Notes a write before it is sent: should its answer be lost, or the run be cut off, it stays noted.
-    pub(crate) fn begin(&self, call: &Call) -> Pending<'_> {
+    /// What goes into the run's trace.
+    pub(crate) fn tape(&self) -> &Tape {
+        &self.tape
+    }
+
+    /// Notes a write before it is sent: should its answer be lost, or the run be cut off, it stays noted. `query` is the
+    /// request's.
+    pub(crate) fn begin(&self, call: &Call, query: Option<&str>) -> Pending<'_> {
         // One object may be cached in several forms, each fed by a watch of its own.
         let kinds = if call.changes_something() { self.cache.named(call.kind()) } else { Vec::new() };
         let noted = kinds.into_iter().map(|(id, kind)| (self.note(id, call.namespace(), None), kind)).collect();
-        Pending { journal: self, noted }
+        Pending { journal: self, noted, sent: self.tape.sent(call, query) }
     }
 
     /// Notes that an object was seen at this version, past the cache.
@@ -76,11 +85,13 @@ impl Journal {
 pub(crate) struct Pending<'a> {
     journal: &'a Journal,
     noted: Vec<(u64, Arc<dyn AnyKind>)>,
+    sent: Sent,
 }
 
 impl Pending<'_> {
     /// Notes how the write will show, or that there was none.
     pub(crate) fn answered(self, call: &Call, answer: &Result<Answer, ClientError>) {
+        self.sent.answered(call, answer);
         if self.noted.is_empty() {
             return;
         }

@@ -26,6 +26,7 @@ use crate::{
     client::Client,
     event::{Event, EventType, Recorder},
     object::{Object, ObjectKey},
+    trace::Query,
 };
 
 /// What all runs of one controller share.
@@ -111,9 +112,11 @@ impl<K: Object> Context<K> {
     /// # Panics
     /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
     pub fn owned<T: Object>(&self) -> Vec<Arc<T>> {
-        let reader = self.cached::<T>();
+        let reader = self.reader::<T>();
         let uid = self.object.as_ref().and_then(|object| object.meta().uid.as_deref());
-        uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default()
+        let owned = uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default();
+        self.journal.tape().read::<T>(|| Query::Owner, Some(owned.len()));
+        owned
     }
 
     /// An object from the cache.
@@ -121,7 +124,9 @@ impl<K: Object> Context<K> {
     /// # Panics
     /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
     pub fn get<T: Object>(&self, key: &ObjectKey) -> Option<Arc<T>> {
-        self.cached::<T>().get(key)
+        let found = self.reader::<T>().get(key);
+        self.journal.tape().read::<T>(|| Query::Name { object: key.clone() }, Some(usize::from(found.is_some())));
+        found
     }
 
     /// Objects from the cache whose labels match: those in the reconciled object's namespace, or all if it or `T` is
@@ -130,7 +135,10 @@ impl<K: Object> Context<K> {
     /// # Panics
     /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
     pub fn list<T: Object>(&self, selector: &Selector) -> Vec<Arc<T>> {
-        self.cached::<T>().list(self.key.namespace().filter(|_| T::is_namespaced()), selector)
+        let namespace = self.key.namespace().filter(|_| T::is_namespaced());
+        let found = self.reader::<T>().list(namespace, selector);
+        self.journal.tape().read::<T>(|| Query::labels(namespace, selector), Some(found.len()));
+        found
     }
 
     /// The cache of a kind, for every other kind of read.
@@ -139,6 +147,12 @@ impl<K: Object> Context<K> {
     /// If the controller didn't declare `T` with `owns`, `watches` or `reads`: reading a kind that isn't watched would
     /// find nothing, and a reconciler would act on that.
     pub fn cached<T: Object>(&self) -> Reader<T> {
+        self.journal.tape().read::<T>(|| Query::Cache, None);
+        self.reader()
+    }
+
+    /// [`Context::cached`], for reads that the trace tells one by one.
+    pub(crate) fn reader<T: Object>(&self) -> Reader<T> {
         let id = Kind::<T>::id();
         if let Some(view) = self.views.get(&id).and_then(|view| view.downcast_ref::<Reader<T>>()) {
             return view.clone();
@@ -167,6 +181,7 @@ impl<K: Object> Context<K> {
 
     /// Records an event with an action or a related object.
     pub fn record(&self, event: Event) {
+        self.journal.tape().told(&event);
         self.services.recorder.record(&self.reference(), event);
     }
 

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::random::Random;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -18,7 +19,8 @@ use crate::{
     metrics::{ActiveWorker, ControllerMetrics, QueueMetrics, ReconcileResult, WorkTimer},
     object::ObjectKey,
     outcome::{Outcome, Retry, Wake},
-    queue::{SharedQueue, Taken, When},
+    queue::{Now, SharedQueue, Taken, When},
+    trace::{Begun, Next, Phase, Reason, Tape, Tracer, Trigger, Triggers},
 };
 
 /// How long workers may take to end when the manager stops, before they are aborted.
@@ -34,6 +36,8 @@ pub(super) struct Dispatcher {
     pub(super) timeout: Option<Duration>,
     pub(super) workers: JoinSet<Report>,
     pub(super) metrics: Metrics,
+    /// Unless traces are off.
+    pub(super) tracer: Option<Arc<Tracer>>,
 }
 
 /// Where the loop counts.
@@ -61,32 +65,65 @@ impl Dispatcher {
         self.drain(abort).await;
     }
 
+    /// Tells the traces whether the controller works.
+    pub(super) fn enter(&self, phase: Phase) {
+        if let Some(tracer) = &self.tracer {
+            tracer.enter(phase);
+        }
+    }
+
     /// Gives the free workers the best keys.
     fn start_workers(&mut self, stop: &CancellationToken) {
         while self.workers.len() < self.concurrency {
-            let Some((taken, now)) = self.queue.with(|queue, now| queue.take(now).map(|taken| (taken, now))) else {
-                return;
-            };
+            let Some((taken, triggers, now)) = self.take() else { return };
             match self.barrier.check(&taken.key, now.monotonic, has_arrived(&self.services)) {
-                Verdict::Go { stale } => self.start(taken, stale, stop),
+                Verdict::Go { stale } => self.start(taken, triggers, stale, now, stop),
                 Verdict::Wait => {
                     self.metrics.barrier.waited();
                     // Should the cache catch up before this, its bell is heard when the loop next waits.
-                    self.queue.with(|queue, _| queue.park(&taken.key));
+                    self.queue.with(|queue, now| {
+                        queue.park(&taken.key);
+                        if let Some(tracer) = &self.tracer {
+                            tracer.held(&taken.key, triggers, now);
+                        }
+                    });
                 }
             }
         }
     }
 
-    fn start(&mut self, taken: Taken<ObjectKey>, stale: BTreeSet<Scope>, stop: &CancellationToken) {
-        let Taken { key, priority, waited } = taken;
+    /// The best key, and why it is wanted: what comes after this moment is for its next run.
+    fn take(&self) -> Option<(Taken<ObjectKey>, Triggers, Now)> {
+        self.queue.with(|queue, now| {
+            let taken = queue.take(now)?;
+            let triggers = self.tracer.as_ref().map(|tracer| tracer.taken(&taken, now)).unwrap_or_default();
+            Some((taken, triggers, now))
+        })
+    }
+
+    fn start(
+        &mut self,
+        taken: Taken<ObjectKey>,
+        triggers: Triggers,
+        stale: BTreeSet<Scope>,
+        now: Now,
+        stop: &CancellationToken,
+    ) {
+        let Taken { key, priority, waited, failures, .. } = taken;
+        let id = reconcile_id(&self.services.random);
         let span = info_span!(
             "reconcile",
             controller = %self.services.controller,
             namespace = key.namespace(),
             name = key.name(),
-            reconcile_id = reconcile_id(&self.services.random),
+            reconcile_id = id,
         );
+        let attempt = failures.saturating_add(1);
+        let mut begun = Begun { key: key.clone(), id, attempt, triggers, queued: waited, held: None, started: now };
+        let tape = self.tracer.as_ref().map_or_else(Tape::default, |tracer| {
+            tracer.began(&mut begun);
+            Tape::new(self.services.clock.clone())
+        });
         let timers: (WorkTimer, ActiveWorker) = (self.metrics.queue.taken(waited), self.metrics.controller.started());
         let job = Job {
             services: self.services.clone(),
@@ -97,6 +134,8 @@ impl Dispatcher {
             timeout: self.timeout,
             cancel: stop.child_token(),
             span: span.clone(),
+            begun,
+            tape,
         };
         let task = async move {
             let report = job.run().await;
@@ -128,14 +167,23 @@ impl Dispatcher {
     }
 
     fn finish(&mut self, report: Result<Report, JoinError>) {
-        let Report { key, priority, end, writes, read_live, span } = match report {
+        let Report { key, priority, end, writes, read_live, span, begun, notes } = match report {
             Ok(report) => report,
             // A job catches its panics, and none is aborted before the loop has ended.
             Err(error) => return error!(%error, "a worker ended badly"),
         };
         self.barrier.owe(&key, writes, &read_live);
+        let how = self.tracer.as_ref().map(|_| end.told());
         let next = span.in_scope(|| self.judge(&key, end));
         self.queue.with(|queue, now| {
+            if let (Some(tracer), Some(how)) = (&self.tracer, how) {
+                let next = told(next, now);
+                let again = next == Next::Now;
+                tracer.ended(begun, now.monotonic, notes, how, next);
+                if again {
+                    tracer.wanted(&key, Trigger::new(Reason::Requeue).at(now.wall));
+                }
+            }
             queue.done(&key);
             if let Some(when) = next {
                 queue.add(key, priority, when, now);
@@ -217,6 +265,7 @@ impl Dispatcher {
     }
 
     async fn drain(mut self, abort: CancellationToken) {
+        self.enter(Phase::Stopping);
         self.queue.with(|queue, _| queue.close());
         let controller = &self.services.controller;
         if !self.workers.is_empty() {
@@ -238,6 +287,19 @@ fn has_arrived(services: &Services) -> impl Fn(&Write) -> bool {
     |write| match (services.cache.any_kind(write.kind), &write.arrival) {
         (Some(kind), Some(arrival)) => kind.has_arrived(write.namespace.as_deref(), arrival),
         _ => true,
+    }
+}
+
+/// When a key is wanted again, as its trace tells it.
+fn told(when: Option<When>, now: Now) -> Next {
+    match when {
+        None => Next::Change,
+        Some(When::After(delay)) if !delay.is_zero() => {
+            let time = SignedDuration::try_from(delay).ok().and_then(|delay| now.wall.checked_add(delay).ok());
+            Next::After { delay, time: time.unwrap_or(Timestamp::MAX) }
+        }
+        Some(When::At(time)) if time > now.wall => Next::At { time },
+        Some(_) => Next::Now,
     }
 }
 

@@ -6,7 +6,7 @@ use futures::{FutureExt, future::BoxFuture};
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, trace};
+use tracing::{error, info};
 
 use super::{
     Controller,
@@ -16,13 +16,14 @@ use super::{
     source::{Source, Wake},
 };
 use crate::{
-    cache::{Cache, Cause},
+    cache::{Cache, Reader},
     client::Client,
     context::Services,
     event::Broadcaster,
     metrics::Metrics,
-    object::Object,
-    queue::{SharedQueue, When},
+    object::{Object, ObjectKey},
+    queue::{Now, SharedQueue, Standing, When},
+    trace::{self, Phase, Tracer, Traces, Trigger},
 };
 
 /// After this long without a first list, say loudly which kinds are missing. The controller goes on waiting.
@@ -37,6 +38,7 @@ pub(crate) struct Environment<'a> {
     pub(crate) metrics: Metrics,
     pub(crate) barrier_metrics: BarrierFamilies,
     pub(crate) events: &'a Broadcaster,
+    pub(crate) traces: &'a Traces,
 }
 
 /// A controller that listens to the cache already, and can be run when that is started.
@@ -64,7 +66,15 @@ impl<K: Object> Controller<K> {
             barrier: environment.barrier_metrics.controller(&name),
         };
         let queue = Arc::new(SharedQueue::new(environment.clock.clone(), metrics.queue.clone()));
-        let kinds = wire(&environment.cache, &queue, [Source::reconciled::<K>(predicate)].into_iter().chain(sources));
+        let sources = [Source::reconciled::<K>(predicate)].into_iter().chain(sources).collect::<Vec<_>>();
+        let surroundings = Surroundings {
+            queue: queue.clone(),
+            cache: environment.cache.clone(),
+            kinds: sources.iter().map(|source| source.id).collect(),
+            reconciled: Reader::new(environment.cache.kind::<K>()),
+        };
+        let tracer = environment.traces.controller(&name, K::kind(&()), concurrency, surroundings);
+        let kinds = wire(&environment.cache, &queue, tracer.as_ref(), sources);
         let services = Arc::new(Services {
             api: Client::new(environment.client.clone()).field_owner(&field_manager),
             cache: environment.cache.clone(),
@@ -83,18 +93,58 @@ impl<K: Object> Controller<K> {
             timeout,
             workers: JoinSet::new(),
             metrics,
+            tracer,
         };
         Prepared { run: Box::new(|stop, abort| run(dispatcher, stop, abort).boxed()) }
     }
 }
 
+/// What a controller's traces ask for.
+struct Surroundings<K> {
+    queue: Arc<SharedQueue>,
+    cache: Cache,
+    kinds: BTreeSet<TypeId>,
+    reconciled: Reader<K>,
+}
+
+impl<K: Object> trace::Surroundings for Surroundings<K> {
+    fn now(&self) -> Now {
+        self.queue.now()
+    }
+
+    fn exists(&self, key: &ObjectKey) -> bool {
+        self.reconciled.get(key).is_some()
+    }
+
+    fn standing(&self, key: &ObjectKey) -> Standing {
+        self.queue.with(|queue, now| queue.standing(key, now))
+    }
+
+    fn ready(&self) -> usize {
+        self.queue.with(|queue, _| queue.depths().values().sum())
+    }
+
+    fn missing(&self) -> Vec<String> {
+        self.cache.unsynced_of(&self.kinds).iter().map(ToString::to_string).collect()
+    }
+}
+
 /// Connects the sources with the cache and the queue; returns the kinds.
-fn wire(cache: &Cache, queue: &Arc<SharedQueue>, sources: impl Iterator<Item = Source>) -> BTreeSet<TypeId> {
-    let waking = queue.clone();
+fn wire(
+    cache: &Cache,
+    queue: &Arc<SharedQueue>,
+    tracer: Option<&Arc<Tracer>>,
+    sources: Vec<Source>,
+) -> BTreeSet<TypeId> {
+    let (waking, tracer) = (queue.clone(), tracer.cloned());
     let wake: Wake = Arc::new(move |key, priority, cause| {
-        let Cause { kind, object, change, initial, .. } = cause;
-        trace!(%key, %kind, %object, ?change, initial, fields = ?cause.changed_fields(), "woken");
-        waking.add(key, priority, When::Now);
+        // Comparing takes its time, so the queue isn't kept from others meanwhile.
+        let trigger = tracer.as_ref().map(|_| Trigger::of(cause));
+        waking.add_noting(key, priority, When::Now, |key, now| {
+            if let (Some(tracer), Some(trigger)) = (&tracer, trigger) {
+                tracer.wanted(key, trigger.at(now.wall));
+            }
+        });
     });
     let mut kinds = BTreeSet::new();
     for source in sources {
@@ -112,6 +162,7 @@ fn wire(cache: &Cache, queue: &Arc<SharedQueue>, sources: impl Iterator<Item = S
 /// Waits for the first lists, then works.
 async fn run(dispatcher: Dispatcher, stop: CancellationToken, abort: CancellationToken) {
     let Services { controller, cache, kinds, .. } = dispatcher.services.as_ref();
+    dispatcher.enter(Phase::Syncing);
     let synced = async {
         while let Err(error) = cache.wait_for_sync(kinds, SYNC_PATIENCE).await {
             error!(controller, %error, "still waiting");
@@ -122,5 +173,6 @@ async fn run(dispatcher: Dispatcher, stop: CancellationToken, abort: Cancellatio
         () = synced => {}
     }
     info!(controller, workers = dispatcher.concurrency, "working");
+    dispatcher.enter(Phase::Working);
     dispatcher.run(stop, abort).await;
 }

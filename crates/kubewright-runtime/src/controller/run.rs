@@ -66,7 +66,7 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
     async fn work(&self, run: Run) -> Result<Outcome, Failure> {
         let Run { services, key, views, journal, cancel } = run;
         let context = Context::<K>::new(services, key, views, cancel, journal);
-        let Some(object) = context.get::<K>(context.key()) else {
+        let Some(object) = context.reader::<K>().get(context.key()) else {
             let deleted = self.reconciler.deleted(context.key(), &context).await;
             return deleted.map(|()| Outcome::done()).map_err(|error| self.failed(error));
         };

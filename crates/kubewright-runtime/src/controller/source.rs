@@ -1,6 +1,6 @@
 //! Which changes wake which keys.
 
-use std::{any::TypeId, sync::Arc};
+use std::{any::TypeId, collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
@@ -101,7 +101,9 @@ impl Source {
                 return;
             }
             let states = change.old().into_iter().chain([change.object()]);
-            delta.tell(change, |cause| states.flat_map(&keys).for_each(|key| wake(key, priority(delta), cause)));
+            // Mostly both states have the same keys.
+            let keys = states.flat_map(&keys).collect::<BTreeSet<_>>();
+            delta.tell(change, |cause| keys.into_iter().for_each(|key| wake(key, priority(delta), cause)));
         });
     }
 }
@@ -130,8 +132,6 @@ fn is_a<K: Object>(owner: &OwnerReference) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use k8s_openapi::api::{
         apps::v1::{Deployment, ReplicaSet},
         core::v1::{Namespace, Pod},

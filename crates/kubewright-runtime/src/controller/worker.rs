@@ -11,10 +11,12 @@ use super::{
     run::{Failure, Run, Work},
 };
 use crate::{
-    client::ClientError,
+    cache::Cache,
+    client::{Client, ClientError},
     context::{Journal, Services, Views, Write},
     object::ObjectKey,
     outcome::{Outcome, Retry},
+    trace::{self, Begun, Notes, Tape},
 };
 
 /// A key and all that working on it takes.
@@ -28,6 +30,8 @@ pub(super) struct Job {
     pub(super) timeout: Option<Duration>,
     pub(super) cancel: CancellationToken,
     pub(super) span: Span,
+    pub(super) begun: Begun,
+    pub(super) tape: Tape,
 }
 
 /// How it ended.
@@ -36,6 +40,20 @@ pub(super) enum End {
     Failed(Failure),
     Panicked(String),
     TimedOut(Duration),
+}
+
+impl End {
+    /// As its trace tells it.
+    pub(super) fn told(&self) -> trace::End {
+        match self {
+            Self::Done(_) => trace::End::Done,
+            Self::Failed(Failure { message, retry, .. }) => {
+                trace::End::Failed { error: message.clone(), terminal: *retry == Retry::Terminal }
+            }
+            Self::Panicked(message) => trace::End::Panicked { error: message.clone() },
+            Self::TimedOut(limit) => trace::End::TimedOut { limit: *limit },
+        }
+    }
 }
 
 /// A job that has ended.
@@ -48,24 +66,29 @@ pub(super) struct Report {
     /// What was read live.
     pub(super) read_live: BTreeSet<Scope>,
     pub(super) span: Span,
+    pub(super) begun: Begun,
+    /// What it read, wrote and told.
+    pub(super) notes: Notes,
 }
 
 impl Job {
     /// Works on the key. It doesn't panic, whatever the reconciler does.
     pub(super) async fn run(self) -> Report {
-        let Self { services, work, key, priority, stale, timeout, cancel, span } = self;
+        let Self { services, work, key, priority, stale, timeout, cancel, span, begun, tape } = self;
         // Whatever the run has started and left behind hears that it is over, however it ends.
         let _over = cancel.clone().drop_guard();
-        let journal = Journal::new(services.cache.clone());
+        let journal = Journal::new(services.cache.clone(), tape.clone());
+        let client = services.api.clone().journaled(journal.clone());
         let mut writes = Vec::new();
         let mut read_live = BTreeSet::new();
         let run = async {
-            let views = match read(&services, &stale, &mut writes).await {
+            let views = match read(&services.cache, &client, &stale, &mut writes).await {
                 Ok(views) => views,
                 Err(error) => return End::Failed(Failure::new(&error, Retry::Backoff)),
             };
             read_live = stale;
-            let run = Run { services, key: key.clone(), views, journal: journal.clone(), cancel };
+            let (key, journal) = (key.clone(), journal.clone());
+            let run = Run { services, key, views, journal, cancel };
             work.run(run).await.map_or_else(End::Failed, End::Done)
         };
         let limited = async {
@@ -77,17 +100,23 @@ impl Job {
         let end = AssertUnwindSafe(limited).catch_unwind().await;
         let end = end.unwrap_or_else(|panic| End::Panicked(message(panic.as_ref())));
         writes.extend(journal.writes());
-        Report { key, priority, end, writes, read_live, span }
+        let notes = tape.finish();
+        Report { key, priority, end, writes, read_live, span, begun, notes }
     }
 }
 
 /// Reads the stale scopes live, kind by kind.
-async fn read(services: &Services, stale: &BTreeSet<Scope>, writes: &mut Vec<Write>) -> Result<Views, ClientError> {
+async fn read(
+    cache: &Cache,
+    client: &Client,
+    stale: &BTreeSet<Scope>,
+    writes: &mut Vec<Write>,
+) -> Result<Views, ClientError> {
     let mut views = Views::new();
     for id in stale.iter().map(|(id, _)| *id).collect::<BTreeSet<_>>() {
-        let Some(kind) = services.cache.any_kind(id) else { continue };
+        let Some(kind) = cache.any_kind(id) else { continue };
         let namespaces = stale.iter().filter(|(kind, _)| *kind == id).map(|(_, namespace)| namespace.clone());
-        let view = kind.live_view(services.api.clone(), namespaces.collect()).await?;
+        let view = kind.live_view(client.clone(), namespaces.collect()).await?;
         let seen = view.arrivals.into_iter();
         writes.extend(seen.map(|(namespace, arrival)| Write { kind: id, namespace, arrival: Some(arrival) }));
         views.insert(id, view.reader);

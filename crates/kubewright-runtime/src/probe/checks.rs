@@ -120,7 +120,7 @@ async fn run(check: Check) -> CheckResult {
     }
 }
 
-fn text(code: StatusCode, page: String) -> Response {
+pub(super) fn text(code: StatusCode, page: String) -> Response {
     let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
     (code, headers, page).into_response()
 }

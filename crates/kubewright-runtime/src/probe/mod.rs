@@ -1,11 +1,12 @@
 //! The HTTP servers beside a controller: probes for the kubelet, metrics for Prometheus.
 //!
 //! Paths and answers are controller-runtime's: `/healthz` and `/readyz`, `/healthz/<check>` for one check, `?verbose` for
-//! the list, `?exclude=<check>` to leave one out; `/metrics`.
+//! the list, `?exclude=<check>` to leave one out; `/metrics`. Beside the probes are `/debug/traces` ([`crate::trace`]).
 
 mod address;
 mod checks;
 mod server;
+mod traces;
 
 use axum::{
     Router,
@@ -14,12 +15,12 @@ use axum::{
     routing::get,
 };
 
-pub(crate) use self::server::Manner;
 pub use self::{
     address::{AddressError, BindAddress},
     checks::{CheckResult, Checks},
     server::{BindError, Server},
 };
+pub(crate) use self::{server::Manner, traces::traces_router};
 use crate::metrics::{self, Metrics};
 
 /// The checks that a manager serves.

@@ -69,6 +69,25 @@ pub struct Taken<K> {
     pub priority: i32,
     /// How long it was ready.
     pub waited: Duration,
+    /// Only the end of a delay made it ready.
+    pub delayed: bool,
+    /// How often it has failed since it last succeeded.
+    pub failures: u32,
+}
+
+/// What the queue does with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing.
+    Idle,
+    /// It waits to be handed out.
+    Ready,
+    /// It is being worked on.
+    Working,
+    /// It is parked.
+    Parked,
+    /// It will be ready after this long, as far as that is known now.
+    Delayed(Duration),
 }
 
 /// See the [module](self).
@@ -121,6 +140,8 @@ struct Ticket {
     sequence: u64,
     /// When it became ready.
     since: Duration,
+    /// A delay has ended, and nothing else wants it.
+    delayed: bool,
 }
 
 impl Ticket {
@@ -130,6 +151,7 @@ impl Ticket {
             priority: self.priority.max(other.priority),
             sequence: self.sequence.min(other.sequence),
             since: self.since.min(other.since),
+            delayed: self.delayed && other.delayed,
         }
     }
 
@@ -194,7 +216,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 self.delay_until(place, priority, time);
                 false
             }
-            _ => self.demand(place, priority, now.monotonic),
+            _ => self.demand(place, priority, now.monotonic, false),
         }
     }
 
@@ -206,11 +228,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let ticket = entry.demand.take()?;
         entry.phase = Phase::Working;
         entry.current = Some(ticket);
-        let key = entry.key.clone();
+        let (key, failures) = (entry.key.clone(), entry.failures);
         self.working += 1;
         self.count(ticket.priority, -1);
         self.forget_delays(place);
-        Some(Taken { key, priority: ticket.priority, waited: now.monotonic.saturating_sub(ticket.since) })
+        let Ticket { priority, since, delayed, .. } = ticket;
+        Some(Taken { key, priority, waited: now.monotonic.saturating_sub(since), delayed, failures })
     }
 
     /// The work on a key has ended. If it was wanted meanwhile it is ready again.
@@ -269,6 +292,21 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         delay.into_iter().chain(wall).min()
     }
 
+    /// What becomes of a key.
+    pub fn standing(&self, key: &K, now: Now) -> Standing {
+        let Some(entry) = self.places.get(key).and_then(|place| self.entries.get(*place)) else {
+            return Standing::Idle;
+        };
+        let delay = entry.delay.map(|(due, _)| due.saturating_sub(now.monotonic));
+        let wall = entry.wall.map(|(due, _)| Duration::try_from(due.duration_since(now.wall)).unwrap_or_default());
+        match (entry.phase, entry.demand) {
+            (Phase::Working, _) => Standing::Working,
+            (Phase::Parked, _) => Standing::Parked,
+            (Phase::Idle, Some(_)) => Standing::Ready,
+            (Phase::Idle, None) => delay.into_iter().chain(wall).min().map_or(Standing::Idle, Standing::Delayed),
+        }
+    }
+
     /// Takes no more keys and hands out no more. The work under way goes on.
     pub fn close(&mut self) {
         self.closed = true;
@@ -322,8 +360,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     }
 
     /// Makes a key wanted since `since`; it is ready unless it is worked on or parked.
-    fn demand(&mut self, place: usize, priority: i32, since: Duration) -> bool {
-        let ticket = Ticket { priority, sequence: self.next_sequence(), since };
+    fn demand(&mut self, place: usize, priority: i32, since: Duration, delayed: bool) -> bool {
+        let ticket = Ticket { priority, sequence: self.next_sequence(), since, delayed };
         let Some(entry) = self.entries.get_mut(place) else { return false };
         let old = entry.demand;
         let new = old.map_or(ticket, |old| old.merge(ticket));
@@ -389,7 +427,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         if entry.delay.is_none() && entry.wall.is_none() {
             entry.delayed_priority = None;
         }
-        self.demand(place, priority, since);
+        self.demand(place, priority, since, true);
     }
 
     fn forget_delays(&mut self, place: usize) {

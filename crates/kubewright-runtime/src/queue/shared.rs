@@ -53,8 +53,17 @@ impl<K: Clone + Eq + Hash> SharedQueue<K> {
 
     /// [`Queue::add`], and wakes who waits for keys.
     pub fn add(&self, key: K, priority: i32, when: When) {
+        self.add_noting(key, priority, when, |_, _| {});
+    }
+
+    /// [`SharedQueue::add`], with a note that is taken at the same moment.
+    pub(crate) fn add_noting(&self, key: K, priority: i32, when: When, note: impl FnOnce(&K, Now)) {
         let now = self.now();
-        if self.queue.lock().add(key, priority, when, now) {
+        let mut queue = self.queue.lock();
+        note(&key, now);
+        let is_new = queue.add(key, priority, when, now);
+        drop(queue);
+        if is_new {
             self.metrics.added();
         } else if when == When::Now {
             // It waits already, so whoever waits for keys has heard of it.

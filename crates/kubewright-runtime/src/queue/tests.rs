@@ -68,7 +68,10 @@ fn the_highest_priority_and_the_earliest_time_count() {
         [(-100, 1), (0, 1)]
     );
     assert_eq!(take(&mut queue, 4), Some(2));
-    assert_eq!(queue.take(at(30)), Some(Taken { key: 3, priority: 0, waited: Duration::from_millis(9) }));
+    assert_eq!(
+        queue.take(at(30)),
+        Some(Taken { key: 3, priority: 0, waited: Duration::from_millis(9), delayed: true, failures: 0 })
+    );
     assert_eq!(take(&mut queue, 30), Some(1));
     assert_eq!(queue.next_wake(at(30)), None, "a run makes earlier delays void");
 }

@@ -8,5 +8,6 @@ mod leader;
 mod lifecycle;
 mod read_your_writes;
 mod signal;
+mod trace;
 mod webhook;
 mod world;

@@ -1,0 +1,63 @@
+//! One request and its answer, with its HTTP status.
+
+use http::{Request, Response, header::RETRY_AFTER};
+use http_body_util::BodyExt;
+use kube::{
+    Client,
+    client::Body,
+    core::{Status, response::StatusDetails},
+};
+
+use super::Answer;
+
+/// Sends a request, and reads the whole answer.
+pub(super) async fn exchange(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, kube::Error> {
+    let (parts, body) = client.send(request.map(Body::from)).await?.into_parts();
+    let body = body.collect().await?.to_bytes();
+    if parts.status.is_client_error() || parts.status.is_server_error() {
+        return Err(kube::Error::Api(refusal(&Response::from_parts(parts, ()), &body).boxed()));
+    }
+    let text = String::from_utf8(body.into()).map_err(kube::Error::FromUtf8)?;
+    Ok(Answer { status: parts.status.as_u16(), text })
+}
+
+/// What the API server says, or what stands before it: a proxy, or its own guard against too many requests, which answer
+/// with plain text and put the time to wait into the head.
+fn refusal(head: &Response<()>, body: &[u8]) -> Status {
+    let mut status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(body);
+        Status::failure(text.trim(), "Unknown").with_code(head.status().as_u16())
+    });
+    let asked = head.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok()?.trim().parse::<u32>().ok());
+    if let Some(seconds) = asked {
+        let details = status.details.get_or_insert_with(|| StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: Vec::new(),
+            retry_after_seconds: 0,
+        });
+        details.retry_after_seconds = details.retry_after_seconds.max(seconds);
+    }
+    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_before_the_api_server_is_understood() {
+        let head = |code: u16, wait: &str| {
+            Response::builder().status(code).header(RETRY_AFTER, wait).body(()).expect("a response")
+        };
+        let wait = |status: &Status| status.details.as_ref().map(|details| details.retry_after_seconds);
+        let busy = refusal(&head(429, "7"), b"Too many requests, please try again later.\n");
+        assert_eq!((busy.code, wait(&busy)), (429, Some(7)));
+        assert_eq!(busy.message, "Too many requests, please try again later.");
+        let known = br#"{"kind":"Status","code":503,"message":"gone","details":{"retryAfterSeconds":9}}"#;
+        let known = refusal(&head(503, "a while"), known);
+        assert_eq!((known.code, known.message.as_str(), wait(&known)), (503, "gone", Some(9)));
+    }
+}

@@ -1,0 +1,98 @@
+//! The pages of traces.
+
+use std::convert::Infallible;
+
+use axum::{
+    Json, Router,
+    extract::{FromRequestParts, Path, State},
+    http::{StatusCode, header, request::Parts},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use serde::Serialize;
+
+use super::checks::text;
+use crate::{
+    object::ObjectKey,
+    trace::{Overview, Traces, VERSION},
+};
+
+/// As many runs of a controller are shown unless `?limit=` says otherwise.
+const RUNS: usize = 100;
+
+/// The routes below `/debug/traces`.
+pub(crate) fn traces_router(traces: Traces) -> Router {
+    let router = if traces.is_on() {
+        Router::new()
+            .route("/debug/traces", get(overview))
+            .route("/debug/traces/{controller}", get(controller))
+            .route("/debug/traces/{controller}/{name}", get(cluster_scoped))
+            .route("/debug/traces/{controller}/{namespace}/{name}", get(namespaced))
+    } else {
+        let off = "traces are off: start the operator without --traces=false\n";
+        let answer = async move || text(StatusCode::NOT_FOUND, off.into());
+        Router::new().route("/debug/traces", get(answer)).route("/debug/traces/{*rest}", get(answer))
+    };
+    router.with_state(traces)
+}
+
+async fn overview(State(traces): State<Traces>, asked: Asked) -> Response {
+    asked.answer(&Overview { version: VERSION, controllers: traces.controllers() })
+}
+
+async fn controller(State(traces): State<Traces>, Path(name): Path<String>, asked: Asked) -> Response {
+    asked.answer_if(traces.page(&name, asked.limit), &traces, &name)
+}
+
+async fn cluster_scoped(
+    State(traces): State<Traces>,
+    Path((controller, name)): Path<(String, String)>,
+    asked: Asked,
+) -> Response {
+    asked.answer_if(traces.explain(&controller, &ObjectKey::cluster(&name)), &traces, &controller)
+}
+
+async fn namespaced(
+    State(traces): State<Traces>,
+    Path((controller, namespace, name)): Path<(String, String, String)>,
+    asked: Asked,
+) -> Response {
+    let key = ObjectKey::namespaced(&namespace, &name);
+    asked.answer_if(traces.explain(&controller, &key), &traces, &controller)
+}
+
+/// What a request asks for besides its path.
+struct Asked {
+    text: bool,
+    limit: usize,
+}
+
+impl<S: Sync> FromRequestParts<S> for Asked {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let query = parts.uri.query().unwrap_or_default();
+        let pairs = || query.split('&').filter_map(|pair| pair.split_once('='));
+        let parameter = |name: &str| pairs().find(|(key, _)| *key == name).map(|(_, value)| value);
+        let accept = parts.headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        let text = match parameter("format") {
+            Some(format) => format == "text",
+            None => accept.contains("text/plain") && !accept.contains("json"),
+        };
+        Ok(Self { text, limit: parameter("limit").and_then(|limit| limit.parse().ok()).unwrap_or(RUNS) })
+    }
+}
+
+impl Asked {
+    fn answer<T: Serialize + ToString>(&self, page: &T) -> Response {
+        if self.text { text(StatusCode::OK, page.to_string()) } else { Json(page).into_response() }
+    }
+
+    fn answer_if<T: Serialize + ToString>(&self, page: Option<T>, traces: &Traces, controller: &str) -> Response {
+        if let Some(page) = page {
+            return self.answer(&page);
+        }
+        let names: Vec<_> = traces.controllers().into_iter().map(|controller| controller.name).collect();
+        text(StatusCode::NOT_FOUND, format!("no controller {controller:?}; there are: {}\n", names.join(", ")))
+    }
+}

@@ -1,0 +1,102 @@
+//! How values of traces are written in JSON.
+
+/// Shared text.
+pub(super) mod text {
+    use std::sync::Arc;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(text)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+        String::deserialize(deserializer).map(Into::into)
+    }
+}
+
+/// A key, as `namespace/name` or as a name.
+pub(super) mod key {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::object::ObjectKey;
+
+    pub(crate) fn serialize<S: Serializer>(key: &ObjectKey, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(key)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectKey, D::Error> {
+        Ok(parse(&String::deserialize(deserializer)?))
+    }
+
+    pub(super) fn parse(text: &str) -> ObjectKey {
+        match text.split_once('/') {
+            Some((namespace, name)) => ObjectKey::namespaced(namespace, name),
+            None => ObjectKey::cluster(text),
+        }
+    }
+}
+
+/// [`key`], or nothing.
+pub(super) mod maybe_key {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use crate::object::ObjectKey;
+
+    pub(crate) fn serialize<S: Serializer>(key: &Option<ObjectKey>, serializer: S) -> Result<S::Ok, S::Error> {
+        match key {
+            Some(key) => serializer.collect_str(key),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ObjectKey>, D::Error> {
+        Ok(Option::<String>::deserialize(deserializer)?.map(|text| super::key::parse(&text)))
+    }
+}
+
+/// A duration in seconds, to the nanosecond for the first hundred days.
+pub(super) mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(duration.as_secs_f64())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        Duration::try_from_secs_f64(f64::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+/// [`seconds`], or nothing.
+pub(super) mod maybe_seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match duration {
+            Some(duration) => super::seconds::serialize(duration, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        let seconds = Option::<f64>::deserialize(deserializer)?;
+        seconds.map(Duration::try_from_secs_f64).transpose().map_err(D::Error::custom)
+    }
+}
+
+pub(super) fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+pub(super) fn is_one(number: &u32) -> bool {
+    *number == 1
+}
+
+pub(super) fn one() -> u32 {
+    1
+}

@@ -1,0 +1,253 @@
+//! What one run reads, writes and tells, while it does.
+
+use std::{borrow::Cow, sync::Arc, time::Duration};
+
+use kubewright_apimachinery::clock::SharedClock;
+use parking_lot::Mutex;
+use serde::{Deserialize, de::IgnoredAny};
+
+use super::{Query, Read, Told, Write};
+use crate::{
+    client::{Answer, Call, ClientError, Verb, explain},
+    event::{Event, EventType},
+    object::{Object, ObjectKey},
+};
+
+/// As many of each are kept of a run; the rest is counted.
+const MOST: usize = 32;
+/// An error's text is cut after so many bytes.
+const LONGEST_ERROR: usize = 1024;
+
+/// Takes notes of one run. Clones share it, so that it outlives a run that is cut off. Without traces it notes nothing.
+#[derive(Clone, Default)]
+pub(crate) struct Tape(Option<Arc<Inner>>);
+
+struct Inner {
+    clock: SharedClock,
+    notes: Mutex<Notes>,
+}
+
+/// What was noted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Notes {
+    pub(super) reads: Vec<Read>,
+    pub(super) more_reads: u32,
+    pub(super) writes: Vec<Write>,
+    pub(super) more_writes: u32,
+    pub(super) events: Vec<Told>,
+    pub(super) more_events: u32,
+}
+
+impl Tape {
+    pub(crate) fn new(clock: SharedClock) -> Self {
+        Self(Some(Arc::new(Inner { clock, notes: Mutex::default() })))
+    }
+
+    /// Notes what a cache answered.
+    pub(crate) fn read<T: Object>(&self, query: impl FnOnce() -> Query, found: Option<usize>) {
+        let found = found.map(|found| u32::try_from(found).unwrap_or(u32::MAX));
+        self.note_read(|| Read { kind: T::kind(&()), query: query(), live: false, found, duration: None, error: None });
+    }
+
+    /// Notes a request. A write is noted before it is sent: should its answer be lost, or the run be cut off, it stays noted
+    /// as unanswered. `query` is the request's, which has the selector.
+    pub(crate) fn sent(&self, call: &Call, query: Option<&str>) -> Sent {
+        let Some(inner) = &self.0 else { return Sent::default() };
+        let started = inner.clock.monotonic();
+        if !call.verb().is_write() {
+            let query = match call.verb() {
+                Verb::Get => Query::Name { object: call.key().clone() },
+                _ => Query::Labels {
+                    namespace: call.namespace().map(Into::into),
+                    selector: query.and_then(|query| parameter(query, "labelSelector")).unwrap_or_default(),
+                },
+            };
+            return Sent { tape: self.clone(), started, what: What::Read(query) };
+        }
+        let Notes { writes, more_writes, .. } = &mut *inner.notes.lock();
+        let place = add(writes, more_writes, || Write {
+            verb: Cow::Borrowed(call.verb().as_str()),
+            kind: call.kind().kind.clone().into(),
+            object: call.key().clone(),
+            subresource: call.subresource().map(Into::into),
+            dry_run: call.is_dry_run(),
+            status: None,
+            error: None,
+            changed: None,
+            duration: None,
+        });
+        Sent { tape: self.clone(), started, what: place.map_or(What::Nothing, What::Write) }
+    }
+
+    fn note_read(&self, read: impl FnOnce() -> Read) {
+        let Some(inner) = &self.0 else { return };
+        let Notes { reads, more_reads, .. } = &mut *inner.notes.lock();
+        add(reads, more_reads, read);
+    }
+
+    /// Notes an event.
+    pub(crate) fn told(&self, event: &Event) {
+        let Some(inner) = &self.0 else { return };
+        let Notes { events, more_events, .. } = &mut *inner.notes.lock();
+        add(events, more_events, || Told {
+            warning: event.type_ == EventType::Warning,
+            reason: event.reason.chars().take(128).collect(),
+        });
+    }
+
+    /// What was noted. What a run that was cut off still does is noted no more.
+    pub(crate) fn finish(&self) -> Notes {
+        self.0.as_ref().map(|inner| std::mem::take(&mut *inner.notes.lock())).unwrap_or_default()
+    }
+}
+
+/// A request that was noted.
+#[derive(Default)]
+pub(crate) struct Sent {
+    tape: Tape,
+    started: Duration,
+    what: What,
+}
+
+#[derive(Default)]
+enum What {
+    #[default]
+    Nothing,
+    Read(Query),
+    /// The write at this place.
+    Write(usize),
+}
+
+impl Sent {
+    /// Notes the answer.
+    pub(crate) fn answered(&self, call: &Call, answer: &Result<Answer, ClientError>) {
+        let Some(inner) = &self.tape.0 else { return };
+        let duration = Some(inner.clock.monotonic().saturating_sub(self.started));
+        let error = answer.as_ref().err().map(|error| shown(&call.kind().kind, error));
+        match &self.what {
+            What::Nothing => {}
+            What::Write(place) => {
+                let status = match answer {
+                    Ok(answer) => Some(answer.status),
+                    Err(error) => error.status().map(|status| status.code),
+                };
+                if let Some(write) = inner.notes.lock().writes.get_mut(*place) {
+                    let is_certain = matches!(call.verb(), Verb::Create | Verb::Delete) && call.changes_something();
+                    write.changed = (is_certain && error.is_none()).then_some(true);
+                    if let (None, Ok(answer)) = (call.name(), answer) {
+                        write.object = named(call.key(), answer);
+                    }
+                    (write.status, write.error, write.duration) = (status, error, duration);
+                }
+            }
+            What::Read(query) => {
+                let found = match answer {
+                    Ok(answer) => Some(found(call, answer)),
+                    Err(error) => error.is_not_found().then_some(0),
+                };
+                let error = error.filter(|_| found.is_none());
+                let (kind, query) = (call.kind().kind.clone().into(), query.clone());
+                self.tape.note_read(|| Read { kind, query, live: true, found, duration, error });
+            }
+        }
+    }
+}
+
+/// How many objects an answer to a read has.
+fn found(call: &Call, answer: &Answer) -> u32 {
+    #[derive(Deserialize)]
+    struct List {
+        items: Vec<IgnoredAny>,
+    }
+    if call.verb() == Verb::Get {
+        return 1;
+    }
+    let list = serde_json::from_str::<List>(&answer.text);
+    list.map_or(0, |list| u32::try_from(list.items.len()).unwrap_or(u32::MAX))
+}
+
+/// The key with the name that the API server has made up, if it has.
+fn named(key: &ObjectKey, answer: &Answer) -> ObjectKey {
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    struct Metadata {
+        name: String,
+    }
+    let object = serde_json::from_str::<Object>(&answer.text);
+    object.map_or_else(|_| key.clone(), |object| key.sibling(&object.metadata.name))
+}
+
+/// A parameter of a query, decoded.
+fn parameter(query: &str, name: &str) -> Option<String> {
+    let (_, value) = query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name)?;
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        let escaped = |rest: &mut std::str::Bytes<'_>| {
+            let digits = [rest.next()?, rest.next()?];
+            u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()
+        };
+        bytes.push(match byte {
+            b'%' => escaped(&mut rest)?,
+            b'+' => b' ',
+            other => other,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Adds one, if there is room, and says where.
+fn add<T>(list: &mut Vec<T>, more: &mut u32, one: impl FnOnce() -> T) -> Option<usize> {
+    if list.len() < MOST {
+        list.push(one());
+        return Some(list.len() - 1);
+    }
+    *more = more.saturating_add(1);
+    None
+}
+
+/// An error's text as it may be shown. The server's words about a Secret may quote it.
+fn shown(kind: &str, error: &ClientError) -> String {
+    match error {
+        _ if kind == "Secret" => "what was answered about a Secret is not shown".into(),
+        // Verb and object are told beside it.
+        ClientError::Request { source, .. } => cut(explain(source.as_ref())),
+        error => cut(error.to_string()),
+    }
+}
+
+/// At most so much of an error's text.
+pub(super) fn cut(mut error: String) -> String {
+    if error.len() > LONGEST_ERROR {
+        let mut end = LONGEST_ERROR;
+        while !error.is_char_boundary(end) {
+            end -= 1;
+        }
+        error.truncate(end);
+        error.push('…');
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_is_read_from_the_request() {
+        let query = "&limit=500&labelSelector=app%3Dweb%2Ctier+in+%28a%29";
+        assert_eq!(parameter(query, "labelSelector").as_deref(), Some("app=web,tier in (a)"));
+        assert_eq!(parameter("labelSelector=%4", "labelSelector"), None);
+        assert_eq!(parameter("limit=1", "labelSelector"), None);
+    }
+
+    #[test]
+    fn long_errors_are_cut_between_characters() {
+        let text = cut("é".repeat(1000));
+        assert!(text.len() < 1030 && text.ends_with("é…"), "{}", text.len());
+        assert_eq!(cut("short".into()), "short");
+    }
+}

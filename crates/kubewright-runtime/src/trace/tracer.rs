@@ -1,0 +1,305 @@
+//! One controller's traces: what its keys wait for and do at present, and the ring of what they did.
+
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+
+use super::{
+    ControllerPage, End, KeyPage, Limits, Next, Notes, Phase, Present, Reason, Summary, Trace, Trigger, VERSION,
+    ring::Ring, tape::cut,
+};
+use crate::{
+    object::ObjectKey,
+    queue::{LOW_PRIORITY, Now, Standing, Taken},
+};
+
+/// As many triggers of a key are kept while it waits, and as many changed fields of each.
+const MOST_TRIGGERS: usize = 8;
+const MOST_FIELDS: usize = 8;
+/// Of as many waiting keys triggers are kept. The ones beyond it run as ever, with [`Reason::Unknown`].
+const MOST_WAITING: usize = 10_000;
+
+/// What a controller's traces are asked for, and can't know themselves.
+pub(crate) trait Surroundings: Send + Sync {
+    fn now(&self) -> Now;
+
+    /// Whether the object is in the cache.
+    fn exists(&self, key: &ObjectKey) -> bool;
+
+    /// What the queue does with the key.
+    fn standing(&self, key: &ObjectKey) -> Standing;
+
+    /// How many keys are ready.
+    fn ready(&self) -> usize;
+
+    /// The kinds that haven't been listed, and why.
+    fn missing(&self) -> Vec<String>;
+}
+
+/// See the [module](self).
+pub(crate) struct Tracer {
+    controller: Arc<str>,
+    kind: Cow<'static, str>,
+    workers: usize,
+    surroundings: Box<dyn Surroundings>,
+    state: Mutex<State>,
+}
+
+struct State {
+    phase: Phase,
+    runs: u64,
+    failures: u64,
+    /// What the keys wait for and do at present.
+    keys: HashMap<ObjectKey, Live>,
+    /// Triggers were left out for want of room, so that a key without any need not be of the first list.
+    overflowed: bool,
+    ring: Ring,
+}
+
+/// What is known of a key that waits or works.
+#[derive(Default)]
+struct Live {
+    waiting: Triggers,
+    held: Option<Now>,
+    running: Option<(Timestamp, String)>,
+}
+
+/// Why a key is wanted.
+#[derive(Debug, Default)]
+pub(crate) struct Triggers {
+    kept: Vec<Trigger>,
+    more: u32,
+}
+
+impl Triggers {
+    fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.more == 0
+    }
+
+    fn add(&mut self, trigger: Trigger) {
+        Trigger::add(&mut self.kept, &mut self.more, trigger, MOST_TRIGGERS, MOST_FIELDS);
+    }
+}
+
+impl Live {
+    fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.held.is_none() && self.running.is_none()
+    }
+}
+
+/// A run that has begun.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) key: ObjectKey,
+    pub(crate) id: String,
+    pub(crate) attempt: u32,
+    pub(crate) triggers: Triggers,
+    pub(crate) queued: Duration,
+    pub(crate) held: Option<Duration>,
+    pub(crate) started: Now,
+}
+
+impl Tracer {
+    pub(super) fn new(
+        controller: &str,
+        kind: Cow<'static, str>,
+        workers: usize,
+        limits: Limits,
+        surroundings: Box<dyn Surroundings>,
+    ) -> Self {
+        let state = State {
+            phase: Phase::Standby,
+            runs: 0,
+            failures: 0,
+            keys: HashMap::new(),
+            overflowed: false,
+            ring: Ring::new(limits),
+        };
+        Self { controller: controller.into(), kind, workers, surroundings, state: Mutex::new(state) }
+    }
+
+    pub(crate) fn enter(&self, phase: Phase) {
+        self.state.lock().phase = phase;
+    }
+
+    /// Notes why a key is wanted. Call it at the same moment as the key is added to the queue.
+    pub(crate) fn wanted(&self, key: &ObjectKey, trigger: Trigger) {
+        // A key that is taken without a trigger, and hasn't waited for a time, is of the first list: nothing to keep.
+        if trigger.reason == Reason::InitialList {
+            return;
+        }
+        let State { keys, overflowed, .. } = &mut *self.state.lock();
+        if keys.len() >= MOST_WAITING && !keys.contains_key(key) {
+            *overflowed = true;
+            return;
+        }
+        keys.entry(key.clone()).or_default().waiting.add(trigger);
+    }
+
+    /// Takes over why a key was wanted. Call it at the same moment as the key is taken from the queue.
+    pub(crate) fn taken(&self, taken: &Taken<ObjectKey>, now: Now) -> Triggers {
+        let mut state = self.state.lock();
+        let mut triggers = match state.keys.get_mut(&taken.key) {
+            Some(live) => std::mem::take(&mut live.waiting),
+            None => Triggers::default(),
+        };
+        if triggers.is_empty() {
+            let reason = match (taken.delayed, taken.failures) {
+                (true, 0) => Reason::Timer,
+                (true, _) => Reason::Backoff,
+                (false, _) if state.overflowed || taken.priority > LOW_PRIORITY => Reason::Unknown,
+                (false, _) => Reason::InitialList,
+            };
+            triggers.add(Trigger::new(reason).at(now.wall));
+        }
+        state.clean(&taken.key);
+        triggers
+    }
+
+    /// The key can't be worked on yet: it waits until the cache shows its own last writes.
+    pub(crate) fn held(&self, key: &ObjectKey, triggers: Triggers, now: Now) {
+        let mut state = self.state.lock();
+        let live = state.keys.entry(key.clone()).or_default();
+        let later = std::mem::replace(&mut live.waiting, triggers);
+        later.kept.into_iter().for_each(|trigger| live.waiting.add(trigger));
+        live.waiting.more = live.waiting.more.saturating_add(later.more);
+        live.held.get_or_insert(now);
+    }
+
+    /// A worker has the key.
+    pub(crate) fn began(&self, begun: &mut Begun) {
+        let mut state = self.state.lock();
+        let live = state.keys.entry(begun.key.clone()).or_default();
+        begun.held = live.held.take().map(|since| begun.started.monotonic.saturating_sub(since.monotonic));
+        live.running = Some((begun.started.wall, begun.id.clone()));
+    }
+
+    /// Keeps what a run did.
+    pub(crate) fn ended(&self, begun: Begun, ended: Duration, notes: Notes, end: End, next: Next) {
+        let trace = self.trace(begun, ended, notes, end, next);
+        let mut state = self.state.lock();
+        state.runs += 1;
+        state.failures += u64::from(trace.end != End::Done);
+        if let Some(live) = state.keys.get_mut(&trace.object) {
+            live.running = None;
+        }
+        state.clean(&trace.object);
+        state.ring.push(Arc::new(trace));
+    }
+
+    fn trace(&self, begun: Begun, ended: Duration, notes: Notes, end: End, next: Next) -> Trace {
+        let Begun { key, id, attempt, triggers, queued, held, started } = begun;
+        let hidden = notes.writes.iter().any(|write| write.kind == "Secret" && write.error.is_some())
+            || notes.reads.iter().any(|read| read.kind == "Secret" && read.error.is_some());
+        let end = match end {
+            // The reconciler's error most likely tells what the API server said.
+            End::Failed { terminal, .. } if hidden => End::Failed {
+                error: "what went wrong with a Secret is not shown here, but in the log".into(),
+                terminal,
+            },
+            End::Failed { error, terminal } => End::Failed { error: cut(error), terminal },
+            End::Panicked { error } => End::Panicked { error: cut(error) },
+            end => end,
+        };
+        Trace {
+            controller: self.controller.clone(),
+            kind: self.kind.clone(),
+            object: key,
+            id,
+            attempt,
+            started: started.wall,
+            duration: ended.saturating_sub(started.monotonic),
+            queued,
+            held,
+            triggers: triggers.kept,
+            more_triggers: triggers.more,
+            reads: notes.reads,
+            more_reads: notes.more_reads,
+            writes: notes.writes,
+            more_writes: notes.more_writes,
+            events: notes.events,
+            more_events: notes.more_events,
+            end,
+            next,
+        }
+    }
+
+    pub(super) fn summary(&self) -> Summary {
+        // Neither lock is held while the other is asked for: the queue's is taken first elsewhere.
+        let (ready, missing) = (self.surroundings.ready(), self.surroundings.missing());
+        let state = self.state.lock();
+        let count = |is: fn(&Live) -> bool| state.keys.values().filter(|live| is(live)).count();
+        Summary {
+            name: self.controller.to_string(),
+            kind: self.kind.clone(),
+            phase: state.phase,
+            missing: if state.phase == Phase::Syncing { missing } else { Vec::new() },
+            workers: self.workers,
+            ready,
+            held: count(|live| live.held.is_some()),
+            running: count(|live| live.running.is_some()),
+            runs: state.runs,
+            failures: state.failures,
+            kept: state.ring.len(),
+            keys: state.ring.keys(),
+            bytes: state.ring.bytes(),
+            displaced: state.ring.displaced(),
+        }
+    }
+
+    pub(super) fn last(&self, most: usize) -> Vec<Arc<Trace>> {
+        self.state.lock().ring.last(most)
+    }
+
+    pub(super) fn of(&self, key: &ObjectKey) -> Vec<Arc<Trace>> {
+        self.state.lock().ring.of(key)
+    }
+
+    pub(super) fn page(&self, most: usize) -> ControllerPage {
+        let runs = self.last(most).iter().map(|trace| trace.as_ref().clone()).collect();
+        ControllerPage { version: VERSION, time: self.surroundings.now().wall, controller: self.summary(), runs }
+    }
+
+    pub(super) fn key(&self, key: &ObjectKey) -> KeyPage {
+        let (now, exists, standing) =
+            (self.surroundings.now(), self.surroundings.exists(key), self.surroundings.standing(key));
+        let controller = self.summary();
+        let state = self.state.lock();
+        let live = state.keys.get(key);
+        let present = match (live.and_then(|live| live.running.clone()), live.and_then(|live| live.held), standing) {
+            (Some((since, id)), _, _) => Present::Running { since, id },
+            (None, Some(since), Standing::Parked) => Present::Held { since: since.wall },
+            (None, _, Standing::Ready | Standing::Parked | Standing::Working) => Present::Ready,
+            (None, _, Standing::Delayed(left)) => Present::Delayed { left },
+            (None, _, Standing::Idle) => Present::Idle,
+        };
+        KeyPage {
+            version: VERSION,
+            time: now.wall,
+            controller,
+            object: key.clone(),
+            exists,
+            present,
+            waiting: live.map(|live| live.waiting.kept.clone()).unwrap_or_default(),
+            runs: state.ring.of(key).iter().map(|trace| trace.as_ref().clone()).collect(),
+        }
+    }
+}
+
+impl State {
+    fn clean(&mut self, key: &ObjectKey) {
+        if self.keys.get(key).is_some_and(Live::is_empty) {
+            self.keys.remove(key);
+        }
+        self.overflowed &= !self.keys.is_empty();
+    }
+}
+
+/// The tracers of a manager's controllers, by name.
+pub(super) type Tracers = BTreeMap<String, Arc<Tracer>>;

@@ -1,0 +1,327 @@
+//! The traces: why a key ran, what the run did, and why nothing happens.
+
+use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, Patch};
+use kubewright_cluster::faults::Verb;
+use kubewright_runtime::{
+    client::ClientError,
+    context::Context,
+    controller::{Controller, Reconciler},
+    event::EventType,
+    object::ObjectKey,
+    outcome::{Outcome, Retry},
+    probe::BindAddress,
+    trace::{ControllerPage, End, KeyPage, Limits, Next, Overview, Phase, Present, Query, Reason, Trace, Traces},
+};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::world::{Fleet, FleetReconciler, Running, World, controller, pass, run, until};
+
+fn key() -> ObjectKey {
+    ObjectKey::namespaced("default", "a")
+}
+
+/// Starts a controller with traces, and waits until it works.
+async fn start(world: &World, controller: Controller<Fleet>) -> (Running, Traces) {
+    let traces = Traces::default();
+    let running = run(world.manager().traces(traces.clone()).controller(controller));
+    until("it works", || async { traces.controllers().iter().any(|it| it.phase == Phase::Working) }).await;
+    (running, traces)
+}
+
+/// The triggers of all runs of `a`, as `reason Kind namespace/name`.
+fn triggers(runs: &[Arc<Trace>]) -> Vec<String> {
+    let told = runs.iter().flat_map(|run| &run.triggers).map(|trigger| {
+        let kind = trigger.kind.as_deref().unwrap_or_default();
+        let object = trigger.object.as_ref().map(ToString::to_string).unwrap_or_default();
+        format!("{:?} {kind} {object}", trigger.reason).trim_end().to_owned()
+    });
+    told.collect()
+}
+
+/// The writes of a run, as `verb Kind namespace/name/subresource status`.
+fn writes(run: &Trace) -> Vec<String> {
+    let told = run.writes.iter().map(|write| {
+        let subresource = write.subresource.as_ref().map(|name| format!("/{name}")).unwrap_or_default();
+        let status = write.status.map_or("unanswered".into(), |status| status.to_string());
+        format!("{} {} {}{subresource} {status}", write.verb, write.kind, write.object)
+    });
+    told.collect()
+}
+
+async fn until_told(traces: &Traces, trigger: &str) {
+    until(&format!("a run because of {trigger}"), || async {
+        triggers(&traces.of("fleet", &key())).iter().any(|told| told == trigger)
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_to_objects_is_told_as_the_trigger() {
+    let world = World::new().await;
+    let (manager, traces) = start(&world, controller(FleetReconciler::default())).await;
+    world.create_fleet("a", 2).await;
+    world.wait_for_size("a", 2).await;
+    until_told(&traces, "Updated Fleet default/a").await;
+    world.ships().delete("a-0", &DeleteParams::default()).await.expect("deleted");
+    until_told(&traces, "Deleted ConfigMap default/a-0").await;
+
+    let runs = traces.of("fleet", &key());
+    assert_eq!(triggers(&runs[..1]), ["Added Fleet default/a"]);
+    assert_eq!(writes(&runs[0]), ["create ConfigMap default/a-0 201"]);
+    assert_eq!((&runs[0].end, &runs[0].next), (&End::Done, &Next::Now));
+    assert!(triggers(&runs[1..2]).contains(&"Requeue".to_owned()), "{:?}", triggers(&runs));
+    assert!(triggers(&runs).contains(&"Added ConfigMap default/a-0".to_owned()), "{:?}", triggers(&runs));
+    let reads = runs[0].reads.iter().map(|read| (read.kind.as_ref(), &read.query, read.found)).collect::<Vec<_>>();
+    assert_eq!(reads, [("ConfigMap", &Query::Owner, Some(0))]);
+    let status = runs.iter().find(|run| !run.writes.is_empty() && run.next == Next::Change).expect("a last write");
+    assert_eq!(writes(status), ["patch Fleet default/a/status 200"]);
+    assert!(runs.iter().all(|run| run.id.len() == 16 && run.attempt == 1));
+
+    world.fleets().delete("a", &DeleteParams::default()).await.expect("deleted");
+    until_told(&traces, "Deleted Fleet default/a").await;
+    manager.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_list_is_told_and_a_key_keeps_its_last_runs() {
+    let world = World::new().await;
+    world.create_fleet("a", 1).await;
+    let (manager, traces) = start(&world, controller(FleetReconciler::default())).await;
+    until("the first run", || async { !traces.of("fleet", &key()).is_empty() }).await;
+    assert_eq!(triggers(&traces.of("fleet", &key())[..1]), ["InitialList"]);
+    world.wait_for_size("a", 1).await;
+    world.resize("a", 20).await;
+    world.wait_for_size("a", 20).await;
+    until("all is quiet", || async {
+        traces.explain("fleet", &key()).is_some_and(|page| page.present == Present::Idle)
+    })
+    .await;
+    let summary = traces.controllers().remove(0);
+    assert_eq!(traces.of("fleet", &key()).len(), Limits::default().runs_per_key);
+    assert!(summary.runs > 20 && summary.kept == 8 && summary.displaced == 0, "{summary}");
+    manager.stop().await;
+}
+
+/// A run that fails is told with its error, its retry follows with the number of its attempt.
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_told_with_its_retry() {
+    let world = World::new().await;
+    let (manager, traces) = start(&world, controller(FleetReconciler::default())).await;
+    let message = "configmaps is forbidden: no right to create";
+    let refused = world.faults.on(&[Verb::Create], "configmaps").times(2).refuse_with(403, "Forbidden", message);
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    assert_eq!(refused.hits(), 2);
+
+    let runs = traces.of("fleet", &key());
+    let first = &runs[0];
+    assert_eq!(writes(first), ["create ConfigMap default/a-0 403"]);
+    assert_eq!(first.writes[0].error.as_deref(), Some(message));
+    let error = format!("create configmaps default/a-0: {message}");
+    assert_eq!(first.end, End::Failed { error, terminal: false });
+    let Next::After { delay, time } = &first.next else { panic!("it is tried again: {:?}", first.next) };
+    assert!(!delay.is_zero() && *time > first.started, "{:?}", first.next);
+    assert_eq!(runs[..3].iter().map(|run| run.attempt).collect::<Vec<_>>(), [1, 2, 3]);
+    assert_eq!(triggers(&runs[1..3]), ["Backoff", "Backoff"]);
+    assert!(runs[1].started >= *time);
+    assert_eq!(runs.last().map(|run| run.attempt), Some(1), "a success is a new beginning");
+    manager.stop().await;
+}
+
+/// A write that gets no answer stays told.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_is_told_as_such() {
+    let world = World::new().await;
+    let (manager, traces) = start(&world, controller(FleetReconciler::generating_names())).await;
+    let lost = world.faults.on(&[Verb::Create], "configmaps").lose_answer();
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    assert_eq!(lost.hits(), 1);
+    let runs = traces.of("fleet", &key());
+    assert_eq!(writes(&runs[0]), ["create ConfigMap default/a-* unanswered"]);
+    let live = runs[1].reads.first().expect("a read");
+    assert!(live.live && live.kind == "ConfigMap" && live.found == Some(1), "{live:?}");
+    manager.stop().await;
+}
+
+/// The barrier holds a key back: while it does that is told, and afterwards how long it was.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_is_held_back_says_so() {
+    let world = World::new().await;
+    let (manager, traces) = start(&world, controller(FleetReconciler::default())).await;
+    let gate = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(3));
+    pass(300).await;
+    world.create_fleet("a", 2).await;
+    until("it is held back", || async {
+        traces.explain("fleet", &key()).is_some_and(|page| matches!(page.present, Present::Held { .. }))
+    })
+    .await;
+    assert_eq!(traces.controllers()[0].held, 1);
+    let page = traces.explain("fleet", &key()).expect("the controller").to_string();
+    assert!(page.contains("is held back for"), "{page}");
+    world.wait_for_size("a", 2).await;
+    assert!(gate.hits() > 0);
+    let held = traces.of("fleet", &key()).iter().filter_map(|run| run.held).max();
+    assert!(held.is_some_and(|held| held >= Duration::from_secs(2)), "{held:?}");
+    manager.stop().await;
+}
+
+/// Comes back every minute, reads and tells all sorts of things.
+struct Busy;
+
+impl Reconciler<Fleet> for Busy {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        match fleet.spec.size {
+            0 => {
+                ctx.event(EventType::Warning, "Empty", "no ships at all");
+                let _ = ctx.get::<ConfigMap>(&ctx.key().sibling("other"));
+                let _ = ctx.list::<ConfigMap>(&Default::default());
+                let _ = ctx.cached::<ConfigMap>();
+                for _ in 0..50 {
+                    let _ = ctx.live().get::<Fleet>(ctx.key()).await?;
+                }
+                Ok(Outcome::after(Duration::from_secs(60)))
+            }
+            1 => panic!("one is none"),
+            2 => std::future::pending().await,
+            _ => {
+                let patch = Patch::Merge(json!({"data": {"a": "b"}}));
+                ctx.patch::<ConfigMap, _>(&ctx.key().sibling("missing"), &patch).await?;
+                Ok(Outcome::done())
+            }
+        }
+    }
+
+    fn retry(&self, _: &ClientError) -> Retry {
+        Retry::Terminal
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_end_and_what_comes_next_is_told() {
+    let world = World::new().await;
+    let busy = Controller::new(Busy).reads::<ConfigMap>().timeout(Duration::from_secs(10));
+    let (manager, traces) = start(&world, busy).await;
+    let fleet = |size: usize| {
+        let (world, traces) = (&world, &traces);
+        let name = format!("f{size}");
+        async move {
+            world.create_fleet(&name, size).await;
+            let key = ObjectKey::namespaced("default", &name);
+            until("it has run", || async { !traces.of("fleet", &key).is_empty() }).await;
+            traces.of("fleet", &key).remove(0)
+        }
+    };
+    let calm = fleet(0).await;
+    assert!(matches!(&calm.next, Next::After { delay, .. } if delay.as_secs() == 60), "{calm}");
+    assert_eq!((calm.reads.len(), calm.more_reads), (32, 21), "no more is kept of a run");
+    assert_eq!(calm.reads[0].found, Some(0));
+    assert!(calm.reads[3].live && calm.reads[3].duration.is_some());
+    assert!(calm.events[0].warning && calm.events[0].reason == "Empty");
+    assert!(!serde_json::to_string(calm.as_ref()).expect("json").contains("no ships"), "an event's text isn't kept");
+
+    assert_eq!(fleet(1).await.end, End::Panicked { error: "one is none".into() });
+    assert_eq!(fleet(2).await.end, End::TimedOut { limit: Duration::from_secs(10) });
+    let refused = fleet(3).await;
+    assert!(matches!(&refused.end, End::Failed { terminal: true, .. }) && refused.next == Next::Change, "{refused}");
+    assert_eq!(writes(&refused), ["patch ConfigMap default/missing 404"]);
+
+    let key = ObjectKey::namespaced("default", "f0");
+    let page = traces.explain("fleet", &key).expect("the controller");
+    assert!(matches!(page.present, Present::Delayed { left } if left <= Duration::from_secs(60)), "{page}");
+    until("its time has come", || async { traces.of("fleet", &key).len() > 1 }).await;
+    assert_eq!(traces.of("fleet", &key)[1].triggers[0].reason, Reason::Timer);
+    manager.stop().await;
+}
+
+/// A controller that can't begin says what it waits for.
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_waits_says_for_what() {
+    let world = World::without_fleets();
+    let traces = Traces::default();
+    let manager = run(world.manager().traces(traces.clone()).controller(controller(FleetReconciler::default())));
+    let missing = "fleets.test.kubewright.dev: ";
+    until("it says so", || async {
+        let page = traces.explain("fleet", &key()).map(|page| page.to_string()).unwrap_or_default();
+        page.contains("can't begin before it has listed") && page.contains(missing) && page.contains("installed?")
+    })
+    .await;
+    world.install_fleets().await;
+    until("it works", || async { traces.controllers()[0].phase == Phase::Working }).await;
+    assert!(traces.controllers()[0].missing.is_empty());
+    let page = traces.explain("fleet", &key()).expect("the controller");
+    assert!(!page.exists && page.to_string().contains("the cache has no Fleet of that name"), "{page}");
+    manager.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn switched_off_nothing_is_kept() {
+    let world = World::new().await;
+    let manager = run(world.manager().traces(Traces::off()).controller(controller(FleetReconciler::default())));
+    world.create_fleet("a", 2).await;
+    world.wait_for_size("a", 2).await;
+    manager.stop().await;
+}
+
+/// The body of an answer, and its content type.
+async fn fetch(port: u16, path: &str, accept: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answered");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).expect("a code");
+    let kind = head.lines().find_map(|line| line.strip_prefix("content-type: ")).unwrap_or_default();
+    (code, kind.into(), body.into())
+}
+
+/// Over a real socket, so on real time.
+#[tokio::test]
+async fn the_probe_port_shows_them_as_json_and_as_text() {
+    let world = World::new().await;
+    let reserved = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
+    let port = reserved.local_addr().expect("its address").port();
+    drop(reserved);
+    let address = BindAddress::Host("127.0.0.1".into(), port);
+    let manager = run(world.manager().probe_address(address).controller(controller(FleetReconciler::default())));
+    world.create_fleet("a", 2).await;
+    world.wait_for_size("a", 2).await;
+
+    let (code, kind, body) = fetch(port, "/debug/traces", "*/*").await;
+    assert_eq!((code, kind.as_str()), (200, "application/json"));
+    let overview: Overview = serde_json::from_str(&body).expect("the documented form");
+    assert_eq!((overview.version, overview.controllers[0].name.as_str()), (1, "fleet"));
+    let (_, _, body) = fetch(port, "/debug/traces/fleet?limit=2", "*/*").await;
+    let page: ControllerPage = serde_json::from_str(&body).expect("the documented form");
+    assert_eq!(page.runs.len(), 2);
+    let (_, _, body) = fetch(port, "/debug/traces/fleet/default/a", "*/*").await;
+    let page: KeyPage = serde_json::from_str(&body).expect("the documented form");
+    assert!(page.exists && page.runs.len() > 2);
+    let value: Value = serde_json::from_str(&body).expect("json");
+    assert_eq!(value["runs"][0]["object"], "default/a");
+    assert_eq!(value["runs"][0]["writes"][0]["status"], 201);
+
+    let (code, kind, body) = fetch(port, "/debug/traces/fleet/default/a", "text/plain").await;
+    assert_eq!((code, kind.as_str()), (200, "text/plain; charset=utf-8"));
+    assert_eq!(fetch(port, "/debug/traces/fleet/default/a?format=text", "*/*").await.1, kind);
+    let first = body.lines().next().unwrap_or_default();
+    assert!(
+        first.contains(" fleet default/a ran ") && first.contains("; created ConfigMap default/a-0 (201)"),
+        "{body}"
+    );
+    let last = body.lines().last().unwrap_or_default();
+    assert!(last.contains("fleet default/a is "), "{body}");
+    let (code, _, body) = fetch(port, "/debug/traces/other/default/a", "*/*").await;
+    assert_eq!((code, body.as_str()), (404, "no controller \"other\"; there are: fleet\n"));
+    manager.stop().await;
+}
