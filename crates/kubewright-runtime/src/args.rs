@@ -241,6 +241,7 @@ impl ManagerArgs {
         let config = self.config().await?;
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let url = config.cluster_url.to_string();
+        tracing::info!(cluster = url, "the cluster");
         let client = ClientBuilder::try_from(config).map_err(|source| ConnectError::Client { url, source })?;
         Ok(client.with_layer(&metrics.client_layer(host)).build())
     }

@@ -85,19 +85,9 @@ fn explain(error: &watcher::Error) -> (String, bool) {
     let (InitialListFailed(source) | WatchStartFailed(source) | WatchFailed(source)) = error else {
         return (error.to_string(), false);
     };
-    match source {
-        kube::Error::Api(status) if status.is_forbidden() => {
-            (format!("{}: grant list and watch to the operator's role", status.message), true)
-        }
-        kube::Error::Api(status) if status.code == 401 => {
-            let advice = "the credentials are refused: give the operator those of this cluster";
-            (format!("{}: {advice}", status.message), true)
-        }
-        kube::Error::Api(status) if status.code == 404 => {
-            (format!("{}: is its CustomResourceDefinition installed?", status.message), true)
-        }
-        other => (client::explain(other), false),
-    }
+    let (why, advice) = (client::explain(source), client::advice(source, "list and watch"));
+    let is_refusal = matches!(source, kube::Error::Api(_)) && advice.is_some();
+    (advice.map_or(why.clone(), |advice| format!("{why}: {advice}")), is_refusal)
 }
 
 fn is_expired(error: &watcher::Error) -> bool {

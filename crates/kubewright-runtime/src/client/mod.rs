@@ -22,6 +22,7 @@
 //! # }
 //! ```
 
+mod advice;
 mod call;
 mod error;
 mod exchange;
@@ -38,6 +39,11 @@ use kube::{
 };
 
 use self::call::Hook;
+pub(crate) use self::{
+    advice::advice,
+    error::{explain, is_conflict, retry_after},
+    upsert::Change,
+};
 pub use self::{
     call::{Answer, Call, Next, Verb},
     error::{ClientError, FieldConflict},
@@ -45,10 +51,6 @@ pub use self::{
     request::{Apply, Delete},
     subresource::SubresourceClient,
     upsert::OperationResult,
-};
-pub(crate) use self::{
-    error::{explain, is_conflict, retry_after},
-    upsert::Change,
 };
 use crate::{context::Journal, object::Object};
 

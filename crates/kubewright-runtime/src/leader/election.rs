@@ -15,7 +15,10 @@ use super::{
     LeaderOptions, LeaderOptionsError,
     candidate::{Action, Candidate},
 };
-use crate::{client::explain, metrics::Metrics};
+use crate::{
+    client::{advice, explain},
+    metrics::Metrics,
+};
 
 /// The most that is added to a wait, as a part of it.
 const JITTER: f64 = 0.2;
@@ -33,9 +36,18 @@ impl Setback {
             Error::Api(status) if status.code == 409 => {
                 Self { why: "another candidate was faster".into(), is_trouble: false }
             }
-            error => Self { why: format!("{what}: {}", explain(error)), is_trouble: true },
+            error => {
+                let advice = advice(error, "get, create and update on leases").filter(|_| !is_missing(error));
+                let advice = advice.map(|advice| format!(": {advice}")).unwrap_or_default();
+                Self { why: format!("{what}: {}{advice}", explain(error)), is_trouble: true }
+            }
         }
     }
+}
+
+/// Whether the namespace isn't there: no definition is missing then.
+fn is_missing(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if status.code == 404)
 }
 
 /// Takes part in the election until it is released, lost or dropped. Leadership is won at most once.

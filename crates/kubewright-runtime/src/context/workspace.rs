@@ -1,0 +1,352 @@
+//! Memory that is neither spec nor status: a typed value for each object, which survives crashes.
+//!
+//! Status tells what is; it may be wiped and is rebuilt from the world, so nothing may hang on it. What a reconciler must
+//! know of its own past, such as the token of a request that it has begun and whose answer it may never see, belongs into
+//! a **workspace**. It is kept in a config map beside the object:
+//!
+//! * its name is `<object>.<controller>.workspace`, so that it collides with nothing by chance. A config map needs no
+//!   definition to be installed and can be looked at with `kubectl`; it is no place for secrets;
+//! * the object owns it, so it is collected with it. The reference doesn't say `controller`: neither
+//!   [`Context::owned`] nor `owns` counts it among the children;
+//! * it holds the object's UID. An object that was made again under the same name begins anew, whatever the collector
+//!   has left; and a config map that we didn't make is never touched;
+//! * it is read live each time, and written only if it is still what was read: of two replicas that both believe to
+//!   lead, one gets a conflict before it acts.
+//!
+//! The operator needs the right to get, create, patch and delete config maps.
+
+use std::{collections::BTreeMap, future::IntoFuture, marker::PhantomData, ops::Deref};
+
+use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::OwnerReference};
+use kube::api::{ObjectMeta, Patch};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::json;
+use thiserror::Error;
+
+use super::Context;
+use crate::{
+    client::ClientError,
+    name::shorten,
+    object::{Object, ObjectKey},
+};
+
+/// The largest memory, in bytes of JSON. A config map may have four times as much, but it goes over the wire with each reconcile.
+pub const LARGEST_WORKSPACE: usize = 256 * 1024;
+
+/// The UID of the object whose memory it is.
+const OWNER: &str = "kubewright.dev/workspace-of";
+/// The entry that holds the memory.
+const ENTRY: &str = "memory.json";
+/// The longest name of an object.
+const LONGEST_NAME: usize = 253;
+
+/// Why a workspace can't be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WorkspaceError {
+    /// A config map has its name, and is no workspace.
+    #[error("config map {name} is not a workspace of {owner}: rename or delete it, for its name is needed")]
+    Foreign {
+        /// The config map's key.
+        name: String,
+        /// The reconciled object.
+        owner: String,
+    },
+    /// It doesn't hold what the type says, mostly because an older or newer version wrote it.
+    #[error(
+        "the memory in config map {name} can't be read: {source}; \
+         let the type accept it, use `or_default` to begin anew, or delete the config map"
+    )]
+    Undecodable {
+        /// The config map's key.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The value can't be written as JSON.
+    #[error("the memory for config map {name} can't be written: {source}")]
+    Unencodable {
+        /// The config map's key.
+        name: String,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// There is more to remember than [`LARGEST_WORKSPACE`].
+    #[error("the memory for config map {name} has {size} bytes, and {LARGEST_WORKSPACE} are the most: remember less")]
+    TooLarge {
+        /// The config map's key.
+        name: String,
+        /// The size of the new value.
+        size: usize,
+    },
+    /// The reconciled object has no namespace where a config map could be.
+    #[error("{owner} is in no namespace: say where its workspace is to be, with `in_namespace`")]
+    NoNamespace {
+        /// The reconciled object.
+        owner: String,
+    },
+}
+
+impl From<WorkspaceError> for ClientError {
+    fn from(error: WorkspaceError) -> Self {
+        Self::Workspace(Box::new(error))
+    }
+}
+
+impl<K: Object> Context<K> {
+    /// Reads what was remembered for the reconciled object; `T::default()` if nothing was. See [`Workspace`].
+    ///
+    /// It costs one request, and none is sent before it is awaited. `T` should accept what its earlier versions have
+    /// written (`#[serde(default)]`).
+    pub fn workspace<T>(&self) -> OpenWorkspace<'_, K, T>
+    where
+        T: Default + Serialize + DeserializeOwned + Send + Sync,
+    {
+        OpenWorkspace { context: self, namespace: None, or_default: false, memory: PhantomData }
+    }
+}
+
+/// A workspace that is about to be read; `await` it. See [`Context::workspace`].
+#[derive(Debug)]
+#[must_use = "nothing is read until it is awaited"]
+pub struct OpenWorkspace<'a, K, T> {
+    context: &'a Context<K>,
+    namespace: Option<&'a str>,
+    or_default: bool,
+    memory: PhantomData<fn() -> T>,
+}
+
+impl<'a, K, T> OpenWorkspace<'a, K, T> {
+    /// Takes content that isn't what the type says for none, where it otherwise is an error. The next update replaces it.
+    pub fn or_default(self) -> Self {
+        Self { or_default: true, ..self }
+    }
+
+    /// Keeps it in this namespace: for a cluster-scoped object, which has none. It must stay the same for ever.
+    pub fn in_namespace(self, namespace: &'a str) -> Self {
+        Self { namespace: Some(namespace), ..self }
+    }
+}
+
+impl<'a, K: Object, T> IntoFuture for OpenWorkspace<'a, K, T>
+where
+    T: Default + Serialize + DeserializeOwned + Send + Sync,
+{
+    type Output = Result<Workspace<'a, K, T>, ClientError>;
+    type IntoFuture = BoxFuture<'a, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let Self { context, namespace, or_default, .. } = self;
+        Workspace::open(context, namespace, or_default).boxed()
+    }
+}
+
+/// What a reconciler remembers of one object. It derefs to the value.
+///
+/// A request that must not be sent twice, though any write may be the last before a crash:
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::Node;
+/// # use kubewright_runtime::{client::ClientError, context::Context};
+/// # use serde::{Deserialize, Serialize};
+/// # async fn launch(token: &str) -> String { token.into() }
+/// #[derive(Default, Serialize, Deserialize)]
+/// #[serde(default)]
+/// struct Memory {
+///     token: Option<String>,
+///     instance: Option<String>,
+/// }
+///
+/// # async fn example(ctx: &Context<Node>) -> Result<(), ClientError> {
+/// let mut memory = ctx.workspace::<Memory>().await?;
+/// if memory.instance.is_none() {
+///     if memory.token.is_none() {
+///         let token = format!("{:016x}", ctx.random().u64());
+///         memory.update(|memory| memory.token = Some(token)).await?;
+///     }
+///     // From here on, every try carries the same token, by which the other side knows it.
+///     let instance = launch(memory.token.as_deref().unwrap_or_default()).await;
+///     memory.update(|memory| memory.instance = Some(instance)).await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Workspace<'a, K, T> {
+    context: &'a Context<K>,
+    key: ObjectKey,
+    value: T,
+    stored: Stored,
+}
+
+/// What there is in the cluster.
+#[derive(Debug)]
+enum Stored {
+    Nothing,
+    /// Ours, with this text. The text is empty if it couldn't be decoded, and that is allowed.
+    Ours { config: ConfigMap, text: String },
+    /// One of an earlier object of the same name, or of a later one.
+    Others(ConfigMap),
+}
+
+impl<K, T> Deref for Workspace<'_, K, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<'a, K, T> Workspace<'a, K, T>
+where
+    K: Object,
+    T: Default + Serialize + DeserializeOwned + Send + Sync,
+{
+    async fn open(context: &'a Context<K>, namespace: Option<&str>, or_default: bool) -> Result<Self, ClientError> {
+        let key = key(context, namespace)?;
+        let uid = uid(context, &key)?;
+        let stored = match context.api.get::<ConfigMap>(&key).await? {
+            None => Stored::Nothing,
+            Some(config) => match config.metadata.annotations.as_ref().and_then(|annotations| annotations.get(OWNER)) {
+                None => return Err(WorkspaceError::Foreign { name: key.to_string(), owner: owner(context) }.into()),
+                Some(of) if of != uid => Stored::Others(config),
+                Some(_) => {
+                    let text = config.data.as_ref().and_then(|data| data.get(ENTRY)).cloned().unwrap_or_default();
+                    Stored::Ours { config, text }
+                }
+            },
+        };
+        let mut workspace = Self { context, key, value: T::default(), stored };
+        match workspace.decoded() {
+            Ok(value) => workspace.value = value,
+            Err(_) if or_default => {
+                if let Stored::Ours { text, .. } = &mut workspace.stored {
+                    text.clear();
+                }
+            }
+            Err(source) => {
+                return Err(WorkspaceError::Undecodable { name: workspace.key.to_string(), source }.into());
+            }
+        }
+        Ok(workspace)
+    }
+
+    /// Changes what is remembered. When it returns well, the change is stored; if it changes nothing, nothing is written.
+    ///
+    /// `change` gets the stored value. It is called once: after a conflict the decision that led here may be wrong, and
+    /// the next reconcile takes it anew.
+    ///
+    /// # Errors
+    /// A conflict ([`ClientError::is_conflict`]) if someone else has written since it was read;
+    /// [`WorkspaceError::TooLarge`]; [`ClientError::OwnerGone`] if there is nothing stored yet and the object is being
+    /// deleted; or when the API server refuses, or doesn't answer. The value is then as it was before; after a lost
+    /// answer, what is stored may be either.
+    pub async fn update(&mut self, change: impl FnOnce(&mut T)) -> Result<(), ClientError> {
+        let mut value = self.decoded().unwrap_or_default();
+        change(&mut value);
+        let name = || self.key.to_string();
+        let text = serde_json::to_string(&value)
+            .map_err(|source| WorkspaceError::Unencodable { name: name(), source })?;
+        if text.len() > LARGEST_WORKSPACE {
+            return Err(WorkspaceError::TooLarge { name: name(), size: text.len() }.into());
+        }
+        let config = match &self.stored {
+            Stored::Ours { text: known, .. } if *known == text => return Ok(()),
+            Stored::Ours { config, .. } => self.replace(config, &text).await?,
+            Stored::Nothing => self.create(&text).await?,
+            Stored::Others(config) => {
+                self.clear_away(config).await?;
+                self.create(&text).await?
+            }
+        };
+        self.stored = Stored::Ours { config, text };
+        self.value = value;
+        Ok(())
+    }
+
+    /// Forgets all, and deletes the config map. That isn't needed when the object is deleted.
+    ///
+    /// # Errors
+    /// As [`Workspace::update`].
+    pub async fn forget(&mut self) -> Result<(), ClientError> {
+        if let Stored::Ours { config, .. } = &self.stored {
+            self.context.delete(config).await?;
+            self.stored = Stored::Nothing;
+        }
+        self.value = T::default();
+        Ok(())
+    }
+
+    /// What is stored, or the default if nothing is.
+    fn decoded(&self) -> Result<T, serde_json::Error> {
+        match &self.stored {
+            Stored::Ours { text, .. } if !text.is_empty() => serde_json::from_str(text),
+            _ => Ok(T::default()),
+        }
+    }
+
+    async fn create(&self, text: &str) -> Result<ConfigMap, ClientError> {
+        let Some(object) = self.context.object.as_ref().filter(|object| object.meta().deletion_timestamp.is_none())
+        else {
+            return Err(gone(self.context, &self.key));
+        };
+        let controller = &self.context.services.controller;
+        let reference = object.owner_ref(&());
+        let config = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(self.key.name().into()),
+                namespace: self.key.namespace().map(Into::into),
+                labels: Some([("app.kubernetes.io/managed-by".into(), shorten(controller, 63))].into()),
+                annotations: Some([(OWNER.into(), uid(self.context, &self.key)?.into())].into()),
+                owner_references: reference.map(|reference: OwnerReference| vec![reference]),
+                ..ObjectMeta::default()
+            },
+            data: Some(BTreeMap::from([(ENTRY.into(), text.into())])),
+            ..ConfigMap::default()
+        };
+        self.context.create(&config).await
+    }
+
+    /// Writes if it is still as it was read.
+    async fn replace(&self, config: &ConfigMap, text: &str) -> Result<ConfigMap, ClientError> {
+        let patch = json!({
+            "metadata": {"uid": config.metadata.uid, "resourceVersion": config.metadata.resource_version},
+            "data": {ENTRY: text},
+        });
+        self.context.patch(&self.key, &Patch::Merge(patch)).await
+    }
+
+    /// Deletes the memory of an earlier object of the same name, once it is certain that it is the earlier one: if it is
+    /// we that are late, it belongs to the later.
+    async fn clear_away(&self, config: &ConfigMap) -> Result<(), ClientError> {
+        let live = self.context.api.get::<K>(self.context.key()).await?;
+        if live.as_ref().and_then(|live| live.meta().uid.as_deref()) != Some(uid(self.context, &self.key)?) {
+            return Err(gone(self.context, &self.key));
+        }
+        self.context.delete(config).await
+    }
+}
+
+fn key<K: Object>(context: &Context<K>, namespace: Option<&str>) -> Result<ObjectKey, ClientError> {
+    let namespace = namespace.or(context.key().namespace());
+    let namespace = namespace.ok_or_else(|| WorkspaceError::NoNamespace { owner: owner(context) })?;
+    let suffix = format!(".{}.workspace", context.services.controller);
+    let name = shorten(context.key().name(), LONGEST_NAME.saturating_sub(suffix.len()));
+    Ok(ObjectKey::namespaced(namespace, &format!("{name}{suffix}")))
+}
+
+fn uid<'a, K: Object>(context: &'a Context<K>, key: &ObjectKey) -> Result<&'a str, ClientError> {
+    let uid = context.object.as_ref().and_then(|object| object.meta().uid.as_deref());
+    uid.ok_or_else(|| gone(context, key))
+}
+
+fn gone<K: Object>(context: &Context<K>, key: &ObjectKey) -> ClientError {
+    ClientError::OwnerGone { target: format!("configmaps {key}"), owner: owner(context) }
+}
+
+fn owner<K: Object>(context: &Context<K>) -> String {
+    format!("{} {}", K::kind(&()), context.key())
+}
