@@ -5,7 +5,7 @@ use std::{error, time::Duration};
 use kube::core::{Status, response::StatusCause};
 use thiserror::Error;
 
-use crate::owner::OwnerError;
+use crate::{context::WorkspaceError, owner::OwnerError};
 
 /// A request that failed, or that was refused before it was sent.
 #[derive(Debug, Error)]
@@ -25,6 +25,9 @@ pub enum ClientError {
     /// The reconciled object can't own the other: see [`OwnerError`].
     #[error(transparent)]
     Owner(Box<OwnerError>),
+    /// What is remembered of the reconciled object can't be used: see [`WorkspaceError`].
+    #[error(transparent)]
+    Workspace(Box<WorkspaceError>),
     /// An object of that name exists, and isn't controlled by the reconciled one.
     #[error("{target} exists already, and is controlled by {controller}")]
     NameTaken {

@@ -6,6 +6,7 @@
 
 mod journal;
 mod live;
+mod workspace;
 mod write;
 
 use std::{any::Any, any::TypeId, collections::BTreeSet, fmt, sync::Arc, time::Duration};
@@ -20,7 +21,10 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::journal::{Journal, Write};
-pub use self::live::Live;
+pub use self::{
+    live::Live,
+    workspace::{LARGEST_WORKSPACE, OpenWorkspace, Workspace, WorkspaceError},
+};
 use crate::{
     cache::{Cache, Kind, Reader},
     client::Client,

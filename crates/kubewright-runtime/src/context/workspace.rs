@@ -103,7 +103,7 @@ impl<K: Object> Context<K> {
     /// written (`#[serde(default)]`).
     pub fn workspace<T>(&self) -> OpenWorkspace<'_, K, T>
     where
-        T: Default + Serialize + DeserializeOwned + Send + Sync,
+        T: Default + Serialize + DeserializeOwned + Send + Sync + 'static,
     {
         OpenWorkspace { context: self, namespace: None, or_default: false, memory: PhantomData }
     }
@@ -133,7 +133,7 @@ impl<'a, K, T> OpenWorkspace<'a, K, T> {
 
 impl<'a, K: Object, T> IntoFuture for OpenWorkspace<'a, K, T>
 where
-    T: Default + Serialize + DeserializeOwned + Send + Sync,
+    T: Default + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
     type Output = Result<Workspace<'a, K, T>, ClientError>;
     type IntoFuture = BoxFuture<'a, Self::Output>;
@@ -187,7 +187,10 @@ pub struct Workspace<'a, K, T> {
 enum Stored {
     Nothing,
     /// Ours, with this text. The text is empty if it couldn't be decoded, and that is allowed.
-    Ours { config: ConfigMap, text: String },
+    Ours {
+        config: ConfigMap,
+        text: String,
+    },
     /// One of an earlier object of the same name, or of a later one.
     Others(ConfigMap),
 }
@@ -203,12 +206,12 @@ impl<K, T> Deref for Workspace<'_, K, T> {
 impl<'a, K, T> Workspace<'a, K, T>
 where
     K: Object,
-    T: Default + Serialize + DeserializeOwned + Send + Sync,
+    T: Default + Serialize + DeserializeOwned + Send + Sync + 'static,
 {
     async fn open(context: &'a Context<K>, namespace: Option<&str>, or_default: bool) -> Result<Self, ClientError> {
         let key = key(context, namespace)?;
         let uid = uid(context, &key)?;
-        let stored = match context.api.get::<ConfigMap>(&key).await? {
+        let stored = match context.live().get::<ConfigMap>(&key).await? {
             None => Stored::Nothing,
             Some(config) => match config.metadata.annotations.as_ref().and_then(|annotations| annotations.get(OWNER)) {
                 None => return Err(WorkspaceError::Foreign { name: key.to_string(), owner: owner(context) }.into()),
@@ -240,7 +243,8 @@ where
     /// the next reconcile takes it anew.
     ///
     /// # Errors
-    /// A conflict ([`ClientError::is_conflict`]) if someone else has written since it was read;
+    /// A conflict ([`ClientError::is_conflict`], or `is_already_exists` for the first write) if someone else has written
+    /// since it was read;
     /// [`WorkspaceError::TooLarge`]; [`ClientError::OwnerGone`] if there is nothing stored yet and the object is being
     /// deleted; or when the API server refuses, or doesn't answer. The value is then as it was before; after a lost
     /// answer, what is stored may be either.
@@ -248,8 +252,8 @@ where
         let mut value = self.decoded().unwrap_or_default();
         change(&mut value);
         let name = || self.key.to_string();
-        let text = serde_json::to_string(&value)
-            .map_err(|source| WorkspaceError::Unencodable { name: name(), source })?;
+        let text =
+            serde_json::to_string(&value).map_err(|source| WorkspaceError::Unencodable { name: name(), source })?;
         if text.len() > LARGEST_WORKSPACE {
             return Err(WorkspaceError::TooLarge { name: name(), size: text.len() }.into());
         }
@@ -322,7 +326,7 @@ where
     /// Deletes the memory of an earlier object of the same name, once it is certain that it is the earlier one: if it is
     /// we that are late, it belongs to the later.
     async fn clear_away(&self, config: &ConfigMap) -> Result<(), ClientError> {
-        let live = self.context.api.get::<K>(self.context.key()).await?;
+        let live = self.context.live().get::<K>(self.context.key()).await?;
         if live.as_ref().and_then(|live| live.meta().uid.as_deref()) != Some(uid(self.context, &self.key)?) {
             return Err(gone(self.context, &self.key));
         }

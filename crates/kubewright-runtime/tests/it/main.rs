@@ -10,4 +10,5 @@ mod read_your_writes;
 mod signal;
 mod trace;
 mod webhook;
+mod workspace;
 mod world;

@@ -1,0 +1,331 @@
+//! The workspace: what a reconciler remembers survives whatever happens between two writes.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams},
+};
+use kubewright_cluster::faults::Verb;
+use kubewright_runtime::{
+    client::ClientError,
+    context::{Context, LARGEST_WORKSPACE, WorkspaceError},
+    controller::{Controller, Reconciler},
+    outcome::Outcome,
+};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::world::{Fleet, FleetStatus, Running, World, pass, run, until};
+
+const NAME: &str = "a.fleet.workspace";
+
+/// What is remembered.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Memory {
+    token: Option<String>,
+    instance: Option<String>,
+    ballast: String,
+}
+
+/// A service outside the cluster that makes one instance for each token.
+#[derive(Clone, Default)]
+struct Cloud {
+    tokens: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Cloud {
+    fn launch(&self, token: &str) -> String {
+        self.tokens.lock().insert(token.into());
+        format!("i-{token}")
+    }
+
+    fn instances(&self) -> usize {
+        self.tokens.lock().len()
+    }
+}
+
+/// Launches one instance for a fleet, and remembers which. Its error is kept for the tests.
+#[derive(Clone, Default)]
+struct Launcher {
+    cloud: Cloud,
+    or_default: bool,
+    ballast: usize,
+    errors: Arc<Mutex<Vec<String>>>,
+}
+
+impl Reconciler<Fleet> for Launcher {
+    type Error = ClientError;
+
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let done = self.launch(ctx).await;
+        if let Err(error) = &done {
+            self.errors.lock().push(error.to_string());
+        }
+        done.map(|()| Outcome::done())
+    }
+}
+
+impl Launcher {
+    async fn launch(&self, ctx: &Context<Fleet>) -> Result<(), ClientError> {
+        let open = ctx.workspace::<Memory>();
+        let mut memory = if self.or_default { open.or_default().await? } else { open.await? };
+        if memory.instance.is_none() {
+            if memory.token.is_none() {
+                let token = format!("{:016x}", ctx.random().u64());
+                let ballast = "x".repeat(self.ballast);
+                memory
+                    .update(|memory| {
+                        memory.token = Some(token);
+                        memory.ballast = ballast;
+                    })
+                    .await?;
+            }
+            let instance = self.cloud.launch(memory.token.as_deref().expect("it was just stored"));
+            memory.update(|memory| memory.instance = Some(instance)).await?;
+        }
+        memory.update(|_| {}).await?;
+        ctx.set_status(FleetStatus { size: 1, note: memory.instance.clone() }).await
+    }
+
+    fn start(&self, world: &World) -> Running {
+        run(world.manager().controller(Controller::new(self.clone())))
+    }
+
+    async fn until_told(&self, text: &str) {
+        until(text, || async { self.errors.lock().iter().any(|error| error.contains(text)) }).await;
+    }
+}
+
+async fn memory(world: &World) -> Option<ConfigMap> {
+    world.ships().get_opt(NAME).await.expect("an answer")
+}
+
+async fn store(world: &World, annotations: &[(&str, &str)], text: &str) {
+    let annotations = annotations.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    let metadata = ObjectMeta { name: Some(NAME.into()), annotations: Some(annotations), ..ObjectMeta::default() };
+    let data = Some([("memory.json".to_owned(), text.to_owned())].into());
+    let config = ConfigMap { metadata, data, ..ConfigMap::default() };
+    world.ships().create(&PostParams::default(), &config).await.expect("stored");
+}
+
+/// Row 1 of the faults: a crash after each write, and the answer to each write lost.
+#[tokio::test(start_paused = true)]
+async fn row_1_a_crash_after_any_write_launches_nothing_twice() {
+    for survived in 0..=3 {
+        let (world, launcher) = (World::new().await, Launcher::default());
+        world.create_fleet("a", 1).await;
+        world.faults.forget();
+        let manager = launcher.start(&world);
+        until("some writes", || async { world.faults.writes() >= survived }).await;
+        manager.crash().await;
+        let manager = launcher.start(&world);
+        world.wait_for_size("a", 1).await;
+        assert_eq!(launcher.cloud.instances(), 1, "after a crash at write {survived}");
+        manager.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_2_a_lost_answer_launches_nothing_twice() {
+    for lost in 0..3 {
+        let (world, launcher) = (World::new().await, Launcher::default());
+        let verbs = &[Verb::Create, Verb::Patch];
+        let fault = world.faults.on(verbs, "configmaps").skip(lost).lose_answer();
+        let manager = launcher.start(&world);
+        world.create_fleet("a", 1).await;
+        world.wait_for_size("a", 1).await;
+        assert_eq!(
+            (launcher.cloud.instances(), fault.hits()),
+            (1, usize::from(lost < 2)),
+            "the answer to write {lost}"
+        );
+        manager.stop().await;
+    }
+}
+
+/// Row 10: two writes for two changes, and none for none.
+#[tokio::test(start_paused = true)]
+async fn row_10_what_is_remembered_is_written_once() {
+    let (world, launcher) = (World::new().await, Launcher::default());
+    let manager = launcher.start(&world);
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    pass(60).await;
+    world.faults.forget();
+    let fleet = Patch::Merge(json!({"metadata": {"labels": {"woken": "yes"}}}));
+    world.fleets().patch("a", &PatchParams::default(), &fleet).await.expect("patched");
+    pass(60).await;
+    assert_eq!(world.faults.writes(), 0);
+    let stored = memory(&world).await.expect("it is stored");
+    let fleet = world.fleets().get("a").await.expect("the fleet");
+    let owner = &stored.owner_references()[0];
+    assert_eq!((Some(owner.uid.as_str()), owner.controller), (fleet.metadata.uid.as_deref(), None));
+    manager.stop().await;
+}
+
+/// Two replicas that both believe to lead: the one that comes second has decided on what is no longer so.
+#[tokio::test(start_paused = true)]
+async fn a_second_writer_gets_a_conflict() {
+    let (world, launcher) = (World::new().await, Launcher::default());
+    let slow = world.faults.on(&[Verb::Create], "configmaps").delay(Duration::from_secs(5));
+    let first = launcher.start(&world);
+    world.create_fleet("a", 1).await;
+    until("the first is under way", || async { slow.hits() == 1 }).await;
+    let second = launcher.start(&world);
+    world.wait_for_size("a", 1).await;
+    launcher.until_told("already exists").await;
+    assert_eq!(launcher.cloud.instances(), 1);
+    first.stop().await;
+    second.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_of_what_has_changed_is_refused() {
+    let (world, launcher) = (World::new().await, Launcher::default());
+    let slow = world.faults.on(&[Verb::Patch], "configmaps").delay(Duration::from_secs(5));
+    let manager = launcher.start(&world);
+    world.create_fleet("a", 1).await;
+    until("the second write is under way", || async { slow.hits() == 1 }).await;
+    let other = Patch::Merge(json!({"data": {"memory.json": "{\"instance\":\"i-other\"}"}}));
+    world.ships().patch(NAME, &PatchParams::default(), &other).await.expect("patched");
+    world.wait_for_size("a", 1).await;
+    launcher.until_told("patch configmaps default/a.fleet.workspace").await;
+    let note = world.fleets().get("a").await.expect("the fleet").status.and_then(|status| status.note);
+    assert_eq!(note.as_deref(), Some("i-other"), "the decision was taken again");
+    manager.stop().await;
+}
+
+/// Row 8: nothing collects garbage here, so the memory of the earlier object is still there.
+#[tokio::test(start_paused = true)]
+async fn row_8_an_object_made_again_does_not_inherit() {
+    let (world, launcher) = (World::new().await, Launcher::default());
+    let manager = launcher.start(&world);
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    let before = memory(&world).await.expect("it is stored");
+    world.fleets().delete("a", &DeleteParams::default()).await.expect("deleted");
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    assert_eq!(launcher.cloud.instances(), 2);
+    let after = memory(&world).await.expect("it is stored");
+    assert_ne!((before.uid(), &before.owner_references()[0].uid), (after.uid(), &after.owner_references()[0].uid));
+    manager.stop().await;
+}
+
+/// A replica whose cache still has the earlier object leaves the memory of the later one alone.
+#[tokio::test(start_paused = true)]
+async fn who_is_late_does_not_clear_away_the_memory_of_a_later_object() {
+    let (world, launcher) = (World::new().await, Launcher::default());
+    world.create_fleet("a", 1).await;
+    let hold = world.faults.on(&[Verb::Watch], "fleets").always().hold();
+    let slow = world.faults.on(&[Verb::Get], "configmaps").delay(Duration::from_secs(5));
+    let manager = launcher.start(&world);
+    until("the memory is about to be read", || async { slow.hits() == 1 }).await;
+    world.fleets().delete("a", &DeleteParams::default()).await.expect("deleted");
+    let later = world.create_fleet("a", 1).await;
+    let uid = later.metadata.uid.clone().unwrap_or_default();
+    store(&world, &[("kubewright.dev/workspace-of", &uid)], "{\"instance\":\"i-later\"}").await;
+    launcher.until_told("Fleet default/a is being deleted").await;
+    assert_eq!(launcher.cloud.instances(), 0);
+    drop(hold);
+    until("the later one is seen", || async {
+        let fleet = world.fleets().get("a").await.expect("the fleet");
+        fleet.status.and_then(|status| status.note).as_deref() == Some("i-later")
+    })
+    .await;
+    assert_eq!(launcher.cloud.instances(), 0);
+    manager.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_foreign_object_of_its_name_is_never_taken_over() {
+    let (world, launcher) = (World::new().await, Launcher::default());
+    store(&world, &[], "{\"instance\":\"i-foreign\"}").await;
+    let manager = launcher.start(&world);
+    world.create_fleet("a", 1).await;
+    launcher.until_told("config map default/a.fleet.workspace is not a workspace of Fleet default/a: rename").await;
+    assert_eq!(launcher.cloud.instances(), 0);
+    assert!(memory(&world).await.expect("it is there").annotations().is_empty());
+    world.ships().delete(NAME, &DeleteParams::default()).await.expect("deleted");
+    world.wait_for_size("a", 1).await;
+    manager.stop().await;
+}
+
+/// What a later or an earlier version has written is an error that says what to do, or none if that is asked for.
+#[tokio::test(start_paused = true)]
+async fn content_that_is_not_as_the_type_says_is_an_error_or_none() {
+    for or_default in [false, true] {
+        let (world, launcher) = (World::new().await, Launcher { or_default, ..Launcher::default() });
+        let fleet = world.create_fleet("a", 1).await;
+        let uid = fleet.metadata.uid.unwrap_or_default();
+        store(&world, &[("kubewright.dev/workspace-of", &uid)], "{\"instance\": 7}").await;
+        let manager = launcher.start(&world);
+        if or_default {
+            world.wait_for_size("a", 1).await;
+            assert_eq!(launcher.cloud.instances(), 1);
+        } else {
+            launcher.until_told("the memory in config map default/a.fleet.workspace can't be read: invalid type").await;
+            assert!(launcher.errors.lock()[0].ends_with("use `or_default` to begin anew, or delete the config map"));
+            assert_eq!(launcher.cloud.instances(), 0);
+        }
+        manager.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_an_end_to_what_can_be_remembered() {
+    let (world, launcher) = (World::new().await, Launcher { ballast: LARGEST_WORKSPACE, ..Launcher::default() });
+    let manager = launcher.start(&world);
+    world.create_fleet("a", 1).await;
+    launcher.until_told("and 262144 are the most: remember less").await;
+    assert_eq!((launcher.cloud.instances(), memory(&world).await), (0, None));
+    manager.stop().await;
+}
+
+/// Remembers once, forgets when the size is zero.
+struct Forgetful;
+
+impl Reconciler<Fleet> for Forgetful {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let size = fleet.spec.size;
+        let mut memory = ctx.workspace::<Memory>().await?;
+        match size {
+            0 => memory.forget().await?,
+            _ => memory.update(|memory| memory.token = Some("kept".into())).await?,
+        }
+        assert_eq!(memory.token.is_some(), size > 0);
+        let elsewhere = ctx.workspace::<Memory>().in_namespace("missing").await?;
+        let error = elsewhere.token.is_some();
+        assert!(!error, "another namespace, another memory");
+        ctx.set_status(FleetStatus { size, note: None }).await?;
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_can_be_forgotten() {
+    let world = World::new().await;
+    let manager = run(world.manager().controller(Controller::new(Forgetful)));
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    assert!(memory(&world).await.is_some());
+    world.resize("a", 0).await;
+    world.wait_for_size("a", 0).await;
+    assert!(memory(&world).await.is_none());
+    manager.stop().await;
+}
+
+#[test]
+fn the_errors_say_what_to_do() {
+    let error = WorkspaceError::NoNamespace { owner: "Node a".into() };
+    assert_eq!(
+        ClientError::from(error).to_string(),
+        "Node a is in no namespace: say where its workspace is to be, with `in_namespace`"
+    );
+}
