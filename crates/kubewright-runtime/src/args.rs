@@ -54,11 +54,23 @@ pub struct ManagerArgs {
     )]
     pub leader_elect: bool,
 
-    /// The name of the lease [default: the operator's]
+    /// Divide the objects among the replicas, so that all of them are active
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    pub shard: bool,
+
+    /// The name of the lease, or with --shard what the leases' names begin with [default: the operator's]
     #[arg(long, value_name = "NAME", value_parser = object_name)]
     pub leader_election_id: Option<String>,
 
-    /// The namespace of the lease [default: the pod's, or the kubeconfig context's]
+    /// The namespace of the lease or leases [default: the pod's, or the kubeconfig context's]
     #[arg(long, value_name = "NAMESPACE", value_parser = namespace)]
     pub leader_election_namespace: Option<String>,
 

@@ -26,7 +26,7 @@
 //! * [`metrics`], [`probe`]: what Prometheus and the kubelet see
 //! * [`trace`]: why a key was reconciled, what the run did, and why nothing happens
 //! * [`args`], [`log`], [`signal`]: the process
-//! * [`leader`]: one active replica of several
+//! * [`leader`]: one active replica of several; [`shard`]: all of them active, each for a part of the keys
 
 pub use kubewright_apimachinery::{clock, random};
 
@@ -50,6 +50,7 @@ pub mod owner;
 pub mod predicate;
 pub mod probe;
 pub mod queue;
+pub mod shard;
 pub mod signal;
 pub mod trace;
 pub mod webhook;

@@ -26,6 +26,7 @@ use crate::{
     metrics::Metrics,
     object::Object,
     probe::{self, BindAddress, BindError, Probes, Server},
+    shard::{Membership, ShardError, ShardOptions, Share},
     signal::Signals,
     trace::Traces,
     webhook::{self, Endpoint, Surroundings, Webhook, WebhookDescription, WebhookServer},
@@ -64,9 +65,20 @@ pub enum ManagerError {
     /// The durations of the leader election don't fit together.
     #[error(transparent)]
     LeaderOptions(#[from] LeaderOptionsError),
+    /// One active replica, and all of them active: not both.
+    #[error(
+        "--leader-elect and --shard exclude each other: with --shard all replicas work, each on its part of the objects"
+    )]
+    LeaderAndShards,
+    /// The options of sharding can't work.
+    #[error(transparent)]
+    Shards(#[from] ShardError),
     /// Another replica leads now. Let the process end, and be started again.
     #[error("leadership lost: the lease {0} could not be renewed in time")]
     LeadershipLost(String),
+    /// The other replicas take over our keys. Let the process end, and be started again.
+    #[error("the place among the shards is lost: the lease {0} could not be renewed in time")]
+    ShardLost(String),
 }
 
 /// What a manager would do.
@@ -114,23 +126,23 @@ pub struct Manager {
     probe_address: BindAddress,
     probes: Probes,
     traces: Traces,
-    leader: Leader,
+    replicas: Replicas,
     controllers: Vec<Box<dyn Prepare>>,
     webhook_server: Option<WebhookServer>,
     webhooks: Vec<Endpoint>,
 }
 
-/// Whether controllers work only while holding a lease.
+/// What this process is to others of its kind.
 #[derive(Debug)]
-enum Leader {
-    /// They work in any case.
-    Not,
-    /// In the namespace that the client's configuration names, if none is given.
-    Default {
-        namespace: Option<String>,
-        name: String,
-    },
-    Options(LeaderOptions),
+enum Replicas {
+    /// It minds none: its controllers work in any case.
+    Alone,
+    /// Its controllers work only while it leads.
+    Lead(LeaderOptions),
+    /// Its controllers work on a part of the keys.
+    Shard(ShardOptions),
+    /// As the flags say, once the client is known: in its namespace, if none is given.
+    Args { is_sharded: bool, namespace: Option<String>, name: String },
 }
 
 /// Where the client comes from.
@@ -182,7 +194,7 @@ impl Manager {
     /// the process as usual.
     ///
     /// # Errors
-    /// [`ManagerError::Log`].
+    /// [`ManagerError::Log`], [`ManagerError::LeaderAndShards`].
     pub fn from_args() -> Result<Self, ManagerError> {
         Self::with_args(Program::parse().manager)
     }
@@ -190,21 +202,24 @@ impl Manager {
     /// [`Manager::from_args`] for a program that has flags of its own and has parsed them.
     ///
     /// # Errors
-    /// [`ManagerError::Log`].
+    /// [`ManagerError::Log`], [`ManagerError::LeaderAndShards`].
     pub fn with_args(args: ManagerArgs) -> Result<Self, ManagerError> {
         args.log.init()?;
+        if args.leader_elect && args.shard {
+            return Err(ManagerError::LeaderAndShards);
+        }
         let (metrics, probes) = (args.metrics_bind_address.clone(), args.health_probe_bind_address.clone());
         let namespaces = args.namespaces();
         let webhook_server = args.enable_webhooks.then(|| args.webhook.server());
-        let leader = if args.leader_elect {
+        let replicas = if args.leader_elect || args.shard {
             let name = args.leader_election_id.clone().unwrap_or_else(program_name);
-            Leader::Default { namespace: args.leader_election_namespace.clone(), name }
+            Replicas::Args { is_sharded: args.shard, namespace: args.leader_election_namespace.clone(), name }
         } else {
-            Leader::Not
+            Replicas::Alone
         };
         let traces = if args.traces { Traces::default() } else { Traces::off() };
         let manager = Self::with(Connection::Args(Box::new(args)), metrics, probes).namespaces(namespaces);
-        Ok(Self { leader, webhook_server, traces, ..manager })
+        Ok(Self { replicas, webhook_server, traces, ..manager })
     }
 
     fn with(connection: Connection, metrics_address: BindAddress, probe_address: BindAddress) -> Self {
@@ -218,7 +233,7 @@ impl Manager {
             probe_address,
             probes: Probes::default(),
             traces: Traces::default(),
-            leader: Leader::Not,
+            replicas: Replicas::Alone,
             controllers: Vec::new(),
             webhook_server: None,
             webhooks: Vec::new(),
@@ -279,9 +294,15 @@ impl Manager {
     }
 
     /// Lets the controllers work only while this lease is held. The caches are filled meanwhile, so that a replica that
-    /// takes over can begin at once.
+    /// takes over can begin at once. Of this and [`Manager::sharding`] the later call counts.
     pub fn leader_election(self, options: LeaderOptions) -> Self {
-        Self { leader: Leader::Options(options), ..self }
+        Self { replicas: Replicas::Lead(options), ..self }
+    }
+
+    /// Lets the replicas divide the keys, so that all of them work: see [`crate::shard`]. Of this and
+    /// [`Manager::leader_election`] the later call counts.
+    pub fn sharding(self, options: ShardOptions) -> Self {
+        Self { replicas: Replicas::Shard(options), ..self }
     }
 
     /// The health and readiness checks, to add some. The manager's own are `ping`, `caches` and, with webhooks, `webhook`.
@@ -336,7 +357,7 @@ impl Manager {
         };
         let cache = Cache::new(self.namespaces);
         let events = Broadcaster::start(client.clone(), &hostname(), self.clock.clone(), metrics.clone());
-        let environment = Environment {
+        let mut environment = Environment {
             client,
             cache,
             clock: self.clock,
@@ -345,7 +366,12 @@ impl Manager {
             metrics,
             events: &events,
             traces: &self.traces,
+            share: Share::default(),
         };
+        let replicas = self.replicas.resolve(&environment);
+        if let Replicas::Shard(_) = replicas {
+            environment.share = Share::of_a_group(environment.clock.clone());
+        }
         let controllers = self.controllers.into_iter().map(|controller| controller.prepare(&environment));
         let controllers = controllers.collect::<Vec<_>>();
 
@@ -365,12 +391,13 @@ impl Manager {
         let mut watches = JoinSet::new();
         let families = CacheFamilies::new(environment.metrics.registry());
         environment.cache.start(&environment.client, &environment.random, &families, &mut watches);
-        let result = match self.leader.options(&environment) {
-            None => {
+        let result = match Tenure::start(replicas, &environment) {
+            Err(error) => Err(error),
+            Ok(Some(tenure)) => tenure.work(controllers, shutdown).await,
+            Ok(None) => {
                 work(controllers, shutdown, &CancellationToken::new()).await;
                 Ok(())
             }
-            Some(options) => lead(options, &environment, controllers, shutdown).await,
         };
         watches.shutdown().await;
         events.shutdown(EVENT_GRACE).await;
@@ -405,43 +432,81 @@ impl Manager {
     }
 }
 
-impl Leader {
-    fn options(self, environment: &Environment<'_>) -> Option<LeaderOptions> {
-        match self {
-            Self::Not => None,
-            Self::Options(options) => Some(options),
-            Self::Default { namespace, name } => {
-                let namespace = namespace.unwrap_or_else(|| environment.client.default_namespace().into());
-                Some(LeaderOptions::new(namespace, name, identity(&environment.random)))
-            }
+impl Replicas {
+    /// What the options say, with the defaults that depend on the client.
+    fn resolve(self, environment: &Environment<'_>) -> Self {
+        let Self::Args { is_sharded, namespace, name } = self else { return self };
+        let namespace = namespace.unwrap_or_else(|| environment.client.default_namespace().into());
+        let identity = identity(&environment.random);
+        match is_sharded {
+            true => Self::Shard(ShardOptions::new(namespace, name, identity)),
+            false => Self::Lead(LeaderOptions::new(namespace, name, identity)),
         }
     }
 }
 
-/// Waits for the lease, works, and gives it back.
-async fn lead(
-    options: LeaderOptions,
-    environment: &Environment<'_>,
-    controllers: Vec<Prepared>,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), ManagerError> {
-    let lease = format!("{}/{}", options.namespace, options.name);
-    let Environment { client, clock, random, metrics, .. } = environment;
-    let election = LeaderElection::start(client.clone(), options, clock.clone(), random.clone(), metrics.clone())?;
-    let (elected, lost) = (election.elected(), election.lost());
-    let mut shutdown = std::pin::pin!(shutdown);
-    let began = tokio::select! {
-        biased;
-        () = &mut shutdown => false,
-        () = lost.cancelled() => false,
-        () = elected.cancelled() => true,
-    };
-    if began {
-        work(controllers, shutdown, &lost).await;
+/// A lease that has to be held while controllers work.
+struct Tenure {
+    lease: String,
+    /// Work may begin.
+    begun: CancellationToken,
+    /// It must end at once.
+    lost: CancellationToken,
+    holding: Holding,
+}
+
+enum Holding {
+    Leadership(LeaderElection),
+    Membership(Membership),
+}
+
+impl Tenure {
+    /// Starts to try for the lease; none if none is needed.
+    fn start(replicas: Replicas, environment: &Environment<'_>) -> Result<Option<Self>, ManagerError> {
+        let Environment { client, clock, random, metrics, share, .. } = environment;
+        let (client, clock, random) = (client.clone(), clock.clone(), random.clone());
+        Ok(match replicas {
+            Replicas::Alone | Replicas::Args { .. } => None,
+            Replicas::Lead(options) => {
+                let lease = format!("{}/{}", options.namespace, options.name);
+                let election = LeaderElection::start(client, options, clock, random, metrics.clone())?;
+                let (begun, lost) = (election.elected(), election.lost());
+                Some(Self { lease, begun, lost, holding: Holding::Leadership(election) })
+            }
+            Replicas::Shard(options) => {
+                let lease = format!("{}/{}", options.namespace, options.own_lease().name);
+                let membership = Membership::start(client, options, share.clone(), clock, random, metrics)?;
+                let (begun, lost) = (membership.joined(), membership.lost());
+                Some(Self { lease, begun, lost, holding: Holding::Membership(membership) })
+            }
+        })
     }
-    let is_lost = lost.is_cancelled();
-    election.release().await;
-    if is_lost { Err(ManagerError::LeadershipLost(lease)) } else { Ok(()) }
+
+    /// Waits for the lease, works, and gives it back.
+    async fn work(self, controllers: Vec<Prepared>, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
+        let Self { lease, begun, lost, holding } = self;
+        let mut shutdown = std::pin::pin!(shutdown);
+        let has_begun = tokio::select! {
+            biased;
+            () = &mut shutdown => false,
+            () = lost.cancelled() => false,
+            () = begun.cancelled() => true,
+        };
+        if has_begun {
+            work(controllers, shutdown, &lost).await;
+        }
+        let is_lost = lost.is_cancelled();
+        match holding {
+            Holding::Leadership(election) => {
+                election.release().await;
+                if is_lost { Err(ManagerError::LeadershipLost(lease)) } else { Ok(()) }
+            }
+            Holding::Membership(membership) => {
+                membership.release().await;
+                if is_lost { Err(ManagerError::ShardLost(lease)) } else { Ok(()) }
+            }
+        }
+    }
 }
 
 /// Runs the controllers until `shutdown`, and until they have drained; or until the leadership is lost, when there is no

@@ -20,6 +20,7 @@ use crate::{
     object::ObjectKey,
     outcome::{Outcome, Retry, Wake},
     queue::{Now, SharedQueue, Taken, When},
+    shard::{Share, Ticket},
     trace::{Begun, Next, Phase, Reason, Tape, Tracer, Trigger, Triggers},
 };
 
@@ -35,6 +36,7 @@ pub(super) struct Dispatcher {
     pub(super) concurrency: usize,
     pub(super) timeout: Option<Duration>,
     pub(super) workers: JoinSet<Report>,
+    pub(super) share: Share,
     pub(super) metrics: Metrics,
     /// Unless traces are off.
     pub(super) tracer: Option<Arc<Tracer>>,
@@ -76,8 +78,16 @@ impl Dispatcher {
     fn start_workers(&mut self, stop: &CancellationToken) {
         while self.workers.len() < self.concurrency {
             let Some((taken, triggers, now)) = self.take() else { return };
+            let Some(ticket) = self.share.begin(&taken.key) else {
+                // Its owner has heard of it too. Should it become ours, it is wanted anew.
+                self.queue.with(|queue, _| {
+                    queue.forget(&taken.key);
+                    queue.done(&taken.key);
+                });
+                continue;
+            };
             match self.barrier.check(&taken.key, now.monotonic, has_arrived(&self.services)) {
-                Verdict::Go { stale } => self.start(taken, triggers, stale, now, stop),
+                Verdict::Go { stale } => self.start(taken, ticket, triggers, stale, now, stop),
                 Verdict::Wait => {
                     self.metrics.barrier.waited();
                     // Should the cache catch up before this, its bell is heard when the loop next waits.
@@ -104,6 +114,7 @@ impl Dispatcher {
     fn start(
         &mut self,
         taken: Taken<ObjectKey>,
+        ticket: Ticket,
         triggers: Triggers,
         stale: BTreeSet<Scope>,
         now: Now,
@@ -140,6 +151,7 @@ impl Dispatcher {
         let task = async move {
             let report = job.run().await;
             drop(timers);
+            drop(ticket);
             report
         };
         self.workers.spawn(task.instrument(span));

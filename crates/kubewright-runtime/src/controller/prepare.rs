@@ -3,6 +3,7 @@
 use std::{any::TypeId, collections::BTreeSet, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
+use kube::core::Selector;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +23,8 @@ use crate::{
     event::Broadcaster,
     metrics::Metrics,
     object::{Object, ObjectKey},
-    queue::{Now, SharedQueue, Standing, When},
+    queue::{LOW_PRIORITY, Now, SharedQueue, Standing, When},
+    shard::Share,
     trace::{self, Phase, Tracer, Traces, Trigger},
 };
 
@@ -39,6 +41,8 @@ pub(crate) struct Environment<'a> {
     pub(crate) barrier_metrics: BarrierFamilies,
     pub(crate) events: &'a Broadcaster,
     pub(crate) traces: &'a Traces,
+    /// Which keys are worked on here.
+    pub(crate) share: Share,
 }
 
 /// A controller that listens to the cache already, and can be run when that is started.
@@ -75,6 +79,12 @@ impl<K: Object> Controller<K> {
         };
         let tracer = environment.traces.controller(&name, K::kind(&()), concurrency, surroundings);
         let kinds = wire(&environment.cache, &queue, tracer.as_ref(), sources);
+        let (wanted, keys) = (queue.clone(), Reader::new(environment.cache.kind::<K>()));
+        environment.share.on_gain(move |is_gained| {
+            let objects = keys.list(None, &Selector::default()).into_iter();
+            let gained = objects.map(|object| ObjectKey::of(object.as_ref())).filter(is_gained);
+            gained.for_each(|key| wanted.add(key, LOW_PRIORITY, When::Now));
+        });
         let services = Arc::new(Services {
             api: Client::new(environment.client.clone()).field_owner(&field_manager),
             cache: environment.cache.clone(),
@@ -92,6 +102,7 @@ impl<K: Object> Controller<K> {
             concurrency,
             timeout,
             workers: JoinSet::new(),
+            share: environment.share.clone(),
             metrics,
             tracer,
         };

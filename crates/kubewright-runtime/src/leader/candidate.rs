@@ -16,7 +16,7 @@ use super::LeaderOptions;
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Action {
+pub(crate) enum Action {
     /// Create the lease; it must not exist.
     Create(Box<Lease>),
     /// Replace the lease; it must not have changed.
@@ -32,7 +32,7 @@ struct Observed {
 }
 
 #[derive(Debug)]
-pub(super) struct Candidate {
+pub(crate) struct Candidate {
     options: LeaderOptions,
     observed: Option<Observed>,
     /// Whether what was observed may be out of date.
@@ -42,16 +42,16 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    pub(super) fn new(options: LeaderOptions) -> Self {
+    pub(crate) fn new(options: LeaderOptions) -> Self {
         Self { options, observed: None, stale: true, fence: None }
     }
 
-    pub(super) fn options(&self) -> &LeaderOptions {
+    pub(crate) fn options(&self) -> &LeaderOptions {
         &self.options
     }
 
     /// The lease was read and found so; `now` is after the answer came.
-    pub(super) fn observe(&mut self, lease: Option<Lease>, now: Duration) {
+    pub(crate) fn observe(&mut self, lease: Option<Lease>, now: Duration) {
         self.stale = false;
         let Some(lease) = lease else {
             // A lease that was taken away doesn't end its holder's belief: keep the time, so that we wait it out.
@@ -70,7 +70,7 @@ impl Candidate {
     }
 
     /// Our write took effect. It was sent at `sent`, and this is the lease that came back.
-    pub(super) fn written(&mut self, lease: Lease, sent: Duration) {
+    pub(crate) fn written(&mut self, lease: Lease, sent: Duration) {
         let ours = holder(&lease) == Some(&self.options.identity);
         self.fence = ours.then(|| sent + self.options.renew_deadline);
         self.observed = Some(Observed { lease, changed: sent });
@@ -78,32 +78,32 @@ impl Candidate {
     }
 
     /// A write was refused, or its answer didn't come.
-    pub(super) fn unsure(&mut self) {
+    pub(crate) fn unsure(&mut self) {
         self.stale = true;
     }
 
     /// Whether the lease must be read before the next write. The leader needn't, as nobody else should have written.
-    pub(super) fn must_read(&self) -> bool {
+    pub(crate) fn must_read(&self) -> bool {
         self.stale || self.fence.is_none()
     }
 
     /// Who holds the lease, as far as we know.
-    pub(super) fn holder(&self) -> Option<&str> {
+    pub(crate) fn holder(&self) -> Option<&str> {
         self.observed.as_ref().and_then(|observed| holder(&observed.lease)).map(String::as_str)
     }
 
     /// Until when we may believe to lead, if we do.
-    pub(super) fn fence(&self) -> Option<Duration> {
+    pub(crate) fn fence(&self) -> Option<Duration> {
         self.fence
     }
 
     /// What to do; `wall` is written into the lease.
-    pub(super) fn decide(&self, now: Duration, wall: Timestamp) -> Action {
+    pub(crate) fn decide(&self, now: Duration, wall: Timestamp) -> Action {
         let Some(Observed { lease, changed }) = &self.observed else {
             return Action::Create(Box::new(self.claim(None, wall)));
         };
         let ours = holder(lease) == Some(&self.options.identity);
-        if !ours && holder(lease).is_some() && now < *changed + self.duration_of(lease) {
+        if !ours && holder(lease).is_some() && now < *changed + duration(lease, self.options.lease_duration) {
             return Action::Wait;
         }
         match lease.metadata.resource_version {
@@ -113,7 +113,7 @@ impl Candidate {
     }
 
     /// The lease without a holder, if it is ours to give up.
-    pub(super) fn release(&self, wall: Timestamp) -> Option<Lease> {
+    pub(crate) fn release(&self, wall: Timestamp) -> Option<Lease> {
         let lease = &self.observed.as_ref().filter(|_| self.fence.is_some())?.lease;
         let mut released = lease.clone();
         let spec = released.spec.get_or_insert_default();
@@ -123,10 +123,10 @@ impl Candidate {
         Some(released)
     }
 
-    /// The time after which the lease's holder has given up: its own setting, if it is longer than ours.
-    fn duration_of(&self, lease: &Lease) -> Duration {
-        let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
-        Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).max(self.options.lease_duration)
+    /// Someone took the lease away, and it must not be had back.
+    pub(crate) fn forfeit(&mut self) {
+        self.fence = None;
+        self.stale = true;
     }
 
     /// The lease in our name.
@@ -150,7 +150,14 @@ impl Candidate {
     }
 }
 
-fn holder(lease: &Lease) -> Option<&String> {
+/// The time after which the lease's holder has given up: its own setting, if it is longer than ours.
+pub(crate) fn duration(lease: &Lease, ours: Duration) -> Duration {
+    let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).max(ours)
+}
+
+/// Who holds it; none if it was given back.
+pub(crate) fn holder(lease: &Lease) -> Option<&String> {
     lease.spec.as_ref()?.holder_identity.as_ref().filter(|holder| !holder.is_empty())
 }
 

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client, Error, api::PostParams};
+use kube::Client;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use tokio::{
     task::JoinHandle,
@@ -13,42 +12,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     LeaderOptions, LeaderOptionsError,
-    candidate::{Action, Candidate},
+    candidate::Candidate,
+    desk::{Desk, Setback},
 };
-use crate::{
-    client::{advice, explain},
-    metrics::Metrics,
-};
-
-/// The most that is added to a wait, as a part of it.
-const JITTER: f64 = 0.2;
-
-/// Why a try to get or keep the lease came to nothing.
-struct Setback {
-    why: String,
-    /// Whether something is wrong, and not just another candidate faster.
-    is_trouble: bool,
-}
-
-impl Setback {
-    fn new(what: &str, error: &Error) -> Self {
-        match error {
-            Error::Api(status) if status.code == 409 => {
-                Self { why: "another candidate was faster".into(), is_trouble: false }
-            }
-            error => {
-                let advice = advice(error, "get, create and update on leases").filter(|_| !is_missing(error));
-                let advice = advice.map(|advice| format!(": {advice}")).unwrap_or_default();
-                Self { why: format!("{what}: {}{advice}", explain(error)), is_trouble: true }
-            }
-        }
-    }
-}
-
-/// Whether the namespace isn't there: no definition is missing then.
-fn is_missing(error: &Error) -> bool {
-    matches!(error, Error::Api(status) if status.code == 404)
-}
+use crate::metrics::Metrics;
 
 /// Takes part in the election until it is released, lost or dropped. Leadership is won at most once.
 #[derive(Debug)]
@@ -75,14 +42,11 @@ impl LeaderElection {
         metrics.set_leader(&options.name, false);
         let (elected, lost, stop) = <(CancellationToken, CancellationToken, CancellationToken)>::default();
         let elector = Elector {
-            leases: Api::namespaced(client, &options.namespace),
+            desk: Desk::new("leader election", client, &options, clock, random),
             candidate: Candidate::new(options),
-            clock,
-            random,
             metrics,
             elected: elected.clone(),
             lost: lost.clone().drop_guard(),
-            told: String::new(),
         };
         let task = tokio::spawn(elector.run(stop.clone()));
         Ok(Self { elected, lost, stop, task })
@@ -121,16 +85,12 @@ impl Drop for LeaderElection {
 }
 
 struct Elector {
-    leases: Api<Lease>,
+    desk: Desk,
     candidate: Candidate,
-    clock: SharedClock,
-    random: Random,
     metrics: Metrics,
     elected: CancellationToken,
     /// Tells also when this task ends in a way that nobody thought of.
     lost: DropGuard,
-    /// What was told last, so that it isn't told every two seconds.
-    told: String,
 }
 
 impl Elector {
@@ -146,7 +106,7 @@ impl Elector {
                 () = turn => {}
             }
         }
-        tracing::error!(lease = %self.lease(), "leadership lost");
+        tracing::error!(lease = self.desk.lease(), "leadership lost");
         self.metrics.set_leader(&self.candidate.options().name, false);
         drop(self.lost);
     }
@@ -158,51 +118,43 @@ impl Elector {
 
     /// How long we may yet believe to lead.
     fn remaining(&self) -> Option<Duration> {
-        let remaining = self.candidate.fence()?.saturating_sub(self.clock.monotonic());
-        (!remaining.is_zero()).then_some(remaining)
+        self.desk.remaining(&self.candidate)
     }
 
     /// One try to get or keep the lease, cut off when its success would come too late.
     async fn attempt(&mut self) {
         let limit = self.remaining().unwrap_or(self.candidate.options().renew_deadline);
-        let outcome = timeout(limit, self.read_and_write()).await;
-        let outcome =
-            outcome.unwrap_or_else(|_| Err(Setback { why: format!("no answer within {limit:?}"), is_trouble: true }));
+        let outcome = timeout(limit, self.read_and_write()).await.unwrap_or_else(|_| Err(Setback::no_answer(limit)));
         match outcome {
             Ok(()) if self.remaining().is_some() => {
                 self.metrics.set_leader(&self.candidate.options().name, true);
                 self.elected.cancel();
-                self.tell(format!("leading as {}", self.candidate.options().identity), false);
+                self.desk.tell(format!("leading as {}", self.candidate.options().identity));
             }
-            Ok(()) => self.tell(format!("standing by, {} leads", self.candidate.holder().unwrap_or("nobody")), false),
-            Err(Setback { why, is_trouble }) => {
+            Ok(()) => self.desk.tell(format!("standing by, {} leads", self.candidate.holder().unwrap_or("nobody"))),
+            Err(setback) => {
                 self.candidate.unsure();
-                self.tell(why, is_trouble);
+                self.desk.complain(setback);
             }
         }
     }
 
     async fn read_and_write(&mut self) -> Result<(), Setback> {
         if self.candidate.must_read() {
-            let lease = self.leases.get_opt(&self.candidate.options().name).await;
-            let lease = lease.map_err(|error| Setback::new("can't read the lease", &error))?;
-            self.candidate.observe(lease, self.clock.monotonic());
+            let lease = self.desk.read().await?;
+            self.candidate.observe(lease, self.desk.monotonic());
         }
-        let sent = self.clock.monotonic();
-        let parameters = PostParams::default();
-        let written = match self.candidate.decide(sent, self.clock.now()) {
-            Action::Wait => return Ok(()),
-            Action::Create(lease) => self.leases.create(&parameters, &lease).await,
-            Action::Update(lease) => self.leases.replace(&self.candidate.options().name, &parameters, &lease).await,
-        };
-        let lease = written.map_err(|error| Setback::new("can't write the lease", &error))?;
-        self.candidate.written(lease, sent);
+        let sent = self.desk.monotonic();
+        let action = self.candidate.decide(sent, self.desk.wall());
+        if let Some(lease) = self.desk.write(action).await? {
+            self.candidate.written(lease, sent);
+        }
         Ok(())
     }
 
     /// Waits until the next try, or until there is nothing left to keep.
     async fn pause(&self) {
-        let pause = self.candidate.options().retry_period.mul_f64(1.0 + JITTER * self.random.fraction());
+        let pause = self.desk.pause(self.candidate.options().retry_period);
         match self.remaining() {
             Some(remaining) => sleep(pause.min(remaining)).await,
             None if self.elected.is_cancelled() => {}
@@ -211,44 +163,7 @@ impl Elector {
     }
 
     async fn release(&mut self) {
-        let Some(limit) = self.remaining() else { return };
-        let done = timeout(limit, async {
-            let (parameters, name) = (PostParams::default(), self.candidate.options().name.clone());
-            // A renewal that was cut off may have taken effect: then the lease is another than we know.
-            while let Some(lease) = self.candidate.release(self.clock.now()) {
-                match self.leases.replace(&name, &parameters, &lease).await {
-                    Err(Error::Api(status)) if status.reason == "Conflict" => {
-                        let lease = self.leases.get_opt(&name).await?;
-                        self.candidate.observe(lease, self.clock.monotonic());
-                    }
-                    result => return result.map(drop),
-                }
-            }
-            Ok(())
-        });
-        match done.await {
-            Ok(Ok(())) => tracing::info!(lease = %self.lease(), "leadership released"),
-            Ok(Err(error)) => {
-                tracing::warn!(lease = %self.lease(), error = explain(&error), "the lease is not released but left to expire")
-            }
-            Err(_) => tracing::warn!(lease = %self.lease(), "the lease is not released but left to expire"),
-        }
+        self.desk.release(&mut self.candidate).await;
         self.metrics.set_leader(&self.candidate.options().name, false);
-    }
-
-    fn lease(&self) -> String {
-        let LeaderOptions { namespace, name, .. } = self.candidate.options();
-        format!("{namespace}/{name}")
-    }
-
-    fn tell(&mut self, news: String, is_trouble: bool) {
-        if news == self.told {
-            return;
-        }
-        match is_trouble {
-            true => tracing::warn!(lease = %self.lease(), "leader election: {news}; trying again"),
-            false => tracing::info!(lease = %self.lease(), "leader election: {news}"),
-        }
-        self.told = news;
     }
 }

@@ -5,7 +5,8 @@
 //! work is cancelled; what reached the API server before counts), see through a machine that was suspended, or
 //! make up for a lease that someone deletes by hand.
 
-mod candidate;
+pub(crate) mod candidate;
+pub(crate) mod desk;
 mod election;
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,7 @@ pub fn identity(random: &Random) -> String {
 /// Durations that don't fit together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "leader election: the lease duration ({lease_duration:?}) must be whole seconds and longer than the renew deadline \
+    "the lease duration ({lease_duration:?}) must be whole seconds and longer than the renew deadline \
      ({renew_deadline:?}), and that longer than 1.2 times the retry period ({retry_period:?})"
 )]
 pub struct LeaderOptionsError {
@@ -65,7 +66,7 @@ impl LeaderOptions {
         }
     }
 
-    fn validate(&self) -> Result<(), LeaderOptionsError> {
+    pub(crate) fn validate(&self) -> Result<(), LeaderOptionsError> {
         let Self { lease_duration, renew_deadline, retry_period, .. } = *self;
         let sound = lease_duration.subsec_nanos() == 0
             && lease_duration > renew_deadline

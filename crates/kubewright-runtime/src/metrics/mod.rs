@@ -6,6 +6,7 @@
 mod client;
 mod controller;
 mod queue;
+mod shard;
 mod webhook;
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -17,11 +18,14 @@ use prometheus::{
     core::Collector,
 };
 
-pub(crate) use self::webhook::{PathMetrics, WebhookMetrics};
 pub use self::{
     client::{ClientMetrics, ClientMetricsLayer},
     controller::{ActiveWorker, ControllerMetrics, ReconcileResult},
     queue::{QueueMetrics, WorkTimer},
+};
+pub(crate) use self::{
+    shard::ShardMetrics,
+    webhook::{PathMetrics, WebhookMetrics},
 };
 
 /// The content type of [`Metrics::encode`].

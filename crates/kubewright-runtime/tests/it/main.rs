@@ -7,6 +7,7 @@ mod faults;
 mod leader;
 mod lifecycle;
 mod read_your_writes;
+mod shard;
 mod signal;
 mod trace;
 mod webhook;

@@ -1,0 +1,269 @@
+//! One member's side of the protocol that the [module](super) describes, as a state machine: no I/O, time passed in.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Preconditions;
+
+use super::{
+    GROUP_LABEL, ShardOptions, VIEW_ANNOTATION,
+    view::{Place, View},
+};
+use crate::leader::candidate::{Action, Candidate, duration, holder};
+
+/// What a member may work on, until it is told anew.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Grant {
+    me: String,
+    /// All of these must give a key to us: what we have announced, what we may have announced, and what we are about to.
+    claims: Vec<View>,
+    /// What each of the others has announced: none of these may give the key to who announced it. Without a view, they
+    /// may have announced anything. `None` until we know.
+    others: Option<Vec<(String, Option<View>)>>,
+    /// Until when that is true, by our clock.
+    pub(super) fence: Option<Duration>,
+}
+
+impl Grant {
+    /// Whether we may begin to work on what is there, as long as the fence stands.
+    pub(super) fn gives(&self, place: Place) -> bool {
+        let is_claimed =
+            |(member, view): &(String, Option<View>)| view.as_ref().is_none_or(|view| view.gives(place, member));
+        !self.claims.is_empty()
+            && self.claims.iter().all(|view| view.gives(place, &self.me))
+            && self.others.as_ref().is_some_and(|others| !others.iter().any(is_claimed))
+    }
+
+    /// Whether it gives the same as another.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (&self.claims, &self.others) == (&other.claims, &other.others)
+    }
+}
+
+/// Another's lease.
+#[derive(Debug)]
+struct Peer {
+    version: Option<String>,
+    uid: Option<String>,
+    /// When we first saw it as it is.
+    changed: Duration,
+    duration: Duration,
+    view: Option<View>,
+    is_released: bool,
+    is_there: bool,
+    /// Since when it doesn't count, if so.
+    gone: Option<Duration>,
+}
+
+impl Peer {
+    fn seen(lease: &Lease, ours: Duration, now: Duration) -> Self {
+        let metadata = &lease.metadata;
+        let view = metadata.annotations.as_ref().and_then(|annotations| annotations.get(VIEW_ANNOTATION));
+        Self {
+            version: metadata.resource_version.clone(),
+            uid: metadata.uid.clone(),
+            changed: now,
+            duration: duration(lease, ours),
+            view: view.and_then(|view| View::parse(view)),
+            is_released: holder(lease).is_none(),
+            is_there: true,
+            gone: None,
+        }
+    }
+
+    /// Looks at whether it still counts; `asked` is before the request for the leases was sent.
+    ///
+    /// What we first saw at `changed` was written before that, and its writer's fence stands for less than `duration`
+    /// from when it sent it. A renewal that it could build on would have been stored before that fence fell, so before
+    /// `asked`, and we would see it now.
+    fn judge(&mut self, asked: Duration) {
+        if self.is_released || asked >= self.changed.saturating_add(self.duration) {
+            self.gone.get_or_insert(asked);
+        }
+    }
+}
+
+/// What we have announced.
+#[derive(Debug)]
+struct Announced {
+    view: View,
+    /// When we came to know that it is stored.
+    since: Duration,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Member {
+    candidate: Candidate,
+    group: String,
+    me: String,
+    peers: BTreeMap<String, Peer>,
+    /// The members as we see them.
+    target: View,
+    announced: Option<Announced>,
+    /// What we have sent, and don't know to be stored.
+    in_doubt: Option<View>,
+    grant: Grant,
+    /// How often the members have changed.
+    rebalances: u64,
+}
+
+impl Member {
+    pub(super) fn new(options: &ShardOptions) -> Self {
+        let lease = options.own_lease();
+        let me = lease.name.clone();
+        Self {
+            candidate: Candidate::new(lease),
+            group: options.name.clone(),
+            peers: BTreeMap::new(),
+            target: View::of([me.as_str()]),
+            announced: None,
+            in_doubt: None,
+            grant: Grant { me: me.clone(), ..Grant::default() },
+            rebalances: 0,
+            me,
+        }
+    }
+
+    pub(super) fn candidate(&mut self) -> &mut Candidate {
+        &mut self.candidate
+    }
+
+    /// What we may work on.
+    pub(super) fn grant(&self) -> Grant {
+        Grant { fence: self.candidate.fence(), ..self.grant.clone() }
+    }
+
+    /// The members as we see them.
+    pub(super) fn target(&self) -> &View {
+        &self.target
+    }
+
+    pub(super) fn rebalances(&self) -> u64 {
+        self.rebalances
+    }
+
+    /// Whether our own lease is known well enough to be written.
+    pub(super) fn can_write(&self) -> bool {
+        !self.candidate.must_read()
+    }
+
+    /// Whether the members are to be told of another view than they were.
+    pub(super) fn has_news(&self) -> bool {
+        self.announced.as_ref().is_none_or(|announced| announced.view != self.target)
+    }
+
+    /// Whether all members have announced the same.
+    pub(super) fn is_settled(&self) -> bool {
+        let agrees = |(_, view): &(String, Option<View>)| view.as_ref() == Some(&self.target);
+        self.grant.claims == [self.target.clone()] && self.grant.others.iter().flatten().all(agrees)
+    }
+
+    /// The leases of the group, as they were at some time from `asked` until `now`.
+    pub(super) fn listed(&mut self, leases: Vec<Lease>, asked: Duration, now: Duration) {
+        let (own, others): (Vec<_>, _) = leases.into_iter().partition(|lease| name(lease) == self.me);
+        match own.into_iter().next() {
+            None if self.candidate.fence().is_some() => self.candidate.forfeit(),
+            own => self.candidate.observe(own, now),
+        }
+        self.meet(&others, asked, now);
+        let members = self.peers.iter().filter(|(_, peer)| peer.gone.is_none()).map(|(name, _)| name.as_str());
+        let target = View::of(members.chain([self.me.as_str()]));
+        if target != self.target {
+            self.rebalances += 1;
+            self.target = target;
+        }
+        self.claim(asked);
+    }
+
+    fn meet(&mut self, leases: &[Lease], asked: Duration, now: Duration) {
+        self.peers.values_mut().for_each(|peer| peer.is_there = false);
+        for lease in leases {
+            let known = self.peers.get_mut(name(lease));
+            match known.filter(|known| known.version == lease.metadata.resource_version) {
+                Some(known) => known.is_there = true,
+                None => {
+                    let peer = Peer::seen(lease, self.candidate.options().lease_duration, now);
+                    self.peers.insert(name(lease).into(), peer);
+                }
+            }
+        }
+        self.peers.values_mut().for_each(|peer| peer.judge(asked));
+        // A lease that was taken away under its holder is waited out before it is forgotten.
+        self.peers.retain(|_, peer| peer.is_there || peer.gone.is_none());
+    }
+
+    /// Brings the grant in line with what is known now.
+    fn claim(&mut self, asked: Duration) {
+        let target = self.target.clone();
+        let is_fresh = self.announced.as_ref().filter(|announced| asked >= announced.since);
+        if let Some(Announced { view, .. }) = is_fresh {
+            let others = self.peers.iter().filter(|(_, peer)| peer.gone.is_none());
+            self.grant.others = Some(others.map(|(name, peer)| (name.clone(), peer.view.clone())).collect());
+            // What may have been announced since stays claimed until that is cleared up.
+            if self.in_doubt.is_none() {
+                self.grant.claims = vec![view.clone()];
+            }
+        }
+        if !self.grant.claims.contains(&target) {
+            self.grant.claims.push(target);
+        }
+    }
+
+    /// What to write. `is_drained` says whether all that is worked on is ours by [`Member::target`]: only then may that be
+    /// announced. Ask after the grant was made known to whoever begins work.
+    pub(super) fn decide(&mut self, is_drained: bool, now: Duration, wall: Timestamp) -> Action {
+        let view = match &self.announced {
+            Some(announced) if !is_drained => announced.view.clone(),
+            _ => self.target.clone(),
+        };
+        let decorate = |mut lease: Box<Lease>| {
+            let metadata = &mut lease.metadata;
+            metadata.labels.get_or_insert_default().insert(GROUP_LABEL.into(), self.group.clone());
+            metadata.annotations.get_or_insert_default().insert(VIEW_ANNOTATION.into(), view.to_string());
+            lease
+        };
+        let action = match self.candidate.decide(now, wall) {
+            Action::Wait => return Action::Wait,
+            Action::Create(lease) => Action::Create(decorate(lease)),
+            Action::Update(lease) => Action::Update(decorate(lease)),
+        };
+        // If something else is in doubt, it stays so: any of them may be what is stored.
+        let is_known = self.announced.as_ref().is_some_and(|announced| announced.view == view);
+        if !is_known || self.in_doubt.is_some() {
+            self.in_doubt = Some(view);
+        }
+        action
+    }
+
+    /// What was decided was sent at `sent`, took effect, and this came back. All that was sent before has taken effect
+    /// earlier, or never will: each write names the version that it replaces.
+    pub(super) fn written(&mut self, lease: Lease, sent: Duration, now: Duration) {
+        self.candidate.written(lease, sent);
+        if let Some(view) = self.in_doubt.take() {
+            self.announced = Some(Announced { view, since: now });
+        }
+    }
+
+    /// A request was refused, or its answer didn't come.
+    pub(super) fn unsure(&mut self) {
+        self.candidate.unsure();
+    }
+
+    /// The lease of one that is long gone, if it is on us to take it away, with what must hold for that.
+    pub(super) fn litter(&self, now: Duration) -> Option<(String, Preconditions)> {
+        // All who are there have seen it gone by then: none need wait for what it finds missing.
+        let is_old = |peer: &Peer| {
+            peer.is_there && peer.gone.is_some_and(|since| now >= since + self.candidate.options().lease_duration)
+        };
+        let is_ours = |name: &str| self.target.gives(Place(super::view::hash(name.as_bytes())), &self.me);
+        let (name, peer) = self.peers.iter().find(|(name, peer)| is_old(peer) && is_ours(name))?;
+        let conditions = Preconditions { uid: peer.uid.clone(), resource_version: peer.version.clone() };
+        Some((name.clone(), conditions))
+    }
+}
+
+fn name(lease: &Lease) -> &str {
+    lease.metadata.name.as_deref().unwrap_or_default()
+}

@@ -1,0 +1,260 @@
+//! The loop that keeps a member's lease and looks at the others': it reads, writes, waits, and makes known what is ours.
+
+use std::time::Duration;
+
+use kube::{
+    Client,
+    api::{DeleteParams, ListParams},
+};
+use kubewright_apimachinery::{clock::SharedClock, random::Random};
+use tokio::{
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{GROUP_LABEL, ShardError, ShardOptions, Share, member::Member};
+use crate::{
+    leader::desk::{Desk, Setback},
+    metrics::{Metrics, ShardMetrics},
+};
+
+/// Work that ends this long after its key was to be given away is told of: others wait for it.
+const SLOW_DRAIN: Duration = Duration::from_secs(30);
+
+/// Takes part in a group until it is released, lost or dropped.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    joined: CancellationToken,
+    lost: CancellationToken,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Membership {
+    /// Starts to take part.
+    ///
+    /// # Errors
+    /// When the durations don't fit together, or the name is no label's value.
+    pub(crate) fn start(
+        client: Client,
+        options: ShardOptions,
+        share: Share,
+        clock: SharedClock,
+        random: Random,
+        metrics: &Metrics,
+    ) -> Result<Self, ShardError> {
+        options.validate()?;
+        let (joined, lost, stop) = <(CancellationToken, CancellationToken, CancellationToken)>::default();
+        let keeper = Keeper {
+            desk: Desk::new("sharding", client, &options.own_lease(), clock, random),
+            member: Member::new(&options),
+            metrics: metrics.shards(&options.name),
+            share,
+            options,
+            joined: joined.clone(),
+            lost: lost.clone().drop_guard(),
+            draining: None,
+        };
+        let task = tokio::spawn(keeper.run(stop.clone()));
+        Ok(Self { joined, lost, stop, task })
+    }
+
+    /// Cancelled when the others can see us: work may begin, on what is [ours](Share).
+    pub(crate) fn joined(&self) -> CancellationToken {
+        self.joined.clone()
+    }
+
+    /// Cancelled when the lease is lost, or the loop has ended otherwise: all work must stop at once.
+    pub(crate) fn lost(&self) -> CancellationToken {
+        self.lost.clone()
+    }
+
+    /// Gives the lease back, so that the others needn't wait for it to expire. Call it when the work has stopped. It takes
+    /// at most as long as the renew deadline.
+    pub(crate) async fn release(mut self) {
+        self.stop.cancel();
+        if let Err(error) = (&mut self.task).await {
+            tracing::error!(%error, "sharding ended badly");
+        }
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Keeper {
+    desk: Desk,
+    member: Member,
+    options: ShardOptions,
+    metrics: ShardMetrics,
+    share: Share,
+    joined: CancellationToken,
+    /// Tells also when this task ends in a way that nobody thought of.
+    lost: DropGuard,
+    /// Work is waited for that isn't ours any more.
+    draining: Option<Drain>,
+}
+
+struct Drain {
+    since: Duration,
+    is_told: bool,
+}
+
+impl Keeper {
+    async fn run(mut self, stop: CancellationToken) {
+        while !self.is_over() {
+            let turn = async {
+                let has_news = self.attempt().await;
+                self.pause(has_news).await;
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return self.release().await,
+                () = turn => {}
+            }
+        }
+        tracing::error!(lease = self.desk.lease(), "the place among the shards is lost");
+        self.publish();
+        drop(self.lost);
+    }
+
+    /// Whether we had joined and are out.
+    fn is_over(&mut self) -> bool {
+        self.joined.is_cancelled() && self.remaining().is_none()
+    }
+
+    fn remaining(&mut self) -> Option<Duration> {
+        self.desk.remaining(self.member.candidate())
+    }
+
+    /// Looks at all leases and renews ours, cut off when success would come too late. Returns whether something new was
+    /// announced, so that it is well to look again at once.
+    async fn attempt(&mut self) -> bool {
+        let limit = self.remaining().unwrap_or(self.options.renew_deadline);
+        let outcome = timeout(limit, self.look_and_renew(limit)).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(Setback::no_answer(limit)));
+        let has_news = match outcome {
+            Ok(has_news) => {
+                self.joined.cancel();
+                has_news
+            }
+            Err(setback) => {
+                self.member.unsure();
+                self.desk.complain(setback);
+                false
+            }
+        };
+        self.publish();
+        has_news
+    }
+
+    async fn look_and_renew(&mut self, limit: Duration) -> Result<bool, Setback> {
+        // A look that takes too long leaves time to renew: the lease is worth more than the news.
+        let looked = timeout(limit / 2, self.look()).await.unwrap_or_else(|_| Err(Setback::no_answer(limit / 2)));
+        let has_looked = looked.is_ok();
+        if let Err(setback) = looked {
+            if !self.member.can_write() {
+                return Err(setback);
+            }
+            self.desk.complain(setback);
+        }
+        // Nobody begins work that isn't ours by the new view from here on; then it counts what is under way.
+        self.publish();
+        let is_drained = self.share.is_drained(self.member.target(), &self.options.own_lease().name);
+        self.watch_drain(is_drained);
+        let has_news = is_drained && self.member.has_news();
+        let sent = self.desk.monotonic();
+        let action = self.member.decide(is_drained, sent, self.desk.wall());
+        match self.desk.write(action).await? {
+            Some(lease) => self.member.written(lease, sent, self.desk.monotonic()),
+            None => return Err(Setback::trouble("another process has our identity, or its lease")),
+        }
+        if has_looked {
+            self.report();
+        }
+        Ok(has_news)
+    }
+
+    async fn look(&mut self) -> Result<(), Setback> {
+        let group = ListParams::default().labels(&format!("{GROUP_LABEL}={}", self.options.name));
+        let asked = self.desk.monotonic();
+        let leases = self.desk.leases().list(&group).await;
+        let leases = leases.map_err(|error| Setback::new("can't list the leases", &error))?;
+        let was_joined = self.member.candidate().fence().is_some();
+        self.member.listed(leases.items, asked, self.desk.monotonic());
+        if was_joined && self.member.candidate().fence().is_none() {
+            return Err(Setback::trouble("someone took our lease away"));
+        }
+        self.clear_litter().await;
+        Ok(())
+    }
+
+    /// Takes away the lease of a replica that is long gone. Should it fail, there is a next time.
+    async fn clear_litter(&self) {
+        let Some((name, preconditions)) = self.member.litter(self.desk.monotonic()) else { return };
+        let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.desk.leases().delete(&name, &parameters).await {
+            Ok(_) => tracing::debug!(name, "sharding: the lease of a replica that is gone is removed"),
+            Err(error) => tracing::debug!(name, %error, "sharding: the lease of a replica that is gone stays"),
+        }
+    }
+
+    /// Notices work that keeps others waiting.
+    fn watch_drain(&mut self, is_drained: bool) {
+        let now = self.desk.monotonic();
+        let draining = self.draining.get_or_insert(Drain { since: now, is_told: false });
+        if is_drained {
+            self.draining = None;
+        } else if !draining.is_told && now.saturating_sub(draining.since) >= SLOW_DRAIN {
+            draining.is_told = true;
+            tracing::warn!(
+                lease = self.desk.lease(),
+                "sharding: other replicas wait for reconciles here to end; a time limit (Controller::timeout) bounds that"
+            );
+        }
+    }
+
+    /// Waits until the next try, until work has ended for which others wait, or until there is nothing left to keep.
+    async fn pause(&mut self, has_news: bool) {
+        if has_news {
+            return;
+        }
+        let pause = self.desk.pause(self.options.retry_period);
+        let remaining = self.remaining();
+        let pause = match remaining {
+            Some(remaining) => pause.min(remaining),
+            None if self.joined.is_cancelled() => return,
+            None => pause,
+        };
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = self.share.drained(), if self.draining.is_some() => {}
+        }
+    }
+
+    /// Makes known what is ours.
+    fn publish(&mut self) {
+        self.share.set(self.member.grant());
+        self.metrics.set(self.member.target().len(), self.share.fraction(), self.member.rebalances());
+    }
+
+    fn report(&mut self) {
+        let members = self.member.target().len();
+        match self.member.is_settled() {
+            true if members == 1 => self.desk.tell("alone: all keys are worked on here"),
+            true => self.desk.tell(format!("{members} replicas divide the keys")),
+            false => self.desk.tell(format!("the keys are being divided among {members} replicas")),
+        }
+    }
+
+    async fn release(mut self) {
+        self.desk.release(self.member.candidate()).await;
+        self.metrics.set(0, 0.0, self.member.rebalances());
+        // In good order: nobody is to take it for a loss.
+        drop(self.lost.disarm());
+    }
+}

@@ -1,0 +1,134 @@
+//! What a replica may work on, as controllers ask for it.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use kubewright_apimachinery::clock::SharedClock;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::{
+    member::Grant,
+    view::{Place, View},
+};
+use crate::object::ObjectKey;
+
+/// Says which keys have just become ours.
+pub(crate) type Gained<'a> = &'a dyn Fn(&ObjectKey) -> bool;
+
+type Listener = Box<dyn Fn(Gained<'_>) + Send + Sync>;
+
+/// The part of all keys that this replica works on: all of them, unless it shares them with others. Clones are one.
+#[derive(Clone, Default)]
+pub(crate) struct Share(Option<Arc<Shared>>);
+
+struct Shared {
+    clock: SharedClock,
+    state: Mutex<State>,
+    listeners: Mutex<Vec<Listener>>,
+    /// Rings when work has ended that isn't ours any more.
+    drained: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    grant: Grant,
+    /// What is worked on, and how many times: each controller has keys of its own.
+    work: BTreeMap<Place, usize>,
+}
+
+impl fmt::Debug for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Share").field(&self.0.as_ref().map(|shared| shared.state.lock().grant.clone())).finish()
+    }
+}
+
+/// Work on a key. Until it is dropped no other replica gets the key.
+#[must_use = "the key is given away when the ticket is dropped"]
+pub(crate) struct Ticket(Option<(Arc<Shared>, Place)>);
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ticket").field(&self.0.as_ref().map(|(_, place)| place)).finish()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let Some((shared, place)) = self.0.take() else { return };
+        let mut state = shared.state.lock();
+        let State { grant, work } = &mut *state;
+        if let Some(count) = work.get_mut(&place) {
+            *count -= 1;
+            if *count == 0 {
+                work.remove(&place);
+                if !grant.gives(place) {
+                    shared.drained.notify_one();
+                }
+            }
+        }
+    }
+}
+
+impl Share {
+    /// Nothing yet, and then what it is granted.
+    pub(crate) fn of_a_group(clock: SharedClock) -> Self {
+        let (state, listeners, drained) = Default::default();
+        Self(Some(Arc::new(Shared { clock, state, listeners, drained })))
+    }
+
+    /// Begins work on a key, if it is ours.
+    pub(crate) fn begin(&self, key: &ObjectKey) -> Option<Ticket> {
+        let Some(shared) = &self.0 else { return Some(Ticket(None)) };
+        let place = Place::of(key);
+        let mut state = shared.state.lock();
+        // A process that stood still for long must not go on as if nothing were.
+        let stands = state.grant.fence.is_some_and(|fence| shared.clock.monotonic() < fence);
+        if !stands || !state.grant.gives(place) {
+            return None;
+        }
+        *state.work.entry(place).or_default() += 1;
+        Some(Ticket(Some((shared.clone(), place))))
+    }
+
+    /// Calls `listener` whenever keys become ours, from the task that keeps the lease: it must be quick.
+    pub(crate) fn on_gain(&self, listener: impl Fn(Gained<'_>) + Send + Sync + 'static) {
+        if let Some(shared) = &self.0 {
+            shared.listeners.lock().push(Box::new(listener));
+        }
+    }
+
+    pub(super) fn set(&self, grant: Grant) {
+        let Some(shared) = &self.0 else { return };
+        let old = std::mem::replace(&mut shared.state.lock().grant, grant.clone());
+        if old.is_like(&grant) {
+            return;
+        }
+        let gained = |key: &ObjectKey| {
+            let place = Place::of(key);
+            grant.gives(place) && !old.gives(place)
+        };
+        shared.listeners.lock().iter().for_each(|listener| listener(&gained));
+    }
+
+    /// Whether all that is worked on belongs to this member by this view.
+    pub(super) fn is_drained(&self, view: &View, member: &str) -> bool {
+        self.0.as_ref().is_none_or(|shared| shared.state.lock().work.keys().all(|place| view.gives(*place, member)))
+    }
+
+    /// Returns when work has ended that wasn't ours any more, now or since the last call.
+    pub(super) async fn drained(&self) {
+        match &self.0 {
+            Some(shared) => shared.drained.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Which part of all keys is ours now, as far as a sample tells.
+    pub(super) fn fraction(&self) -> f64 {
+        const SAMPLE: u64 = 1024;
+        let Some(shared) = &self.0 else { return 1.0 };
+        let grant = shared.state.lock().grant.clone();
+        let ours = (0..SAMPLE).filter(|number| grant.gives(Place(super::view::hash(&number.to_le_bytes())))).count();
+        ours as f64 / SAMPLE as f64
+    }
+}

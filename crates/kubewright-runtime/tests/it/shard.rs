@@ -1,0 +1,235 @@
+//! Managers that divide the keys: never two on one, and none left without anyone.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{Api, ResourceExt};
+use kubewright_cluster::faults::{Faults, Verb};
+use kubewright_runtime::{
+    client::ClientError,
+    clock::Clock,
+    context::Context,
+    controller::{Controller, Reconciler},
+    manager::{Manager, ManagerError},
+    object::ObjectKey,
+    outcome::Outcome,
+    shard::{GROUP_LABEL, ShardOptions},
+};
+use parking_lot::Mutex;
+
+use crate::world::{Fleet, FleetStatus, Running, World, pass, run, until};
+
+const FLEETS: usize = 200;
+
+/// What all replicas together do.
+#[derive(Clone, Default)]
+struct Log {
+    at_work: Arc<Mutex<BTreeMap<ObjectKey, String>>>,
+    runs: Arc<AtomicUsize>,
+    interrupted: Arc<AtomicUsize>,
+    /// Keys that were worked on by two.
+    doubled: Arc<Mutex<Vec<String>>>,
+}
+
+/// Writes its replica's name into the status, and takes a while for it.
+#[derive(Clone)]
+struct Signing {
+    replica: String,
+    log: Log,
+    seconds: f64,
+}
+
+/// A key that is worked on, however that ends.
+struct AtWork<'a>(&'a Log, &'a ObjectKey, bool);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.at_work.lock().remove(self.1);
+        if !self.2 {
+            self.0.interrupted.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Reconciler<Fleet> for Signing {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let other = self.log.at_work.lock().insert(ctx.key().clone(), self.replica.clone());
+        // A panic would be caught.
+        if let Some(other) = other {
+            self.log.doubled.lock().push(format!("{} begins {} while {other} is at it", self.replica, ctx.key()));
+        }
+        let mut at_work = AtWork(&self.log, ctx.key(), false);
+        let signed = FleetStatus { size: fleet.spec.size, note: Some(self.replica.clone()) };
+        if fleet.status.as_ref() != Some(&signed) {
+            tokio::time::sleep(Duration::from_secs_f64(self.seconds * ctx.random().fraction())).await;
+            ctx.set_status(signed).await?;
+        }
+        self.log.runs.fetch_add(1, Ordering::SeqCst);
+        at_work.2 = true;
+        Ok(Outcome::done())
+    }
+}
+
+/// Replicas on one world.
+struct Replicas {
+    world: World,
+    log: Log,
+    running: BTreeMap<String, Running>,
+}
+
+impl Replicas {
+    async fn new(fleets: usize) -> Self {
+        let world = World::new().await;
+        for number in 0..fleets {
+            world.create_fleet(&format!("f{number:03}"), 1).await;
+        }
+        Self { world, log: Log::default(), running: BTreeMap::new() }
+    }
+
+    fn manager(&self, replica: &str, network: &Faults, seconds: f64) -> Manager {
+        let reconciler = Signing { replica: replica.into(), log: self.log.clone(), seconds };
+        Manager::new(network.client(&self.world.client))
+            .clock(self.world.clock.clone())
+            .random(self.world.random.clone())
+            .sharding(ShardOptions::new("default", "fleets", replica))
+            .controller(Controller::new(reconciler).concurrency(4))
+    }
+
+    fn start(&mut self, replica: &str) {
+        let manager = self.manager(replica, &Faults::new(), 1.0);
+        self.running.insert(replica.into(), run(manager));
+    }
+
+    /// How many fleets each replica has signed, of those that have this size.
+    async fn signed(&self, size: usize) -> BTreeMap<String, usize> {
+        let mut signed = BTreeMap::new();
+        for fleet in self.world.fleets().list(&Default::default()).await.expect("a list") {
+            let status = fleet.status.unwrap_or_default();
+            if status.size == size {
+                *signed.entry(status.note.unwrap_or_default()).or_default() += 1;
+            }
+        }
+        signed
+    }
+
+    /// Waits until exactly these have signed all fleets of this size, each a fair part.
+    async fn wait_for_shares(&self, size: usize, replicas: &[&str]) {
+        let expected = replicas.iter().map(|replica| (*replica).to_owned()).collect::<BTreeSet<_>>();
+        let fair = FLEETS / replicas.len();
+        until(&format!("{replicas:?} share the fleets"), || async {
+            // It is not looked at too often: each look is at all of them.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let signed = self.signed(size).await;
+            signed.values().sum::<usize>() == FLEETS
+                && signed.keys().cloned().collect::<BTreeSet<_>>() == expected
+                && signed.values().all(|count| (fair / 2..fair * 2).contains(count))
+        })
+        .await;
+    }
+
+    async fn resize_all(&self, size: usize) {
+        for number in 0..FLEETS {
+            self.world.resize(&format!("f{number:03}"), size).await;
+        }
+    }
+
+    async fn leases(&self) -> Vec<Lease> {
+        let leases = Api::<Lease>::default_namespaced(self.world.client.clone());
+        leases.list(&Default::default()).await.expect("a list").items
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_divide_the_keys_and_take_over_from_each_other() {
+    let mut replicas = Replicas::new(FLEETS).await;
+    for replica in ["a", "b", "c"] {
+        replicas.start(replica);
+    }
+    replicas.wait_for_shares(1, &["a", "b", "c"]).await;
+
+    // One dies without a word, in the middle of much work.
+    replicas.resize_all(2).await;
+    until("some work", || async { replicas.log.at_work.lock().len() > 6 }).await;
+    let died = replicas.world.clock.monotonic();
+    replicas.running.remove("b").expect("it runs").crash().await;
+    replicas.log.interrupted.store(0, Ordering::SeqCst);
+    replicas.wait_for_shares(2, &["a", "c"]).await;
+    // The lease's time, two looks, and a third of two hundred fleets by four workers, half a second each.
+    let took = (replicas.world.clock.monotonic() - died).as_secs();
+    assert!((13..40).contains(&took), "{took} s");
+
+    // One comes, while all are at work.
+    replicas.resize_all(3).await;
+    until("some work", || async { replicas.log.at_work.lock().len() > 6 }).await;
+    let came = replicas.world.clock.monotonic();
+    replicas.start("d");
+    replicas.wait_for_shares(3, &["a", "c", "d"]).await;
+    let took = (replicas.world.clock.monotonic() - came).as_secs();
+    assert!(took < 40, "{took} s");
+
+    // One leaves in good order: nobody waits for its lease to run out.
+    replicas.resize_all(4).await;
+    let left = replicas.world.clock.monotonic();
+    replicas.running.remove("a").expect("it runs").stop().await;
+    replicas.wait_for_shares(4, &["c", "d"]).await;
+    let took = (replicas.world.clock.monotonic() - left).as_secs();
+    assert!(took < 30, "{took} s");
+    assert_eq!(replicas.log.interrupted.load(Ordering::SeqCst), 0, "nothing was cut off half-way");
+    assert_eq!(*replicas.log.doubled.lock(), Vec::<String>::new());
+
+    // What those that are gone have left behind is cleared away, and then all is quiet.
+    until("two leases are left", || async { replicas.leases().await.len() == 2 }).await;
+    assert!(
+        replicas
+            .leases()
+            .await
+            .iter()
+            .all(|lease| lease.labels().get(GROUP_LABEL).is_some_and(|name| name == "fleets"))
+    );
+    pass(60).await;
+    let runs = replicas.log.runs.load(Ordering::SeqCst);
+    pass(300).await;
+    assert_eq!(replicas.log.runs.load(Ordering::SeqCst), runs);
+    for (_, running) in replicas.running {
+        running.stop().await;
+    }
+}
+
+/// Row 13 of the faults, for shards: one that reaches nobody stops before the others take its keys.
+#[tokio::test(start_paused = true)]
+async fn row_13_a_replica_that_is_cut_off_has_stopped_when_others_take_over() {
+    let mut replicas = Replicas::new(4).await;
+    let network = Faults::new();
+    // Its work never ends by itself.
+    let cut_off = replicas.manager("cut-off", &network, 1e9);
+    let cut_off = tokio::spawn(cut_off.run_until(std::future::pending::<()>()));
+    until("it is at work", || async { replicas.log.at_work.lock().len() == 4 }).await;
+    replicas.start("other");
+    pass(60).await;
+    assert!(replicas.log.at_work.lock().values().all(|replica| replica == "cut-off"), "what it works on is left to it");
+    network.on(Verb::WRITES, "leases").always().lose_request();
+    let error = cut_off.await.expect("it doesn't panic").expect_err("it ends in an error");
+    assert!(matches!(&error, ManagerError::ShardLost(lease) if lease.starts_with("default/fleets-")), "{error}");
+    assert!(replicas.log.at_work.lock().is_empty(), "what was under way is cut off");
+    until("the other has all", || async { replicas.signed(1).await.get("other") == Some(&4) }).await;
+    for (_, running) in replicas.running {
+        running.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_cannot_be_a_label_is_refused() {
+    let world = World::new().await;
+    let manager = world.manager().sharding(ShardOptions::new("default", "n".repeat(64), "a"));
+    let error = manager.run_until(std::future::pending::<()>()).await.expect_err("it is refused");
+    assert!(error.to_string().contains("can't name a group: must be no more than 63 characters"), "{error}");
+}
