@@ -1,9 +1,11 @@
-//! The project's own chores: `cargo xtask test`, `cargo xtask generate`, `cargo xtask pictures`, `cargo xtask bench`.
+//! The project's own chores: `cargo xtask test`, `cargo xtask generate`, `cargo xtask pictures`, `cargo xtask book`,
+//! `cargo xtask bench`.
 //!
 //! It depends on nothing of the project, so that it builds in seconds on a machine that has nothing yet.
 
 #![allow(clippy::print_stderr, reason = "a command's progress belongs on standard error")]
 
+mod book;
 #[cfg(test)]
 mod invariants;
 mod steps;
@@ -33,7 +35,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Check everything: formatting, lints, tests, end-to-end tests with kubectl and Chromium, generated files, docs, the demo.
+    /// Check everything: formatting, lints, tests, end-to-end tests with kubectl and Chromium, generated files, docs, the book, the demo.
     Test,
     /// Rewrite the generated files: CRDs and webhook configurations under operators/*/config.
     Generate {
@@ -43,6 +45,8 @@ enum Chore {
     },
     /// Retake the pictures under docs/pictures, which the README shows, with Chromium.
     Pictures,
+    /// Build the book into target/book, with mdbook, which is installed below target when missing.
+    Book,
     /// Measure, print, and rewrite bench/RESULTS.md.
     Bench {
         /// Only the benchmarks whose name contains this.
@@ -71,6 +75,7 @@ fn run(chore: Chore) -> Result<()> {
             steps.check("chromium", || CHROMIUM.ensure())?;
             steps.run("pictures", pictures())
         }
+        Chore::Book => Steps::default().check("book", book::build),
         Chore::Bench { filter } => {
             let mut steps = Steps::default();
             // The command is measured from outside, so it has to be there.
@@ -133,6 +138,7 @@ fn test() -> Result<()> {
     let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     docs.env("RUSTDOCFLAGS", "--deny warnings");
     steps.run("documentation", docs)?;
+    steps.check("book", book::build)?;
     steps.run("demo", cargo(&["demo", "--once"]))?;
     steps.summary();
     Ok(())

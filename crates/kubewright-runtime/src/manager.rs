@@ -3,7 +3,12 @@
 //! It starts the HTTP servers, then the webhooks, then the caches, then, once it leads if that is asked for, the controllers; and stops them
 //! the other way round.
 
-use std::{collections::BTreeSet, future::IntoFuture, io, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::IntoFuture,
+    io,
+    time::Duration,
+};
 
 use clap::Parser;
 use kube::Client;
@@ -19,6 +24,7 @@ use tracing::{error, info};
 use crate::{
     args::{ConnectError, ManagerArgs, hostname, program_name},
     cache::{Cache, CacheFamilies, NotSynced},
+    client,
     controller::{BarrierFamilies, Controller, ControllerDescription, Environment, Prepared},
     event::Broadcaster,
     leader::{LeaderElection, LeaderOptions, LeaderOptionsError, identity},
@@ -127,6 +133,7 @@ pub struct Manager {
     probes: Probes,
     traces: Traces,
     replicas: Replicas,
+    concurrency: BTreeMap<String, usize>,
     controllers: Vec<Box<dyn Prepare>>,
     webhook_server: Option<WebhookServer>,
     webhooks: Vec<Endpoint>,
@@ -234,6 +241,7 @@ impl Manager {
             probes: Probes::default(),
             traces: Traces::default(),
             replicas: Replicas::Alone,
+            concurrency: BTreeMap::new(),
             controllers: Vec::new(),
             webhook_server: None,
             webhooks: Vec::new(),
@@ -260,6 +268,20 @@ impl Manager {
     /// Watches only these namespaces; none means all. Cluster-scoped kinds are watched whole in any case.
     pub fn namespaces(self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { namespaces: namespaces.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// How many keys the controllers of these kinds may work on at once that don't say it themselves
+    /// ([`Controller::concurrency`]): by kind and group, such as `PodSet.app.example.com` or `Pod`. It is for what is
+    /// configured from outside.
+    ///
+    /// ```
+    /// # use kubewright_runtime::manager::Manager;
+    /// # fn example(manager: Manager) -> Manager {
+    /// manager.group_kind_concurrency([("PodSet.app.example.com", 8), ("Pod", 2)])
+    /// # }
+    /// ```
+    pub fn group_kind_concurrency(self, workers: impl IntoIterator<Item = (impl Into<String>, usize)>) -> Self {
+        Self { concurrency: workers.into_iter().map(|(kind, workers)| (kind.into(), workers)).collect(), ..self }
     }
 
     /// Another clock than the machine's: for simulations.
@@ -303,6 +325,22 @@ impl Manager {
     /// [`Manager::leader_election`] the later call counts.
     pub fn sharding(self, options: ShardOptions) -> Self {
         Self { replicas: Replicas::Shard(options), ..self }
+    }
+
+    /// A client of the manager's cluster, for what a program does beside its controllers, such as a command or a task of its
+    /// own. Its requests are counted if the manager was given [`Manager::metrics`].
+    ///
+    /// # Errors
+    /// [`ManagerError::Connect`]. It doesn't connect yet.
+    pub async fn client(&self) -> Result<client::Client, ManagerError> {
+        let kube = match &self.connection {
+            Connection::Client(client) => client.clone(),
+            Connection::Args(args) => {
+                let metrics = self.metrics.clone().unwrap_or_else(|| Metrics::new(self.clock.clone()));
+                args.client(&metrics).await?
+            }
+        };
+        Ok(client::Client::new(kube))
     }
 
     /// The health and readiness checks, to add some. The manager's own are `ping`, `caches` and, with webhooks, `webhook`.
@@ -367,6 +405,7 @@ impl Manager {
             events: &events,
             traces: &self.traces,
             share: Share::default(),
+            concurrency: self.concurrency,
         };
         let replicas = self.replicas.resolve(&environment);
         if let Replicas::Shard(_) = replicas {

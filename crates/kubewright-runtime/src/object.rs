@@ -58,6 +58,13 @@ impl KindName {
     }
 }
 
+impl KindName {
+    /// `Pod`, or `PodSet.app.example.com`: the kind and its group, whatever the version.
+    pub fn group_kind(&self) -> String {
+        if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
+    }
+}
+
 /// `pods`, or `podsets.app.example.com`: as `kubectl` takes it.
 impl fmt::Display for KindName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

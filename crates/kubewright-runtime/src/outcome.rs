@@ -12,6 +12,7 @@ use jiff::Timestamp;
 #[must_use]
 pub struct Outcome {
     pub(crate) wake: Option<Wake>,
+    pub(crate) priority: Option<i32>,
 }
 
 /// When to look again.
@@ -24,12 +25,12 @@ pub(crate) enum Wake {
 impl Outcome {
     /// Nothing to do until the next event.
     pub const fn done() -> Self {
-        Self { wake: None }
+        Self { wake: None, priority: None }
     }
 
     /// Look again after this long, measured on the monotonic clock. Zero means at once, behind the keys that wait.
     pub const fn after(delay: Duration) -> Self {
-        Self { wake: Some(Wake::After(delay)) }
+        Self { wake: Some(Wake::After(delay)), priority: None }
     }
 
     /// Look again when the wall clock shows this time, or at once if it is past; `None` is [`Outcome::done`].
@@ -37,7 +38,20 @@ impl Outcome {
     /// The time is compared with the wall clock itself: if that is set forward or back, the wake follows within ten
     /// seconds. Any timestamp is fine, however far away.
     pub fn at(time: impl Into<Option<Timestamp>>) -> Self {
-        Self { wake: time.into().map(Wake::At) }
+        Self { wake: time.into().map(Wake::At), priority: None }
+    }
+
+    /// The priority with which the key waits then, instead of the one it had for this run: higher ones go first; see
+    /// [`NORMAL_PRIORITY`](crate::queue::NORMAL_PRIORITY) and [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY). An event that wakes
+    /// it earlier has a priority of its own. Without a time to look again it says nothing.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use kubewright_runtime::{outcome::Outcome, queue::LOW_PRIORITY};
+    /// let refresh = Outcome::after(Duration::from_secs(600)).priority(LOW_PRIORITY);
+    /// ```
+    pub const fn priority(self, priority: i32) -> Self {
+        Self { priority: Some(priority), ..self }
     }
 }
 

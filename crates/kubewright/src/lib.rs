@@ -27,13 +27,32 @@
 //! # }
 //! ```
 //!
+//! # A tour
+//!
+//! | to | look at |
+//! |---|---|
+//! | start, stop, serve probes and metrics, read flags | [`manager`], [`args`], [`probe`], [`metrics`], [`log`], [`signal`] |
+//! | say what wakes what, how many at once, how often again | [`controller`], [`predicate`], [`queue`] |
+//! | write the logic | [`controller::Reconciler`], [`context::Context`], [`outcome::Outcome`] |
+//! | read what is there | [`context::Context::get`], [`list`](context::Context::list) and [`owned`](context::Context::owned) from the [`cache`]; [`live`](context::Context::live) past it |
+//! | change it | [`context::Context`]: `create_owned`, `apply_owned`, `patch`, `delete`, `create_or_update`, `set_status`; the rest in [`client`] |
+//! | tell of it | [`condition`], [`event`] |
+//! | own children, name them, undo what they leave | [`owner`], [`name`], [`churn`], [`finalizer`] |
+//! | default and check before an object is stored | [`webhook`] |
+//! | run several replicas: one active, or all of them | [`leader`], [`shard`] |
+//! | know why a key was reconciled, or why it isn't | [`trace`] |
+//! | keep time | [`clock`], [`random`]: virtual and seeded in tests |
+//!
+//! `cargo run -p kubewright --example tour` runs a short program for each of these. The book in the repository begins at the
+//! beginning.
+//!
 //! The modules are those of the runtime; [`kube`] and [`k8s_openapi`] are the ones it is built with.
 
 pub use k8s_openapi;
 pub use kube;
 pub use kubewright_runtime::{
     args, cache, churn, client, condition, context, controller, event, finalizer, leader, log, manager, metrics, name,
-    object, outcome, owner, predicate, probe, queue, signal, trace, webhook,
+    object, outcome, owner, predicate, probe, queue, shard, signal, trace, webhook,
 };
 pub use kubewright_runtime::{clock, random};
 

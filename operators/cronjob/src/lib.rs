@@ -12,10 +12,12 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use kubewright::prelude::*;
 
+// ANCHOR: register
 /// Adds the operator to a manager.
 pub fn register(manager: Manager) -> Manager {
     manager.controller(controller::controller()).webhook(webhook::webhook())
 }
+// ANCHOR_END: register
 
 /// The definitions of the operator's kinds, as they are in `config/crd/bases`.
 pub fn crds() -> Vec<CustomResourceDefinition> {

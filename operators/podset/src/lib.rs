@@ -12,12 +12,14 @@ use kubewright::prelude::*;
 
 use crate::api::{app, k8stest};
 
+// ANCHOR: register
 /// Adds the operator to a manager.
 pub fn register(manager: Manager) -> Manager {
     manager
         .controller(controller::controller::<k8stest::v1alpha1::PodSet>("podset-k8stest"))
         .controller(controller::controller::<app::v1alpha1::PodSet>("podset-app"))
 }
+// ANCHOR_END: register
 
 /// The definitions of the operator's kinds, as they are in `config/crd/bases`.
 pub fn crds() -> Vec<CustomResourceDefinition> {

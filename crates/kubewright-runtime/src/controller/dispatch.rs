@@ -4,12 +4,14 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::random::Random;
+use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info, info_span, warn};
 
 use super::{
     barrier::{Barrier, Scope, Verdict},
+    limit::Bucket,
     metrics::BarrierMetrics,
     run::{Failure, Work},
     worker::{End, Job, Report},
@@ -40,6 +42,8 @@ pub(super) struct Dispatcher {
     pub(super) metrics: Metrics,
     /// Unless traces are off.
     pub(super) tracer: Option<Arc<Tracer>>,
+    /// What bounds how fast failed keys come back, all together.
+    pub(super) limit: Option<Mutex<Bucket>>,
 }
 
 /// Where the loop counts.
@@ -186,6 +190,8 @@ impl Dispatcher {
         };
         self.barrier.owe(&key, writes, &read_live);
         let how = self.tracer.as_ref().map(|_| end.told());
+        let asked = if let End::Done(outcome) = &end { outcome.priority } else { None };
+        let priority = asked.unwrap_or(priority);
         let next = span.in_scope(|| self.judge(&key, end));
         self.queue.with(|queue, now| {
             if let (Some(tracer), Some(how)) = (&self.tracer, how) {
@@ -273,7 +279,10 @@ impl Dispatcher {
     fn back_off(&self, key: &ObjectKey) -> Duration {
         self.metrics.queue.retried();
         let fraction = self.services.random.fraction();
-        self.queue.with(|queue, _| queue.back_off(key, fraction))
+        self.queue.with(|queue, now| {
+            let bound = self.limit.as_ref().map(|limit| limit.lock().reserve(now.monotonic));
+            queue.back_off(key, fraction).max(bound.unwrap_or_default())
+        })
     }
 
     async fn drain(mut self, abort: CancellationToken) {

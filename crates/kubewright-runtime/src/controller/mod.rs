@@ -5,7 +5,9 @@
 //! hands keys to a bounded number of workers, isolates their panics and drains them on shutdown.
 
 mod barrier;
+mod channel;
 mod dispatch;
+mod limit;
 mod metrics;
 mod prepare;
 mod reconciler;
@@ -15,20 +17,28 @@ mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use tokio::sync::mpsc;
+
+use self::{
+    channel::RunSource,
+    run::{Typed, Work},
+    source::{Owners, Source},
+};
+pub use self::{channel::Waker, limit::RateLimit, reconciler::Reconciler, source::Relation};
 pub(crate) use self::{
     metrics::BarrierFamilies,
     prepare::{Environment, Prepared},
 };
-pub use self::{reconciler::Reconciler, source::Relation};
-use self::{
-    run::{Typed, Work},
-    source::Source,
-};
 use crate::{
     cache::Reader,
+    client::Client,
     object::{KindName, Object, ObjectKey},
     predicate::Predicate,
+    queue::Backoff,
 };
+
+/// After this long without a first list, a controller says loudly which kinds are missing.
+const SYNC_PATIENCE: Duration = Duration::from_secs(120);
 
 /// What watches objects of kind `K` and hands their keys to a [`Reconciler`].
 ///
@@ -55,13 +65,20 @@ use crate::{
 pub struct Controller<K: Object> {
     name: String,
     field_manager: Option<String>,
-    concurrency: usize,
+    client: Option<WrapClient>,
+    concurrency: Option<usize>,
     timeout: Option<Duration>,
+    cache_sync_timeout: Duration,
+    backoff: Backoff,
+    rate_limit: Option<RateLimit>,
     predicate: Predicate<K>,
     sources: Vec<Source>,
+    outside: Vec<RunSource>,
     work: Arc<dyn Work>,
     finalizer: Option<&'static str>,
 }
+
+type WrapClient = Box<dyn FnOnce(Client) -> Client + Send>;
 
 impl<K: Object> fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -76,10 +93,15 @@ impl<K: Object> Controller<K> {
         Self {
             name: K::kind(&()).to_lowercase(),
             field_manager: None,
-            concurrency: 1,
+            client: None,
+            concurrency: None,
             timeout: None,
+            cache_sync_timeout: SYNC_PATIENCE,
+            backoff: Backoff::default(),
+            rate_limit: None,
             predicate: Predicate::always(),
             sources: Vec::new(),
+            outside: Vec::new(),
             work: Arc::new(Typed::<K, R>::new(reconciler)),
             finalizer: R::FINALIZER,
         }
@@ -96,6 +118,21 @@ impl<K: Object> Controller<K> {
         Self { field_manager: Some(name.into()), ..self }
     }
 
+    /// Changes the client that all requests of the reconciles go through: to only rehearse writes, to have fields checked
+    /// strictly, to stand in between in a test.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kube::api::ValidationDirective;
+    /// # use kubewright_runtime::controller::{Controller, Reconciler};
+    /// # fn example(reconciler: impl Reconciler<Pod>) -> Controller<Pod> {
+    /// Controller::<Pod>::new(reconciler).client(|client| client.field_validation(ValidationDirective::Strict))
+    /// # }
+    /// ```
+    pub fn client(self, wrap: impl FnOnce(Client) -> Client + Send + 'static) -> Self {
+        Self { client: Some(Box::new(wrap)), ..self }
+    }
+
     /// Which changes of the reconciled objects wake them. By default all, also those of status and metadata. Changes of
     /// children and watched objects have their own predicates. Calling it again adds a further condition.
     pub fn predicate(self, predicate: Predicate<K>) -> Self {
@@ -110,7 +147,14 @@ impl<K: Object> Controller<K> {
 
     /// [`Controller::owns`], for changes that pass a predicate.
     pub fn owns_when<T: Object>(self, predicate: Predicate<T>) -> Self {
-        self.source(Source::owned::<K, T>(predicate))
+        self.watch(Source::owned::<K, T>(predicate, Owners::Controller))
+    }
+
+    /// [`Controller::owns`], also for owners that don't control the child: each `K` among its owner references is woken.
+    /// [`Context::owned`](crate::context::Context::owned) finds the children that are controlled; the others are found by an
+    /// [index](Controller::index) of owner UIDs.
+    pub fn owns_for_every_owner<T: Object>(self) -> Self {
+        self.watch(Source::owned::<K, T>(Predicate::always(), Owners::Every))
     }
 
     /// Keeps objects of kind `T` in the cache, and wakes for each that changes the keys that `mapper` gives, both for
@@ -125,12 +169,12 @@ impl<K: Object> Controller<K> {
         predicate: Predicate<T>,
         mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.source(Source::mapped::<K, T>(predicate, mapper))
+        self.watch(Source::mapped::<K, T>(predicate, mapper))
     }
 
     /// Keeps objects of kind `T` in the cache, so that a reconcile can read them. Their changes wake nothing.
     pub fn reads<T: Object>(self) -> Self {
-        self.source(Source::read::<T>())
+        self.watch(Source::read::<T>())
     }
 
     /// Adds an index to the cache of kind `T`, for [`Reader::indexed`]: the values under which an object is found. An
@@ -140,12 +184,68 @@ impl<K: Object> Controller<K> {
         name: &'static str,
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        self.source(Source::indexed(name, values))
+        self.watch(Source::indexed(name, values))
     }
 
-    /// How many keys may be worked on at once. By default 1; never two of one key, and 0 counts as 1.
+    /// Wakes the keys that come through a channel: from another task of the program, or another system. A receiver whose
+    /// senders are gone is done with. Keys may be sent before the controller works.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kubewright_runtime::{controller::{Controller, Reconciler}, object::ObjectKey};
+    /// # fn example(reconciler: impl Reconciler<Pod>) -> Controller<Pod> {
+    /// let (sender, receiver) = tokio::sync::mpsc::channel(64);
+    /// // Anywhere: sender.send(ObjectKey::namespaced("default", "web")).await
+    /// # drop(sender);
+    /// Controller::<Pod>::new(reconciler).channel(receiver)
+    /// # }
+    /// ```
+    pub fn channel(self, keys: mpsc::Receiver<ObjectKey>) -> Self {
+        self.outside(channel::channel(keys))
+    }
+
+    /// Wakes the keys that a task of yours says: one that listens to a stream, polls another system, or keeps time. It runs
+    /// while the controller does, and is cut off at its next `await` when that stops. It may end before.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kubewright_runtime::{controller::{Controller, Reconciler}, object::ObjectKey};
+    /// # fn example(reconciler: impl Reconciler<Pod>) -> Controller<Pod> {
+    /// Controller::<Pod>::new(reconciler).source(|waker| async move {
+    ///     loop {
+    ///         tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
+    ///         waker.wake(ObjectKey::namespaced("default", "hourly"));
+    ///     }
+    /// })
+    /// # }
+    /// ```
+    pub fn source<F>(self, run: impl FnOnce(Waker) -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.outside(channel::source(run))
+    }
+
+    /// How many keys may be worked on at once, never two of one key; 0 counts as 1. By default what
+    /// [`Manager::group_kind_concurrency`](crate::manager::Manager::group_kind_concurrency) says of the kind, else 1.
     pub fn concurrency(self, workers: usize) -> Self {
-        Self { concurrency: workers.max(1), ..self }
+        Self { concurrency: Some(workers.max(1)), ..self }
+    }
+
+    /// How long a key that failed waits: by default 5 ms, doubling to 1000 s, with jitter.
+    pub fn backoff(self, backoff: Backoff) -> Self {
+        Self { backoff, ..self }
+    }
+
+    /// Bounds how many failed keys are tried again, all together. By default there is no such bound.
+    pub fn rate_limit(self, limit: RateLimit) -> Self {
+        Self { rate_limit: Some(limit), ..self }
+    }
+
+    /// After how long without a first list of a kind the controller says in the log, as an error, which are missing and why.
+    /// By default two minutes, at least one second. It goes on waiting, and says it again after the same time: the kind may come.
+    pub fn cache_sync_timeout(self, timeout: Duration) -> Self {
+        Self { cache_sync_timeout: timeout.max(Duration::from_secs(1)), ..self }
     }
 
     /// How long one reconcile may take before it is cut off and counts as failed. By default as long as it likes.
@@ -153,8 +253,13 @@ impl<K: Object> Controller<K> {
         Self { timeout: Some(timeout), ..self }
     }
 
-    fn source(mut self, source: Source) -> Self {
+    fn watch(mut self, source: Source) -> Self {
         self.sources.push(source);
+        self
+    }
+
+    fn outside(mut self, source: RunSource) -> Self {
+        self.outside.push(source);
         self
     }
 

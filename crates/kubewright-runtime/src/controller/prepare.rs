@@ -1,10 +1,17 @@
 //! From a controller's wiring to a controller that can run.
 
-use std::{any::TypeId, collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    any::TypeId,
+    collections::{BTreeMap, BTreeSet},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use kube::core::Selector;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -12,7 +19,9 @@ use tracing::{error, info};
 use super::{
     Controller,
     barrier::Barrier,
+    channel::{RunSource, Waker},
     dispatch::{Dispatcher, Metrics as LoopMetrics},
+    limit::Bucket,
     metrics::BarrierFamilies,
     source::{Source, Wake},
 };
@@ -22,14 +31,11 @@ use crate::{
     context::Services,
     event::Broadcaster,
     metrics::Metrics,
-    object::{Object, ObjectKey},
+    object::{KindName, Object, ObjectKey},
     queue::{LOW_PRIORITY, Now, SharedQueue, Standing, When},
     shard::Share,
     trace::{self, Phase, Tracer, Traces, Trigger},
 };
-
-/// After this long without a first list, say loudly which kinds are missing. The controller goes on waiting.
-const SYNC_PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a manager gives its controllers.
 pub(crate) struct Environment<'a> {
@@ -43,6 +49,8 @@ pub(crate) struct Environment<'a> {
     pub(crate) traces: &'a Traces,
     /// Which keys are worked on here.
     pub(crate) share: Share,
+    /// How many workers controllers of a kind have that don't say it themselves, by `Kind.group`.
+    pub(crate) concurrency: BTreeMap<String, usize>,
 }
 
 /// A controller that listens to the cache already, and can be run when that is started.
@@ -62,14 +70,18 @@ impl Prepared {
 impl<K: Object> Controller<K> {
     /// Makes the cache keep the controller's kinds, and their changes wake its keys.
     pub(crate) fn prepare(self, environment: &Environment<'_>) -> Prepared {
-        let Self { name, field_manager, concurrency, timeout, predicate, sources, work, .. } = self;
+        let Self { name, field_manager, client, timeout, predicate, sources, outside, work, .. } = self;
         let field_manager = field_manager.unwrap_or_else(|| format!("{name}-controller"));
+        let of_kind = || environment.concurrency.get(&KindName::of::<K>().group_kind()).copied();
+        let concurrency = self.concurrency.or_else(of_kind).unwrap_or(1).max(1);
+        let api = Client::new(environment.client.clone()).field_owner(&field_manager);
+        let api = client.map_or(api.clone(), |wrap| wrap(api));
         let metrics = LoopMetrics {
             controller: environment.metrics.controller(&name, concurrency),
             queue: environment.metrics.queue(&name),
             barrier: environment.barrier_metrics.controller(&name),
         };
-        let queue = Arc::new(SharedQueue::new(environment.clock.clone(), metrics.queue.clone()));
+        let queue = Arc::new(SharedQueue::with_backoff(environment.clock.clone(), metrics.queue.clone(), self.backoff));
         let sources = [Source::reconciled::<K>(predicate)].into_iter().chain(sources).collect::<Vec<_>>();
         let surroundings = Surroundings {
             queue: queue.clone(),
@@ -86,7 +98,7 @@ impl<K: Object> Controller<K> {
             gained.for_each(|key| wanted.add(key, LOW_PRIORITY, When::Now));
         });
         let services = Arc::new(Services {
-            api: Client::new(environment.client.clone()).field_owner(&field_manager),
+            api,
             cache: environment.cache.clone(),
             kinds,
             clock: environment.clock.clone(),
@@ -105,8 +117,10 @@ impl<K: Object> Controller<K> {
             share: environment.share.clone(),
             metrics,
             tracer,
+            limit: self.rate_limit.map(|limit| Mutex::new(Bucket::new(limit))),
         };
-        Prepared { run: Box::new(|stop, abort| run(dispatcher, stop, abort).boxed()) }
+        let patience = self.cache_sync_timeout;
+        Prepared { run: Box::new(move |stop, abort| run(dispatcher, outside, patience, stop, abort).boxed()) }
     }
 }
 
@@ -170,20 +184,43 @@ fn wire(
     kinds
 }
 
-/// Waits for the first lists, then works.
-async fn run(dispatcher: Dispatcher, stop: CancellationToken, abort: CancellationToken) {
+/// Starts what wakes keys from outside, waits for the first lists, then works.
+async fn run(
+    dispatcher: Dispatcher,
+    outside: Vec<RunSource>,
+    patience: Duration,
+    stop: CancellationToken,
+    abort: CancellationToken,
+) {
     let Services { controller, cache, kinds, .. } = dispatcher.services.as_ref();
     dispatcher.enter(Phase::Syncing);
+    let controller = controller.clone();
+    let mut sources = JoinSet::new();
+    for source in outside {
+        let waker = Waker::new(dispatcher.queue.clone(), dispatcher.tracer.clone());
+        sources.spawn(listen(controller.clone(), source, waker, stop.clone()));
+    }
     let synced = async {
-        while let Err(error) = cache.wait_for_sync(kinds, SYNC_PATIENCE).await {
+        while let Err(error) = cache.wait_for_sync(kinds, patience).await {
             error!(controller, %error, "still waiting");
         }
     };
-    tokio::select! {
-        () = stop.cancelled() => return,
-        () = synced => {}
+    let is_synced = tokio::select! {
+        () = stop.cancelled() => false,
+        () = synced => true,
+    };
+    if is_synced {
+        info!(controller, workers = dispatcher.concurrency, "working");
+        dispatcher.enter(Phase::Working);
+        dispatcher.run(stop, abort).await;
     }
-    info!(controller, workers = dispatcher.concurrency, "working");
-    dispatcher.enter(Phase::Working);
-    dispatcher.run(stop, abort).await;
+    sources.shutdown().await;
+}
+
+/// Runs a source until it ends, or the controller does. It is an operator's code: a panic in it ends nothing else.
+async fn listen(controller: String, source: RunSource, waker: Waker, stop: CancellationToken) {
+    let listening = AssertUnwindSafe(async { source(waker).await }).catch_unwind();
+    if let Some(Err(_)) = stop.run_until_cancelled(listening).await {
+        error!(controller, "a source panicked: it wakes no more keys");
+    }
 }

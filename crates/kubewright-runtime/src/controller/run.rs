@@ -95,7 +95,7 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
     async fn clean_up(&self, object: &Arc<K>, context: Context<K>, finalizer: &str) -> Result<Outcome, Failure> {
         let context = context.with_object(object.clone());
         let outcome = self.reconciler.cleanup(object, &context).await.map_err(|error| self.failed(error))?;
-        if outcome == Outcome::done() {
+        if outcome.wake.is_none() {
             match context.remove_finalizer(object.as_ref(), finalizer).await {
                 Err(error) if !error.is_not_found() => return Err(refused(&error)),
                 _ => {}

@@ -7,7 +7,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use crate::{
     cache::{Cache, Cause, Delta, Kind, Reader},
     object::{KindName, Object, ObjectKey},
-    owner::controller_of,
     predicate::Predicate,
     queue,
 };
@@ -27,6 +26,13 @@ pub enum Relation {
     Watches,
     /// It only reads this kind.
     Reads,
+}
+
+/// Which owners a child wakes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owners {
+    Controller,
+    Every,
 }
 
 /// Makes the cache keep a kind, and its changes wake keys.
@@ -57,11 +63,11 @@ impl Source {
         })
     }
 
-    /// Children of kind `T` wake their controller of kind `K`, the former one too if it has changed.
-    pub(super) fn owned<K: Object, T: Object>(predicate: Predicate<T>) -> Self {
+    /// Children of kind `T` wake their owners of kind `K`, the former ones too if they have changed.
+    pub(super) fn owned<K: Object, T: Object>(predicate: Predicate<T>, which: Owners) -> Self {
         Self::new::<T>(Relation::Owns, move |cache, wake| {
             let owners = Reader::new(cache.kind::<K>());
-            Self::wake_by(cache, predicate, wake, move |child: &T| owner_key(child, &owners).into_iter().collect());
+            Self::wake_by(cache, predicate, wake, move |child: &T| owner_keys(child, &owners, which));
         })
     }
 
@@ -113,15 +119,20 @@ fn priority<T>(delta: &Delta<T>) -> i32 {
     if delta.initial { queue::LOW_PRIORITY } else { queue::NORMAL_PRIORITY }
 }
 
-/// The key of the child's controller if that is a `K`, and not an earlier object of the same name as one we know.
-fn owner_key<K: Object, T: Object>(child: &T, owners: &Reader<K>) -> Option<ObjectKey> {
-    let owner = controller_of(child).filter(|owner| is_a::<K>(owner))?;
-    let key = match child.meta().namespace.as_deref() {
-        Some(namespace) if K::is_namespaced() => ObjectKey::namespaced(namespace, &owner.name),
-        _ => ObjectKey::cluster(&owner.name),
+/// The keys of the child's owners that are `K`s, and not earlier objects of the same name as ones we know.
+fn owner_keys<K: Object, T: Object>(child: &T, known: &Reader<K>, which: Owners) -> Vec<ObjectKey> {
+    let references = child.meta().owner_references.iter().flatten();
+    let counts =
+        |owner: &&OwnerReference| (which == Owners::Every || owner.controller == Some(true)) && is_a::<K>(owner);
+    let key = |owner: &OwnerReference| {
+        let key = match child.meta().namespace.as_deref() {
+            Some(namespace) if K::is_namespaced() => ObjectKey::namespaced(namespace, &owner.name),
+            _ => ObjectKey::cluster(&owner.name),
+        };
+        let is_another = known.get(&key).is_some_and(|known| known.meta().uid.as_deref() != Some(&owner.uid));
+        (!is_another).then_some(key)
     };
-    let is_another = owners.get(&key).is_some_and(|known| known.meta().uid.as_deref() != Some(&owner.uid));
-    (!is_another).then_some(key)
+    references.filter(counts).filter_map(key).collect()
 }
 
 /// Whether the reference is to a `K`, of any version.
@@ -156,7 +167,7 @@ mod tests {
     }
 
     fn key<K: Object>(child: &Pod, known: Option<K>) -> Option<String> {
-        owner_key(child, &owners(known)).map(|key| key.to_string())
+        owner_keys(child, &owners(known), Owners::Controller).first().map(ToString::to_string)
     }
 
     #[test]
@@ -169,6 +180,17 @@ mod tests {
         assert_eq!(found(Pod::default()), None);
         assert_eq!(key::<Namespace>(&pod("v1", "Namespace", "u"), None).as_deref(), Some("owner"), "cluster-scoped");
         assert_eq!(key::<Deployment>(&pod("apps/v1", "Deployment", "u"), None).as_deref(), Some("a/owner"));
+    }
+
+    #[test]
+    fn a_child_may_wake_every_owner() {
+        let child = pod("apps/v1", "ReplicaSet", "u");
+        let woken = |which| {
+            let keys = owner_keys(&child, &owners::<ReplicaSet>(None), which);
+            keys.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(woken(Owners::Controller), ["a/owner"]);
+        assert_eq!(woken(Owners::Every), ["a/other", "a/owner"]);
     }
 
     /// Row 8 of the faults: an owner of the same name, made after the child's own was deleted, is not woken by it.

@@ -43,7 +43,12 @@ pub struct SharedQueue<K = ObjectKey> {
 impl<K: Clone + Eq + Hash> SharedQueue<K> {
     /// An empty queue with the default [`Backoff`].
     pub fn new(clock: SharedClock, metrics: QueueMetrics) -> Self {
-        Self { queue: Mutex::new(Queue::new(Backoff::default())), bell: Notify::new(), clock, metrics }
+        Self::with_backoff(clock, metrics, Backoff::default())
+    }
+
+    /// An empty queue with another [`Backoff`].
+    pub fn with_backoff(clock: SharedClock, metrics: QueueMetrics, backoff: Backoff) -> Self {
+        Self { queue: Mutex::new(Queue::new(backoff)), bell: Notify::new(), clock, metrics }
     }
 
     /// The time that the queue goes by.

@@ -271,9 +271,18 @@ impl Reconciler<Fleet> for Slow {
 
 #[tokio::test(start_paused = true)]
 async fn workers_are_bounded_and_never_two_on_a_key() {
+    let wirings: [fn(Controller<Fleet>) -> Controller<Fleet>; 2] = [|it| it, |it| it.concurrency(3)];
+    // What the controller says itself counts more than what is said of its kind.
+    for (of_kind, wiring) in [3, 7].into_iter().zip(wirings) {
+        three_work_at_once(of_kind, wiring).await;
+    }
+}
+
+async fn three_work_at_once(of_kind: usize, wiring: fn(Controller<Fleet>) -> Controller<Fleet>) {
     let world = World::new().await;
     let slow = Slow::default();
-    let manager = run(world.manager().controller(Controller::new(slow.clone()).concurrency(3)));
+    let manager = world.manager().group_kind_concurrency([("Fleet.test.kubewright.dev", of_kind)]);
+    let manager = run(manager.controller(wiring(Controller::new(slow.clone()))));
     for number in 0..8 {
         world.create_fleet(&format!("f{number}"), 10).await;
     }

@@ -1,6 +1,7 @@
 //! The runtime against processes, sockets and the embedded cluster.
 
 mod client;
+mod controller;
 mod endurance;
 mod event;
 mod faults;

@@ -63,6 +63,7 @@ struct AtReconciler;
 impl Reconciler<At> for AtReconciler {
     type Error = ClientError;
 
+    // ANCHOR: outcome
     async fn reconcile(&self, at: &At, ctx: &Context<At>) -> Result<Outcome, ClientError> {
         let mut at = at.clone();
         let Some(situation) = advance(&mut at, ctx).await? else { return Ok(Outcome::after(BEHIND)) };
@@ -74,6 +75,7 @@ impl Reconciler<At> for AtReconciler {
             _ => Outcome::done(),
         })
     }
+    // ANCHOR_END: outcome
 
     async fn cleanup(&self, _: &At, ctx: &Context<At>) -> Result<Outcome, ClientError> {
         // With foreground deletion the At waits for its pod, and the pod would wait for the record of an At that is
@@ -139,6 +141,7 @@ enum Launch {
     Behind,
 }
 
+// ANCHOR: once
 /// Creates the pod of an At that is due and, as far as the cache knows, never ran.
 async fn launch(at: &mut At, command: Vec<String>, ctx: &Context<At>) -> Result<Launch, ClientError> {
     if at.status.as_ref().is_none_or(|status| status.phase != Some(Phase::Pending)) {
@@ -171,6 +174,7 @@ async fn launch(at: &mut At, command: Vec<String>, ctx: &Context<At>) -> Result<
         },
     }
 }
+// ANCHOR_END: once
 
 /// Takes the finalizer off a pod whose At is gone, so that it needn't be recorded any more.
 async fn release_orphan(pod: &Pod, ctx: &Context<At>) -> Result<(), ClientError> {

@@ -108,6 +108,7 @@ async fn row_18_the_year_9999_is_waited_for() {
     }
 }
 
+// ANCHOR: clock
 #[tokio::test(start_paused = true)]
 async fn row_19_a_clock_that_jumps_never_makes_it_run_twice() {
     let (world, faults) = (world().await, Faults::new());
@@ -128,6 +129,7 @@ async fn row_19_a_clock_that_jumps_never_makes_it_run_twice() {
     assert_eq!(history.created(), 1);
     operator.stop().await;
 }
+// ANCHOR_END: clock
 
 #[tokio::test(start_paused = true)]
 async fn row_19_a_clock_that_jumps_back_while_waiting_is_waited_for() {

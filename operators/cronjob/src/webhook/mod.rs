@@ -23,6 +23,7 @@ pub(crate) fn webhook() -> Webhook<CronJob> {
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults;
 
+// ANCHOR: defaults
 impl Defaulter<CronJob> for Defaults {
     async fn set_defaults(&self, cronjob: &mut CronJob, _: &Request) -> Result<(), Denied> {
         complete(&mut cronjob.spec);
@@ -36,11 +37,13 @@ fn complete(spec: &mut CronJobSpec) {
     spec.successful_jobs_history_limit.get_or_insert(3);
     spec.failed_jobs_history_limit.get_or_insert(1);
 }
+// ANCHOR_END: defaults
 
 /// Refuses what could never run, all causes at once, and warns of what is odd.
 #[derive(Clone, Copy, Debug)]
 pub struct Validation;
 
+// ANCHOR: validation
 impl Validator<CronJob> for Validation {
     async fn validate_create(&self, cronjob: &CronJob, _: &Request) -> Result<Findings, Denied> {
         Ok(look(cronjob))
@@ -76,6 +79,7 @@ fn look(cronjob: &CronJob) -> Findings {
     }
     findings
 }
+// ANCHOR_END: validation
 
 fn look_at_schedule(cronjob: &CronJob, findings: &mut Findings) {
     let spec = &cronjob.spec;

@@ -39,10 +39,12 @@ const PARALLEL: usize = 16;
 /// How long until a PodSet is looked at again of which the cache was behind. Its event wakes it earlier.
 const BEHIND: Duration = Duration::from_secs(1);
 
+// ANCHOR: controller
 /// The controller of a flavour of PodSets.
 pub(crate) fn controller<K: Flavour>(name: &str) -> Controller<K> {
     Controller::<K>::new(PodSetReconciler { churn: Mutex::default() }).name(name).owns::<Pod>().concurrency(4)
 }
+// ANCHOR_END: controller
 
 struct PodSetReconciler {
     /// What is remembered of creations. Lost with the process, it only makes the next ones faster.
@@ -61,6 +63,7 @@ struct After {
 impl<K: Flavour> Reconciler<K> for PodSetReconciler {
     type Error = ClientError;
 
+    // ANCHOR: reconcile
     async fn reconcile(&self, set: &K, ctx: &Context<K>) -> Result<Outcome, ClientError> {
         let plan = plan::plan(set.desired(), &set.pod_labels(), ctx.owned::<Pod>());
         let hindrance = if plan.create > 0 { self.hindrance(set, ctx) } else { None };
@@ -77,6 +80,7 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
         let wait = after.problem.as_ref().and_then(Problem::wait).or(after.behind.then_some(BEHIND));
         Ok(wait.map_or(Outcome::done(), Outcome::after))
     }
+    // ANCHOR_END: reconcile
 
     async fn deleted(&self, key: &ObjectKey, _: &Context<K>) -> Result<(), ClientError> {
         self.churn.lock().remove(key);
@@ -96,6 +100,7 @@ impl PodSetReconciler {
         }
     }
 
+    // ANCHOR: act
     /// Does what is to be done, given what the cache shows; nothing if the PodSet isn't what the cache shows.
     async fn act<K: Flavour>(&self, set: &K, cached: Plan, ctx: &Context<K>) -> Result<Option<After>, ClientError> {
         let now = ctx.live().get::<K>(ctx.key()).await?;
@@ -123,6 +128,7 @@ impl PodSetReconciler {
         }
         Ok(Some(after))
     }
+    // ANCHOR_END: act
 
     /// Creates so many pods, in batches that double while none is refused.
     async fn create<K: Flavour>(
@@ -209,6 +215,7 @@ async fn delete<K: Flavour>(pod: &Pod, ctx: &Context<K>) -> Result<bool, ClientE
     }
 }
 
+// ANCHOR: release
 /// Takes the PodSet's reference off a pod that lost a label.
 async fn release<K: Flavour>(set: &K, pod: &Pod, ctx: &Context<K>) -> Result<(), ClientError> {
     let reference = json!({"$patch": "delete", "uid": set.meta().uid});
@@ -218,7 +225,9 @@ async fn release<K: Flavour>(set: &K, pod: &Pod, ctx: &Context<K>) -> Result<(),
         _ => Ok(()),
     }
 }
+// ANCHOR_END: release
 
+// ANCHOR: tell
 /// Writes the status, and an event if there is a new problem.
 async fn tell<K: Flavour>(set: &K, after: &After, ctx: &Context<K>) -> Result<(), ClientError> {
     let mut names: Vec<String> = after.active.iter().map(|pod| pod.name_any()).collect();
@@ -235,3 +244,4 @@ async fn tell<K: Flavour>(set: &K, after: &After, ctx: &Context<K>) -> Result<()
     }
     Ok(())
 }
+// ANCHOR_END: tell

@@ -53,6 +53,7 @@ pub(crate) fn conditions(
     after
 }
 
+// ANCHOR: event
 /// The event that tells of a new problem.
 pub(crate) fn event(before: &[Condition], after: &[Condition]) -> Option<Event> {
     let (before, after) = (condition::get(before, "Ready"), condition::get(after, "Ready")?);
@@ -60,6 +61,7 @@ pub(crate) fn event(before: &[Condition], after: &[Condition]) -> Option<Event> 
     let told = before.is_some_and(|before| (&before.reason, &before.message) == (&after.reason, &after.message));
     (bad && !told).then(|| Event::warning(&after.reason, &after.message))
 }
+// ANCHOR_END: event
 
 #[cfg(test)]
 mod tests {

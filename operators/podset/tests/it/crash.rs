@@ -8,6 +8,7 @@ use tokio::time::sleep;
 
 use crate::scene::{First, Flavour, Second, active, reaches, scale, world};
 
+// ANCHOR: stale
 /// An operator whose cache of pods stands still acts on what the API server says.
 async fn acts_on_what_is<K: Flavour>() {
     let (world, faults) = (world().await, Faults::new());
@@ -36,6 +37,7 @@ async fn acts_on_what_is<K: Flavour>() {
     assert_eq!(history.created(), 7);
     operator.stop().await;
 }
+// ANCHOR_END: stale
 
 #[tokio::test(start_paused = true)]
 async fn row_07_a_stale_cache_deletes_nothing_too_many() {

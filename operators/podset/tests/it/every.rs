@@ -76,6 +76,7 @@ impl<K: Flavour> Invalid for Five<K> {
     }
 }
 
+// ANCHOR: rows
 /// Both flavours have one reconciler: what differs in the first, its names, labels and status, is in these rows.
 mod first {
     operator_kit::rows!(super::Five<super::First>;
@@ -93,6 +94,7 @@ mod first {
 mod second {
     operator_kit::rows!(super::Five<super::Second>, invalid);
 }
+// ANCHOR_END: rows
 
 #[tokio::test(start_paused = true)]
 async fn row_14_a_refused_pod_is_told_in_the_servers_words_and_tried_again_slowly() {

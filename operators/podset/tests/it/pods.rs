@@ -15,6 +15,7 @@ use tokio::time::sleep;
 
 use crate::scene::{First, Flavour, Second, active, reaches, scale, stray, told, world};
 
+// ANCHOR: kept
 /// From 3 to 5 to 2 pods, by all ways that users have.
 async fn is_kept_at_its_number<K: Flavour>() {
     let (world, faults) = (world().await, Faults::new());
@@ -48,6 +49,7 @@ async fn is_kept_at_its_number<K: Flavour>() {
     eventually("the pods are gone", async || world.pods().await.is_empty()).await;
     operator.stop().await;
 }
+// ANCHOR_END: kept
 
 #[tokio::test(start_paused = true)]
 async fn the_first_flavour_is_kept_at_its_number() {

@@ -33,6 +33,7 @@ impl Plan {
     }
 }
 
+// ANCHOR: plan
 /// What to do so that `desired` pods are active, given all pods that the PodSet controls, by uid.
 pub(crate) fn plan(desired: usize, labels: &Labels, pods: Vec<Arc<Pod>>) -> Plan {
     let (pods, strays): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| has_labels(pod, labels));
@@ -57,6 +58,7 @@ pub(crate) fn plan(desired: usize, labels: &Labels, pods: Vec<Arc<Pod>>) -> Plan
         active,
     }
 }
+// ANCHOR_END: plan
 
 /// How many of the missing pods to create at a time: 1, 2, 4 and so on, so that what refuses them is hit by few.
 pub(crate) fn batches(missing: usize) -> impl Iterator<Item = usize> {

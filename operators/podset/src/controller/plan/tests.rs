@@ -40,6 +40,7 @@ fn names(pods: &[Arc<Pod>]) -> Vec<String> {
     pods.iter().map(|pod| pod.name_any()).collect()
 }
 
+// ANCHOR: counted
 #[test]
 fn pending_and_running_pods_count() {
     let mut leaving = pod("e", 1, "Running+");
@@ -59,6 +60,7 @@ fn pending_and_running_pods_count() {
     assert_eq!(names(&plan.active), ["a", "b", "f"]);
     assert_eq!((plan.create, plan.delete.len(), plan.discard.len(), plan.release.len()), (2, 0, 0, 0));
 }
+// ANCHOR_END: counted
 
 #[test]
 fn nothing_is_done_where_all_is_well() {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::Template;
 
+// ANCHOR: spec
 /// How many pods, and of what.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -42,11 +43,13 @@ pub struct PodSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
 }
+// ANCHOR_END: spec
 
 fn one() -> i32 {
     1
 }
 
+// ANCHOR: status
 /// What was last observed. Nothing is ever done because of what is written here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -72,3 +75,4 @@ pub struct PodSetStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 }
+// ANCHOR_END: status

@@ -1,0 +1,201 @@
+//! What a controller's wiring can say: what else wakes keys, in what order, how fast again, and by which client.
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::{
+    Resource,
+    api::{ObjectMeta, Patch, PatchParams, PostParams},
+};
+use kubewright_runtime::{
+    context::Context,
+    controller::{Controller, RateLimit, Reconciler},
+    object::ObjectKey,
+    outcome::Outcome,
+    queue::Backoff,
+};
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::world::{Fleet, FleetStatus, World, pass, run, until};
+
+/// Notes when each key was worked on, there or not; and does with it what its name says.
+#[derive(Clone, Default)]
+struct Diary(Arc<Mutex<Vec<(String, Duration)>>>);
+
+impl Diary {
+    fn note(&self, ctx: &Context<Fleet>) -> usize {
+        let mut entries = self.0.lock();
+        let before = entries.iter().filter(|(name, _)| name == ctx.key().name()).count();
+        entries.push((ctx.key().name().into(), ctx.monotonic()));
+        before
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.lock().iter().map(|(name, _)| name.clone()).collect()
+    }
+
+    fn times(&self, name: &str) -> Vec<Duration> {
+        self.0.lock().iter().filter(|(noted, _)| noted == name).map(|(_, time)| *time).collect()
+    }
+}
+
+impl Reconciler<Fleet> for Diary {
+    type Error = anyhow::Error;
+
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+        let again = Outcome::after(Duration::from_secs(1));
+        match (ctx.key().name(), self.note(ctx)) {
+            ("low", 0) => Ok(again.priority(-5)),
+            ("high", 0) => Ok(again.priority(5)),
+            (name, _) if name.starts_with("bad") => anyhow::bail!("as its name says"),
+            _ => Ok(Outcome::done()),
+        }
+    }
+
+    async fn deleted(&self, _: &ObjectKey, ctx: &Context<Fleet>) -> anyhow::Result<()> {
+        self.note(ctx);
+        if ctx.key().name() == "slow" {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+        Ok(())
+    }
+}
+
+fn key(name: &str) -> ObjectKey {
+    ObjectKey::namespaced("default", name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn channels_and_sources_wake_keys() {
+    let world = World::new().await;
+    let diary = Diary::default();
+    let (sender, receiver) = mpsc::channel(1);
+    let source = Controller::new(diary.clone()).channel(receiver).source(|waker| async move {
+        waker.wake_after(key("later"), Duration::from_secs(60));
+        waker.wake(key("source"));
+        panic!("what it woke is woken, and nothing else ends");
+    });
+    sender.send(key("early")).await.expect("there is room");
+    let manager = run(world.manager().controller(source));
+    until("both woke", || async { diary.names().len() == 2 }).await;
+    for name in ["a", "b", "a"] {
+        sender.send(key(name)).await.expect("it is listened to");
+        until("it is woken", || async { diary.names().last().is_some_and(|last| last == name) }).await;
+    }
+    assert!(diary.times("later").is_empty());
+    pass(60).await;
+    assert_eq!(diary.times("later").len(), 1);
+    manager.stop().await;
+    assert!(sender.is_closed(), "nobody listens after the end");
+}
+
+/// Two keys become ready while the only worker is busy: the one that was answered a higher priority goes first.
+#[tokio::test(start_paused = true)]
+async fn an_outcome_may_say_with_which_priority_to_look_again() {
+    let world = World::new().await;
+    let diary = Diary::default();
+    let slow = |waker: kubewright_runtime::controller::Waker| async move {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        waker.wake_after(key("slow"), Duration::from_millis(500));
+        std::future::pending().await
+    };
+    let manager = run(world.manager().controller(Controller::new(diary.clone()).source(slow)));
+    pass(10).await;
+    for name in ["low", "high"] {
+        world.create_fleet(name, 0).await;
+    }
+    until("all have run again", || async { diary.names().len() == 5 }).await;
+    assert_eq!(diary.names()[2..], ["slow", "high", "low"]);
+    manager.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn backoff_and_rate_limit_are_the_controllers_own() {
+    let world = World::new().await;
+    let (diary, limited) = (Diary::default(), Diary::default());
+    let backoff = Backoff { first: Duration::from_secs(1), longest: Duration::from_secs(4) };
+    let tight = Backoff { first: Duration::from_millis(1), longest: Duration::from_millis(1) };
+    let limit = RateLimit { per_second: 0.5, burst: 10 };
+    let manager = world
+        .manager()
+        .controller(Controller::new(diary.clone()).backoff(backoff))
+        .controller(Controller::new(limited.clone()).name("limited").backoff(tight).rate_limit(limit));
+    let manager = run(manager);
+    for name in ["bad-1", "bad-2"] {
+        world.create_fleet(name, 0).await;
+    }
+    pass(100).await;
+    let times = diary.times("bad-1");
+    let pauses: Vec<_> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
+    for (pause, most) in pauses.iter().zip([1.0, 2.0, 4.0, 4.0]) {
+        assert!((most * 0.75..=most + 0.05).contains(pause), "{pauses:?}");
+    }
+    // Ten at once, then one every two seconds.
+    let runs = limited.names().len();
+    assert!((55..=65).contains(&runs), "{runs} runs");
+    manager.stop().await;
+}
+
+/// A config map that is a fleet's, but not controlled by it.
+#[tokio::test(start_paused = true)]
+async fn children_may_wake_owners_that_do_not_control_them() {
+    let world = World::new().await;
+    let (every, only) = (Diary::default(), Diary::default());
+    let manager = world
+        .manager()
+        .controller(Controller::new(every.clone()).name("every").owns_for_every_owner::<ConfigMap>())
+        .controller(Controller::new(only.clone()).name("only").owns::<ConfigMap>());
+    let manager = run(manager);
+    let fleet = world.create_fleet("a", 0).await;
+    let owner = fleet.owner_ref(&()).expect("it is stored");
+    until("both have seen it", || async { every.names().len() == 1 && only.names().len() == 1 }).await;
+    let child = json!({"metadata": {"name": "shared", "ownerReferences": [owner]}});
+    let child: ConfigMap = serde_json::from_value(child).expect("a config map");
+    world.ships().create(&PostParams::default(), &child).await.expect("accepted");
+    until("it is woken", || async { every.names().len() == 2 }).await;
+    let released = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    world.ships().patch("shared", &PatchParams::default(), &released).await.expect("accepted");
+    until("the former owner is woken", || async { every.names().len() == 3 }).await;
+    pass(10).await;
+    assert_eq!((every.names().len(), only.names().len()), (3, 1));
+    manager.stop().await;
+}
+
+/// Makes a config map for each fleet, and says so.
+struct Maker;
+
+impl Reconciler<Fleet> for Maker {
+    type Error = anyhow::Error;
+
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+        let metadata = ObjectMeta { name: Some(ctx.key().name().into()), ..ObjectMeta::default() };
+        ctx.create_owned(ConfigMap { metadata, ..ConfigMap::default() }).await?;
+        ctx.set_status(FleetStatus { size: 1, note: None }).await?;
+        Ok(Outcome::done())
+    }
+}
+
+/// A controller that only rehearses: all it would do is checked, and nothing done.
+#[tokio::test(start_paused = true)]
+async fn a_controllers_client_can_be_wrapped() {
+    let world = World::new().await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let calls = seen.clone();
+    let rehearsing = Controller::new(Maker).owns::<ConfigMap>().client(move |client| {
+        client.dry_run().intercept(move |next| {
+            calls.lock().push(next.call().to_string());
+            next.send()
+        })
+    });
+    let manager = run(world.manager().controller(rehearsing));
+    world.create_fleet("a", 2).await;
+    until("it has tried", || async { seen.lock().len() == 2 }).await;
+    pass(10).await;
+    let expected = ["create configmaps default/a", "patch fleets.test.kubewright.dev/status default/a"];
+    assert_eq!(*seen.lock(), expected, "once, for nothing has changed");
+    assert!(world.ship_names().await.is_empty());
+    assert_eq!(world.fleets().get("a").await.expect("it exists").status, None);
+    manager.stop().await;
+}

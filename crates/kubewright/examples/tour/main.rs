@@ -1,0 +1,133 @@
+//! A tour of the runtime: a short program for each feature, on an embedded cluster of its own.
+//!
+//! ```console
+//! $ cargo run -p kubewright --example tour             # all of them, one after another
+//! $ cargo run -p kubewright --example tour -- client   # one
+//! ```
+//!
+//! They are tests as well, so they can't rot: `cargo test -p kubewright --example tour`.
+
+#![allow(missing_docs, reason = "a program")]
+#![allow(clippy::print_stdout, reason = "a program that says what it does")]
+
+mod clients;
+mod controller;
+mod finalizer;
+mod leader;
+mod serving;
+mod sources;
+mod traces;
+mod upsert;
+mod watching;
+mod webhooks;
+
+use std::time::Duration;
+
+use kube::{CustomResource, CustomResourceExt};
+use kubewright::manager::{Manager, ManagerError};
+use kubewright_cluster::{Cluster, Pods};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::{sync::oneshot, task::JoinHandle};
+
+/// How long anything may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// The kind that the tour's controllers reconcile: who is to be greeted.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(group = "tour.kubewright.dev", version = "v1", kind = "Greeting", namespaced, status = "GreetingStatus")]
+pub(crate) struct GreetingSpec {
+    /// A greeting is made for each.
+    pub(crate) names: Vec<String>,
+}
+
+/// What was last observed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct GreetingStatus {
+    /// How many have been greeted.
+    pub(crate) greeted: usize,
+}
+
+/// A cluster that knows greetings.
+pub(crate) async fn cluster() -> anyhow::Result<Cluster> {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await?;
+    cluster.apply_yaml(&serde_json::to_string(&Greeting::crd())?).await?;
+    Ok(cluster)
+}
+
+/// Asks for these to be greeted.
+pub(crate) async fn greet(cluster: &Cluster, names: &[&str]) -> anyhow::Result<()> {
+    let greeting = serde_json::json!({
+        "apiVersion": "tour.kubewright.dev/v1", "kind": "Greeting",
+        "metadata": {"name": "hello"}, "spec": {"names": names},
+    });
+    cluster.apply_yaml(&greeting.to_string()).await?;
+    Ok(())
+}
+
+/// A manager at work. `main` of a real operator is `Manager::from_args()?…run().await`.
+pub(crate) struct Running {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Result<(), ManagerError>>,
+}
+
+pub(crate) fn start(manager: Manager) -> Running {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(manager.run_until(async { drop(stopped.await) }));
+    Running { stop, task }
+}
+
+impl Running {
+    /// As SIGTERM would.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        let _ = self.stop.send(());
+        Ok(self.task.await??)
+    }
+}
+
+/// Waits for a condition.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) -> anyhow::Result<()> {
+    let waiting = async {
+        while !holds().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(DEADLINE, waiting).await.map_err(|_| anyhow::anyhow!("it never came: {what}"))
+}
+
+/// Each stop of the tour is a program, and a test.
+macro_rules! tour {
+    ($($stop:ident: $what:literal)*) => {
+        #[tokio::main]
+        async fn main() -> anyhow::Result<()> {
+            let wanted = std::env::args().nth(1);
+            let is_wanted = |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+            $(if is_wanted(stringify!($stop)) {
+                println!("{}: {}", stringify!($stop), $what);
+                $stop::run().await?;
+            })*
+            Ok(())
+        }
+
+        #[cfg(test)]
+        mod tests {
+            $(#[tokio::test]
+            async fn $stop() -> anyhow::Result<()> {
+                super::$stop::run().await
+            })*
+        }
+    };
+}
+
+tour! {
+    controller: "a manager, a controller, children, a status, an event"
+    watching: "another kind by a mapper, predicates, an index"
+    sources: "a channel, and a task of one's own, wake keys"
+    clients: "what a client can ask for, and its wrappers"
+    upsert: "create or update, create or patch"
+    finalizer: "undoing what owner references don't"
+    webhooks: "defaults and checks before an object is stored"
+    traces: "why it reconciled, and what it did"
+    serving: "metrics, and a check of one's own"
+    leader: "of two replicas one works"
+}

@@ -1,0 +1,35 @@
+//! What Prometheus sees, with a check of one's own beside the manager's.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kubewright::{clock::SystemClock, metrics::Metrics, prelude::*};
+
+use crate::{Greeting, cluster, controller::Greeter, greet, start, until};
+
+pub(crate) async fn run() -> anyhow::Result<()> {
+    let cluster = cluster().await?;
+    // A registry of its own, to which a program may add families; `metrics_address` says where it is served.
+    let metrics = Metrics::new(SystemClock::shared());
+    let manager = Manager::new(cluster.client())
+        .metrics(metrics.clone())
+        .controller(Controller::<Greeting>::new(Greeter).owns::<ConfigMap>());
+    let is_warm = Arc::new(AtomicBool::new(false));
+    let warm = is_warm.clone();
+    // `/readyz/warm` on `probe_address`, and a part of `/readyz`.
+    manager.probes().readyz.add("warm", move || {
+        let is_warm = warm.load(Ordering::Relaxed);
+        async move { if is_warm { Ok(()) } else { Err("not warm yet".into()) } }
+    });
+    let manager = start(manager);
+    greet(&cluster, &["ada"]).await?;
+    let counted = r#"controller_runtime_reconcile_total{controller="greeting",result="success"}"#;
+    until("it is counted", async || metrics.encode().is_ok_and(|text| text.contains(counted))).await?;
+    is_warm.store(true, Ordering::Relaxed);
+    manager.stop().await?;
+    cluster.shutdown().await;
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! Why did it reconcile, and what did it do? `/debug/traces` on the port of the probes says it, and here the program itself.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kubewright::{prelude::*, trace::Traces};
+
+use crate::{Greeting, cluster, controller::Greeter, greet, start, until};
+
+pub(crate) async fn run() -> anyhow::Result<()> {
+    let cluster = cluster().await?;
+    let traces = Traces::default();
+    let manager = Manager::new(cluster.client())
+        .traces(traces.clone())
+        .controller(Controller::<Greeting>::new(Greeter).owns::<ConfigMap>());
+    let manager = start(manager);
+    greet(&cluster, &["ada"]).await?;
+    let key = ObjectKey::namespaced("default", "hello");
+    // A line for each run: what triggered it, what it read and wrote, how it ended, and what comes next.
+    let told = || traces.explain("greeting", &key).map(|page| page.to_string()).unwrap_or_default();
+    until("what it wrote is told", async || told().contains("card-ada")).await?;
+    manager.stop().await?;
+    cluster.shutdown().await;
+    Ok(())
+}

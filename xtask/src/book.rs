@@ -1,0 +1,148 @@
+//! The book: built by mdbook, which is installed below `target` when it is missing. What mdbook passes over in silence, a file
+//! or an anchor that isn't there, a link that leads nowhere, is checked by the tests below, without it.
+
+use std::{
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+use crate::steps::cargo;
+
+/// The version that the book is built with.
+const VERSION: &str = "0.5.4";
+/// Where it is installed, so that it touches nothing of the user's and goes with `target`.
+const ROOT: &str = "target/tools";
+
+/// Builds the book into `target/book`.
+pub(crate) fn build() -> Result<()> {
+    let mdbook = installed().map_or_else(install, Ok)?;
+    let status = Command::new(&mdbook).args(["build", "book"]).status().with_context(|| format!("start {mdbook}"))?;
+    if !status.success() {
+        bail!("the book can't be built ({status})");
+    }
+    eprintln!("    target/book/index.html");
+    Ok(())
+}
+
+/// The program, if there is one of our version.
+fn installed() -> Option<String> {
+    let ours = format!("{ROOT}/bin/mdbook");
+    let is_right = |program: &String| {
+        let output = Command::new(program).arg("--version").stderr(Stdio::null()).output();
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim().ends_with(VERSION))
+    };
+    [ours, "mdbook".into()].into_iter().find(is_right)
+}
+
+/// Without its server and its search it builds in a minute or two; unoptimised, since the book is small.
+fn install() -> Result<String> {
+    eprintln!("    installing mdbook {VERSION} below {ROOT}");
+    let mut install = cargo(&["install", "mdbook", "--version", VERSION, "--locked", "--debug", "--quiet"]);
+    install.args(["--no-default-features", "--root", ROOT]).env("CARGO_TARGET_DIR", format!("{ROOT}/build"));
+    let status = install.status().context("start cargo install")?;
+    if !status.success() {
+        bail!("mdbook can't be installed ({status}); install version {VERSION} of it yourself: {install:?}");
+    }
+    // What it was made from is of no more use.
+    let _ = std::fs::remove_dir_all(Path::new(ROOT).join("build"));
+    Ok(format!("{ROOT}/bin/mdbook"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    }
+
+    /// Every page with its text.
+    fn pages() -> Vec<(PathBuf, String)> {
+        let (mut pages, mut folders) = (Vec::new(), vec![root().join("book/src")]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(&folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let text = fs::read_to_string(&path).unwrap();
+                    pages.push((path, text));
+                }
+            }
+        }
+        assert!(pages.len() > 10, "the pages are found");
+        pages
+    }
+
+    /// What stands between these, each time.
+    fn between<'a>(text: &'a str, open: &'a str, close: &'a str) -> impl Iterator<Item = &'a str> {
+        text.split(open).skip(1).filter_map(move |rest| rest.split_once(close).map(|(inside, _)| inside))
+    }
+
+    #[test]
+    fn whatever_is_included_is_there() {
+        let mut wrong = Vec::new();
+        for (page, text) in pages() {
+            for include in between(&text, "{{#include ", "}}") {
+                let (file, anchor) = include.split_once(':').map_or((include, None), |(file, name)| (file, Some(name)));
+                let source = fs::read_to_string(page.parent().unwrap().join(file)).unwrap_or_default();
+                let has = |mark: &str| {
+                    let mark = format!("{mark}: {}", anchor.unwrap_or_default());
+                    source.lines().any(|line| line.trim().trim_start_matches(['/', '#', ' ']) == mark)
+                };
+                if source.is_empty() || anchor.is_some() && !(has("ANCHOR") && has("ANCHOR_END")) {
+                    wrong.push(format!("{}: {include}", page.display()));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "nothing to include: {wrong:#?}");
+    }
+
+    #[test]
+    fn every_anchor_is_used() {
+        let book: String = pages().into_iter().map(|(_, text)| text).collect();
+        let mut folders = vec![root().join("operators")];
+        while let Some(folder) = folders.pop() {
+            for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let text = fs::read_to_string(&path).unwrap();
+                    for anchor in between(&text, "// ANCHOR: ", "\n") {
+                        let end = path.strip_prefix(root()).unwrap().display();
+                        assert!(book.contains(&format!("{end}:{anchor}}}}}")), "no page includes {end}:{anchor}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_link_leads_somewhere() {
+        let mut wrong = Vec::new();
+        for (page, text) in pages() {
+            for link in between(&text, "](", ")").filter(|link| !link.contains("://")) {
+                let file = link.split('#').next().unwrap_or_default();
+                if !file.is_empty() && !page.parent().unwrap().join(file).is_file() {
+                    wrong.push(format!("{}: {link}", page.display()));
+                }
+            }
+        }
+        assert!(wrong.is_empty(), "links that lead nowhere: {wrong:#?}");
+    }
+
+    #[test]
+    fn every_page_is_in_the_summary() {
+        let folder = root().join("book/src");
+        let summary = fs::read_to_string(folder.join("SUMMARY.md")).unwrap();
+        let listed: Vec<_> = between(&summary, "](", ")").map(|link| folder.join(link)).collect();
+        for (page, _) in pages().into_iter().filter(|(page, _)| !page.ends_with("SUMMARY.md")) {
+            assert!(listed.contains(&page), "{} is in no chapter", page.display());
+        }
+    }
+}
