@@ -15,6 +15,7 @@
 //! * [`outcome`]: what it answers
 //! * [`webhook`]: defaults and validation, before an object is stored
 //! * [`predicate`]: which changes count
+//! * [`view`]: which fields are kept of what is watched
 //! * [`condition`], [`owner`], [`finalizer`], [`name`], [`churn`]: helpers for statuses, children, what keeps objects, names,
 //!   and how fast children are replaced
 //!
@@ -53,4 +54,5 @@ pub mod queue;
 pub mod shard;
 pub mod signal;
 pub mod trace;
+pub mod view;
 pub mod webhook;

@@ -23,7 +23,7 @@ use tracing::{error, info};
 
 use crate::{
     args::{ConnectError, ManagerArgs, hostname, program_name},
-    cache::{Cache, CacheFamilies, NotSynced},
+    cache::{Cache, CacheFamilies, CacheOptions, NotSynced},
     client,
     controller::{BarrierFamilies, Controller, ControllerDescription, Environment, Prepared},
     event::Broadcaster,
@@ -127,6 +127,7 @@ pub struct Manager {
     clock: SharedClock,
     random: Random,
     namespaces: BTreeSet<String>,
+    cache: CacheOptions,
     metrics: Option<Metrics>,
     metrics_address: BindAddress,
     probe_address: BindAddress,
@@ -235,6 +236,7 @@ impl Manager {
             clock: SystemClock::shared(),
             random: Random::from_entropy(),
             namespaces: BTreeSet::new(),
+            cache: CacheOptions::new(),
             metrics: None,
             metrics_address,
             probe_address,
@@ -282,6 +284,11 @@ impl Manager {
     /// ```
     pub fn group_kind_concurrency(self, workers: impl IntoIterator<Item = (impl Into<String>, usize)>) -> Self {
         Self { concurrency: workers.into_iter().map(|(kind, workers)| (kind.into(), workers)).collect(), ..self }
+    }
+
+    /// What the cache looks at and keeps, kind by kind.
+    pub fn cache(self, cache: CacheOptions) -> Self {
+        Self { cache, ..self }
     }
 
     /// Another clock than the machine's: for simulations.
@@ -393,7 +400,7 @@ impl Manager {
             Connection::Client(client) => client.clone(),
             Connection::Args(args) => args.client(&metrics).await?,
         };
-        let cache = Cache::new(self.namespaces);
+        let cache = Cache::new(self.namespaces, self.cache);
         let events = Broadcaster::start(client.clone(), &hostname(), self.clock.clone(), metrics.clone());
         let mut environment = Environment {
             client,

@@ -49,12 +49,23 @@ pub struct KindName {
 impl KindName {
     /// The name of `K`.
     pub fn of<K: Object>() -> Self {
+        Self::named::<K>(&())
+    }
+
+    /// The name of a kind that is known only at run time.
+    pub(crate) fn named<K: Resource>(kind: &K::DynamicType) -> Self {
         Self {
-            group: K::group(&()).into_owned(),
-            version: K::version(&()).into_owned(),
-            kind: K::kind(&()).into_owned(),
-            plural: K::plural(&()).into_owned(),
+            group: K::group(kind).into_owned(),
+            version: K::version(kind).into_owned(),
+            kind: K::kind(kind).into_owned(),
+            plural: K::plural(kind).into_owned(),
         }
+    }
+
+    /// Group and version, as an object says them.
+    pub(crate) fn api_version(&self) -> String {
+        let Self { group, version, .. } = self;
+        if group.is_empty() { version.clone() } else { format!("{group}/{version}") }
     }
 }
 

@@ -21,20 +21,21 @@ pub enum ChangeType {
 }
 
 /// A change that the cache has seen.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Change<'a, K> {
-    /// The object is new to the cache: created, or found by the first list.
-    Added(&'a K),
-    /// The object differs from what the cache held.
-    Updated {
-        /// As it was. Changes in between may have been missed.
-        old: &'a K,
-        /// As it is.
-        new: &'a K,
-    },
-    /// The object is gone; this is the last that was seen of it.
-    Deleted(&'a K),
+pub struct Change<'a, K> {
+    change_type: ChangeType,
+    object: &'a K,
+    old: Option<&'a dyn Before<K>>,
+}
+
+/// The state before a change; made only if it is asked for.
+pub(crate) trait Before<K> {
+    fn get(&self) -> Option<&K>;
+}
+
+impl<K> Before<K> for K {
+    fn get(&self) -> Option<&K> {
+        Some(self)
+    }
 }
 
 impl<K> Clone for Change<'_, K> {
@@ -45,29 +46,48 @@ impl<K> Clone for Change<'_, K> {
 
 impl<K> Copy for Change<'_, K> {}
 
+impl<K: fmt::Debug> fmt::Debug for Change<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Change")
+            .field("change_type", &self.change_type)
+            .field("object", self.object)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<'a, K> Change<'a, K> {
-    /// The object's newest known state.
-    pub fn object(&self) -> &'a K {
-        match self {
-            Self::Added(object) | Self::Deleted(object) | Self::Updated { new: object, .. } => object,
-        }
+    /// The object is new.
+    pub fn added(object: &'a K) -> Self {
+        Self { change_type: ChangeType::Added, object, old: None }
+    }
+
+    /// The object differs from what it was; changes in between may have been missed.
+    pub fn updated(old: &'a K, new: &'a K) -> Self {
+        Self { change_type: ChangeType::Updated, object: new, old: Some(old) }
+    }
+
+    /// The object is gone; this is the last that was seen of it.
+    pub fn deleted(object: &'a K) -> Self {
+        Self { change_type: ChangeType::Deleted, object, old: None }
+    }
+
+    pub(crate) fn lazy(change_type: ChangeType, object: &'a K, old: &'a dyn Before<K>) -> Self {
+        Self { change_type, object, old: Some(old) }
     }
 
     /// What happened.
     pub fn change_type(&self) -> ChangeType {
-        match self {
-            Self::Added(_) => ChangeType::Added,
-            Self::Updated { .. } => ChangeType::Updated,
-            Self::Deleted(_) => ChangeType::Deleted,
-        }
+        self.change_type
     }
 
-    /// The state before, if the cache had it.
+    /// The object's newest known state.
+    pub fn object(&self) -> &'a K {
+        self.object
+    }
+
+    /// The state before an update. It is kept packed, and made when it is first asked for.
     pub fn old(&self) -> Option<&'a K> {
-        match self {
-            Self::Updated { old, .. } => Some(old),
-            Self::Added(_) | Self::Deleted(_) => None,
-        }
+        self.old.and_then(Before::get)
     }
 }
 
@@ -172,7 +192,7 @@ mod tests {
     }
 
     fn passes(predicate: &Predicate<ConfigMap>, old: Value, new: Value) -> bool {
-        predicate.passes(Change::Updated { old: &object(old), new: &object(new) })
+        predicate.passes(Change::updated(&object(old), &object(new)))
     }
 
     #[test]
@@ -201,7 +221,7 @@ mod tests {
         check(after("annotations", Value::Null), [false, false, false, true]);
         for predicate in &predicates {
             let object = object(before.clone());
-            assert!(predicate.passes(Change::Added(&object)) && predicate.passes(Change::Deleted(&object)));
+            assert!(predicate.passes(Change::added(&object)) && predicate.passes(Change::deleted(&object)));
         }
     }
 

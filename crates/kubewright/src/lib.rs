@@ -52,7 +52,7 @@ pub use k8s_openapi;
 pub use kube;
 pub use kubewright_runtime::{
     args, cache, churn, client, condition, context, controller, event, finalizer, leader, log, manager, metrics, name,
-    object, outcome, owner, predicate, probe, queue, shard, signal, trace, webhook,
+    object, outcome, owner, predicate, probe, queue, shard, signal, trace, view, webhook,
 };
 pub use kubewright_runtime::{clock, random};
 

@@ -3,12 +3,20 @@
 //! It tolerates what a watch may do: events doubled, coalesced or from an older connection are recognised by their
 //! resource version, and a list after a gap shows what was deleted meanwhile.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::BTreeSet;
 
 use kube_runtime::watcher::Event;
 
-use super::{decode::Decoded, kind::Undecodable, store::Store};
-use crate::object::{Object, ObjectKey, version_of};
+use super::{
+    delta::{Decoded, Step},
+    kind::Undecodable,
+    packed::Draft,
+    store::{Row, Store, Version},
+};
+use crate::object::{ObjectKey, version_of};
+
+/// Makes of an object as it came one that is kept.
+type Intake<'a> = &'a dyn Fn(&Store, &Draft) -> Result<(Row, Decoded), Undecodable>;
 
 /// The progress of one watch, of one namespace or of all.
 #[derive(Debug)]
@@ -65,48 +73,49 @@ impl Feed {
         self.written = self.written.max(version);
     }
 
-    /// Takes in one event; `emit` gets each change of the store as old, new, and whether it is of the first list.
-    pub(super) fn take<K: Object>(
+    /// Takes in one event; `emit` gets each change of the store.
+    pub(super) fn take(
         &mut self,
-        store: &mut Store<K>,
-        event: Event<Decoded<K>>,
-        mut emit: impl FnMut(Option<Arc<K>>, Option<Arc<K>>, bool),
+        store: &mut Store,
+        event: Event<Draft>,
+        intake: Intake<'_>,
+        mut emit: impl FnMut(Step),
     ) -> Result<(), Undecodable> {
         match event {
             Event::Init => {
                 self.listing = Some(Listing { floor: self.written, highest: 0, keys: BTreeSet::new() });
                 Ok(())
             }
-            Event::InitApply(object) => {
-                let key = ObjectKey::of(&object);
+            Event::InitApply(draft) => {
                 if let Some(listing) = &mut self.listing {
-                    listing.highest = listing.highest.max(version_of(&object).unwrap_or_default());
-                    listing.keys.insert(key.clone());
+                    listing.highest = listing.highest.max(version_of(&draft).unwrap_or_default());
+                    listing.keys.insert(store.shared(ObjectKey::of(&draft)));
                 }
-                let initial = !self.synced;
-                put(store, key, object, |old, new| emit(old, new, initial))
+                put(store, &draft, !self.synced, intake, emit)
             }
             Event::InitDone => {
                 self.finish_list(store, emit);
                 Ok(())
             }
-            Event::Apply(object) => {
+            Event::Apply(draft) => {
                 self.failure = None;
-                let seen = version_of(&object).unwrap_or(u64::MAX);
+                let seen = version_of(&draft).unwrap_or(u64::MAX);
                 if seen <= self.observed {
                     return Ok(());
                 }
-                self.observe(version_of(&object));
-                put(store, ObjectKey::of(&object), object, |old, new| emit(old, new, false))
+                self.observe(version_of(&draft));
+                put(store, &draft, false, intake, emit)
             }
-            Event::Delete(object) => {
+            Event::Delete(draft) => {
                 self.failure = None;
-                self.observe(version_of(&object));
-                let key = ObjectKey::of(&object);
-                let is_same = store.get(&key).is_some_and(|known| known.meta().uid == object.metadata.uid);
+                self.observe(version_of(&draft));
+                let key = ObjectKey::of(&draft);
                 // A later incarnation of the name, which we have already seen, is not what was deleted.
-                if is_same && let Some(old) = store.remove(&key) {
-                    emit(Some(last_state(old, object)), None, false);
+                let is_same = store.get(&key).is_some_and(|known| is_same(known, &draft));
+                if is_same && let Some(known) = store.remove(&key) {
+                    // The object as the event shows it, or else as it was last seen.
+                    let (last, decoded) = intake(store, &draft).unwrap_or((known, Decoded::new()));
+                    emit(Step { old: Some(last), new: None, decoded, initial: false });
                 }
                 Ok(())
             }
@@ -118,18 +127,12 @@ impl Feed {
     }
 
     /// What the list doesn't have is gone: a watch that was cut off doesn't tell of deletions in the gap.
-    fn finish_list<K: Object>(
-        &mut self,
-        store: &mut Store<K>,
-        mut emit: impl FnMut(Option<Arc<K>>, Option<Arc<K>>, bool),
-    ) {
+    fn finish_list(&mut self, store: &mut Store, mut emit: impl FnMut(Step)) {
         let Some(listing) = self.listing.take() else { return };
         let scope = self.scope.as_deref();
-        let gone = store.within(scope).map(|(key, _)| key).filter(|key| !listing.keys.contains(key));
+        let gone = store.within(scope).map(|row| &row.key).filter(|key| !listing.keys.contains(*key));
         for key in gone.cloned().collect::<Vec<_>>() {
-            if let Some(old) = store.remove(&key) {
-                emit(Some(old), None, false);
-            }
+            store.remove(&key).map(gone_for_good).into_iter().for_each(&mut emit);
         }
         self.observe(Some(listing.floor.max(listing.highest)));
         self.synced = true;
@@ -137,34 +140,36 @@ impl Feed {
     }
 }
 
-/// The object as the deletion event shows it, or else as it was last seen.
-fn last_state<K: Object>(known: Arc<K>, deleted: Decoded<K>) -> Arc<K> {
-    deleted.object.unwrap_or(known)
+fn is_same(known: &Row, draft: &Draft) -> bool {
+    known.uid == draft.metadata.uid.as_deref().map(Into::into)
+}
+
+fn gone_for_good(old: Row) -> Step {
+    Step { old: Some(old), new: None, decoded: Decoded::new(), initial: false }
 }
 
 /// Puts an object into the store unless it is there already. One that can't be decoded leaves what is there: a stale
 /// object is a smaller evil than a deletion that didn't happen.
-fn put<K: Object>(
-    store: &mut Store<K>,
-    key: ObjectKey,
-    object: Decoded<K>,
-    mut emit: impl FnMut(Option<Arc<K>>, Option<Arc<K>>),
+fn put(
+    store: &mut Store,
+    draft: &Draft,
+    initial: bool,
+    intake: Intake<'_>,
+    mut emit: impl FnMut(Step),
 ) -> Result<(), Undecodable> {
-    let object = object.object.map_err(|why| Undecodable { key: key.clone(), why })?;
-    let known = store.get(&key).map(|known| (known.meta().uid == object.meta().uid, version_of(known.as_ref())));
-    match known {
-        Some((true, known)) if known.is_some() && known == version_of(object.as_ref()) => {}
-        Some((false, _)) => {
-            // Deleted and made again: whoever watches must hear both, since nothing of the old one carries over.
-            emit(store.remove(&key), None);
-            store.insert(key, object.clone());
-            emit(None, Some(object));
-        }
-        _ => {
-            let old = store.insert(key, object.clone());
-            emit(old, Some(object));
-        }
+    let known = store.get(&ObjectKey::of(draft));
+    let remade = known.is_some_and(|known| !is_same(known, draft));
+    let version = Version::of(draft.metadata.resource_version.as_deref());
+    if !remade && version.number().is_some() && known.is_some_and(|known| known.version == version) {
+        return Ok(());
     }
+    if remade {
+        // Deleted and made again: whoever watches must hear both, since nothing of the old one carries over.
+        store.remove(&ObjectKey::of(draft)).map(gone_for_good).into_iter().for_each(&mut emit);
+    }
+    let (row, decoded) = intake(store, draft)?;
+    let old = store.insert(row.clone());
+    emit(Step { old, new: Some(row), decoded, initial });
     Ok(())
 }
 
@@ -173,9 +178,10 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use serde_json::json;
 
-    use super::*;
+    use super::{super::kind::Kind, *};
+    use crate::object::KindName;
 
-    fn object(name: &str, uid: &str, version: u64) -> Decoded<ConfigMap> {
+    fn object(name: &str, uid: &str, version: u64) -> Draft {
         serde_json::from_value(json!({"metadata": {
             "namespace": "a", "name": name, "uid": uid, "resourceVersion": version.to_string(),
         }}))
@@ -184,35 +190,37 @@ mod tests {
 
     struct Fixture {
         feed: Feed,
-        store: Store<ConfigMap>,
+        store: Store,
+        kind: Kind,
     }
 
     impl Fixture {
         fn new() -> Self {
-            Self { feed: Feed::new(None), store: Store::new() }
+            let kind = Kind::new(KindName::of::<ConfigMap>(), true, &BTreeSet::new(), Default::default());
+            kind.declare::<ConfigMap>();
+            Self { feed: Feed::new(None), store: Store::default(), kind }
         }
 
         /// What the events change, as `+a1`, `~a1`, `-a1` for name and UID.
-        fn take(&mut self, events: impl IntoIterator<Item = Event<Decoded<ConfigMap>>>) -> Vec<String> {
+        fn take(&mut self, events: impl IntoIterator<Item = Event<Draft>>) -> Vec<String> {
             let mut changes = Vec::new();
             for event in events {
-                let Self { feed, store } = self;
-                feed.take(store, event, |old, new, _| {
+                let Self { feed, store, kind } = self;
+                feed.take(store, event, &|store, draft| kind.intake(store, draft), |Step { old, new, .. }| {
                     let sign = match (&old, &new) {
                         (None, _) => '+',
                         (_, None) => '-',
                         _ => '~',
                     };
-                    let meta = &new.or(old).expect("old or new").metadata;
-                    let [name, uid] = [&meta.name, &meta.uid].map(|text| text.clone().unwrap_or_default());
-                    changes.push(format!("{sign}{name}{uid}"));
+                    let row = new.or(old).expect("old or new");
+                    changes.push(format!("{sign}{}{}", row.key.name(), row.uid.as_ref().expect("a uid")));
                 })
                 .expect("decodable");
             }
             changes
         }
 
-        fn list(&mut self, objects: Vec<Decoded<ConfigMap>>) -> Vec<String> {
+        fn list(&mut self, objects: Vec<Draft>) -> Vec<String> {
             let list = objects.into_iter().map(Event::InitApply);
             self.take([Event::Init].into_iter().chain(list).chain([Event::InitDone]))
         }
@@ -266,16 +274,15 @@ mod tests {
     fn an_object_that_turns_undecodable_keeps_its_last_good_state() {
         let mut fixture = Fixture::new();
         fixture.list(vec![object("a", "1", 1)]);
-        let bad = || {
-            let mut bad = object("a", "1", 5);
-            bad.object = Err("no such field".into());
-            bad
-        };
-        let Fixture { feed, store } = &mut fixture;
-        let taken = feed.take(store, Event::Apply(bad()), |_, _, _| {});
+        let bad = json!({
+            "metadata": {"namespace": "a", "name": "a", "uid": "1", "resourceVersion": "5"}, "data": "not a map",
+        });
+        let bad = Event::Apply(serde_json::from_value(bad).expect("an object"));
+        let Fixture { feed, store, kind } = &mut fixture;
+        let taken = feed.take(store, bad, &|store, draft| kind.intake(store, draft), |_| {});
         assert_eq!(taken.map_err(|bad| bad.key.to_string()), Err("a/a".into()));
-        let key = ObjectKey::namespaced("a", "a");
-        assert_eq!(store.get(&key).and_then(|kept| kept.metadata.resource_version.clone()).as_deref(), Some("1"));
+        let kept = store.get(&ObjectKey::namespaced("a", "a"));
+        assert_eq!(kept.map(|kept| kept.version.clone()), Some(Version::Number(1)));
         assert_eq!(feed.observed(), 5, "the event was seen all the same");
     }
 }

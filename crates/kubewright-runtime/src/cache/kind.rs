@@ -1,58 +1,34 @@
 //! One kind's part of the cache: its store, what its feeds have seen, and who wants to hear of changes.
 
 use std::{
-    any::{Any, TypeId},
-    collections::BTreeSet,
+    any::{Any, TypeId, type_name},
+    collections::{BTreeMap, BTreeSet},
+    fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
+    time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture};
-use kube::core::Selector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ListParams;
 use kube_runtime::watcher::Event;
 use parking_lot::RwLock;
+use serde::Deserialize;
 use tokio::sync::watch;
 use tracing::error;
 
-use super::{cause::Cause, decode::Decoded, feed::Feed, reader::Reader, store::Store};
+use super::{
+    delta::{Decoded, Delta, Step},
+    feed::Feed,
+    live::{LiveView, Overlay},
+    options::KindOptions,
+    packed::{self, Dictionary, Document, Draft, Identity, Marks, Unreadable},
+    store::{Entry, Row, Store, Version},
+};
 use crate::{
     client::{Client, ClientError},
     object::{KindName, Object, ObjectKey, version_of},
-    predicate::Change,
 };
-
-/// A change of an object, as handlers get it.
-pub(crate) struct Delta<K> {
-    old: Option<Arc<K>>,
-    new: Option<Arc<K>>,
-    /// It comes from the first list: nothing has happened, we only learn what is there.
-    pub(crate) initial: bool,
-}
-
-impl<K> Delta<K> {
-    pub(crate) fn change(&self) -> Option<Change<'_, K>> {
-        match (self.old.as_deref(), self.new.as_deref()) {
-            (None, Some(new)) => Some(Change::Added(new)),
-            (Some(old), Some(new)) => Some(Change::Updated { old, new }),
-            (Some(old), None) => Some(Change::Deleted(old)),
-            (None, None) => None,
-        }
-    }
-}
-
-impl<K: Object> Delta<K> {
-    /// Calls `tell` with what has changed.
-    pub(crate) fn tell(&self, change: Change<'_, K>, tell: impl FnOnce(&Cause<'_>)) {
-        let states = || Some((serde_json::to_value(change.old()?).ok()?, serde_json::to_value(change.object()).ok()?));
-        tell(&Cause {
-            kind: &KindName::of::<K>(),
-            object: &ObjectKey::of(change.object()),
-            change: change.change_type(),
-            initial: self.initial,
-            states: &states,
-        });
-    }
-}
 
 /// What a reconcile's write must look like in the cache before the key's next run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,81 +39,130 @@ pub(crate) enum Arrival {
     Gone { key: ObjectKey, uid: String },
 }
 
-/// A [`Kind`] of any type.
-pub(crate) trait AnyKind: Send + Sync {
-    fn name(&self) -> &KindName;
-
-    /// Whether every feed has had its first complete list.
-    fn is_synced(&self) -> bool;
-
-    /// What keeps a feed from working at present.
-    fn failure(&self) -> Option<String>;
-
-    /// Changes whenever the kind's state of synchronisation may have.
-    fn synced(&self) -> watch::Receiver<bool>;
-
-    /// Notes a write of ours, so that a list that starts later is known to contain it.
-    fn wrote(&self, namespace: Option<&str>, version: u64);
-
-    /// Whether a write into that namespace is visible; also true where the cache doesn't look.
-    fn has_arrived(&self, namespace: Option<&str>, arrival: &Arrival) -> bool;
-
-    /// Calls `listener` after every event that was taken in.
-    fn on_advance(&self, listener: Listener);
-
-    /// A [`Reader`] of the cache in which these namespaces are as the API server has them now.
-    fn live_view(self: Arc<Self>, api: Client, namespaces: Vec<Option<String>>) -> LiveRead;
-
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
-}
-
-type LiveRead = BoxFuture<'static, Result<LiveView, ClientError>>;
-
-/// What a live read gave.
-pub(crate) struct LiveView {
-    /// A [`Reader`] of the kind.
-    pub(crate) reader: Arc<dyn Any + Send + Sync>,
-    /// What the cache must show before it is as new.
-    pub(crate) arrivals: Vec<(Option<String>, Arrival)>,
-}
-
-type Handler<K> = Arc<dyn Fn(&Delta<K>) + Send + Sync>;
+type Handler = Arc<dyn Fn(&Delta<'_>) + Send + Sync>;
 pub(crate) type Listener = Arc<dyn Fn() + Send + Sync>;
 
-/// What the cache knows of one kind.
-pub(crate) struct Kind<K> {
-    name: KindName,
-    state: RwLock<State<K>>,
-    handlers: RwLock<Vec<Handler<K>>>,
+/// What the cache knows of one kind: one copy, for all types that read it.
+///
+/// Each object is read as each of them when it arrives, and what none of them reads is not kept. So a kind that is only
+/// seen through [views](crate::view) costs what they name.
+pub(crate) struct Kind {
+    name: Arc<KindName>,
+    api_version: String,
+    options: KindOptions,
+    resync: Option<Duration>,
+    types: RwLock<Vec<Type>>,
+    indexes: RwLock<Vec<Index>>,
+    dictionary: Dictionary,
+    state: RwLock<State>,
+    handlers: RwLock<Vec<Handler>>,
     listeners: RwLock<Vec<Listener>>,
     synced: watch::Sender<bool>,
 }
 
-struct State<K> {
-    store: Store<K>,
+struct State {
+    store: Store,
     /// One per watched namespace, or one for all.
     feeds: Vec<Feed>,
 }
 
-impl<K: Object> Kind<K> {
-    /// A kind that is watched in these namespaces, or everywhere if there are none or it has no namespaces.
-    pub(crate) fn new(namespaces: &BTreeSet<String>) -> Self {
-        let feeds = if namespaces.is_empty() || !K::is_namespaced() {
+/// An object as some type.
+type AnyObject = dyn Any + Send + Sync;
+
+/// A type that objects of the kind are read as.
+#[derive(Clone, Copy)]
+struct Type {
+    id: TypeId,
+    metadata_only: bool,
+    decode: Decode,
+}
+
+type Decode = fn(Document<'_>, &Dictionary) -> Result<Arc<AnyObject>, String>;
+
+impl Type {
+    fn of<T: Object>() -> Self {
+        let decode = |document: Document<'_>, dictionary: &Dictionary| {
+            decode::<T>(document, dictionary).map(|object| Arc::new(object) as Arc<AnyObject>)
+        };
+        Self { id: TypeId::of::<T>(), metadata_only: T::metadata_api(), decode }
+    }
+}
+
+/// A declared index: where an object is found by the values that an operator's function gives.
+#[derive(Clone)]
+struct Index {
+    name: &'static str,
+    of: TypeId,
+    values: Arc<Values>,
+}
+
+type Values = dyn Fn(&AnyObject) -> Vec<String> + Send + Sync;
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kind").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Kind {
+    /// A kind that is watched in these namespaces, or everywhere if there are none or it has no namespaces, unless its
+    /// options say otherwise.
+    pub(crate) fn new(
+        name: KindName,
+        is_namespaced: bool,
+        namespaces: &BTreeSet<String>,
+        (options, resync): (KindOptions, Option<Duration>),
+    ) -> Self {
+        let namespaces = options.scopes(namespaces);
+        let feeds = if namespaces.is_empty() || !is_namespaced {
             vec![Feed::new(None)]
         } else {
             namespaces.iter().map(|namespace| Feed::new(Some(namespace.clone()))).collect()
         };
         Self {
-            name: KindName::of::<K>(),
-            state: RwLock::new(State { store: Store::new(), feeds }),
+            api_version: name.api_version(),
+            name: Arc::new(name),
+            options,
+            resync,
+            types: RwLock::default(),
+            indexes: RwLock::default(),
+            dictionary: Dictionary::default(),
+            state: RwLock::new(State { store: Store::default(), feeds }),
             handlers: RwLock::default(),
             listeners: RwLock::default(),
             synced: watch::Sender::new(false),
         }
     }
 
-    pub(crate) fn id() -> TypeId {
-        TypeId::of::<K>()
+    pub(crate) fn name(&self) -> &Arc<KindName> {
+        &self.name
+    }
+
+    pub(super) fn options(&self) -> &KindOptions {
+        &self.options
+    }
+
+    /// After how long all objects are told again.
+    pub(super) fn resync_period(&self) -> Option<Duration> {
+        self.resync
+    }
+
+    /// Whether an object with these labels is known to be one that the cache will show.
+    pub(crate) fn shows(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
+        self.options.shows(labels)
+    }
+
+    /// Keeps what `T` reads. Call it before the first event.
+    pub(crate) fn declare<T: Object>(&self) {
+        let mut types = self.types.write();
+        if types.iter().all(|known| known.id != TypeId::of::<T>()) {
+            types.push(Type::of::<T>());
+        }
+    }
+
+    /// Whether nothing but metadata is read.
+    pub(super) fn is_metadata_only(&self) -> bool {
+        self.types.read().iter().all(|known| known.metadata_only)
     }
 
     /// The namespaces of the feeds, in order.
@@ -146,36 +171,51 @@ impl<K: Object> Kind<K> {
     }
 
     /// Calls `handler` with every change from now on, in order, from the task that reads the feed.
-    pub(crate) fn on_change(&self, handler: impl Fn(&Delta<K>) + Send + Sync + 'static) {
+    pub(crate) fn on_change(&self, handler: impl Fn(&Delta<'_>) + Send + Sync + 'static) {
         self.handlers.write().push(Arc::new(handler));
     }
 
-    pub(crate) fn index(&self, name: &'static str, extract: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) {
-        self.state.write().store.index(name, Arc::new(extract));
+    /// Calls `listener` after every event that was taken in.
+    pub(crate) fn on_advance(&self, listener: Listener) {
+        self.listeners.write().push(listener);
+    }
+
+    /// Adds an index, or replaces the one of that name. Call it before the first event.
+    pub(crate) fn index<T: Object>(
+        &self,
+        name: &'static str,
+        values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
+    ) {
+        self.declare::<T>();
+        let values = move |object: &AnyObject| object.downcast_ref().map(&values).unwrap_or_default();
+        let index = Index { name, of: TypeId::of::<T>(), values: Arc::new(values) };
+        let mut indexes = self.indexes.write();
+        match indexes.iter_mut().find(|known| known.name == name) {
+            Some(known) => *known = index,
+            None => indexes.push(index),
+        }
+    }
+
+    /// The number of an index in the store.
+    pub(super) fn index_number(&self, name: &str) -> Option<usize> {
+        self.indexes.read().iter().position(|index| index.name == name)
     }
 
     /// Reads the store. Keep it short: the feed waits.
-    pub(super) fn read<T>(&self, read: impl FnOnce(&Store<K>) -> T) -> T {
+    pub(super) fn read<T>(&self, read: impl FnOnce(&Store) -> T) -> T {
         read(&self.state.read().store)
     }
 
     /// Takes in what a feed has read, and tells all who want to know. Returns why an object could not be decoded.
-    pub(super) fn take(&self, feed: usize, event: Event<Decoded<K>>) -> Result<(), Undecodable> {
-        let mut deltas = Vec::new();
+    pub(super) fn take(&self, feed: usize, event: Event<Draft>) -> Result<(), Undecodable> {
+        let mut steps = Vec::new();
         let (taken, synced) = {
             let State { store, feeds } = &mut *self.state.write();
             let Some(feed) = feeds.get_mut(feed) else { return Ok(()) };
-            let taken = feed.take(store, event, |old, new, initial| deltas.push(Delta { old, new, initial }));
+            let taken = feed.take(store, event, &|store, draft| self.intake(store, draft), |step| steps.push(step));
             (taken, feeds.iter().all(Feed::is_synced))
         };
-        for handler in self.handlers.read().iter() {
-            for delta in &deltas {
-                // Predicates and mappers are an operator's code: a panic in one must not end the watch.
-                if catch_unwind(AssertUnwindSafe(|| handler(delta))).is_err() {
-                    error!(kind = %self.name, "a predicate or mapper panicked: a change has woken no one");
-                }
-            }
-        }
+        self.tell(&steps);
         for listener in self.listeners.read().iter() {
             listener();
         }
@@ -183,18 +223,122 @@ impl<K: Object> Kind<K> {
         taken
     }
 
-    /// What the cache must come to show to be as new as this list: its newest object, and the absence of what it lacks.
-    fn newer_than_cache(&self, namespace: Option<&str>, listed: &[Decoded<K>]) -> Vec<Arrival> {
-        let newest = listed.iter().filter_map(version_of).max().map(Arrival::Version);
-        let keys = listed.iter().map(ObjectKey::of).collect::<BTreeSet<_>>();
-        self.read(|store| {
-            let gone = store.within(namespace).filter(|(key, _)| !keys.contains(key));
-            let gone = gone.map(|(key, object)| Arrival::Gone {
-                key: key.clone(),
-                uid: object.meta().uid.clone().unwrap_or_default(),
-            });
-            newest.into_iter().chain(gone).collect()
-        })
+    /// Tells of every object of a feed's scope again, as of an update that changed nothing.
+    pub(super) fn resync(&self, feed: usize) {
+        let steps = {
+            let State { store, feeds } = &*self.state.read();
+            let Some(feed) = feeds.get(feed) else { return };
+            let step = |row: &Row| Step {
+                old: Some(row.clone()),
+                new: Some(row.clone()),
+                decoded: Decoded::new(),
+                initial: true,
+            };
+            store.within(feed.scope()).map(step).collect::<Vec<_>>()
+        };
+        self.tell(&steps);
+    }
+
+    fn tell(&self, steps: &[Step]) {
+        for handler in self.handlers.read().iter() {
+            for delta in steps.iter().filter_map(|step| Delta::new(self, step)) {
+                // Predicates and mappers are an operator's code: a panic in one must not end the watch.
+                if catch_unwind(AssertUnwindSafe(|| handler(&delta))).is_err() {
+                    error!(kind = %self.name, "a predicate or mapper panicked: a change has woken no one");
+                }
+            }
+        }
+    }
+
+    /// Reads an object as all types that want to, and keeps what they read.
+    pub(super) fn intake(&self, store: &Store, draft: &Draft) -> Result<(Row, Decoded), Undecodable> {
+        let shortened = (!self.options.dropped().is_empty()).then(|| draft.without(self.options.dropped()));
+        let draft = shortened.as_ref().unwrap_or(draft);
+        let key = store.shared(ObjectKey::of(draft));
+        let undecodable = |why: String| Undecodable { key: ObjectKey::of(draft), why };
+        let meta = &draft.metadata;
+        let marks = Marks::new(draft.len());
+        let document =
+            Document::draft(draft, self.identity(&key, meta.uid.clone(), meta.resource_version.clone()), &marks);
+        let own: Own = document.clone().read(&self.dictionary).map_err(|error| undecodable(error.to_string()))?;
+        let types = self.types.read();
+        let decoded = types.iter().map(|known| Ok((known.id, (known.decode)(document.clone(), &self.dictionary)?)));
+        let decoded = decoded.collect::<Result<Decoded, String>>().map_err(undecodable)?;
+        let row = Row::new(Entry {
+            uid: meta.uid.as_deref().map(Into::into),
+            version: Version::of(meta.resource_version.as_deref()),
+            controller: own.controller().map(|owner| owner.uid.as_str().into()),
+            is_leaving: own.metadata.deletion_timestamp.is_some(),
+            values: self.values(&decoded),
+            bytes: packed::pack(draft, &marks, key.name(), &self.dictionary),
+            key,
+        });
+        Ok((row, decoded))
+    }
+
+    /// The object's values in the indexes. The functions are an operator's: if one panics, the object has none there.
+    fn values(&self, decoded: &Decoded) -> Box<[(usize, Arc<str>)]> {
+        let mut values = BTreeSet::new();
+        for (number, index) in self.indexes.read().iter().enumerate() {
+            let Some((_, object)) = decoded.iter().find(|(id, _)| *id == index.of) else { continue };
+            match catch_unwind(AssertUnwindSafe(|| (index.values)(object.as_ref()))) {
+                Ok(found) => values.extend(found.into_iter().map(|value| (number, Arc::from(value)))),
+                Err(_) => error!(
+                    kind = %self.name, index = index.name,
+                    "an index function panicked: an object is not found by it"
+                ),
+            }
+        }
+        values.into_iter().collect()
+    }
+
+    /// The object of a row as a `T`.
+    pub(super) fn unpack<T: Object>(&self, row: &Row) -> Option<Arc<T>> {
+        decode(self.document(row), &self.dictionary)
+            .inspect_err(
+                |why| error!(kind = %self.name, object = %row.key, r#type = type_name::<T>(), why, "can't unpack"),
+            )
+            .map(Arc::new)
+            .ok()
+    }
+
+    pub(super) fn labels(&self, row: &Row) -> BTreeMap<String, String> {
+        self.own(row).metadata.labels
+    }
+
+    pub(super) fn owners_of(&self, row: &Row) -> Vec<OwnerReference> {
+        self.own(row).metadata.owner_references
+    }
+
+    pub(super) fn changed_fields(&self, old: &Row, new: &Row) -> Vec<String> {
+        packed::changed_fields(&old.bytes, &new.bytes, &self.dictionary)
+    }
+
+    fn own(&self, row: &Row) -> Own {
+        self.document(row).read(&self.dictionary).unwrap_or_default()
+    }
+
+    fn document<'a>(&self, row: &'a Row) -> Document<'a> {
+        let uid = row.uid.as_ref().map(ToString::to_string);
+        Document::packed(&row.bytes, self.identity(&row.key, uid, row.version.text()))
+    }
+
+    fn identity(&self, key: &ObjectKey, uid: Option<String>, resource_version: Option<String>) -> Identity {
+        Identity {
+            api_version: self.api_version.clone(),
+            kind: self.name.kind.clone(),
+            name: Some(key.name().into()),
+            namespace: key.namespace().map(Into::into),
+            uid,
+            resource_version,
+        }
+    }
+
+    /// Puts an object into the store, as a watch would.
+    #[cfg(test)]
+    pub(crate) fn put(&self, object: &serde_json::Value) {
+        let draft = serde::Deserialize::deserialize(object).expect("an object");
+        self.take(0, Event::Apply(draft)).expect("an object that its types can read");
     }
 
     /// Notes that a feed can't get on, and why.
@@ -203,69 +347,212 @@ impl<K: Object> Kind<K> {
             feed.fail(why);
         }
     }
+
+    /// Whether every feed has had its first complete list.
+    pub(crate) fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// What keeps a feed from working at present.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.state.read().feeds.iter().find_map(|feed| feed.failure().map(str::to_owned))
+    }
+
+    /// Changes whenever the kind's state of synchronisation may have.
+    pub(crate) fn synced(&self) -> watch::Receiver<bool> {
+        self.synced.subscribe()
+    }
+
+    /// Notes a write of ours, so that a list that starts later is known to contain it.
+    pub(crate) fn wrote(&self, namespace: Option<&str>, version: u64) {
+        for feed in self.state.write().feeds.iter_mut().filter(|feed| feed.covers(namespace)) {
+            feed.wrote(version);
+        }
+    }
+
+    /// Whether a write into that namespace is visible; also true where the cache doesn't look.
+    pub(crate) fn has_arrived(&self, namespace: Option<&str>, arrival: &Arrival) -> bool {
+        let state = self.state.read();
+        let Some(feed) = state.feeds.iter().find(|feed| feed.covers(namespace)) else { return true };
+        match arrival {
+            Arrival::Version(version) => feed.observed() >= *version,
+            Arrival::Gone { key, uid } => state.store.get(key).is_none_or(|row| !row.has_uid(uid) || row.is_leaving),
+        }
+    }
+
+    /// The cache in which these namespaces are as the API server has them now.
+    pub(crate) async fn live_view(
+        self: Arc<Self>,
+        api: Client,
+        namespaces: Vec<Option<String>>,
+    ) -> Result<LiveView, ClientError> {
+        let (mut live, mut arrivals) = (Overlay::default(), Vec::new());
+        for namespace in namespaces {
+            let listed = self.list(&api, namespace.as_deref()).await?;
+            let seen = self.newer_than_cache(namespace.as_deref(), &listed);
+            arrivals.extend(seen.into_iter().map(|arrival| (namespace.clone(), arrival)));
+            let mut store = Store::default();
+            for draft in &listed {
+                if let Ok((row, _)) = self.intake(&store, draft) {
+                    store.insert(row);
+                }
+            }
+            live.add(namespace, store);
+        }
+        Ok(LiveView { overlay: Arc::new(live), arrivals })
+    }
+
+    /// What the cache would hold of a namespace, from the API server.
+    async fn list(&self, api: &Client, namespace: Option<&str>) -> Result<Vec<Draft>, ClientError> {
+        let labels = self.options.label_selector().cloned().unwrap_or_default();
+        let params =
+            ListParams { field_selector: self.options.field_selector().map(Into::into), ..ListParams::default() };
+        api.list_as(&self.name, namespace, params.labels_from(&labels)).await
+    }
+
+    /// What the cache must come to show to be as new as this list: its newest object, and the absence of what it lacks.
+    fn newer_than_cache(&self, namespace: Option<&str>, listed: &[Draft]) -> Vec<Arrival> {
+        let newest = listed.iter().filter_map(version_of).max().map(Arrival::Version);
+        let keys = listed.iter().map(ObjectKey::of).collect::<BTreeSet<_>>();
+        self.read(|store| {
+            let gone = store.within(namespace).filter(|row| !keys.contains(&row.key));
+            let gone = gone.map(|row| Arrival::Gone {
+                key: row.key.clone(),
+                uid: row.uid.as_ref().map(ToString::to_string).unwrap_or_default(),
+            });
+            newest.into_iter().chain(gone).collect()
+        })
+    }
 }
 
-/// An object that is on the server, but isn't what our type says.
+/// Reads an object as a `T`. Its `Deserialize` may be an operator's own: a panic in it makes the object undecodable.
+fn decode<T: Object>(document: Document<'_>, dictionary: &Dictionary) -> Result<T, String> {
+    let document = document.metadata_only(T::metadata_api());
+    let read = catch_unwind(AssertUnwindSafe(|| document.read(dictionary)));
+    read.map_err(|_| format!("{} panicked while it was read", type_name::<T>()))?
+        .map_err(|error: Unreadable| error.to_string())
+}
+
+/// What the cache itself reads of every object.
+#[derive(Debug, Default, Deserialize)]
+struct Own {
+    metadata: OwnMetadata,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct OwnMetadata {
+    #[serde(deserialize_with = "or_default")]
+    labels: BTreeMap<String, String>,
+    #[serde(deserialize_with = "or_default")]
+    owner_references: Vec<OwnerReference>,
+    deletion_timestamp: Option<String>,
+}
+
+impl Own {
+    fn controller(&self) -> Option<&OwnerReference> {
+        self.metadata.owner_references.iter().find(|owner| owner.controller == Some(true))
+    }
+}
+
+/// `null` as the default.
+fn or_default<'de, T: Deserialize<'de> + Default, D: serde::Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// An object that is on the server, but isn't what our types say.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Undecodable {
     pub(super) key: ObjectKey,
     pub(super) why: String,
 }
 
-impl<K: Object> AnyKind for Kind<K> {
-    fn name(&self) -> &KindName {
-        &self.name
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::{
+        Resource, ResourceExt,
+        core::{PartialObjectMeta, Selector},
+    };
+    use serde::Serialize;
+    use serde_json::{Value, json};
+
+    use super::{super::reader::Reader, *};
+
+    /// Of a pod, its phase.
+    #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
+    #[resource(inherit = "Pod")]
+    struct Phased {
+        #[serde(with = "crate::view::without_annotations")]
+        metadata: kube::api::ObjectMeta,
+        status: Value,
     }
 
-    fn is_synced(&self) -> bool {
-        *self.synced.borrow()
+    fn pod() -> Value {
+        json!({
+            "metadata": {
+                "namespace": "a", "name": "p", "uid": "0b7e9b7e-1111-4222-8333-a00000000001", "resourceVersion": "12",
+                "labels": {"app": "web"}, "annotations": {"x": "y"},
+            },
+            "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"},
+            "status": {"phase": "Running", "podIP": "10.0.0.1"},
+        })
     }
 
-    fn failure(&self) -> Option<String> {
-        self.state.read().feeds.iter().find_map(|feed| feed.failure().map(str::to_owned))
+    fn kind() -> Arc<Kind> {
+        Arc::new(Kind::new(KindName::of::<Pod>(), true, &BTreeSet::new(), Default::default()))
     }
 
-    fn synced(&self) -> watch::Receiver<bool> {
-        self.synced.subscribe()
+    fn only<T: Object>(kind: &Arc<Kind>) -> Arc<T> {
+        Reader::<T>::new(kind.clone(), None).get(&ObjectKey::namespaced("a", "p")).expect("it is there")
     }
 
-    fn wrote(&self, namespace: Option<&str>, version: u64) {
-        for feed in self.state.write().feeds.iter_mut().filter(|feed| feed.covers(namespace)) {
-            feed.wrote(version);
+    #[test]
+    fn a_kind_is_kept_as_all_its_types_read_it() {
+        let (whole, view, both) = (kind(), kind(), kind());
+        whole.declare::<Pod>();
+        view.declare::<Phased>();
+        both.declare::<PartialObjectMeta<Pod>>();
+        both.declare::<Phased>();
+        for kind in [&whole, &view, &both] {
+            kind.put(&pod());
         }
+        let expected: Pod = serde_json::from_value(pod()).expect("a pod");
+        assert_eq!(*only::<Pod>(&whole), expected);
+        assert_eq!(only::<Phased>(&whole).status["podIP"], "10.0.0.1");
+
+        let seen = only::<Pod>(&view);
+        assert_eq!((&seen.spec, seen.annotations().len()), (&None, 0), "no one reads them");
+        assert_eq!((seen.labels(), seen.uid()), (expected.labels(), expected.uid()));
+        assert_eq!(seen.resource_version().as_deref(), Some("12"));
+        assert_eq!(only::<Phased>(&view).status["phase"], "Running");
+
+        assert_eq!(only::<PartialObjectMeta<Pod>>(&both).annotations(), expected.annotations());
+        assert_eq!(only::<Phased>(&both).status["phase"], "Running");
+        assert_eq!(only::<Pod>(&both).spec, None);
+        let size = |kind: &Kind| kind.read(|store| store.within(None).map(|row| row.bytes.len()).sum::<usize>());
+        assert!(size(&view) < size(&both) && size(&both) < size(&whole));
     }
 
-    fn has_arrived(&self, namespace: Option<&str>, arrival: &Arrival) -> bool {
-        let state = self.state.read();
-        let Some(feed) = state.feeds.iter().find(|feed| feed.covers(namespace)) else { return true };
-        match arrival {
-            Arrival::Version(version) => feed.observed() >= *version,
-            Arrival::Gone { key, uid } => state.store.get(key).is_none_or(|object| {
-                object.meta().uid.as_deref() != Some(uid) || object.meta().deletion_timestamp.is_some()
-            }),
-        }
+    #[test]
+    fn only_the_metadata_is_asked_for_if_no_one_reads_more() {
+        let kind = kind();
+        kind.declare::<PartialObjectMeta<Pod>>();
+        assert!(kind.is_metadata_only());
+        kind.put(&pod());
+        assert_eq!(only::<Pod>(&kind).status, None);
+        kind.declare::<Phased>();
+        assert!(!kind.is_metadata_only());
     }
 
-    fn on_advance(&self, listener: Listener) {
-        self.listeners.write().push(listener);
-    }
-
-    fn live_view(self: Arc<Self>, api: Client, namespaces: Vec<Option<String>>) -> LiveRead {
-        async move {
-            let (mut live, mut arrivals) = (Vec::new(), Vec::new());
-            for namespace in namespaces {
-                let listed: Vec<Decoded<K>> = api.list_as::<K, _>(namespace.as_deref(), &Selector::default()).await?;
-                let seen = self.newer_than_cache(namespace.as_deref(), &listed);
-                arrivals.extend(seen.into_iter().map(|arrival| (namespace.clone(), arrival)));
-                live.push((namespace, listed.into_iter().filter_map(|listed| listed.object.ok()).collect()));
-            }
-            let reader: Arc<dyn Any + Send + Sync> = Arc::new(Reader::with_live(&self, live));
-            Ok(LiveView { reader, arrivals })
-        }
-        .boxed()
-    }
-
-    fn as_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
+    #[test]
+    fn labels_select_without_an_index() {
+        let kind = kind();
+        kind.declare::<Pod>();
+        kind.put(&pod());
+        let reader = Reader::<Pod>::new(kind, None);
+        let keys = |selector: &str| reader.keys(None, &Selector::from_iter([("app".to_owned(), selector.to_owned())]));
+        assert_eq!(keys("web"), [ObjectKey::namespaced("a", "p")]);
+        assert!(keys("db").is_empty());
     }
 }

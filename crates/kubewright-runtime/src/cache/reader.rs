@@ -1,28 +1,29 @@
 //! Reading the cache.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, marker::PhantomData, sync::Arc};
 
 use kube::core::{Selector, SelectorExt};
 
-use super::{kind::Kind, store::Store};
+use super::{
+    kind::Kind,
+    live::Overlay,
+    store::{Row, Store},
+};
 use crate::object::{Object, ObjectKey};
 
-/// Reads of one kind: from the shared cache, or from a copy with a live read in it, when the cache was too old.
+/// Reads of one kind as `K`s: from the shared cache, or with a live read laid over it, when the cache was too old.
 ///
-/// Objects come in the order of their keys. They are shared, so a read copies nothing.
-pub struct Reader<K>(Source<K>);
-
-enum Source<K> {
-    Cache(Arc<Kind<K>>),
-    Copy(Arc<Store<K>>),
+/// Objects come in the order of their keys. They are kept packed, so each read makes the objects that it returns; what a
+/// query leaves out costs little. Where keys are enough, ask for keys.
+pub struct Reader<K> {
+    kind: Arc<Kind>,
+    live: Option<Arc<Overlay>>,
+    of: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Reader<K> {
     fn clone(&self) -> Self {
-        Self(match &self.0 {
-            Source::Cache(kind) => Source::Cache(kind.clone()),
-            Source::Copy(store) => Source::Copy(store.clone()),
-        })
+        Self { kind: self.kind.clone(), live: self.live.clone(), of: PhantomData }
     }
 }
 
@@ -33,47 +34,29 @@ impl<K> fmt::Debug for Reader<K> {
 }
 
 impl<K: Object> Reader<K> {
-    pub(crate) fn new(kind: Arc<Kind<K>>) -> Self {
-        Self(Source::Cache(kind))
-    }
-
-    /// The cache as it is, but with the objects of these namespaces (`None`: of all) as a live read gave them.
-    pub(crate) fn with_live(kind: &Kind<K>, live: Vec<(Option<String>, Vec<Arc<K>>)>) -> Self {
-        let mut store = kind.read(Store::clone);
-        for (namespace, objects) in live {
-            let stale = store.within(namespace.as_deref()).map(|(key, _)| key.clone()).collect::<Vec<_>>();
-            stale.iter().for_each(|key| drop(store.remove(key)));
-            for object in objects {
-                store.insert(ObjectKey::of(object.as_ref()), object);
-            }
-        }
-        Self(Source::Copy(Arc::new(store)))
-    }
-
-    fn read<T>(&self, read: impl FnOnce(&Store<K>) -> T) -> T {
-        match &self.0 {
-            Source::Cache(kind) => kind.read(read),
-            Source::Copy(store) => read(store),
-        }
+    /// Reads of a kind that was declared to be read as `K`, with what was read live, if anything was.
+    pub(crate) fn new(kind: Arc<Kind>, live: Option<Arc<Overlay>>) -> Self {
+        Self { kind, live, of: PhantomData }
     }
 
     /// The object of this key.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.read(|store| store.get(key).cloned())
+        self.row(key).and_then(|row| self.kind.unpack(&row))
     }
 
     /// The objects of a namespace, or of all, whose labels match.
     pub fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Arc<K>> {
-        let none = Default::default();
-        let matches = |object: &K| selector.matches(object.meta().labels.as_ref().unwrap_or(&none));
-        self.read(|store| {
-            store.within(namespace).filter(|(_, object)| matches(object)).map(|(_, object)| object.clone()).collect()
-        })
+        self.unpack(self.selected(namespace, selector))
+    }
+
+    /// The keys of what [`Reader::list`] gives, without making the objects.
+    pub fn keys(&self, namespace: Option<&str>, selector: &Selector) -> Vec<ObjectKey> {
+        keys(self.selected(namespace, selector))
     }
 
     /// The objects whose controller has this UID.
     pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
-        self.read(|store| store.controlled_by(uid))
+        self.unpack(self.rows(|store| store.controlled_by(uid).cloned().collect()))
     }
 
     /// The objects with this value in the index of this name.
@@ -81,17 +64,72 @@ impl<K: Object> Reader<K> {
     /// # Panics
     /// If no controller declared such an index ([`crate::controller::Controller::index`]).
     pub fn indexed(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        let found = self.read(|store| store.indexed(index, value));
-        found.unwrap_or_else(|| panic!("{} has no index {index:?}", std::any::type_name::<K>()))
+        self.unpack(self.found(index, value))
+    }
+
+    /// The keys of what [`Reader::indexed`] gives, without making the objects.
+    ///
+    /// # Panics
+    /// As [`Reader::indexed`].
+    pub fn indexed_keys(&self, index: &str, value: &str) -> Vec<ObjectKey> {
+        keys(self.found(index, value))
     }
 
     /// How many objects there are.
     pub fn len(&self) -> usize {
-        self.read(Store::len)
+        match &self.live {
+            None => self.kind.read(Store::len),
+            Some(_) => self.rows(|store| store.within(None).cloned().collect()).len(),
+        }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Whether there is an object of this key.
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.row(key).is_some()
+    }
+
+    /// Whether the key is another object's than the one of this UID.
+    pub(crate) fn is_another(&self, key: &ObjectKey, uid: &str) -> bool {
+        self.row(key).is_some_and(|row| !row.has_uid(uid))
+    }
+
+    fn row(&self, key: &ObjectKey) -> Option<Row> {
+        let live = self.live.as_ref().and_then(|live| live.get(key));
+        live.unwrap_or_else(|| self.kind.read(|store| store.get(key).cloned()))
+    }
+
+    fn rows(&self, query: impl Fn(&Store) -> Vec<Row>) -> Vec<Row> {
+        let cached = self.kind.read(&query);
+        match &self.live {
+            None => cached,
+            Some(live) => live.merge(cached, query),
+        }
+    }
+
+    fn selected(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Row> {
+        let mut rows = self.rows(|store| store.within(namespace).cloned().collect());
+        if !selector.selects_all() {
+            rows.retain(|row| selector.matches(&self.kind.labels(row)));
+        }
+        rows
+    }
+
+    fn found(&self, index: &str, value: &str) -> Vec<Row> {
+        let number = self.kind.index_number(index);
+        let number = number.unwrap_or_else(|| panic!("{} has no index {index:?}", std::any::type_name::<K>()));
+        self.rows(|store| store.indexed(number, value).cloned().collect())
+    }
+
+    fn unpack(&self, rows: Vec<Row>) -> Vec<Arc<K>> {
+        rows.iter().filter_map(|row| self.kind.unpack(row)).collect()
+    }
+}
+
+fn keys(rows: Vec<Row>) -> Vec<ObjectKey> {
+    rows.iter().map(|row| row.key.clone()).collect()
 }

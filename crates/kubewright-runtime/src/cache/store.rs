@@ -1,213 +1,341 @@
-//! The objects of one kind with their indexes. Pure: no locks, no I/O.
+//! The objects of one kind, packed, with their indexes. Pure: no locks, no I/O.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    borrow::Borrow,
+    cmp::Ordering,
+    collections::BTreeSet,
     fmt,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    ops::Deref,
+    sync::{Arc, LazyLock},
 };
 
-use indexmap::IndexMap;
-use tracing::error;
+use super::packed::Uuid;
+use crate::object::ObjectKey;
 
-use crate::{
-    object::{Object, ObjectKey},
-    owner::controller_of,
-};
-
-/// The built-in index: the UID of the owner that has `controller: true`.
-const CONTROLLER: &str = "metadata.controller.uid";
-
-type Extract<K> = Arc<dyn Fn(&K) -> Vec<String> + Send + Sync>;
-
-/// One exact-match index: from a value to the keys of the objects that have it.
-#[derive(Clone)]
-struct Index<K> {
-    extract: Extract<K>,
-    keys: BTreeMap<String, BTreeSet<ObjectKey>>,
+/// An object's UID.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Uid {
+    Uuid(Uuid),
+    Other(Arc<str>),
 }
 
-impl<K> Index<K> {
-    /// The object's values. The function is an operator's: if it panics, the object has none.
-    fn values(&self, object: &K) -> Vec<String> {
-        catch_unwind(AssertUnwindSafe(|| (self.extract)(object))).unwrap_or_else(|_| {
-            error!(kind = std::any::type_name::<K>(), "an index function panicked: an object is not found by it");
-            Vec::new()
+impl From<&str> for Uid {
+    fn from(text: &str) -> Self {
+        Uuid::parse(text).map_or_else(|| Self::Other(text.into()), Self::Uuid)
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uuid(uuid) => uuid.fmt(f),
+            Self::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+/// A resource version: a number as of Kubernetes 1.35, which may be missing in tests only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// 0 if there is none.
+    Number(u64),
+    Other(Arc<str>),
+}
+
+impl Version {
+    pub(super) fn of(text: Option<&str>) -> Self {
+        match text {
+            None | Some("") => Self::Number(0),
+            Some(text) => match text.parse::<u64>() {
+                Ok(number) if number > 0 && number.to_string() == text => Self::Number(number),
+                _ => Self::Other(text.into()),
+            },
+        }
+    }
+
+    pub(super) fn number(&self) -> Option<u64> {
+        match self {
+            Self::Number(number) => Some(*number).filter(|number| *number > 0),
+            Self::Other(text) => text.parse().ok(),
+        }
+    }
+
+    pub(super) fn text(&self) -> Option<String> {
+        match self {
+            Self::Number(number) => (*number > 0).then(|| number.to_string()),
+            Self::Other(text) => Some(text.as_ref().into()),
+        }
+    }
+}
+
+/// What is kept of an object. What is asked of many objects at a time needn't be unpacked.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) key: ObjectKey,
+    pub(super) uid: Option<Uid>,
+    pub(super) version: Version,
+    /// The UID of the owner that has `controller: true`.
+    pub(super) controller: Option<Uid>,
+    /// Whether it is being deleted.
+    pub(super) is_leaving: bool,
+    /// Its values in the declared indexes, by the number of the index.
+    pub(super) values: Box<[(usize, Arc<str>)]>,
+    /// The rest, [packed](super::packed).
+    pub(super) bytes: Box<[u8]>,
+}
+
+/// An [`Entry`] that store, indexes and readers share, ordered by its key.
+#[derive(Clone, Debug)]
+pub(super) struct Row(Arc<Entry>);
+
+impl Row {
+    pub(super) fn new(entry: Entry) -> Self {
+        Self(Arc::new(entry))
+    }
+
+    /// Not an object, but the first place where one with this controller could be.
+    fn first_child(controller: Uid) -> Self {
+        Self::new(Entry {
+            key: ObjectKey::cluster(""),
+            uid: None,
+            version: Version::Number(0),
+            controller: Some(controller),
+            is_leaving: false,
+            values: Box::default(),
+            bytes: Box::default(),
         })
     }
 
-    fn add(&mut self, key: &ObjectKey, object: &K) {
-        for value in self.values(object) {
-            self.keys.entry(value).or_default().insert(key.clone());
-        }
-    }
-
-    fn remove(&mut self, key: &ObjectKey, object: &K) {
-        for value in self.values(object) {
-            let Some(keys) = self.keys.get_mut(&value) else { continue };
-            keys.remove(key);
-            if keys.is_empty() {
-                self.keys.remove(&value);
-            }
-        }
+    pub(super) fn has_uid(&self, uid: &str) -> bool {
+        self.uid.as_ref() == Some(&Uid::from(uid))
     }
 }
 
-/// Objects by key, and keys by indexed value.
-pub(super) struct Store<K> {
-    objects: BTreeMap<ObjectKey, Arc<K>>,
-    indexes: IndexMap<&'static str, Index<K>>,
-}
+/// Before every object.
+static FIRST: LazyLock<Row> = LazyLock::new(|| Row::first_child(Uid::Other("".into())));
 
-impl<K> Clone for Store<K> {
-    fn clone(&self) -> Self {
-        let indexes = self
-            .indexes
-            .iter()
-            .map(|(name, index)| (*name, Index { extract: index.extract.clone(), keys: index.keys.clone() }));
-        Self { objects: self.objects.clone(), indexes: indexes.collect() }
+impl Deref for Row {
+    type Target = Entry;
+
+    fn deref(&self) -> &Entry {
+        &self.0
     }
 }
 
-impl<K> fmt::Debug for Store<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Store").field("objects", &self.objects.len()).finish_non_exhaustive()
+impl Borrow<ObjectKey> for Row {
+    fn borrow(&self) -> &ObjectKey {
+        &self.key
     }
 }
 
-impl<K: Object> Store<K> {
-    pub(super) fn new() -> Self {
-        let mut store = Self { objects: BTreeMap::new(), indexes: IndexMap::new() };
-        store.index(
-            CONTROLLER,
-            Arc::new(|object: &K| controller_of(object).into_iter().map(|owner| owner.uid.clone()).collect()),
-        );
-        store
+impl PartialEq for Row {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
     }
+}
 
-    /// Adds an index, or replaces the one of that name, and fills it.
-    pub(super) fn index(&mut self, name: &'static str, extract: Extract<K>) {
-        let mut index = Index { extract, keys: BTreeMap::new() };
-        for (key, object) in &self.objects {
-            index.add(key, object);
-        }
-        self.indexes.insert(name, index);
+impl Eq for Row {}
+
+impl PartialOrd for Row {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
+}
 
+impl Ord for Row {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key.cmp(&other.key)
+    }
+}
+
+/// A [`Row`] ordered by its controller, then its key.
+#[derive(Clone, Debug)]
+struct Child(Row);
+
+impl PartialEq for Child {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Child {}
+
+impl PartialOrd for Child {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Child {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (&self.0.controller, &self.0).cmp(&(&other.0.controller, &other.0))
+    }
+}
+
+/// Objects by key, by controller, and by the values of the declared indexes.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    rows: BTreeSet<Row>,
+    children: BTreeSet<Child>,
+    indexes: Vec<BTreeSet<(Arc<str>, Row)>>,
+}
+
+impl Store {
     /// Puts an object in the place of what its key holds, which is returned.
-    pub(super) fn insert(&mut self, key: ObjectKey, object: Arc<K>) -> Option<Arc<K>> {
-        let old = self.objects.insert(key.clone(), object.clone());
-        for index in self.indexes.values_mut() {
-            if let Some(old) = &old {
-                index.remove(&key, old);
+    pub(super) fn insert(&mut self, row: Row) -> Option<Row> {
+        let old = self.rows.replace(row.clone());
+        if let Some(old) = &old {
+            self.unlink(old);
+        }
+        for (index, value) in &row.values {
+            if self.indexes.len() <= *index {
+                self.indexes.resize_with(index + 1, BTreeSet::new);
             }
-            index.add(&key, &object);
+            self.indexes[*index].insert((value.clone(), row.clone()));
+        }
+        if row.controller.is_some() {
+            self.children.insert(Child(row));
         }
         old
     }
 
-    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<K>> {
-        let old = self.objects.remove(key)?;
-        for index in self.indexes.values_mut() {
-            index.remove(key, &old);
-        }
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Row> {
+        let old = self.rows.take(key)?;
+        self.unlink(&old);
         Some(old)
     }
 
-    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Arc<K>> {
-        self.objects.get(key)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.objects.len()
-    }
-
-    /// The objects of a namespace, or all of them, in the order of their keys.
-    pub(super) fn within<'a>(
-        &'a self,
-        namespace: Option<&'a str>,
-    ) -> Box<dyn Iterator<Item = (&'a ObjectKey, &'a Arc<K>)> + 'a> {
-        match namespace {
-            None => Box::new(self.objects.iter()),
-            Some(namespace) => Box::new(
-                self.objects
-                    .range(ObjectKey::namespaced(namespace, "")..)
-                    .take_while(move |(key, _)| key.namespace() == Some(namespace)),
-            ),
+    fn unlink(&mut self, row: &Row) {
+        for (index, value) in &row.values {
+            if let Some(index) = self.indexes.get_mut(*index) {
+                index.remove(&(value.clone(), row.clone()));
+            }
+        }
+        if row.controller.is_some() {
+            self.children.remove(&Child(row.clone()));
         }
     }
 
-    /// The objects with this value in this index, in the order of their keys; `None` if there is no such index.
-    pub(super) fn indexed(&self, index: &str, value: &str) -> Option<Vec<Arc<K>>> {
-        let keys = self.indexes.get(index)?.keys.get(value);
-        Some(keys.into_iter().flatten().filter_map(|key| self.objects.get(key).cloned()).collect())
+    pub(super) fn get(&self, key: &ObjectKey) -> Option<&Row> {
+        self.rows.get(key)
     }
 
-    /// The objects whose controller has this UID.
-    pub(super) fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
-        self.indexed(CONTROLLER, uid).unwrap_or_default()
+    /// The same key, sharing its memory with what is there.
+    pub(super) fn shared(&self, key: ObjectKey) -> ObjectKey {
+        if let Some(known) = self.rows.get(&key) {
+            return known.key.clone();
+        }
+        let neighbour = self.rows.range::<ObjectKey, _>(&key..).next();
+        let neighbour = neighbour.filter(|row| row.key.namespace() == key.namespace());
+        let neighbour = neighbour.or_else(|| self.rows.range::<ObjectKey, _>(..&key).next_back());
+        match neighbour {
+            Some(row) if row.key.namespace() == key.namespace() => row.key.sibling(key.name()),
+            _ => key,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The objects of a namespace, or all of them, in the order of their keys.
+    pub(super) fn within<'a>(&'a self, namespace: Option<&'a str>) -> impl Iterator<Item = &'a Row> {
+        let from = namespace.map_or(ObjectKey::cluster(""), |namespace| ObjectKey::namespaced(namespace, ""));
+        self.rows.range(from..).take_while(move |row| namespace.is_none() || row.key.namespace() == namespace)
+    }
+
+    /// The objects with this value in the index of this number, in the order of their keys.
+    pub(super) fn indexed<'a>(&'a self, index: usize, value: &'a str) -> impl Iterator<Item = &'a Row> {
+        let rows = self.indexes.get(index).map(|rows| rows.range((value.into(), FIRST.clone())..));
+        rows.into_iter().flatten().take_while(move |(found, _)| found.as_ref() == value).map(|(_, row)| row)
+    }
+
+    /// The objects whose controller has this UID, in the order of their keys.
+    pub(super) fn controlled_by(&self, uid: &str) -> impl Iterator<Item = &Row> {
+        let uid = Uid::from(uid);
+        let children = self.children.range(Child(Row::first_child(uid.clone()))..);
+        children.map(|Child(row)| row).take_while(move |row| row.controller.as_ref() == Some(&uid))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::ConfigMap;
-    use serde_json::json;
-
     use super::*;
 
-    fn config_map(namespace: &str, name: &str, owner: &str) -> (ObjectKey, Arc<ConfigMap>) {
-        let object: ConfigMap = serde_json::from_value(json!({"metadata": {
-            "namespace": namespace, "name": name, "ownerReferences": [
-                {"apiVersion": "v1", "kind": "Pod", "name": "other", "uid": "not-the-controller"},
-                {"apiVersion": "v1", "kind": "Pod", "name": "owner", "uid": owner, "controller": true},
-            ],
-        }}))
-        .expect("a config map");
-        (ObjectKey::of(&object), Arc::new(object))
+    fn row(namespace: &str, name: &str, controller: &str, values: &[&str]) -> Row {
+        Row::new(Entry {
+            key: ObjectKey::namespaced(namespace, name),
+            uid: Some(format!("{namespace}-{name}").as_str().into()),
+            version: Version::Number(1),
+            controller: Some(controller.into()),
+            is_leaving: false,
+            values: values.iter().map(|value| (0, Arc::from(*value))).collect(),
+            bytes: Box::default(),
+        })
     }
 
-    fn names(objects: &[Arc<ConfigMap>]) -> Vec<&str> {
-        objects.iter().filter_map(|object| object.metadata.name.as_deref()).collect()
+    fn names<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
+        rows.map(|row| row.key.to_string()).collect()
     }
 
     #[test]
-    fn children_are_found_by_their_controllers_uid_only() {
-        let mut store = Store::new();
+    fn children_are_found_by_their_controller() {
+        let mut store = Store::default();
         for (name, owner) in [("b", "u1"), ("a", "u1"), ("c", "u2")] {
-            let (key, object) = config_map("x", name, owner);
-            store.insert(key, object);
+            store.insert(row("x", name, owner, &[]));
         }
-        assert_eq!(names(&store.controlled_by("u1")), ["a", "b"]);
-        assert!(store.controlled_by("not-the-controller").is_empty());
+        assert_eq!(names(store.controlled_by("u1")), ["x/a", "x/b"]);
+        assert_eq!(names(store.controlled_by("u")), [""; 0]);
 
-        let (key, object) = config_map("x", "a", "u2");
-        store.insert(key, object);
+        store.insert(row("x", "a", "u2", &[]));
         store.remove(&ObjectKey::namespaced("x", "b"));
-        assert!(store.controlled_by("u1").is_empty());
-        assert_eq!(names(&store.controlled_by("u2")), ["a", "c"]);
+        assert_eq!(names(store.controlled_by("u1")), [""; 0]);
+        assert_eq!(names(store.controlled_by("u2")), ["x/a", "x/c"]);
     }
 
     #[test]
     fn a_namespace_is_a_range_of_keys() {
-        let mut store = Store::new();
+        let mut store = Store::default();
         for (namespace, name) in [("b", "1"), ("a", "1"), ("ab", "1"), ("a", "2")] {
-            let (key, object) = config_map(namespace, name, "u");
-            store.insert(key, object);
+            store.insert(row(namespace, name, "u", &[]));
         }
-        let within = |namespace| store.within(namespace).map(|(key, _)| key.to_string()).collect::<Vec<_>>();
-        assert_eq!(within(Some("a")), ["a/1", "a/2"]);
-        assert_eq!(within(None).len(), 4);
+        assert_eq!(names(store.within(Some("a"))), ["a/1", "a/2"]);
+        assert_eq!(names(store.within(None)).len(), 4);
     }
 
     #[test]
-    fn an_index_covers_what_was_there_before_it() {
-        let mut store = Store::new();
-        let (key, object) = config_map("a", "1", "u");
-        store.insert(key, object);
-        store.index("name", Arc::new(|object: &ConfigMap| object.metadata.name.iter().cloned().collect()));
-        assert_eq!(store.indexed("name", "1").map(|found| found.len()), Some(1));
-        assert_eq!(store.indexed("name", "2").map(|found| found.len()), Some(0));
-        assert!(store.indexed("absent", "1").is_none());
+    fn an_index_follows_its_objects() {
+        let mut store = Store::default();
+        store.insert(row("a", "1", "u", &["red", "round"]));
+        store.insert(row("a", "2", "u", &["red"]));
+        assert_eq!(names(store.indexed(0, "red")), ["a/1", "a/2"]);
+        store.insert(row("a", "1", "u", &["round"]));
+        assert_eq!(names(store.indexed(0, "red")), ["a/2"]);
+        assert_eq!(names(store.indexed(0, "r")), [""; 0]);
+        assert_eq!(names(store.indexed(7, "red")), [""; 0]);
+        store.remove(&ObjectKey::namespaced("a", "1"));
+        assert_eq!(names(store.indexed(0, "round")), [""; 0]);
+    }
+
+    #[test]
+    fn keys_of_a_namespace_share_its_name() {
+        let mut store = Store::default();
+        store.insert(row("a", "1", "u", &[]));
+        store.insert(row("b", "1", "u", &[]));
+        for name in ["0", "1", "2"] {
+            let key = store.shared(ObjectKey::namespaced("a", name));
+            assert_eq!(key, ObjectKey::namespaced("a", name));
+            let known = store.get(&ObjectKey::namespaced("a", "1")).and_then(|row| row.key.namespace());
+            assert!(std::ptr::eq(key.namespace().unwrap_or_default(), known.unwrap_or_default()), "{name}");
+        }
+    }
+
+    #[test]
+    fn versions_are_numbers_if_they_can_be() {
+        assert_eq!(Version::of(Some("12")), Version::Number(12));
+        assert_eq!(Version::of(Some("012")).text().as_deref(), Some("012"));
+        assert_eq!(Version::of(Some("x")).text().as_deref(), Some("x"));
+        assert_eq!((Version::of(None).text(), Version::of(None).number()), (None, None));
+        assert_eq!(size_of::<Entry>(), 136);
     }
 }

@@ -2,41 +2,44 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures::StreamExt;
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use kube::{Api, Client};
 use kube_runtime::watcher::{self, Event, watcher};
 use kubewright_apimachinery::random::Random;
+use tokio::time::Interval;
 use tracing::{debug, warn};
 
 use super::{
-    decode::Decoded,
-    kind::{AnyKind, Kind, Undecodable},
+    kind::{Kind, Undecodable},
     metrics::CacheMetrics,
+    packed::Draft,
 };
-use crate::{client, object::Object};
+use crate::client;
 
 /// The first pause after an error; it doubles up to [`LONGEST_PAUSE`], with jitter.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause: a CRD that appears, or a role that is granted, is noticed within it.
+/// The longest pause: a role that is granted is noticed within it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The pause while the kind isn't there: its CRD may be installed right after the operator. To watch for that would take a
+/// right to CRDs that few operators have; a list that finds nothing costs the API server next to nothing.
+const MISSING_PAUSE: Duration = Duration::from_secs(1);
 
 /// Feeds one kind from one scope until it is dropped. It never ends by itself: whatever the error, it tries again.
-pub(super) async fn watch<K: Object>(
-    kind: Arc<Kind<K>>,
-    feed: usize,
-    client: Client,
-    random: Random,
-    metrics: CacheMetrics,
-) {
+pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: Random, metrics: CacheMetrics) {
     let scope = kind.scopes().get(feed).cloned().flatten();
+    let mut resync = Resync::every(kind.resync_period()).await;
     let mut failures = 0;
     loop {
-        let api: Api<Decoded<K>> = match &scope {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &Default::default()),
-            None => Api::all_with(client.clone(), &Default::default()),
-        };
-        let mut events = std::pin::pin!(watcher(api, watcher::Config::default()));
-        while let Some(event) = events.next().await {
+        let mut events = events(&kind, scope.as_deref(), &client);
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = resync.tick() => {
+                    kind.resync(feed);
+                    continue;
+                }
+            };
+            let Some(event) = event else { break };
             match event {
                 // `Init` comes before the list is asked for, so it doesn't show that the server is well.
                 Ok(Event::Init) => take(&kind, feed, Event::Init, &metrics),
@@ -46,9 +49,10 @@ pub(super) async fn watch<K: Object>(
                 }
                 Err(error) => {
                     metrics.interrupted();
-                    let expired = is_expired(&error);
-                    report(kind.as_ref(), feed, failures, error);
-                    tokio::time::sleep(pause(failures, random.fraction())).await;
+                    let expired = has_code(&error, 410);
+                    let pause = if has_code(&error, 404) { MISSING_PAUSE } else { pause(failures, random.fraction()) };
+                    report(&kind, feed, failures, error);
+                    tokio::time::sleep(pause).await;
                     failures += 1;
                     // The watcher would ask for the same lost version for ever: only a new one begins with a list.
                     if expired {
@@ -60,18 +64,73 @@ pub(super) async fn watch<K: Object>(
     }
 }
 
-fn take<K: Object>(kind: &Kind<K>, feed: usize, event: Event<Decoded<K>>, metrics: &CacheMetrics) {
+/// When everything is told again, if ever.
+struct Resync(Option<Interval>);
+
+impl Resync {
+    async fn every(period: Option<Duration>) -> Self {
+        let mut interval = period.map(tokio::time::interval);
+        if let Some(interval) = &mut interval {
+            // The first is at once.
+            interval.tick().await;
+        }
+        Self(interval)
+    }
+
+    async fn tick(&mut self) {
+        match &mut self.0 {
+            Some(interval) => drop(interval.tick().await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The events of a scope, of the metadata alone if no one reads more.
+fn events(kind: &Kind, scope: Option<&str>, client: &Client) -> BoxStream<'static, watcher::Result<Event<Draft>>> {
+    let (name, client) = (kind.name(), client.clone());
+    let config = watcher::Config {
+        label_selector: kind.options().label_selector().map(ToString::to_string),
+        field_selector: kind.options().field_selector().map(Into::into),
+        ..watcher::Config::default()
+    };
+    if kind.is_metadata_only() {
+        let api = match scope {
+            Some(namespace) => Api::<Draft<true>>::namespaced_with(client, namespace, name),
+            None => Api::all_with(client, name),
+        };
+        return watcher(api, config).map_ok(whole).boxed();
+    }
+    let api = match scope {
+        Some(namespace) => Api::<Draft>::namespaced_with(client, namespace, name),
+        None => Api::all_with(client, name),
+    };
+    watcher(api, config).boxed()
+}
+
+fn whole(event: Event<Draft<true>>) -> Event<Draft> {
+    match event {
+        Event::Apply(draft) => Event::Apply(draft.whole()),
+        Event::Delete(draft) => Event::Delete(draft.whole()),
+        Event::Init => Event::Init,
+        Event::InitApply(draft) => Event::InitApply(draft.whole()),
+        Event::InitDone => Event::InitDone,
+    }
+}
+
+fn take(kind: &Kind, feed: usize, event: Event<Draft>, metrics: &CacheMetrics) {
     if let Err(Undecodable { key, why }) = kind.take(feed, event) {
         metrics.undecodable();
         warn!(kind = %kind.name(), object = %key, error = why, "an object is not as its type says; it is left out");
     }
 }
 
-fn report<K: Object>(kind: &Kind<K>, feed: usize, failures: u32, error: watcher::Error) {
+/// Says what is wrong, again each time that it has lasted twice as long.
+fn report(kind: &Kind, feed: usize, failures: u32, error: watcher::Error) {
     let name = kind.name();
     let (why, is_refusal) = explain(&error);
+    let is_news = failures == 0 || failures.is_power_of_two() || kind.failure().as_deref() != Some(&why);
     // That a watch breaks off is the day's work; that the next doesn't begin isn't.
-    if is_refusal || failures > 0 || !kind.is_synced() {
+    if is_news && (is_refusal || failures > 0 || !kind.is_synced()) {
         warn!(kind = %name, "can't watch {name}: {why}");
     } else {
         debug!(kind = %name, "the watch of {name} was interrupted: {why}");
@@ -90,8 +149,11 @@ fn explain(error: &watcher::Error) -> (String, bool) {
     (advice.map_or(why.clone(), |advice| format!("{why}: {advice}")), is_refusal)
 }
 
-fn is_expired(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::WatchStartFailed(kube::Error::Api(status)) if status.code == 410)
+/// Whether the API server refused to begin with this code.
+fn has_code(error: &watcher::Error, code: u16) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    let (InitialListFailed(source) | WatchStartFailed(source)) = error else { return false };
+    matches!(source, kube::Error::Api(status) if status.code == code)
 }
 
 /// Between half and all of the exponential pause.

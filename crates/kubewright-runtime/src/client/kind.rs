@@ -9,14 +9,14 @@ use http::{
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{
     Resource,
-    api::{DeleteParams, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams, Request},
-    core::{Selector, request::Error as BuildError},
+    api::{ApiResource, DeleteParams, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams, Request},
+    core::{GroupVersionKind, request::Error as BuildError},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{Apply, Call, Client, ClientError, Delete, Namespace, SubresourceClient, Verb};
-use crate::object::{KindName, Object, ObjectKey};
+use crate::object::{KindName, ObjectKey};
 
 /// How many objects a list asks for at a time.
 const PAGE: u32 = 500;
@@ -334,17 +334,19 @@ impl<K: AnyObject> KindClient<K> {
 }
 
 impl Client {
-    /// Every object of a kind in a namespace, or everywhere, whatever the client's own, decoded as something else.
-    pub(crate) async fn list_as<K: Object, T: Clone + DeserializeOwned>(
+    /// Every object of a kind that the parameters select, in a namespace, or everywhere, whatever the client's own, decoded
+    /// as anything.
+    pub(crate) async fn list_as<T: Clone + DeserializeOwned>(
         &self,
+        kind: &KindName,
         namespace: Option<&str>,
-        selector: &Selector,
+        params: ListParams,
     ) -> Result<Vec<T>, ClientError> {
-        let kind = self.kind::<K>();
-        let call = kind.call_many_in(Verb::List, namespace.filter(|_| K::is_namespaced()));
-        let params = ListParams::default().limit(PAGE);
-        let params = if selector.selects_all() { params } else { params.labels_from(selector) };
-        kind.pages(&call, params).await
+        let KindName { group, version, kind, plural } = kind;
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+        let kind = self.dynamic(&resource);
+        let call = kind.call_many_in(Verb::List, namespace);
+        kind.pages(&call, ListParams { limit: Some(PAGE), ..params }).await
     }
 
     pub(super) fn post_params(&self) -> PostParams {

@@ -2,13 +2,13 @@
 //!
 //! Every request of a reconcile passes here, by [`Client::send`](crate::client::Client): reads by the cache don't.
 
-use std::{any::TypeId, collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::{
-    cache::{AnyKind, Arrival, Cache},
+    cache::{Arrival, Cache, Kind},
     client::{Answer, Call, ClientError, Verb},
     object::{KindName, ObjectKey},
     trace::{Sent, Tape},
@@ -17,7 +17,7 @@ use crate::{
 /// One write that the key's next reconcile must see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
-    pub(crate) kind: TypeId,
+    pub(crate) kind: Arc<KindName>,
     /// Where the object is; the cache may be fed by several watches.
     pub(crate) namespace: Option<String>,
     /// How it will show; `None` if no answer came, so that it may have happened or not, and only a live read can tell.
@@ -53,18 +53,18 @@ impl Journal {
     /// Notes a write before it is sent: should its answer be lost, or the run be cut off, it stays noted. `query` is the
     /// request's.
     pub(crate) fn begin(&self, call: &Call, query: Option<&str>) -> Pending<'_> {
-        // One object may be cached in several forms, each fed by a watch of its own.
+        // One object may be cached in several versions, each fed by a watch of its own.
         let kinds = if call.changes_something() { self.cache.named(call.kind()) } else { Vec::new() };
-        let noted = kinds.into_iter().map(|(id, kind)| (self.note(id, call.namespace(), None), kind)).collect();
+        let noted = kinds.into_iter().map(|kind| (self.note(&kind, call.namespace(), None), kind)).collect();
         Pending { journal: self, noted, sent: self.tape.sent(call, query) }
     }
 
     /// Notes that an object was seen at this version, past the cache.
     pub(crate) fn saw(&self, kind: &KindName, namespace: Option<&str>, version: Option<u64>) {
-        for (id, kind) in self.cache.named(kind) {
+        for kind in self.cache.named(kind) {
             let Some(version) = version else { continue };
             kind.wrote(namespace, version);
-            self.note(id, namespace, Some(Arrival::Version(version)));
+            self.note(&kind, namespace, Some(Arrival::Version(version)));
         }
     }
 
@@ -72,10 +72,11 @@ impl Journal {
         self.entries.lock().writes.values().cloned().collect()
     }
 
-    fn note(&self, kind: TypeId, namespace: Option<&str>, arrival: Option<Arrival>) -> u64 {
+    fn note(&self, kind: &Kind, namespace: Option<&str>, arrival: Option<Arrival>) -> u64 {
         let mut entries = self.entries.lock();
         let number = entries.next;
         entries.next += 1;
+        let kind = kind.name().clone();
         entries.writes.insert(number, Write { kind, namespace: namespace.map(Into::into), arrival });
         number
     }
@@ -84,7 +85,7 @@ impl Journal {
 /// A write that was sent.
 pub(crate) struct Pending<'a> {
     journal: &'a Journal,
-    noted: Vec<(u64, Arc<dyn AnyKind>)>,
+    noted: Vec<(u64, Arc<Kind>)>,
     sent: Sent,
 }
 
@@ -97,22 +98,27 @@ impl Pending<'_> {
         }
         let effects = effects(call, answer);
         for (number, kind) in &self.noted {
-            match effects.as_deref() {
+            let effects = effects.as_ref().map(|(effects, labels)| match effects.as_slice() {
+                // What the cache isn't to show would be waited for in vain.
+                [Arrival::Version(_)] if !kind.shows(labels.as_ref()) => &[],
+                effects => effects,
+            });
+            match effects {
                 // Nobody knows: it stays as it is noted.
                 None => {}
                 Some([]) => drop(self.journal.entries.lock().writes.remove(number)),
                 Some([first, others @ ..]) => {
-                    self.settle(*number, kind.as_ref(), first);
+                    self.settle(*number, kind, first);
                     for effect in others {
-                        let again = self.again(*number);
-                        again.into_iter().for_each(|number| self.settle(number, kind.as_ref(), effect));
+                        let again = self.again(*number, kind);
+                        again.into_iter().for_each(|number| self.settle(number, kind, effect));
                     }
                 }
             }
         }
     }
 
-    fn settle(&self, number: u64, kind: &dyn AnyKind, arrival: &Arrival) {
+    fn settle(&self, number: u64, kind: &Kind, arrival: &Arrival) {
         let mut entries = self.journal.entries.lock();
         let Some(write) = entries.writes.get_mut(&number) else { return };
         if let Arrival::Version(version) = arrival {
@@ -122,36 +128,38 @@ impl Pending<'_> {
     }
 
     /// A second entry for the same kind: one request may delete many objects.
-    fn again(&self, number: u64) -> Option<u64> {
-        let Write { kind, namespace, .. } = self.journal.entries.lock().writes.get(&number)?.clone();
+    fn again(&self, number: u64, kind: &Kind) -> Option<u64> {
+        let namespace = self.journal.entries.lock().writes.get(&number)?.namespace.clone();
         Some(self.journal.note(kind, namespace.as_deref(), None))
     }
 }
 
-/// What the answer says of the objects: none, if nothing was written, and `None` if that can't be told.
-fn effects(call: &Call, answer: &Result<Answer, ClientError>) -> Option<Vec<Arrival>> {
+/// What the answer says of the objects, and the labels if it is of one: none, if nothing was written, and `None` if that
+/// can't be told.
+fn effects(call: &Call, answer: &Result<Answer, ClientError>) -> Option<(Vec<Arrival>, Labels)> {
     let gone = |key: &ObjectKey, uid: Option<String>| {
         let uid = uid.or(call.uid().map(Into::into)).unwrap_or_default();
         Arrival::Gone { key: key.clone(), uid }
     };
     match (call.verb(), answer) {
-        (Verb::Delete, Err(error)) if error.is_not_found() => Some(vec![gone(call.key(), None)]),
+        (Verb::Delete, Err(error)) if error.is_not_found() => Some((vec![gone(call.key(), None)], None)),
         (_, Err(error)) if error.is_uncertain() => None,
-        (_, Err(_)) => Some(Vec::new()),
+        (_, Err(_)) => Some((Vec::new(), None)),
         (verb, Ok(answer)) => {
             let Told { metadata, details, items } = serde_json::from_str(&answer.text).ok()?;
-            match verb {
-                Verb::Delete => Some(vec![gone(call.key(), metadata.uid.or(details.uid))]),
+            let effects = match verb {
+                Verb::Delete => vec![gone(call.key(), metadata.uid.or(details.uid))],
                 Verb::DeleteCollection => {
                     let item = |Item { metadata }| {
                         let key = call.key().sibling(&metadata.name.unwrap_or_default());
                         gone(&key, metadata.uid)
                     };
-                    items.map(|items| items.into_iter().map(item).collect())
+                    items?.into_iter().map(item).collect()
                 }
                 // A subresource may be answered with something that has no version: an eviction, for one.
-                _ => Some(vec![Arrival::Version(metadata.resource_version?.parse().ok()?)]),
-            }
+                _ => vec![Arrival::Version(metadata.resource_version?.parse().ok()?)],
+            };
+            Some((effects, metadata.labels))
         }
     }
 }
@@ -177,7 +185,10 @@ struct Metadata {
     name: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
+    labels: Labels,
 }
+
+type Labels = Option<BTreeMap<String, String>>;
 
 #[derive(Default, Deserialize)]
 struct Details {

@@ -9,7 +9,7 @@ mod live;
 mod workspace;
 mod write;
 
-use std::{any::Any, any::TypeId, collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use std::{any::TypeId, collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -26,10 +26,10 @@ pub use self::{
     workspace::{LARGEST_WORKSPACE, OpenWorkspace, Workspace, WorkspaceError},
 };
 use crate::{
-    cache::{Cache, Kind, Reader},
+    cache::{Cache, Overlay, Reader},
     client::Client,
     event::{Event, EventType, Recorder},
-    object::{Object, ObjectKey},
+    object::{KindName, Object, ObjectKey},
     trace::Query,
 };
 
@@ -39,15 +39,17 @@ pub(crate) struct Services {
     pub(crate) controller: String,
     pub(crate) api: Client,
     pub(crate) cache: Cache,
-    /// The kinds that this controller declared, and so may read from the cache.
-    pub(crate) kinds: BTreeSet<TypeId>,
+    /// The kinds that this controller uses.
+    pub(crate) kinds: BTreeSet<Arc<KindName>>,
+    /// The types that it declared, and so may read from the cache.
+    pub(crate) types: BTreeSet<TypeId>,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
     pub(crate) recorder: Recorder,
 }
 
-/// Readers of the kinds that were read live for one run, because the cache was behind.
-pub(crate) type Views = IndexMap<TypeId, Arc<dyn Any + Send + Sync>>;
+/// The kinds that were read live for one run, because the cache was behind.
+pub(crate) type Views = IndexMap<Arc<KindName>, Arc<Overlay>>;
 
 /// One reconcile's surroundings. It lives as long as the reconcile.
 pub struct Context<K> {
@@ -149,7 +151,7 @@ impl<K: Object> Context<K> {
     ///
     /// # Panics
     /// If the controller didn't declare `T` with `owns`, `watches` or `reads`: reading a kind that isn't watched would
-    /// find nothing, and a reconciler would act on that.
+    /// find nothing, and fields that weren't asked for aren't kept, and a reconciler would act on that.
     pub fn cached<T: Object>(&self) -> Reader<T> {
         self.journal.tape().read::<T>(|| Query::Cache, None);
         self.reader()
@@ -157,12 +159,11 @@ impl<K: Object> Context<K> {
 
     /// [`Context::cached`], for reads that the trace tells one by one.
     pub(crate) fn reader<T: Object>(&self) -> Reader<T> {
-        let id = Kind::<T>::id();
-        if let Some(view) = self.views.get(&id).and_then(|view| view.downcast_ref::<Reader<T>>()) {
-            return view.clone();
-        }
-        let declared = self.services.kinds.contains(&id);
-        self.services.cache.reader().filter(|_| declared).unwrap_or_else(|| {
+        let name = KindName::of::<T>();
+        let declared = self.services.types.contains(&TypeId::of::<T>());
+        let kind = self.services.cache.find(&name).filter(|_| declared);
+        let reader = kind.map(|kind| Reader::new(kind, self.views.get(&name).cloned()));
+        reader.unwrap_or_else(|| {
             let (controller, kind) = (&self.services.controller, T::kind(&()));
             panic!("controller {controller} doesn't watch {kind}: add .owns, .watches or .reads::<{kind}>()")
         })

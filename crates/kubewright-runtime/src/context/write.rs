@@ -3,13 +3,14 @@
 //! All of them go through [`Context::client`], which notes them; what is here adds what a reconcile knows: its object, its
 //! namespace, its cache.
 
+use std::any::TypeId;
+
 use kube::{api::Patch, core::object::HasStatus};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::Context;
 use crate::{
-    cache::Kind,
     client::{Apply, Change, Client, ClientError, Delete, OperationResult},
     finalizer,
     object::{KindName, Object, ObjectKey, version_of},
@@ -207,7 +208,7 @@ impl<K: Object> Context<K> {
     ) -> Result<(OperationResult, T), ClientError> {
         let object = self.placed(object);
         let key = ObjectKey::of(&object);
-        let present = if self.services.kinds.contains(&Kind::<T>::id()) {
+        let present = if self.services.types.contains(&TypeId::of::<T>()) {
             self.get::<T>(&key).map(|known| T::clone(&known))
         } else {
             self.live().get(&key).await?

@@ -5,13 +5,17 @@
 //! lost, so that nobody knows what to wait for, is no reason to stand still: the run then reads those kinds live.
 
 use std::{
-    any::TypeId,
     collections::{BTreeMap, BTreeSet},
     ops::Bound,
+    sync::Arc,
     time::Duration,
 };
 
-use crate::{cache::Arrival, context::Write, object::ObjectKey};
+use crate::{
+    cache::Arrival,
+    context::Write,
+    object::{KindName, ObjectKey},
+};
 
 /// How long a key waits for the cache.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -20,7 +24,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 const SWEEP: usize = 64;
 
 /// A kind in a namespace, or a cluster-scoped kind.
-pub(crate) type Scope = (TypeId, Option<String>);
+pub(crate) type Scope = (Arc<KindName>, Option<String>);
 
 /// Whether a key may be worked on.
 #[derive(Debug, PartialEq, Eq)]
@@ -170,7 +174,7 @@ fn awaited<'a>(owed: &'a [Write], has_arrived: &impl Fn(&Write) -> bool) -> Opti
 }
 
 fn scope(write: &Write) -> Scope {
-    (write.kind, write.namespace.clone())
+    (write.kind.clone(), write.namespace.clone())
 }
 
 /// Adds a write, or raises the version that is waited for in its scope.
@@ -195,20 +199,20 @@ fn add(owed: &mut Vec<Write>, write: Write) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 
-    struct Pod;
-    struct Job;
+    use super::*;
+    use crate::object::Object;
 
     fn key() -> ObjectKey {
         ObjectKey::namespaced("a", "owner")
     }
 
-    fn write<K: 'static>(arrival: Option<Arrival>) -> Write {
-        Write { kind: TypeId::of::<K>(), namespace: Some("a".into()), arrival }
+    fn write<K: Object>(arrival: Option<Arrival>) -> Write {
+        Write { kind: KindName::of::<K>().into(), namespace: Some("a".into()), arrival }
     }
 
-    fn version<K: 'static>(version: u64) -> Write {
+    fn version<K: Object>(version: u64) -> Write {
         write::<K>(Some(Arrival::Version(version)))
     }
 
@@ -217,8 +221,8 @@ mod tests {
         move |write| matches!(write.arrival, Some(Arrival::Version(version)) if version <= seen)
     }
 
-    fn stale<K: 'static>() -> BTreeSet<Scope> {
-        BTreeSet::from([(TypeId::of::<K>(), Some("a".into()))])
+    fn stale<K: Object>() -> BTreeSet<Scope> {
+        BTreeSet::from([(KindName::of::<K>().into(), Some("a".into()))])
     }
 
     const FREE: Verdict = Verdict::Go { stale: BTreeSet::new() };

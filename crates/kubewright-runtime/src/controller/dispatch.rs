@@ -305,7 +305,7 @@ impl Dispatcher {
 }
 
 fn has_arrived(services: &Services) -> impl Fn(&Write) -> bool {
-    |write| match (services.cache.any_kind(write.kind), &write.arrival) {
+    |write| match (services.cache.find(&write.kind), &write.arrival) {
         (Some(kind), Some(arrival)) => kind.has_arrived(write.namespace.as_deref(), arrival),
         _ => true,
     }

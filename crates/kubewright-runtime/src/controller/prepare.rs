@@ -26,7 +26,7 @@ use super::{
     source::{Source, Wake},
 };
 use crate::{
-    cache::{Cache, Reader},
+    cache::{Cache, Delta, Reader},
     client::Client,
     context::Services,
     event::Broadcaster,
@@ -86,21 +86,21 @@ impl<K: Object> Controller<K> {
         let surroundings = Surroundings {
             queue: queue.clone(),
             cache: environment.cache.clone(),
-            kinds: sources.iter().map(|source| source.id).collect(),
-            reconciled: Reader::new(environment.cache.kind::<K>()),
+            kinds: sources.iter().map(|source| Arc::new(source.kind.clone())).collect(),
+            reconciled: Reader::<K>::new(environment.cache.kind::<K>(), None),
         };
         let tracer = environment.traces.controller(&name, K::kind(&()), concurrency, surroundings);
-        let kinds = wire(&environment.cache, &queue, tracer.as_ref(), sources);
-        let (wanted, keys) = (queue.clone(), Reader::new(environment.cache.kind::<K>()));
+        let (kinds, types) = wire(&environment.cache, &queue, tracer.as_ref(), sources);
+        let (wanted, keys) = (queue.clone(), Reader::<K>::new(environment.cache.kind::<K>(), None));
         environment.share.on_gain(move |is_gained| {
-            let objects = keys.list(None, &Selector::default()).into_iter();
-            let gained = objects.map(|object| ObjectKey::of(object.as_ref())).filter(is_gained);
+            let gained = keys.keys(None, &Selector::default()).into_iter().filter(is_gained);
             gained.for_each(|key| wanted.add(key, LOW_PRIORITY, When::Now));
         });
         let services = Arc::new(Services {
             api,
             cache: environment.cache.clone(),
             kinds,
+            types,
             clock: environment.clock.clone(),
             random: environment.random.clone(),
             recorder: environment.events.recorder(&field_manager),
@@ -128,7 +128,7 @@ impl<K: Object> Controller<K> {
 struct Surroundings<K> {
     queue: Arc<SharedQueue>,
     cache: Cache,
-    kinds: BTreeSet<TypeId>,
+    kinds: BTreeSet<Arc<KindName>>,
     reconciled: Reader<K>,
 }
 
@@ -138,7 +138,7 @@ impl<K: Object> trace::Surroundings for Surroundings<K> {
     }
 
     fn exists(&self, key: &ObjectKey) -> bool {
-        self.reconciled.get(key).is_some()
+        self.reconciled.contains(key)
     }
 
     fn standing(&self, key: &ObjectKey) -> Standing {
@@ -154,34 +154,33 @@ impl<K: Object> trace::Surroundings for Surroundings<K> {
     }
 }
 
-/// Connects the sources with the cache and the queue; returns the kinds.
-fn wire(
-    cache: &Cache,
-    queue: &Arc<SharedQueue>,
-    tracer: Option<&Arc<Tracer>>,
-    sources: Vec<Source>,
-) -> BTreeSet<TypeId> {
+/// The kinds, and the types that they are read as.
+type Declared = (BTreeSet<Arc<KindName>>, BTreeSet<TypeId>);
+
+/// Connects the sources with the cache and the queue; returns what they declare.
+fn wire(cache: &Cache, queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, sources: Vec<Source>) -> Declared {
     let (waking, tracer) = (queue.clone(), tracer.cloned());
-    let wake: Wake = Arc::new(move |key, priority, cause| {
+    let wake: Wake = Arc::new(move |key, priority, delta: &Delta<'_>| {
         // Comparing takes its time, so the queue isn't kept from others meanwhile.
-        let trigger = tracer.as_ref().map(|_| Trigger::of(cause));
+        let trigger = tracer.as_ref().map(|_| Trigger::of(delta));
         waking.add_noting(key, priority, When::Now, |key, now| {
             if let (Some(tracer), Some(trigger)) = (&tracer, trigger) {
                 tracer.wanted(key, trigger.at(now.wall));
             }
         });
     });
-    let mut kinds = BTreeSet::new();
+    let (mut kinds, mut types) = (BTreeSet::new(), BTreeSet::new());
     for source in sources {
         (source.wire)(cache, wake.clone());
-        kinds.insert(source.id);
+        kinds.insert(Arc::new(source.kind));
+        types.insert(source.of);
     }
-    for kind in kinds.iter().filter_map(|id| cache.any_kind(*id)) {
+    for kind in kinds.iter().filter_map(|kind| cache.find(kind)) {
         let queue = queue.clone();
         // The barrier may be waiting for what has just been seen.
         kind.on_advance(Arc::new(move || queue.ring()));
     }
-    kinds
+    (kinds, types)
 }
 
 /// Starts what wakes keys from outside, waits for the first lists, then works.

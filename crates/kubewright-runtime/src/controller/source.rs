@@ -5,14 +5,14 @@ use std::{any::TypeId, collections::BTreeSet, sync::Arc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use crate::{
-    cache::{Cache, Cause, Delta, Kind, Reader},
+    cache::{Cache, Delta, Reader},
     object::{KindName, Object, ObjectKey},
-    predicate::Predicate,
+    predicate::{Change, Predicate},
     queue,
 };
 
 /// Wakes a key, with a priority and the reason.
-pub(crate) type Wake = Arc<dyn Fn(ObjectKey, i32, &Cause<'_>) + Send + Sync>;
+pub(crate) type Wake = Arc<dyn Fn(ObjectKey, i32, &Delta<'_>) + Send + Sync>;
 
 /// How a controller uses a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,22 +42,22 @@ type Wire = Box<dyn FnOnce(&Cache, Wake) + Send>;
 pub(super) struct Source {
     pub(super) kind: KindName,
     pub(super) relation: Relation,
-    pub(super) id: TypeId,
+    /// The type that the kind is read as.
+    pub(super) of: TypeId,
     pub(super) wire: Wire,
 }
 
 impl Source {
     fn new<T: Object>(relation: Relation, wire: impl FnOnce(&Cache, Wake) + Send + 'static) -> Self {
-        Self { kind: KindName::of::<T>(), relation, id: Kind::<T>::id(), wire: Box::new(wire) }
+        Self { kind: KindName::of::<T>(), relation, of: TypeId::of::<T>(), wire: Box::new(wire) }
     }
 
     /// The reconciled kind itself.
     pub(super) fn reconciled<K: Object>(predicate: Predicate<K>) -> Self {
         Self::new::<K>(Relation::For, move |cache, wake| {
             cache.kind::<K>().on_change(move |delta| {
-                let Some(change) = delta.change() else { return };
-                if predicate.passes(change) {
-                    delta.tell(change, |cause| wake(cause.object.clone(), priority(delta), cause));
+                if passes(&predicate, delta) {
+                    wake(delta.object.clone(), priority(delta), delta);
                 }
             });
         })
@@ -66,8 +66,14 @@ impl Source {
     /// Children of kind `T` wake their owners of kind `K`, the former ones too if they have changed.
     pub(super) fn owned<K: Object, T: Object>(predicate: Predicate<T>, which: Owners) -> Self {
         Self::new::<T>(Relation::Owns, move |cache, wake| {
-            let owners = Reader::new(cache.kind::<K>());
-            Self::wake_by(cache, predicate, wake, move |child: &T| owner_keys(child, &owners, which));
+            let owners = Reader::<K>::new(cache.kind::<K>(), None);
+            cache.kind::<T>().on_change(move |delta| {
+                if passes(&predicate, delta) {
+                    let woken = delta.owners(which == Owners::Every).into_iter();
+                    let woken = woken.filter_map(|owner| owner_key(&owner, delta.object, &owners));
+                    woken.collect::<BTreeSet<_>>().into_iter().for_each(|key| wake(key, priority(delta), delta));
+                }
+            });
         })
     }
 
@@ -77,8 +83,16 @@ impl Source {
         mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
         Self::new::<T>(Relation::Watches, move |cache, wake| {
-            let reconciled = Reader::new(cache.kind::<K>());
-            Self::wake_by(cache, predicate, wake, move |object: &T| mapper(object, &reconciled));
+            let reconciled = Reader::new(cache.kind::<K>(), None);
+            cache.kind::<T>().on_change(move |delta| {
+                let keys = delta.with(|change: Change<'_, T>| {
+                    let states = change.old().into_iter().chain([change.object()]);
+                    let states = states.filter(|_| predicate.passes(change));
+                    // Mostly both states have the same keys.
+                    states.flat_map(|object| mapper(object, &reconciled)).collect::<BTreeSet<_>>()
+                });
+                keys.into_iter().flatten().for_each(|key| wake(key, priority(delta), delta));
+            });
         })
     }
 
@@ -94,45 +108,24 @@ impl Source {
     ) -> Self {
         Self::new::<T>(Relation::Reads, move |cache, _| cache.kind::<T>().index(name, values))
     }
+}
 
-    fn wake_by<T: Object>(
-        cache: &Cache,
-        predicate: Predicate<T>,
-        wake: Wake,
-        keys: impl Fn(&T) -> Vec<ObjectKey> + Send + Sync + 'static,
-    ) {
-        cache.kind::<T>().on_change(move |delta| {
-            let Some(change) = delta.change() else { return };
-            if !predicate.passes(change) {
-                return;
-            }
-            let states = change.old().into_iter().chain([change.object()]);
-            // Mostly both states have the same keys.
-            let keys = states.flat_map(&keys).collect::<BTreeSet<_>>();
-            delta.tell(change, |cause| keys.into_iter().for_each(|key| wake(key, priority(delta), cause)));
-        });
-    }
+fn passes<T: Object>(predicate: &Predicate<T>, delta: &Delta<'_>) -> bool {
+    delta.with(|change| predicate.passes(change)).unwrap_or_default()
 }
 
 /// What a first list shows can wait: nothing has happened to it just now.
-fn priority<T>(delta: &Delta<T>) -> i32 {
+fn priority(delta: &Delta<'_>) -> i32 {
     if delta.initial { queue::LOW_PRIORITY } else { queue::NORMAL_PRIORITY }
 }
 
-/// The keys of the child's owners that are `K`s, and not earlier objects of the same name as ones we know.
-fn owner_keys<K: Object, T: Object>(child: &T, known: &Reader<K>, which: Owners) -> Vec<ObjectKey> {
-    let references = child.meta().owner_references.iter().flatten();
-    let counts =
-        |owner: &&OwnerReference| (which == Owners::Every || owner.controller == Some(true)) && is_a::<K>(owner);
-    let key = |owner: &OwnerReference| {
-        let key = match child.meta().namespace.as_deref() {
-            Some(namespace) if K::is_namespaced() => ObjectKey::namespaced(namespace, &owner.name),
-            _ => ObjectKey::cluster(&owner.name),
-        };
-        let is_another = known.get(&key).is_some_and(|known| known.meta().uid.as_deref() != Some(&owner.uid));
-        (!is_another).then_some(key)
+/// The key of a child's owner if that is a `K`, and not an earlier object of the same name as one we know.
+fn owner_key<K: Object>(owner: &OwnerReference, child: &ObjectKey, known: &Reader<K>) -> Option<ObjectKey> {
+    let key = match child.namespace() {
+        Some(namespace) if K::is_namespaced() => ObjectKey::namespaced(namespace, &owner.name),
+        _ => ObjectKey::cluster(&owner.name),
     };
-    references.filter(counts).filter_map(key).collect()
+    (is_a::<K>(owner) && !known.is_another(&key, &owner.uid)).then_some(key)
 }
 
 /// Whether the reference is to a `K`, of any version.
@@ -147,61 +140,59 @@ mod tests {
         apps::v1::{Deployment, ReplicaSet},
         core::v1::{Namespace, Pod},
     };
+    use parking_lot::Mutex;
     use serde_json::json;
 
     use super::*;
 
-    /// A pod in namespace `a` with this controller.
-    fn pod(api_version: &str, kind: &str, uid: &str) -> Pod {
+    fn owner(api_version: &str, kind: &str, uid: &str) -> OwnerReference {
         let owner = json!({"apiVersion": api_version, "kind": kind, "name": "owner", "uid": uid, "controller": true});
-        let other = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "uid": "o"});
-        serde_json::from_value(json!({
-            "metadata": {"namespace": "a", "name": "child", "ownerReferences": [other, owner]},
-        }))
-        .expect("a pod")
+        serde_json::from_value(owner).expect("an owner")
     }
 
-    fn owners<K: Object>(known: Option<K>) -> Reader<K> {
-        let kind = Kind::<K>::new(&BTreeSet::new());
-        Reader::with_live(&kind, vec![(None, known.into_iter().map(Arc::new).collect())])
-    }
-
-    fn key<K: Object>(child: &Pod, known: Option<K>) -> Option<String> {
-        owner_keys(child, &owners(known), Owners::Controller).first().map(ToString::to_string)
+    /// Whom a child in namespace `a` with this controller wakes, if this is the UID of the object of its name.
+    fn key<K: Object>(owner: &OwnerReference, known: Option<&str>) -> Option<String> {
+        let cache = Cache::new(BTreeSet::new(), Default::default());
+        let kind = cache.kind::<K>();
+        if let Some(uid) = known {
+            kind.put(&json!({"metadata": {"namespace": "a", "name": "owner", "uid": uid}}));
+        }
+        let key = owner_key::<K>(owner, &ObjectKey::namespaced("a", "child"), &Reader::new(kind, None));
+        key.map(|key| key.to_string())
     }
 
     #[test]
     fn a_child_wakes_its_controller_of_our_kind() {
-        let found = |pod: Pod| key::<ReplicaSet>(&pod, None);
-        assert_eq!(found(pod("apps/v1", "ReplicaSet", "u")).as_deref(), Some("a/owner"));
-        assert_eq!(found(pod("apps/v1beta9", "ReplicaSet", "u")).as_deref(), Some("a/owner"), "of any version");
-        assert_eq!(found(pod("other.io/v1", "ReplicaSet", "u")), None, "a kind of another group");
-        assert_eq!(found(pod("apps/v1", "Deployment", "u")), None);
-        assert_eq!(found(Pod::default()), None);
-        assert_eq!(key::<Namespace>(&pod("v1", "Namespace", "u"), None).as_deref(), Some("owner"), "cluster-scoped");
-        assert_eq!(key::<Deployment>(&pod("apps/v1", "Deployment", "u"), None).as_deref(), Some("a/owner"));
+        let found = |api_version, kind| key::<ReplicaSet>(&owner(api_version, kind, "u"), None);
+        assert_eq!(found("apps/v1", "ReplicaSet").as_deref(), Some("a/owner"));
+        assert_eq!(found("apps/v1beta9", "ReplicaSet").as_deref(), Some("a/owner"), "of any version");
+        assert_eq!(found("other.io/v1", "ReplicaSet"), None, "a kind of another group");
+        assert_eq!(found("apps/v1", "Deployment"), None);
+        assert_eq!(key::<Namespace>(&owner("v1", "Namespace", "u"), None).as_deref(), Some("owner"), "cluster-scoped");
+        assert_eq!(key::<Deployment>(&owner("apps/v1", "Deployment", "u"), None).as_deref(), Some("a/owner"));
     }
 
     #[test]
     fn a_child_may_wake_every_owner() {
-        let child = pod("apps/v1", "ReplicaSet", "u");
-        let woken = |which| {
-            let keys = owner_keys(&child, &owners::<ReplicaSet>(None), which);
-            keys.iter().map(ToString::to_string).collect::<Vec<_>>()
-        };
-        assert_eq!(woken(Owners::Controller), ["a/owner"]);
-        assert_eq!(woken(Owners::Every), ["a/other", "a/owner"]);
+        let reference = |name: &str, controller: bool| json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": controller});
+        for (which, expected) in [(Owners::Controller, vec!["a/owner"]), (Owners::Every, vec!["a/other", "a/owner"])] {
+            let (cache, woken) = (Cache::new(BTreeSet::new(), Default::default()), Arc::new(Mutex::new(Vec::new())));
+            let source = Source::owned::<ReplicaSet, Pod>(Predicate::always(), which);
+            let waking = woken.clone();
+            (source.wire)(&cache, Arc::new(move |key, _, _| waking.lock().push(key.to_string())));
+            cache.kind::<Pod>().put(&json!({"metadata": {
+                "namespace": "a", "name": "child",
+                "ownerReferences": [reference("other", false), reference("owner", true)],
+            }}));
+            assert_eq!(*woken.lock(), expected);
+        }
     }
 
     /// Row 8 of the faults: an owner of the same name, made after the child's own was deleted, is not woken by it.
     #[test]
     fn row_8_a_child_of_an_earlier_owner_wakes_no_one() {
-        let known = |uid: &str| {
-            serde_json::from_value::<ReplicaSet>(json!({"metadata": {"namespace": "a", "name": "owner", "uid": uid}}))
-                .ok()
-        };
-        let child = pod("apps/v1", "ReplicaSet", "old");
-        assert_eq!(key(&child, known("old")).as_deref(), Some("a/owner"));
-        assert_eq!(key(&child, known("new")), None);
+        let owner = owner("apps/v1", "ReplicaSet", "old");
+        assert_eq!(key::<ReplicaSet>(&owner, Some("old")).as_deref(), Some("a/owner"));
+        assert_eq!(key::<ReplicaSet>(&owner, Some("new")), None);
     }
 }

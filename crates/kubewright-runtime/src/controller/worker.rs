@@ -11,7 +11,7 @@ use super::{
     run::{Failure, Run, Work},
 };
 use crate::{
-    cache::Cache,
+    cache::{Cache, LiveView},
     client::{Client, ClientError},
     context::{Journal, Services, Views, Write},
     object::ObjectKey,
@@ -113,13 +113,13 @@ async fn read(
     writes: &mut Vec<Write>,
 ) -> Result<Views, ClientError> {
     let mut views = Views::new();
-    for id in stale.iter().map(|(id, _)| *id).collect::<BTreeSet<_>>() {
-        let Some(kind) = cache.any_kind(id) else { continue };
-        let namespaces = stale.iter().filter(|(kind, _)| *kind == id).map(|(_, namespace)| namespace.clone());
-        let view = kind.live_view(client.clone(), namespaces.collect()).await?;
-        let seen = view.arrivals.into_iter();
-        writes.extend(seen.map(|(namespace, arrival)| Write { kind: id, namespace, arrival: Some(arrival) }));
-        views.insert(id, view.reader);
+    for id in stale.iter().map(|(id, _)| id).collect::<BTreeSet<_>>() {
+        let Some(kind) = cache.find(id) else { continue };
+        let namespaces = stale.iter().filter(|(kind, _)| kind == id).map(|(_, namespace)| namespace.clone());
+        let LiveView { overlay, arrivals } = kind.live_view(client.clone(), namespaces.collect()).await?;
+        let seen = arrivals.into_iter();
+        writes.extend(seen.map(|(namespace, arrival)| Write { kind: id.clone(), namespace, arrival: Some(arrival) }));
+        views.insert(id.clone(), overlay);
     }
     Ok(views)
 }

@@ -7,7 +7,7 @@ use kube::core::Selector;
 use serde::{Deserialize, Serialize};
 
 use super::form;
-use crate::{cache::Cause, object::ObjectKey, predicate::ChangeType};
+use crate::{cache::Delta, object::ObjectKey, predicate::ChangeType};
 
 /// The version of the JSON form. It changes when a field changes its meaning or goes; new fields and new
 /// [reasons](Reason) may come without.
@@ -291,15 +291,15 @@ impl Trigger {
     }
 
     /// A change that the cache has seen.
-    pub(crate) fn of(cause: &Cause<'_>) -> Self {
-        let reason = match cause.change {
-            _ if cause.initial => Reason::InitialList,
+    pub(crate) fn of(delta: &Delta<'_>) -> Self {
+        let reason = match delta.change {
+            _ if delta.initial => Reason::InitialList,
             ChangeType::Added => Reason::Added,
             ChangeType::Updated => Reason::Updated,
             ChangeType::Deleted => Reason::Deleted,
         };
-        let trigger = Self::change(reason, cause.kind.kind.clone().into(), cause.object.clone());
-        Self { fields: cause.changed_fields(), ..trigger }
+        let trigger = Self::change(reason, delta.kind.kind.clone().into(), delta.object.clone());
+        Self { fields: delta.changed_fields(), ..trigger }
     }
 
     /// The same, at this time.

@@ -11,6 +11,7 @@ mod read_your_writes;
 mod shard;
 mod signal;
 mod trace;
+mod views;
 mod webhook;
 mod workspace;
 mod world;

@@ -1,0 +1,99 @@
+//! A change of an object, as those who wait for it get it: unpacked only as far as they ask.
+
+use std::{
+    any::{Any, TypeId},
+    cell::OnceCell,
+    fmt,
+    sync::Arc,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use super::{kind::Kind, store::Row};
+use crate::{
+    object::{KindName, Object, ObjectKey},
+    predicate::{Before, Change, ChangeType},
+};
+
+/// An object as the types that read it, made when it was taken in.
+pub(super) type Decoded = Vec<(TypeId, Arc<dyn Any + Send + Sync>)>;
+
+/// What a feed has changed in the store. One of the states is there.
+pub(super) struct Step {
+    pub(super) old: Option<Row>,
+    pub(super) new: Option<Row>,
+    /// The newest of them.
+    pub(super) decoded: Decoded,
+    pub(super) initial: bool,
+}
+
+/// A change that the cache has seen.
+pub(crate) struct Delta<'a> {
+    pub(crate) kind: &'a KindName,
+    /// The object that has changed.
+    pub(crate) object: &'a ObjectKey,
+    pub(crate) change: ChangeType,
+    /// It comes from a first list: nothing has happened, we only learn what is there.
+    pub(crate) initial: bool,
+    newest: &'a Row,
+    step: &'a Step,
+    cache: &'a Kind,
+}
+
+impl fmt::Debug for Delta<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Delta").field("kind", self.kind).field("object", self.object).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Delta<'a> {
+    pub(super) fn new(cache: &'a Kind, step: &'a Step) -> Option<Self> {
+        let (newest, change) = match (&step.old, &step.new) {
+            (None, Some(new)) => (new, ChangeType::Added),
+            (Some(_), Some(new)) => (new, ChangeType::Updated),
+            (Some(old), None) => (old, ChangeType::Deleted),
+            (None, None) => return None,
+        };
+        Some(Self { kind: cache.name(), object: &newest.key, change, initial: step.initial, newest, step, cache })
+    }
+
+    /// The paths of what an update has changed, such as `spec.replicas` or `status.conditions[0].status`: some, if there
+    /// are many. Additions and deletions have none. It compares the two states each time.
+    pub(crate) fn changed_fields(&self) -> Vec<String> {
+        self.before().map(|old| self.cache.changed_fields(old, self.newest)).unwrap_or_default()
+    }
+
+    /// Calls `then` with the change as seen by a `T`, unless the object is none.
+    pub(crate) fn with<T: Object, R>(&self, then: impl FnOnce(Change<'_, T>) -> R) -> Option<R> {
+        let known = self.step.decoded.iter().find(|(id, _)| *id == TypeId::of::<T>());
+        let known = known.and_then(|(_, object)| object.clone().downcast().ok());
+        let object: Arc<T> = known.or_else(|| self.cache.unpack(self.newest))?;
+        let old = Old { cache: self.cache, row: self.before(), unpacked: OnceCell::new() };
+        Some(then(Change::lazy(self.change, object.as_ref(), &old)))
+    }
+
+    /// The references to the object's controllers, or to all its owners, before and after.
+    pub(crate) fn owners(&self, all: bool) -> Vec<OwnerReference> {
+        let old = self.before().filter(|old| all || old.controller != self.newest.controller);
+        let owners = old.into_iter().chain([self.newest]).flat_map(|row| self.cache.owners_of(row));
+        owners.filter(|owner| all || owner.controller == Some(true)).collect()
+    }
+
+    /// The state before an update.
+    fn before(&self) -> Option<&'a Row> {
+        self.step.old.as_ref().filter(|_| self.change == ChangeType::Updated)
+    }
+}
+
+/// The state before, unpacked when it is first asked for.
+struct Old<'a, T> {
+    cache: &'a Kind,
+    row: Option<&'a Row>,
+    unpacked: OnceCell<Option<Arc<T>>>,
+}
+
+impl<T: Object> Before<T> for Old<'_, T> {
+    fn get(&self) -> Option<&T> {
+        self.unpacked.get_or_init(|| self.cache.unpack(self.row?)).as_deref()
+    }
+}

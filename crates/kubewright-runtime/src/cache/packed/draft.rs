@@ -1,0 +1,272 @@
+//! An object as it comes off the wire, as tokens without a dictionary.
+
+use std::{borrow::Cow, fmt, sync::Arc};
+
+use kube::{Resource, api::ObjectMeta, core::DynamicResourceScope};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::Value;
+
+use super::{
+    token::{Token, write_text},
+    without::without,
+};
+use crate::object::KindName;
+
+/// The annotation in which `kubectl apply` keeps a second copy of the object.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// Any object, whatever its type says of it: without managed fields, the last-applied annotation, and what its kind and
+/// its [`Draft::metadata`] say anyhow.
+///
+/// With `METADATA_ONLY`, kube asks the server for no more than the metadata.
+#[derive(Clone)]
+pub(crate) struct Draft<const METADATA_ONLY: bool = false> {
+    /// What tells one object from another: name, namespace, UID and resource version.
+    pub(crate) metadata: ObjectMeta,
+    /// The rest of the metadata, then the rest of the object.
+    bytes: Vec<u8>,
+}
+
+impl Draft {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The same object as if it didn't have these fields.
+    pub(in crate::cache) fn without(&self, fields: &[Vec<String>]) -> Self {
+        Self { metadata: self.metadata.clone(), bytes: without(&self.bytes, fields) }
+    }
+
+    /// How many offsets there are to mark.
+    pub(in crate::cache) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl Draft<true> {
+    /// The same object, as one of which there is no more.
+    pub(in crate::cache) fn whole(self) -> Draft {
+        Draft { metadata: self.metadata, bytes: self.bytes }
+    }
+}
+
+impl<const METADATA_ONLY: bool> fmt::Debug for Draft<METADATA_ONLY> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Draft").field("name", &self.metadata.name).finish_non_exhaustive()
+    }
+}
+
+impl<'de, const METADATA_ONLY: bool> Deserialize<'de> for Draft<METADATA_ONLY> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut parts = Parts::default();
+        deserializer.deserialize_any(Root(&mut parts))?;
+        let Parts { metadata, mut head, mut body } = parts;
+        if head.is_empty() {
+            return Err(D::Error::custom("an object without metadata"));
+        }
+        Token::End.write(&mut body);
+        head.append(&mut body);
+        Ok(Self { metadata, bytes: head })
+    }
+}
+
+/// The wire form of a kind, for kube's watcher: a scope that is known only at run time, so that one code serves namespaced
+/// and cluster-scoped kinds.
+impl<const METADATA_ONLY: bool> Resource for Draft<METADATA_ONLY> {
+    type DynamicType = Arc<KindName>;
+    type Scope = DynamicResourceScope;
+
+    fn metadata_api() -> bool {
+        METADATA_ONLY
+    }
+
+    fn kind(kind: &Arc<KindName>) -> Cow<'_, str> {
+        Cow::Borrowed(&kind.kind)
+    }
+
+    fn group(kind: &Arc<KindName>) -> Cow<'_, str> {
+        Cow::Borrowed(&kind.group)
+    }
+
+    fn version(kind: &Arc<KindName>) -> Cow<'_, str> {
+        Cow::Borrowed(&kind.version)
+    }
+
+    fn plural(kind: &Arc<KindName>) -> Cow<'_, str> {
+        Cow::Borrowed(&kind.plural)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[derive(Default)]
+struct Parts {
+    metadata: ObjectMeta,
+    /// The rest of the metadata: empty until it has come.
+    head: Vec<u8>,
+    body: Vec<u8>,
+}
+
+struct Root<'a>(&'a mut Parts);
+
+impl<'de> Visitor<'de> for Root<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self(Parts { metadata, head, body }) = self;
+        Token::Map.write(body);
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            match key.as_ref() {
+                "apiVersion" | "kind" => drop(map.next_value::<IgnoredAny>()?),
+                "metadata" => map.next_value_seed(Metadata { metadata, out: head })?,
+                key => {
+                    write_text(body, key);
+                    map.next_value_seed(Any { out: body, without: None })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Metadata<'a> {
+    metadata: &'a mut ObjectMeta,
+    out: &'a mut Vec<u8>,
+}
+
+impl<'de> DeserializeSeed<'de> for Metadata<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Metadata<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("metadata")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let Self { metadata, out } = self;
+        Token::Map.write(out);
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            let field = match key.as_ref() {
+                "managedFields" | "selfLink" => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                "name" => &mut metadata.name,
+                "namespace" => &mut metadata.namespace,
+                "uid" => &mut metadata.uid,
+                "resourceVersion" => &mut metadata.resource_version,
+                key => {
+                    write_text(out, key);
+                    let without = (key == "annotations").then_some(LAST_APPLIED);
+                    map.next_value_seed(Any { out, without })?;
+                    continue;
+                }
+            };
+            // Anything else than text is as good as none, so that a fault here spoils no list.
+            *field = map.next_value::<Value>()?.as_str().map(str::to_owned);
+        }
+        Token::End.write(out);
+        Ok(())
+    }
+}
+
+/// Any value, without an entry of that key if it is a map.
+struct Any<'a> {
+    out: &'a mut Vec<u8>,
+    without: Option<&'static str>,
+}
+
+impl Any<'_> {
+    fn write<E>(self, token: Token<'_>) -> Result<(), E> {
+        token.write(self.out);
+        Ok(())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Any<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Any<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.write(Token::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<(), E> {
+        self.write(Token::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        self.deserialize(deserializer)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<(), E> {
+        self.write(Token::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<(), E> {
+        self.write(Token::Unsigned(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<(), E> {
+        self.write(u64::try_from(value).map_or_else(|_| Token::Negative(value.unsigned_abs() - 1), Token::Unsigned))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<(), E> {
+        self.write(Token::Float(value))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        write_text(self.out, text);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        Token::List.write(self.out);
+        while list.next_element_seed(Any { out: &mut *self.out, without: None })?.is_some() {}
+        self.write(Token::End)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        Token::Map.write(self.out);
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            if self.without == Some(key.as_ref()) {
+                map.next_value::<IgnoredAny>()?;
+            } else {
+                write_text(self.out, &key);
+                map.next_value_seed(Any { out: &mut *self.out, without: None })?;
+            }
+        }
+        self.write(Token::End)
+    }
+}

@@ -1,0 +1,245 @@
+//! The tokens of packed bytes: a head byte of three bits of class and five of size or value, then what the class says.
+
+use std::{fmt, str};
+
+use jiff::Timestamp;
+
+/// A UUID as the API server writes it, in 16 bytes instead of 36 characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(in crate::cache) struct Uuid([u8; 16]);
+
+/// Where the hyphens are.
+const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+
+impl Uuid {
+    /// The UUID that shows as exactly this text.
+    pub(in crate::cache) fn parse(text: &str) -> Option<Self> {
+        let text = text.as_bytes();
+        if text.len() != 36 || HYPHENS.iter().any(|at| text.get(*at) != Some(&b'-')) {
+            return None;
+        }
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let mut digits = text.iter().enumerate().filter(|(at, _)| !HYPHENS.contains(at)).map(|(_, byte)| digit(*byte));
+        let mut bytes = [0; 16];
+        for byte in &mut bytes {
+            *byte = digits.next()?? << 4 | digits.next()??;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, byte) in self.0.iter().enumerate() {
+            if [4, 6, 8, 10].contains(&at) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// One token. A list or map is its begin, its values (or its keys and values in turn), and [`Token::End`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Token<'a> {
+    Null,
+    Bool(bool),
+    Unsigned(u64),
+    /// `-1 - n`.
+    Negative(u64),
+    Float(f64),
+    Text(&'a str),
+    /// A string of the dictionary.
+    Shared(u64),
+    /// A string that is a UUID.
+    Uuid(Uuid),
+    /// A string that is a time in whole seconds, `2026-01-01T00:00:00Z`, as seconds since 1970.
+    Time(u64),
+    List,
+    Map,
+    End,
+}
+
+// The classes.
+const SIMPLE: u8 = 0;
+const UNSIGNED: u8 = 1;
+const NEGATIVE: u8 = 2;
+const TEXT: u8 = 3;
+const SHARED: u8 = 4;
+const TIME: u8 = 5;
+
+// The values of `SIMPLE`.
+const NULL: u64 = 0;
+const FALSE: u64 = 1;
+const TRUE: u64 = 2;
+const FLOAT: u64 = 3;
+const UUID: u64 = 4;
+const LIST: u64 = 5;
+const MAP: u64 = 6;
+const END: u64 = 7;
+
+/// From this on, what doesn't fit the head follows it, seven bits a byte, lowest first.
+const LONG: u64 = 31;
+
+impl Token<'_> {
+    /// Appends the token.
+    pub(super) fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Null => head(out, SIMPLE, NULL),
+            Self::Bool(value) => head(out, SIMPLE, if value { TRUE } else { FALSE }),
+            Self::Unsigned(value) => head(out, UNSIGNED, value),
+            Self::Negative(value) => head(out, NEGATIVE, value),
+            Self::Float(value) => {
+                head(out, SIMPLE, FLOAT);
+                out.extend(value.to_bits().to_le_bytes());
+            }
+            Self::Text(text) => {
+                head(out, TEXT, text.len() as u64);
+                out.extend(text.as_bytes());
+            }
+            Self::Shared(number) => head(out, SHARED, number),
+            Self::Uuid(Uuid(bytes)) => {
+                head(out, SIMPLE, UUID);
+                out.extend(bytes);
+            }
+            Self::Time(seconds) => head(out, TIME, seconds),
+            Self::List => head(out, SIMPLE, LIST),
+            Self::Map => head(out, SIMPLE, MAP),
+            Self::End => head(out, SIMPLE, END),
+        }
+    }
+}
+
+fn head(out: &mut Vec<u8>, class: u8, value: u64) {
+    let small = value.min(LONG) as u8;
+    out.push(class << 5 | small);
+    if let Some(mut rest) = value.checked_sub(LONG) {
+        while rest >= 0x80 {
+            out.push(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        out.push(rest as u8);
+    }
+}
+
+/// Appends a string in its shortest form that needs no dictionary.
+pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
+    match (Uuid::parse(text), parse_time(text)) {
+        (Some(uuid), _) => Token::Uuid(uuid),
+        (_, Some(seconds)) => Token::Time(seconds),
+        _ => Token::Text(text),
+    }
+    .write(out);
+}
+
+/// The time that shows as exactly this text.
+fn parse_time(text: &str) -> Option<u64> {
+    if text.len() != "2026-01-01T00:00:00Z".len() || !text.ends_with('Z') {
+        return None;
+    }
+    let seconds = u64::try_from(text.parse::<Timestamp>().ok()?.as_second()).ok()?;
+    show_time(seconds).filter(|shown| shown == text).map(|_| seconds)
+}
+
+/// The text of a [`Token::Time`].
+pub(super) fn show_time(seconds: u64) -> Option<String> {
+    Some(Timestamp::from_second(i64::try_from(seconds).ok()?).ok()?.to_string())
+}
+
+/// Reads tokens one after another. Bytes that end early, or are none of ours, read as the end.
+#[derive(Clone, Debug)]
+pub(super) struct Tokens<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Tokens<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// Where the next token begins.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    pub(super) fn peek(&self) -> Option<Token<'a>> {
+        self.clone().next()
+    }
+
+    /// Passes over a value with all that is in it.
+    pub(super) fn pass(&mut self) {
+        let mut depth = 0;
+        for token in self {
+            match token {
+                Token::List | Token::Map => depth += 1,
+                Token::End => depth -= 1,
+                _ => {}
+            }
+            if depth <= 0 {
+                return;
+            }
+        }
+    }
+
+    /// The bytes of a value with all that is in it, passing over it.
+    pub(super) fn value(&mut self) -> &'a [u8] {
+        let from = self.at;
+        self.pass();
+        self.bytes.get(from..self.at).unwrap_or_default()
+    }
+
+    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+        let taken = self.bytes.get(self.at..)?.get(..length)?;
+        self.at += length;
+        Some(taken)
+    }
+
+    fn number(&mut self, small: u8) -> Option<u64> {
+        let mut value = u64::from(small);
+        if value < LONG {
+            return Some(value);
+        }
+        for shift in (0..64).step_by(7) {
+            let byte = *self.take(1)?.first()?;
+            value = value.checked_add(u64::from(byte & 0x7f).checked_shl(shift)?)?;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        let head = *self.take(1)?.first()?;
+        let value = self.number(head & 0x1f)?;
+        Some(match head >> 5 {
+            SIMPLE => match value {
+                NULL => Token::Null,
+                FALSE => Token::Bool(false),
+                TRUE => Token::Bool(true),
+                FLOAT => Token::Float(f64::from_bits(u64::from_le_bytes(self.take(8)?.try_into().ok()?))),
+                UUID => Token::Uuid(Uuid(self.take(16)?.try_into().ok()?)),
+                LIST => Token::List,
+                MAP => Token::Map,
+                END => Token::End,
+                _ => return None,
+            },
+            UNSIGNED => Token::Unsigned(value),
+            NEGATIVE => Token::Negative(value),
+            TEXT => Token::Text(str::from_utf8(self.take(usize::try_from(value).ok()?)?).ok()?),
+            SHARED => Token::Shared(value),
+            TIME => Token::Time(value),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! Drops fields of a draft that nobody is to see.
+
+use super::token::{Token, Tokens};
+
+/// The bytes of a draft, without these fields.
+pub(super) fn without(bytes: &[u8], fields: &[Vec<String>]) -> Vec<u8> {
+    let paths = fields.iter().map(Vec::as_slice).collect::<Vec<_>>();
+    let metadata = below(&paths, "metadata");
+    let mut tokens = Tokens::new(bytes);
+    let mut out = Vec::with_capacity(bytes.len());
+    copy(&mut tokens, &metadata, &mut out);
+    copy(&mut tokens, &paths, &mut out);
+    out
+}
+
+/// What is left of these paths behind this key.
+fn below<'a>(paths: &[&'a [String]], key: &str) -> Vec<&'a [String]> {
+    paths
+        .iter()
+        .filter_map(|path| path.split_first())
+        .filter(|(first, _)| *first == key)
+        .map(|(_, rest)| rest)
+        .collect()
+}
+
+fn copy(tokens: &mut Tokens<'_>, paths: &[&[String]], out: &mut Vec<u8>) {
+    let is_container = matches!(tokens.peek(), Some(Token::List | Token::Map));
+    if paths.is_empty() || !is_container {
+        return out.extend(tokens.value());
+    }
+    let begin = tokens.next();
+    begin.into_iter().for_each(|begin| begin.write(out));
+    while let Some(token) = tokens.peek().filter(|token| *token != Token::End) {
+        if begin == Some(Token::List) {
+            copy(tokens, paths, out);
+            continue;
+        }
+        tokens.next();
+        let key = match token {
+            Token::Text(key) => key,
+            // Nobody names a field by a UUID or a time.
+            _ => "",
+        };
+        let rest = below(paths, key);
+        if rest.iter().any(|rest| rest.is_empty()) {
+            tokens.pass();
+        } else {
+            token.write(out);
+            copy(tokens, &rest, out);
+        }
+    }
+    tokens.next();
+    Token::End.write(out);
+}
