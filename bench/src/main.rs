@@ -8,6 +8,7 @@ mod admission;
 mod creates;
 mod cronjob;
 mod fanout;
+mod memory;
 mod podset;
 mod report;
 mod setting;
@@ -38,6 +39,10 @@ struct Arguments {
     /// Start a cluster, print the milliseconds to its first answer, end: one cold start, in a process of its own.
     #[arg(long, hide = true)]
     cold_start: bool,
+
+    /// Fill a cache with pods, print the bytes that one takes, end: in a process of its own.
+    #[arg(long, hide = true, value_name = "STORE")]
+    cache_pods: Option<memory::Store>,
 }
 
 #[tokio::main]
@@ -57,6 +62,10 @@ async fn main() -> ExitCode {
 async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::SharedClock) -> Result<bool> {
     if arguments.cold_start {
         println!("{}", start::cold(clock).await?.as_secs_f64() * 1000.0);
+        return Ok(true);
+    }
+    if let Some(store) = arguments.cache_pods {
+        println!("{}", memory::fill(store).await?);
         return Ok(true);
     }
     setting::raise_open_files_limit();
@@ -83,6 +92,9 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
     }
     if wanted("podset") {
         report.add(podset::zero_to_five(clock.clone()).await?);
+    }
+    if wanted("cached-pod") {
+        memory::of_a_cached_pod()?.into_iter().for_each(|outcome| report.add(outcome));
     }
     if wanted("cronjob-latest") {
         report.add(cronjob::latest_missed(&clock)?);

@@ -1,0 +1,228 @@
+//! What a cached pod costs in memory, beside kube-runtime's store.
+//!
+//! Each figure is the growth of the resident memory of a fresh process, from before the first list until after it, by the
+//! number of pods: everything counts, also the allocator's slack and what a list leaves behind. The API server is a
+//! function in the same process that makes pages of pods as they are asked for, and keeps none.
+
+use std::{convert::Infallible, process::Command, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use clap::ValueEnum;
+use futures::{StreamExt, stream};
+use http::{Request, Response};
+use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
+use hyper::body::{Bytes, Frame};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::{Api, Client, Resource, api::ObjectMeta, client::Body};
+use kube_runtime::{WatchStreamExt, reflector, watcher};
+use kubewright::prelude::*;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+use crate::report::{Limit, Outcome};
+
+const PODS: usize = 100_000;
+/// One running pod, 2.9 KB as compact JSON, with what differs from pod to pod in braces.
+const POD: &str = include_str!("pod.json");
+/// How many pods a ReplicaSet has, and a namespace.
+const PER_OWNER: usize = 10;
+const PER_NAMESPACE: usize = 1000;
+
+/// What caches the pods.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Store {
+    /// This runtime, whole pods.
+    Full,
+    /// This runtime, a view of them.
+    View,
+    /// kube-runtime's reflector.
+    Peer,
+    /// kube-runtime's reflector, managed fields taken off.
+    PeerStripped,
+}
+
+/// Name, labels, owner and phase.
+#[derive(Clone, Debug, Deserialize, Serialize, Resource)]
+#[resource(inherit = "Pod")]
+struct PodView {
+    #[serde(with = "kubewright::view::without_annotations")]
+    metadata: ObjectMeta,
+    status: Option<PodPhase>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize)]
+struct PodPhase {
+    phase: Option<String>,
+}
+
+/// Fills one store, and says what a pod in it costs, in bytes.
+pub(crate) async fn fill(store: Store) -> Result<usize> {
+    let client = Client::new(tower::service_fn(answer), "default");
+    let before = resident()?;
+    let kept = match store {
+        Store::Full => run_manager::<Pod>(client).await?,
+        Store::View => run_manager::<PodView>(client).await?,
+        Store::Peer => reflect(client, false).await?,
+        Store::PeerStripped => reflect(client, true).await?,
+    };
+    ensure!(kept.0 == PODS, "{} pods of {PODS} are there", kept.0);
+    Ok((kept.1 - before) / PODS)
+}
+
+/// The costs of all stores, each in a process of its own.
+pub(crate) fn of_a_cached_pod() -> Result<[Outcome; 2]> {
+    let [full, view, peer, stripped] = [Store::Full, Store::View, Store::Peer, Store::PeerStripped].map(cost);
+    let (full, view, peer, stripped) = (full?, view?, peer?, stripped?);
+    let details = format!("kube-runtime's store: {peer:.0} B, {stripped:.0} B without managed fields");
+    let outcome = |name, figure, limit, method| Outcome {
+        name,
+        figure,
+        unit: "B",
+        limit: Limit::AtMost(limit),
+        details: details.clone(),
+        method,
+    };
+    Ok([
+        outcome(
+            "cached-pod",
+            full,
+            3000.0,
+            "100,000 pods of 2.9 KB (compact JSON, managed fields included) of 10,000 ReplicaSets in 100 namespaces, listed by a \
+             manager whose controller reads `Pod`. The figure is the growth of the process's resident memory, by pod.",
+        ),
+        outcome(
+            "cached-pod-view",
+            view,
+            500.0,
+            "As cached-pod, with a controller that reads a view: metadata without annotations, and the phase.",
+        ),
+    ])
+}
+
+fn cost(store: Store) -> Result<f64> {
+    let program = std::env::current_exe().context("find this program")?;
+    let value = store.to_possible_value().context("a store has a name")?;
+    let output = Command::new(&program).args(["--cache-pods", value.get_name()]).output().context("fill a store")?;
+    if !output.status.success() {
+        bail!("filling a store ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
+    }
+    let text = String::from_utf8(output.stdout).context("read a store's figure")?;
+    text.trim().parse().context("read a store's figure")
+}
+
+/// How many pods a manager keeps, and the resident memory then.
+async fn run_manager<P: Object>(client: Client) -> Result<(usize, usize)> {
+    struct Idle {
+        reached: Arc<Notify>,
+        found: Arc<std::sync::OnceLock<Result<(usize, usize)>>>,
+        count: fn(&Context<ConfigMap>) -> usize,
+    }
+    impl Reconciler<ConfigMap> for Idle {
+        type Error = Infallible;
+
+        async fn reconcile(
+            &self,
+            _: &ConfigMap,
+            ctx: &Context<ConfigMap>,
+        ) -> Result<kubewright::outcome::Outcome, Infallible> {
+            // Once the cache is full, and nothing else is going on.
+            let count = (self.count)(ctx);
+            _ = self.found.set(resident().map(|resident| (count, resident)));
+            self.reached.notify_one();
+            Ok(kubewright::outcome::Outcome::done())
+        }
+    }
+    let (reached, found) = (Arc::new(Notify::new()), Arc::default());
+    let idle = Idle { reached: reached.clone(), found: Arc::clone(&found), count: |ctx| ctx.cached::<P>().len() };
+    let manager = Manager::new(client).controller(Controller::<ConfigMap>::new(idle).reads::<P>());
+    manager.run_until(async move { reached.notified().await }).await?;
+    Arc::into_inner(found).and_then(std::sync::OnceLock::into_inner).context("the reconciler was not reached")?
+}
+
+/// How many pods kube-runtime's store keeps, and the resident memory then.
+async fn reflect(client: Client, strip: bool) -> Result<(usize, usize)> {
+    let (reader, writer) = reflector::store::<Pod>();
+    let pods = watcher(Api::<Pod>::all(client), watcher::Config::default()).modify(move |pod| {
+        if strip {
+            pod.metadata.managed_fields = None;
+        }
+    });
+    let reflecting = reflector(writer, pods).for_each(|_| async {});
+    tokio::select! {
+        () = reflecting => bail!("the watch has ended"),
+        ready = reader.wait_until_ready() => ready.context("the store is filled")?,
+        () = tokio::time::sleep(Duration::from_secs(600)) => bail!("the store is not filled"),
+    }
+    Ok((reader.len(), resident()?))
+}
+
+/// The resident memory of this process, in bytes.
+fn resident() -> Result<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("find the resident memory")?;
+    let kilobytes: usize = line.trim().trim_end_matches(" kB").parse().context("read the resident memory")?;
+    Ok(kilobytes * 1024)
+}
+
+/// An API server that has pods and one config map, and where nothing ever happens.
+async fn answer(request: Request<Body>) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    let body = if query.contains("watch=true") {
+        StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>()).boxed_unsync()
+    } else {
+        let text = if request.uri().path().ends_with("/pods") { page(&query) } else { config_maps() };
+        http_body_util::Full::new(Bytes::from(text)).boxed_unsync()
+    };
+    Ok(Response::new(body))
+}
+
+fn config_maps() -> String {
+    let one = r#"{"metadata":{"name":"only","namespace":"default","uid":"u","resourceVersion":"1"}}"#;
+    format!(r#"{{"apiVersion":"v1","kind":"ConfigMapList","metadata":{{"resourceVersion":"1"}},"items":[{one}]}}"#)
+}
+
+/// A page of the list of pods, as the query asks for.
+fn page(query: &str) -> String {
+    let parameter =
+        |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
+    let limit = parameter("limit").unwrap_or(PODS);
+    let from: usize = parameter("continue").unwrap_or(0);
+    let to = PODS.min(from + limit);
+    let next = if to < PODS { to.to_string() } else { String::new() };
+    // Written with line breaks for people, sent without.
+    let template = POD.lines().map(str::trim_start).collect::<String>().replace("\": ", "\":");
+    let pods = (from..to).map(|number| pod(&template, number)).collect::<Vec<_>>().join(",");
+    format!(
+        r#"{{"apiVersion":"v1","kind":"PodList","metadata":{{"resourceVersion":"1","continue":"{next}"}},"items":[{pods}]}}"#
+    )
+}
+
+fn pod(template: &str, number: usize) -> String {
+    let owner = number / PER_OWNER;
+    // Digits that differ from number to number in all their places, as those of UIDs and hashes do.
+    let mixed =
+        |number: usize, salt: u64| (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.rotate_left(7);
+    let uid = |number: usize, salt| {
+        let digits = format!("{:016x}{:016x}", mixed(number, salt), mixed(number, salt + 1));
+        let parts = [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]];
+        parts.join("-")
+    };
+    let set = &format!("{:016x}", mixed(owner, 3))[..10];
+    let suffix = &format!("{:016x}", mixed(number, 4))[..5];
+    let container = [5, 6, 7, 8].map(|salt| format!("{:016x}", mixed(number, salt))).concat();
+    let values = [
+        ("{set}", set),
+        ("{suffix}", suffix),
+        ("{namespace}", &(number / PER_NAMESPACE).to_string()),
+        ("{uid}", &uid(number, 1)),
+        ("{owner}", &uid(owner, 2)),
+        ("{version}", &(1_000_000 + number).to_string()),
+        ("{minute}", &format!("{:02}", owner % 60)),
+        ("{node}", &(number % 200).to_string()),
+        ("{a}", &(number / 62_500).to_string()),
+        ("{b}", &(number / 250 % 250).to_string()),
+        ("{c}", &(number % 250).to_string()),
+        ("{container}", &container),
+    ];
+    values.into_iter().fold(template.to_owned(), |text, (place, value)| text.replace(place, value))
+}
