@@ -1,7 +1,7 @@
 //! Sharding: replicas divide the keys among themselves, and all of them work.
 //!
 //! Each replica holds a `Lease` of its own, a **member** of the group, and renews it as a leader does. Whose lease is
-//! renewed is there; a key belongs to the one of those that [rendezvous hashing](view) names. A replica that comes takes
+//! renewed is there; a key belongs to the one of those that rendezvous hashing names. A replica that comes takes
 //! its part from all the others, and the part of one that goes falls to all of them; no other key moves.
 //!
 //! # A key is never worked by two
