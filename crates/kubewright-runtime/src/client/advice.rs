@@ -9,6 +9,9 @@ use rustls::CertificateError;
 pub(crate) fn advice(error: &kube::Error, rights: &str) -> Option<String> {
     let kube::Error::Api(status) = error else { return unreachable_advice(error).map(Into::into) };
     match status.code {
+        _ if is_page(&status.message) => {
+            Some("that is no API server, or something stands before it: is the server in the kubeconfig right?".into())
+        }
         401 => Some(
             "the credentials are refused: give the operator those of this cluster, \
              or new ones if they have expired"
@@ -52,7 +55,15 @@ fn unreachable_advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
     None
 }
 
+/// Whether someone has answered with a page for people.
+fn is_page(message: &str) -> bool {
+    message.trim_start().starts_with('<')
+}
+
 fn certificate_advice(error: &rustls::Error) -> Option<&'static str> {
+    if let rustls::Error::InvalidMessage(_) = error {
+        return Some("what listens there speaks no TLS: is the server in the kubeconfig right?");
+    }
     let rustls::Error::InvalidCertificate(error) = error else { return None };
     Some(match error {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
@@ -94,6 +105,8 @@ mod tests {
         check(answered(403), "grant list and watch to the operator's role");
         check(answered(404), "is its CustomResourceDefinition installed?");
         check(answered(503), "");
+        let page = Status::failure("<!DOCTYPE HTML>\n<html>", "Any").with_code(404);
+        check(kube::Error::Api(page.boxed()), "that is no API server");
     }
 
     #[test]
@@ -107,5 +120,7 @@ mod tests {
         check(failed(invalid(CertificateError::UnknownIssuer)), "the kubeconfig is of another cluster");
         check(failed(invalid(CertificateError::NotValidForName)), "that its certificate has");
         check(failed(invalid(CertificateError::Expired)), "renew");
+        let no_tls = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
+        check(failed(io::Error::new(io::ErrorKind::InvalidData, no_tls)), "speaks no TLS");
     }
 }

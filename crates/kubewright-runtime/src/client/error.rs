@@ -232,7 +232,7 @@ pub(crate) fn explain(error: &(dyn error::Error + 'static)) -> String {
     let mut next = Some(error);
     while let Some(error) = next {
         let (text, is_all) = match (error.downcast_ref::<kube::Error>(), error.is::<ClientError>()) {
-            (Some(kube::Error::Api(status)), _) if !status.message.is_empty() => (status.message.clone(), true),
+            (Some(kube::Error::Api(status)), _) if !status.message.is_empty() => (one_line(&status.message), true),
             // It only says that there was an error.
             (Some(kube::Error::Service(_)), _) => (String::new(), false),
             (_, is_all) => (error.to_string(), is_all),
@@ -244,6 +244,19 @@ pub(crate) fn explain(error: &(dyn error::Error + 'static)) -> String {
         next = error.source().filter(|_| !is_all);
     }
     message
+}
+
+/// An answer in one line, cut where it is long: what stands before an API server may answer with a whole page.
+fn one_line(message: &str) -> String {
+    const LONGEST: usize = 1000;
+    if message.len() <= LONGEST && !message.contains('\n') {
+        return message.into();
+    }
+    let words = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    match words.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &words[..end]),
+        None => words,
+    }
 }
 
 #[cfg(test)]
@@ -302,6 +315,13 @@ mod tests {
         assert_eq!(explain(&error), "tcp connect error: connection refused");
         let error = ClientError::Request { verb: "get", target: "pods a/b".into(), source: Box::new(error) };
         assert_eq!(explain(&error), "get pods a/b: tcp connect error: connection refused");
+    }
+
+    #[test]
+    fn a_page_is_told_in_one_line() {
+        assert_eq!(one_line("<html>\n    <body>gone</body>\n"), "<html> <body>gone</body>");
+        assert_eq!(one_line("pods is forbidden"), "pods is forbidden");
+        assert_eq!(one_line(&"é".repeat(2000)).chars().count(), 1001);
     }
 
     #[test]
