@@ -129,8 +129,8 @@ impl Dispatcher {
         let span = info_span!(
             "reconcile",
             controller = %self.services.controller,
-            namespace = key.namespace(),
-            name = key.name(),
+            // Not `name`: in JSON that is the span's own.
+            object = %key,
             reconcile_id = id,
         );
         let attempt = failures.saturating_add(1);

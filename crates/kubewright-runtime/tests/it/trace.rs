@@ -1,6 +1,6 @@
 //! The traces: why a key ran, what the run did, and why nothing happens.
 
-use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch};
@@ -15,11 +15,14 @@ use kubewright_runtime::{
     probe::BindAddress,
     trace::{ControllerPage, End, KeyPage, Limits, Next, Overview, Phase, Present, Query, Reason, Trace, Traces},
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
 };
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::{fmt, layer::SubscriberExt, registry};
 
 use crate::world::{Fleet, FleetReconciler, Running, World, controller, pass, run, until};
 
@@ -84,6 +87,13 @@ async fn what_happens_to_objects_is_told_as_the_trigger() {
     assert_eq!(writes(status), ["patch Fleet default/a/status 200"]);
     assert!(runs.iter().all(|run| run.id.len() == 16 && run.attempt == 1));
 
+    world.resize("a", 3).await;
+    until("the changed field is told", || async {
+        let changed = ["metadata.generation".to_owned(), "spec.size".to_owned()];
+        let runs = traces.of("fleet", &key());
+        runs.iter().flat_map(|run| &run.triggers).any(|trigger| trigger.fields == changed)
+    })
+    .await;
     world.fleets().delete("a", &DeleteParams::default()).await.expect("deleted");
     until_told(&traces, "Deleted Fleet default/a").await;
     manager.stop().await;
@@ -270,6 +280,73 @@ async fn switched_off_nothing_is_kept() {
     world.create_fleet("a", 2).await;
     world.wait_for_size("a", 2).await;
     manager.stop().await;
+}
+
+/// Says something, and fails.
+struct Talkative;
+
+impl Reconciler<Fleet> for Talkative {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        tracing::info!(size = fleet.spec.size, "looking");
+        tokio::task::yield_now().await;
+        let patch = Patch::Merge(json!({"data": {"a": "b"}}));
+        ctx.patch::<ConfigMap, _>(&ctx.key().sibling("missing"), &patch).await.map(|_| Outcome::done())
+    }
+}
+
+/// Takes what is logged on this thread, on which all tasks of a test run.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Every line that a reconcile logs, its own and the runtime's, has the id that its trace has: as people and as machines
+/// read it.
+#[tokio::test(start_paused = true)]
+async fn every_line_of_a_reconcile_has_its_id() {
+    let world = World::new().await;
+    let (lines, texts) = (Lines::default(), Lines::default());
+    let layers = {
+        let (lines, texts) = (lines.clone(), texts.clone());
+        let machines = fmt::layer().json().flatten_event(true).with_writer(move || lines.clone());
+        let people = fmt::layer().with_ansi(false).with_writer(move || texts.clone());
+        registry().with(LevelFilter::INFO).with(machines).with(people)
+    };
+    let _logging = tracing::subscriber::set_default(layers);
+    let (manager, traces) = start(&world, Controller::new(Talkative)).await;
+    world.create_fleet("a", 7).await;
+    until("two runs", || async { traces.of("fleet", &key()).len() > 1 }).await;
+    manager.stop().await;
+
+    let id = traces.of("fleet", &key())[0].id.clone();
+    let said = ["looking", "the reconcile failed"];
+    let text = |lines: &Lines| String::from_utf8(lines.0.lock().clone()).expect("text");
+    let machines = text(&lines);
+    let told = machines.lines().filter_map(|line| {
+        let line: Value = serde_json::from_str(line).expect("json");
+        let span = &line["span"];
+        assert!(!said.contains(&line["message"].as_str()?) || span["reconcile_id"].is_string(), "{line}");
+        let is_ours = span["reconcile_id"] == id.as_str();
+        assert!(!is_ours || (&span["controller"], &span["object"]) == (&json!("fleet"), &json!("default/a")), "{line}");
+        is_ours.then(|| line["message"].as_str().map(str::to_owned))?
+    });
+    assert_eq!(told.collect::<Vec<_>>(), said);
+    let ours = format!("reconcile_id={id}");
+    let quoted = format!("reconcile_id=\"{id}\"");
+    let people = text(&texts);
+    let told = people.lines().filter(|line| line.contains(&ours) || line.contains(&quoted)).collect::<Vec<_>>();
+    assert!(told.len() == 2 && told[0].contains("looking") && told[1].contains("the reconcile failed"), "{people}");
 }
 
 /// The body of an answer, and its content type.
