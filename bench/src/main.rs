@@ -5,11 +5,15 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints")]
 
 mod admission;
+mod convergence;
 mod creates;
 mod cronjob;
 mod fanout;
 mod memory;
+mod overhead;
 mod podset;
+mod process;
+mod queue;
 mod report;
 mod setting;
 mod start;
@@ -20,7 +24,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use kubewright_apimachinery::clock::SystemClock;
 
-use crate::report::{Outcome, Report};
+use crate::{convergence::Contest, report::Report};
 
 /// Benchmarks of the embedded cluster and the runtime.
 #[derive(Debug, Parser)]
@@ -36,6 +40,14 @@ struct Arguments {
     #[arg(long, value_name = "FILE", default_value = "target/release/kubewright")]
     kubewright: PathBuf,
 
+    /// The operators' programs to measure are in this folder.
+    #[arg(long, value_name = "FOLDER", default_value = "target/release")]
+    operators: PathBuf,
+
+    /// How many PodSets have to converge; fewer are for a first look, not for the results.
+    #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
+    podsets: usize,
+
     /// Start a cluster, print the milliseconds to its first answer, end: one cold start, in a process of its own.
     #[arg(long, hide = true)]
     cold_start: bool,
@@ -43,6 +55,10 @@ struct Arguments {
     /// Fill a cache with pods, print the bytes that one takes, end: in a process of its own.
     #[arg(long, hide = true, value_name = "STORE")]
     cache_pods: Option<memory::Store>,
+
+    /// Measure the overhead of a reconcile with so many cached objects, print it, end.
+    #[arg(long, hide = true, value_name = "NUMBER")]
+    overhead: Option<usize>,
 }
 
 #[tokio::main]
@@ -66,6 +82,10 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
     }
     if let Some(store) = arguments.cache_pods {
         println!("{}", memory::fill(store).await?);
+        return Ok(true);
+    }
+    if let Some(size) = arguments.overhead {
+        println!("{}", overhead::measure(clock, size).await?);
         return Ok(true);
     }
     setting::raise_open_files_limit();
@@ -102,9 +122,24 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
     if wanted("cronjob-1000") {
         report.add(cronjob::due_at_once().await?);
     }
+    if wanted("queue") {
+        report.try_add("queue", queue::both(&clock));
+    }
+    if wanted("overhead") {
+        report.try_add("overhead", overhead::both());
+    }
+    if wanted("convergence") {
+        let contest = Contest {
+            clock: clock.clone(),
+            kubewright: &arguments.kubewright,
+            programs: arguments.operators.clone(),
+            podsets: arguments.podsets,
+        };
+        report.try_add("convergence", contest.hold().await);
+    }
     if let (Some(file), None) = (&arguments.results, &arguments.filter) {
         std::fs::write(file, report.markdown()).with_context(|| format!("write {}", file.display()))?;
         println!("kept in {}", file.display());
     }
-    Ok(report.outcomes().iter().all(Outcome::within))
+    Ok(report.within())
 }

@@ -2,6 +2,8 @@
 
 use std::{fmt::Write, time::Duration};
 
+use anyhow::Result;
+
 /// A benchmark's figures.
 pub(crate) struct Outcome {
     /// Its name, by which it is chosen on the command line.
@@ -45,19 +47,33 @@ impl Outcome {
 pub(crate) struct Report {
     machine: String,
     outcomes: Vec<Outcome>,
+    /// The benchmarks that came to no figure, and why.
+    failures: Vec<(&'static str, String)>,
 }
 
 impl Report {
     pub(crate) fn new(machine: String) -> Self {
-        Self { machine, outcomes: Vec::new() }
+        Self { machine, outcomes: Vec::new(), failures: Vec::new() }
     }
 
     pub(crate) fn machine(&self) -> &str {
         &self.machine
     }
 
-    pub(crate) fn outcomes(&self) -> &[Outcome] {
-        &self.outcomes
+    /// Whether every benchmark came to a figure, and each is within its limit.
+    pub(crate) fn within(&self) -> bool {
+        self.failures.is_empty() && self.outcomes.iter().all(Outcome::within)
+    }
+
+    /// Adds what a benchmark found, or that it failed, which doesn't keep the others from being taken.
+    pub(crate) fn try_add(&mut self, name: &'static str, outcomes: Result<Vec<Outcome>>) {
+        match outcomes {
+            Ok(outcomes) => outcomes.into_iter().for_each(|outcome| self.add(outcome)),
+            Err(error) => {
+                println!("{name:<18} FAILED: {error:#}");
+                self.failures.push((name, format!("{error:#}")));
+            }
+        }
     }
 
     /// Prints an outcome and keeps it.
@@ -89,6 +105,9 @@ impl Report {
                 outcome.limit(),
                 outcome.details
             );
+        }
+        for (name, why) in &self.failures {
+            _ = writeln!(text, "| {name} | **failed** | | {why} |");
         }
         text.push_str("\n## How each was taken\n");
         for outcome in &self.outcomes {

@@ -27,14 +27,6 @@ pub(crate) fn machine() -> String {
     )
 }
 
-/// What this process holds of the machine's memory, in MiB.
-pub(crate) fn resident_mebibytes() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes: Option<u64> = resident.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse().ok());
-    kilobytes.unwrap_or_default() >> 10
-}
-
 /// A thousand watchers are two thousand sockets when both ends are ours.
 pub(crate) fn raise_open_files_limit() {
     let limit = getrlimit(Resource::Nofile);

@@ -1,24 +1,21 @@
 //! How long it takes from nothing to the first answered request.
 
 use std::{
-    io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{
-    Api, Client, Config,
-    api::ListParams,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::{Api, api::ListParams};
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_cluster::{Cluster, Pods};
-use rustix::process::{Pid, Signal, kill_process};
 
-use crate::report::{Limit, Outcome, milliseconds, percentile};
+use crate::{
+    process,
+    report::{Limit, Outcome, milliseconds, percentile},
+};
 
 const ROUNDS: usize = 20;
 
@@ -60,10 +57,11 @@ pub(crate) async fn command(program: &Path, clock: SharedClock) -> Result<Outcom
     let mut samples = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {
         let start = clock.monotonic();
-        let (child, client) = spawn(program).await?;
+        let (process, kubeconfig) = process::cluster(program, &[])?;
+        let client = process::client(&kubeconfig).await?;
         Api::<Namespace>::all(client).list(&ListParams::default()).await.context("list namespaces")?;
         samples.push(clock.monotonic().saturating_sub(start));
-        end(child)?;
+        process.end()?;
     }
     Ok(outcome(
         "start-command",
@@ -82,30 +80,4 @@ fn outcome(name: &'static str, limit: f64, mut samples: Vec<Duration>, method: &
         milliseconds(percentile(&mut samples, 100))
     );
     Outcome { name, figure, unit: "ms", limit: Limit::AtMost(limit), details, method }
-}
-
-async fn spawn(program: &Path) -> Result<(Child, Client)> {
-    let mut child = Command::new(program)
-        .args(["cluster", "--listen", "127.0.0.1:0"])
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| {
-        format!("run {}: is it built? cargo build --release -p kubewright-cli", program.display())
-    })?;
-    let mut line = String::new();
-    let stdout = child.stdout.take().context("the command has no standard output")?;
-    BufReader::new(stdout).read_line(&mut line).context("read the command's first line")?;
-    let path = line.trim().rsplit_once("KUBECONFIG=").with_context(|| format!("no kubeconfig in {line:?}"))?.1;
-    let config = Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default()).await?;
-    Ok((child, Client::try_from(config)?))
-}
-
-fn end(mut child: Child) -> Result<()> {
-    let pid = Pid::from_child(&child);
-    kill_process(pid, Signal::TERM).context("end the command")?;
-    let status = child.wait().context("wait for the command")?;
-    if !status.success() {
-        bail!("the command ended with {status}");
-    }
-    Ok(())
 }

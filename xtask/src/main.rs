@@ -79,10 +79,9 @@ fn run(chore: Chore) -> Result<()> {
         Chore::Bench { filter } => {
             let mut steps = Steps::default();
             // The command is measured from outside, so it has to be there.
-            steps.run(
-                "release build",
-                cargo(&["build", "--quiet", "--release", "-p", "kubewright-cli", "-p", "kubewright-bench"]),
-            )?;
+            let mut build = cargo(&["build", "--quiet", "--release", "-p", "kubewright-cli", "-p", "kubewright-bench"]);
+            build.args(["-p", "podset-operator", "-p", "podset-kube-rs"]);
+            steps.run("release build", build)?;
             let mut bench = Command::new("target/release/kubewright-bench");
             bench.args(["--results", "bench/RESULTS.md"]).args(filter);
             steps.run("bench", bench)

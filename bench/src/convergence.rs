@@ -1,0 +1,227 @@
+//! How fast, and by how much of the machine, an operator brings ten thousand PodSets to what they ask for: ours, and the same
+//! operator on plain kube-rs.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::{Path, PathBuf},
+    pin::pin,
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use futures::StreamExt;
+use k8s_openapi::{
+    api::core::v1::{Namespace, Pod},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ListParams, ObjectMeta, PostParams},
+};
+use kube_runtime::{
+    WatchStreamExt,
+    watcher::{self, watcher},
+};
+use kubewright_apimachinery::clock::SharedClock;
+use podset_operator::api::app::v1alpha1::{PodSet, PodSetSpec};
+use tokio::task::JoinSet;
+
+use crate::{
+    process::{self, Process},
+    report::{Limit, Outcome},
+};
+
+/// How many pods a PodSet has.
+const PODS: usize = 3;
+/// In how many namespaces the PodSets are.
+const NAMESPACES: usize = 100;
+/// How many callers create the PodSets.
+const CALLERS: usize = 16;
+/// How long the operators may take.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+/// The programs, and how many PodSets.
+pub(crate) struct Contest<'a> {
+    pub(crate) clock: SharedClock,
+    pub(crate) kubewright: &'a Path,
+    /// The folder of the operators' programs.
+    pub(crate) programs: PathBuf,
+    pub(crate) podsets: usize,
+}
+
+/// What an operator took.
+struct Run {
+    seconds: f64,
+    cpu: f64,
+    peak: f64,
+    /// The cluster's processor time, which is nobody's merit.
+    server: f64,
+    end: EndState,
+}
+
+/// By PodSet, what its status says and how many pods it controls.
+type EndState = BTreeMap<String, (String, usize)>;
+
+impl Contest<'_> {
+    /// Runs both, each on a cluster of its own.
+    pub(crate) async fn hold(&self) -> Result<Vec<Outcome>> {
+        let peer = self.run("podset-kube-rs").await.context("the operator on kube-rs")?;
+        let ours = self.run("podset-operator").await.context("our operator")?;
+        ensure!(peer.end == ours.end, "the operators differ in their end state");
+        let pods = (self.podsets * PODS) as f64;
+        let outcome =
+            |name, figure, limit, details, method| Outcome { name, figure, unit: "times", limit, details, method };
+        let speed = format!(
+            "{:.1} s, {:.0} pods/s; on kube-rs {:.1} s, {:.0} pods/s; the cluster had {:.1} s of the processors, {:.1} s with kube-rs",
+            ours.seconds,
+            pods / ours.seconds,
+            peer.seconds,
+            pods / peer.seconds,
+            ours.server,
+            peer.server,
+        );
+        let cpu = format!("{:.2} CPU-seconds; on kube-rs {:.2}", ours.cpu, peer.cpu);
+        let memory = format!("{:.1} MiB at the peak; on kube-rs {:.1} MiB", ours.peak, peer.peak);
+        Ok(vec![
+            outcome("convergence", peer.seconds / ours.seconds, Limit::AtLeast(1.0), speed, SPEED),
+            outcome("convergence-cpu", ours.cpu / peer.cpu, Limit::AtMost(0.5), cpu, CPU),
+            outcome("convergence-memory", ours.peak / peer.peak, Limit::AtMost(1.0 / 3.0), memory, MEMORY),
+        ])
+    }
+
+    async fn run(&self, operator: &str) -> Result<Run> {
+        let (cluster, kubeconfig) = process::cluster(self.kubewright, &["--pods", "simulate"])?;
+        let client = process::client(&kubeconfig).await?;
+        install(&client).await?;
+        create(&client, self.podsets).await?;
+        let before = cluster.cpu_seconds()?;
+
+        let begun = self.clock.monotonic();
+        let mut operator = Command::new(self.programs.join(operator));
+        if operator.get_program().to_string_lossy().ends_with("podset-operator") {
+            operator.args(["--health-probe-bind-address", "0"]);
+        }
+        let log = [("KUBEWRIGHT_LOG", "warn"), ("RUST_LOG", "warn"), ("KUBECONFIG", &kubeconfig)];
+        let mut operator = Process::start(operator.envs(log))?;
+        let all = tokio::time::timeout(PATIENCE, converged(&client, self.podsets));
+        tokio::select! {
+            all = all => all.context("the PodSets took too long")??,
+            ended = ended(&mut operator) => ended?,
+        }
+        let seconds = self.clock.monotonic().saturating_sub(begun).as_secs_f64();
+        process::rest(&mut operator, Duration::from_secs(2)).await?;
+        let (cpu, peak) = (operator.cpu_seconds()?, operator.peak_mebibytes()?);
+        let server = cluster.cpu_seconds()? - before;
+        operator.end()?;
+        let end = end_state(&client).await?;
+        cluster.end()?;
+        Ok(Run { seconds, cpu, peak, server, end })
+    }
+}
+
+const SPEED: &str = "`kubewright cluster --pods simulate` in a process of its own holds 10,000 PodSets (app.example.com) of three pods, 100 in \
+    each of 100 namespaces, before the operator is started; then to the moment a watch has shown every PodSet with three names and \
+    `Ready`. Ours is `podset-operator`, the other `bench/peers/podset-kube-rs`: the same operator on `kube::runtime::Controller`, with \
+    one watch a kind, reflector stores without managed fields, and as many reconciles at a time (4). Each has a fresh cluster; both \
+    must come to the same end state. The figure is their time by ours.";
+const CPU: &str = "The user and system time of the operator's process in that run, from its start until it has rested for two seconds; \
+    ours by the other's.";
+const MEMORY: &str = "The greatest resident memory of the operator's process in that run (VmHWM); ours by the other's.";
+
+async fn ended(operator: &mut Process) -> Result<()> {
+    loop {
+        operator.check()?;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn install(client: &Client) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for crd in podset_operator::crds() {
+        crds.create(&PostParams::default(), &crd).await.context("create the CRDs")?;
+    }
+    let sets = Api::<PodSet>::all(client.clone());
+    let served = async { while sets.list(&ListParams::default()).await.is_err() {} };
+    tokio::time::timeout(Duration::from_secs(30), served).await.context("PodSets are not served")
+}
+
+fn namespace(number: usize) -> String {
+    format!("team-{}", number % NAMESPACES)
+}
+
+async fn create(client: &Client, count: usize) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    for number in 0..NAMESPACES {
+        let metadata = ObjectMeta { name: Some(namespace(number)), ..ObjectMeta::default() };
+        let namespace = Namespace { metadata, ..Namespace::default() };
+        namespaces.create(&PostParams::default(), &namespace).await.context("create a namespace")?;
+    }
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let client = client.clone();
+        callers.spawn(async move {
+            for number in (caller..count).step_by(CALLERS) {
+                let sets: Api<PodSet> = Api::namespaced(client.clone(), &namespace(number));
+                let set = PodSet::new(&format!("set-{number}"), PodSetSpec { replicas: PODS as i32, template: None });
+                sets.create(&PostParams::default(), &set).await?;
+            }
+            Ok::<_, kube::Error>(())
+        });
+    }
+    while let Some(caller) = callers.join_next().await {
+        caller.context("a caller panicked")?.context("create a PodSet")?;
+    }
+    Ok(())
+}
+
+/// Returns when every PodSet has been seen as it should be.
+async fn converged(client: &Client, count: usize) -> Result<()> {
+    let sets = watcher(Api::<PodSet>::all(client.clone()), watcher::Config::default());
+    let mut sets = pin!(sets.default_backoff().applied_objects());
+    let mut done = BTreeSet::new();
+    while done.len() < count {
+        let set = sets.next().await.context("the watch has ended")?.context("watch the PodSets")?;
+        if is_ready(&set) {
+            done.insert((set.namespace(), set.name_any()));
+        }
+    }
+    Ok(())
+}
+
+fn is_ready(set: &PodSet) -> bool {
+    set.status.as_ref().is_some_and(|status| {
+        let ready = status.conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+        ready && status.pod_names.len() == PODS && status.observed_generation == set.metadata.generation
+    })
+}
+
+/// What is the same whatever the pods are named. An error if a status names other pods than there are.
+async fn end_state(client: &Client) -> Result<EndState> {
+    let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await.context("list the pods")?;
+    let mut children: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for pod in &pods {
+        let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
+        let owner = owner.with_context(|| format!("the pod {} has no controller", pod.name_any()))?;
+        children.entry(owner.uid.clone()).or_default().insert(pod.name_any());
+    }
+    let sets = Api::<PodSet>::all(client.clone()).list(&ListParams::default()).await.context("list the PodSets")?;
+    let mut end = EndState::new();
+    for set in sets {
+        let name = format!("{}/{}", set.namespace().unwrap_or_default(), set.name_any());
+        let names = children.remove(&set.uid().unwrap_or_default()).unwrap_or_default();
+        let mut status = set.status.clone().unwrap_or_default();
+        if !status.pod_names.iter().eq(&names) {
+            bail!("{name} tells of {:?} and has {names:?}", status.pod_names);
+        }
+        status.pod_names.clear();
+        let mut status = serde_json::to_value(status).context("write a status")?;
+        // When it was is no part of what it is.
+        for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+            condition["lastTransitionTime"].take();
+        }
+        end.insert(name, (status.to_string(), names.len()));
+    }
+    ensure!(children.is_empty(), "{} PodSets that aren't there have pods", children.len());
+    Ok(end)
+}

@@ -1,0 +1,135 @@
+//! What the work queue costs: by the cycle, and with very many keys scheduled.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use jiff::Timestamp;
+use kubewright::{
+    clock::SystemClock,
+    metrics::Metrics,
+    object::ObjectKey,
+    queue::{Backoff, NORMAL_PRIORITY, Now, Queue, SharedQueue, When},
+    random::Random,
+};
+use kubewright_apimachinery::clock::SharedClock;
+
+use crate::report::{Limit, Outcome, percentile};
+
+/// How many keys go through the queue in a round, and how many rounds are timed.
+const KEYS: usize = 1_000;
+const ROUNDS: usize = 1_000;
+
+/// How many keys are scheduled, each ten times as many as before.
+const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
+/// How many steps are timed with each size.
+const STEPS: usize = 200_000;
+/// After how long a scheduled key is wanted again.
+const PERIOD: Duration = Duration::from_secs(3600);
+
+fn keys(count: usize) -> Vec<ObjectKey> {
+    (0..count)
+        .map(|number| ObjectKey::namespaced(&format!("team-{}", number % 100), &format!("object-{number}")))
+        .collect()
+}
+
+fn microseconds(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e6
+}
+
+/// Both.
+pub(crate) fn both(clock: &SharedClock) -> Result<Vec<Outcome>> {
+    Ok(vec![cycles(clock)?, scheduled(clock)?])
+}
+
+/// A thousand keys are added, then each is taken and done.
+fn cycles(clock: &SharedClock) -> Result<Outcome> {
+    let keys = keys(KEYS);
+    let mut queue = Queue::new(Backoff::default());
+    let mut taken = 0;
+    let mut bare = rounds(clock, || {
+        let now = Now { monotonic: clock.monotonic(), wall: Timestamp::UNIX_EPOCH };
+        for key in &keys {
+            queue.add(key.clone(), NORMAL_PRIORITY, When::Now, now);
+        }
+        while let Some(next) = queue.take(now) {
+            queue.done(&next.key);
+            taken += 1;
+        }
+    });
+    let shared = SharedQueue::new(SystemClock::shared(), Metrics::new(SystemClock::shared()).queue("bench"));
+    let mut shared = rounds(clock, || {
+        for key in &keys {
+            shared.add(key.clone(), NORMAL_PRIORITY, When::Now);
+        }
+        while let Some(next) = shared.with(|queue, now| queue.take(now)) {
+            shared.with(|queue, _| queue.done(&next.key));
+            taken += 1;
+        }
+    });
+    ensure!(taken == 2 * (ROUNDS + ROUNDS / 10) * KEYS, "{taken} keys were taken");
+    let figure = microseconds(percentile(&mut bare, 50));
+    Ok(Outcome {
+        name: "queue",
+        figure,
+        unit: "µs",
+        limit: Limit::AtMost(300.0),
+        details: format!(
+            "p99 {:.0} µs; with lock, clock, bell and metrics as a controller has it {:.0} µs, p99 {:.0} µs; controller-runtime's priority \
+             queue on a laptop, as its authors tell: 1,049 µs, its prototype 300 µs",
+            microseconds(percentile(&mut bare, 99)),
+            microseconds(percentile(&mut shared, 50)),
+            microseconds(percentile(&mut shared, 99)),
+        ),
+        method: "One thread adds 1,000 keys (namespace and name) to the queue, then takes each and tells that it is done; 1,000 rounds \
+                 after 100 to warm up, the figure is the median round. The queue is the controllers' own.",
+    })
+}
+
+/// The time of each round.
+fn rounds(clock: &SharedClock, mut round: impl FnMut()) -> Vec<Duration> {
+    (0..ROUNDS / 10).for_each(|_| round());
+    let mut timed = || {
+        let begun = clock.monotonic();
+        round();
+        clock.monotonic().saturating_sub(begun)
+    };
+    (0..ROUNDS).map(|_| timed()).collect()
+}
+
+/// Ever more keys are scheduled, and the next that is due is taken, done and scheduled anew.
+fn scheduled(clock: &SharedClock) -> Result<Outcome> {
+    let spans = SIZES.iter().map(|size| step(clock, *size)).collect::<Result<Vec<_>>>()?;
+    let growth = spans.windows(2).map(|pair| pair[1] / pair[0]).fold(0.0, f64::max);
+    let told: Vec<_> = SIZES.iter().zip(&spans).map(|(size, span)| format!("{span:.2} µs with {size}")).collect();
+    Ok(Outcome {
+        name: "queue-scheduled",
+        figure: growth,
+        unit: "times",
+        limit: Limit::AtMost(3.0),
+        details: format!("a step takes {}", told.join(", ")),
+        method: "So many keys wait for times within the next hour, in no order. A step lets time pass until the next is due, takes it, tells that \
+                 it is done, and schedules it an hour later; 200,000 steps each. The figure is the most by which a step grows when \
+                 there are ten times as many keys: what grows with the number would be ten times as dear, what grows with its \
+                 logarithm is that and what the machine's caches no longer hold.",
+    })
+}
+
+/// The microseconds of a step.
+fn step(clock: &SharedClock, size: usize) -> Result<f64> {
+    let random = Random::seeded(1);
+    let mut queue = Queue::new(Backoff::default());
+    let mut now = Now { monotonic: Duration::ZERO, wall: Timestamp::UNIX_EPOCH };
+    for key in keys(size) {
+        queue.add(key, NORMAL_PRIORITY, When::After(PERIOD.mul_f64(random.fraction())), now);
+    }
+    let begun = clock.monotonic();
+    for _ in 0..STEPS {
+        now.monotonic += queue.next_wake(now).unwrap_or_default();
+        let Some(next) = queue.take(now) else { continue };
+        queue.done(&next.key);
+        queue.add(next.key, NORMAL_PRIORITY, When::After(PERIOD), now);
+    }
+    let took = clock.monotonic().saturating_sub(begun);
+    ensure!(now.monotonic > Duration::ZERO && queue.working() == 0, "the keys were not taken in turn");
+    Ok(microseconds(took) / STEPS as f64)
+}
