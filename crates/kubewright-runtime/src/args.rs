@@ -14,7 +14,12 @@ use kube::{
 use kubewright_apimachinery::name;
 use thiserror::Error;
 
-use crate::{log::LogArgs, metrics::Metrics, probe::BindAddress, webhook::WebhookArgs};
+use crate::{
+    log::LogArgs,
+    metrics::{Metrics, MetricsArgs},
+    probe::BindAddress,
+    webhook::WebhookArgs,
+};
 
 /// Flags of a manager; flatten them into a program's own with `#[command(flatten)]`.
 ///
@@ -22,9 +27,9 @@ use crate::{log::LogArgs, metrics::Metrics, probe::BindAddress, webhook::Webhook
 #[derive(Clone, Debug, clap::Args)]
 #[command(about = None, long_about = None)]
 pub struct ManagerArgs {
-    /// Where to serve /metrics: host:port, :port for all interfaces, or 0 for not at all
-    #[arg(long, value_name = "ADDRESS", default_value = "0")]
-    pub metrics_bind_address: BindAddress,
+    #[expect(missing_docs, reason = "clap would show it as a heading")]
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 
     /// Where to serve /healthz, /readyz and /debug/traces: host:port, :port for all interfaces, or 0 for not at all
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
@@ -302,7 +307,8 @@ mod tests {
     #[test]
     fn defaults_are_kubebuilders() {
         let args = parse(&[]).unwrap();
-        assert_eq!(args.metrics_bind_address, BindAddress::Disabled);
+        assert_eq!(args.metrics.metrics_bind_address, BindAddress::Disabled);
+        assert!(args.metrics.metrics_secure);
         assert_eq!(args.health_probe_bind_address, BindAddress::AllInterfaces(8081));
         assert!(!args.leader_elect && args.enable_webhooks && args.traces);
         assert_eq!(args.namespaces(), Vec::<String>::new());
@@ -316,7 +322,7 @@ mod tests {
             assert_eq!(parse(&[flag]).unwrap().leader_elect, expected, "{flag}");
         }
         let args = parse(&["--leader-elect", "--metrics-bind-address", ":8080"]).unwrap();
-        assert_eq!(args.metrics_bind_address, BindAddress::AllInterfaces(8080));
+        assert_eq!(args.metrics.metrics_bind_address, BindAddress::AllInterfaces(8080));
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub mod name;
 pub mod object;
 pub mod outcome;
 pub mod owner;
+mod panic;
 pub mod predicate;
 pub mod probe;
 pub mod queue;

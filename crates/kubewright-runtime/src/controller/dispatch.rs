@@ -26,9 +26,6 @@ use crate::{
     trace::{Begun, Next, Phase, Reason, Tape, Tracer, Trigger, Triggers},
 };
 
-/// How long workers may take to end when the manager stops, before they are aborted.
-pub(super) const DRAIN: Duration = Duration::from_secs(30);
-
 /// What the loop works with.
 pub(super) struct Dispatcher {
     pub(super) services: Arc<Services>,
@@ -54,8 +51,8 @@ pub(super) struct Metrics {
 }
 
 impl Dispatcher {
-    /// Works until `stop`, then takes no more keys and waits for the workers, which are aborted when they take too long,
-    /// or on `abort`. When it returns no worker is left.
+    /// Works until `stop`, then takes no more keys and waits for the workers, which are aborted on `abort`. When it returns
+    /// no worker is left.
     pub(super) async fn run(mut self, stop: CancellationToken, abort: CancellationToken) {
         loop {
             self.unpark();
@@ -297,7 +294,6 @@ impl Dispatcher {
             biased;
             () = drained => return,
             () = abort.cancelled() => {}
-            () = tokio::time::sleep(DRAIN) => {}
         }
         warn!(controller, working = self.workers.len(), "aborting reconciles");
         self.workers.shutdown().await;

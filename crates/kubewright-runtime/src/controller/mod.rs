@@ -76,6 +76,7 @@ pub struct Controller<K: Object> {
     outside: Vec<RunSource>,
     work: Arc<dyn Work>,
     finalizer: Option<&'static str>,
+    is_exclusive: bool,
 }
 
 type WrapClient = Box<dyn FnOnce(Client) -> Client + Send>;
@@ -104,6 +105,7 @@ impl<K: Object> Controller<K> {
             outside: Vec::new(),
             work: Arc::new(Typed::<K, R>::new(reconciler)),
             finalizer: R::FINALIZER,
+            is_exclusive: true,
         }
     }
 
@@ -251,6 +253,18 @@ impl<K: Object> Controller<K> {
     /// How long one reconcile may take before it is cut off and counts as failed. By default as long as it likes.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
+    }
+
+    /// Whether it works only on the replica that leads, or with [sharding](crate::shard) only on this replica's part of the
+    /// keys (the default); otherwise all replicas work on all keys, at the same time. Either way its cache and queue are filled from the start, so
+    /// that a new leader begins at once (controller-runtime's `EnableWarmup`, without asking for it).
+    pub fn needs_leader(self, needs_leader: bool) -> Self {
+        Self { is_exclusive: needs_leader, ..self }
+    }
+
+    /// What [`Controller::needs_leader`] says.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.is_exclusive
     }
 
     fn watch(mut self, source: Source) -> Self {

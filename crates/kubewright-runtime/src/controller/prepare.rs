@@ -30,6 +30,7 @@ use crate::{
     client::Client,
     context::Services,
     event::Broadcaster,
+    leader::fence::Fence,
     metrics::Metrics,
     object::{KindName, Object, ObjectKey},
     queue::{LOW_PRIORITY, Now, SharedQueue, Standing, When},
@@ -51,6 +52,17 @@ pub(crate) struct Environment<'a> {
     pub(crate) share: Share,
     /// How many workers controllers of a kind have that don't say it themselves, by `Kind.group`.
     pub(crate) concurrency: BTreeMap<String, usize>,
+    /// Until when the lease is held that work needs, if it needs one.
+    pub(crate) fence: Fence,
+    /// The client for such work.
+    pub(crate) fenced: kube::Client,
+}
+
+impl Environment<'_> {
+    /// From here on, work needs a lease.
+    pub(crate) fn raise_fence(&mut self) {
+        self.fenced = self.fence.guard(&self.client, self.clock.clone());
+    }
 }
 
 /// A controller that listens to the cache already, and can be run when that is started.
@@ -70,11 +82,13 @@ impl Prepared {
 impl<K: Object> Controller<K> {
     /// Makes the cache keep the controller's kinds, and their changes wake its keys.
     pub(crate) fn prepare(self, environment: &Environment<'_>) -> Prepared {
-        let Self { name, field_manager, client, timeout, predicate, sources, outside, work, .. } = self;
+        let Self { name, field_manager, client, timeout, predicate, sources, outside, work, is_exclusive, .. } = self;
+        let share = if is_exclusive { environment.share.clone() } else { Share::default() };
+        let sender = if is_exclusive { &environment.fenced } else { &environment.client };
         let field_manager = field_manager.unwrap_or_else(|| format!("{name}-controller"));
         let of_kind = || environment.concurrency.get(&KindName::of::<K>().group_kind()).copied();
         let concurrency = self.concurrency.or_else(of_kind).unwrap_or(1).max(1);
-        let api = Client::new(environment.client.clone()).field_owner(&field_manager);
+        let api = Client::new(sender.clone()).field_owner(&field_manager);
         let api = client.map_or(api.clone(), |wrap| wrap(api));
         let metrics = LoopMetrics {
             controller: environment.metrics.controller(&name, concurrency),
@@ -92,7 +106,7 @@ impl<K: Object> Controller<K> {
         let tracer = environment.traces.controller(&name, K::kind(&()), concurrency, surroundings);
         let (kinds, types) = wire(&environment.cache, &queue, tracer.as_ref(), sources);
         let (wanted, keys) = (queue.clone(), Reader::<K>::new(environment.cache.kind::<K>(), None));
-        environment.share.on_gain(move |is_gained| {
+        share.on_gain(move |is_gained| {
             let gained = keys.keys(None, &Selector::default()).into_iter().filter(is_gained);
             gained.for_each(|key| wanted.add(key, LOW_PRIORITY, When::Now));
         });
@@ -114,7 +128,7 @@ impl<K: Object> Controller<K> {
             concurrency,
             timeout,
             workers: JoinSet::new(),
-            share: environment.share.clone(),
+            share,
             metrics,
             tracer,
             limit: self.rate_limit.map(|limit| Mutex::new(Bucket::new(limit))),

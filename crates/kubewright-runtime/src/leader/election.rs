@@ -14,6 +14,7 @@ use super::{
     LeaderOptions, LeaderOptionsError,
     candidate::Candidate,
     desk::{Desk, Setback},
+    fence::Fence,
 };
 use crate::metrics::Metrics;
 
@@ -38,6 +39,18 @@ impl LeaderElection {
         random: Random,
         metrics: Metrics,
     ) -> Result<Self, LeaderOptionsError> {
+        Self::fenced(client, options, clock, random, metrics, Fence::default())
+    }
+
+    /// [`LeaderElection::start`], with a fence that stands as long as we may believe to lead.
+    pub(crate) fn fenced(
+        client: Client,
+        options: LeaderOptions,
+        clock: SharedClock,
+        random: Random,
+        metrics: Metrics,
+        fence: Fence,
+    ) -> Result<Self, LeaderOptionsError> {
         options.validate()?;
         metrics.set_leader(&options.name, false);
         let (elected, lost, stop) = <(CancellationToken, CancellationToken, CancellationToken)>::default();
@@ -45,6 +58,7 @@ impl LeaderElection {
             desk: Desk::new("leader election", client, &options, clock, random),
             candidate: Candidate::new(options),
             metrics,
+            fence,
             elected: elected.clone(),
             lost: lost.clone().drop_guard(),
         };
@@ -88,6 +102,7 @@ struct Elector {
     desk: Desk,
     candidate: Candidate,
     metrics: Metrics,
+    fence: Fence,
     elected: CancellationToken,
     /// Tells also when this task ends in a way that nobody thought of.
     lost: DropGuard,
@@ -125,6 +140,7 @@ impl Elector {
     async fn attempt(&mut self) {
         let limit = self.remaining().unwrap_or(self.candidate.options().renew_deadline);
         let outcome = timeout(limit, self.read_and_write()).await.unwrap_or_else(|_| Err(Setback::no_answer(limit)));
+        self.fence.set(self.candidate.fence());
         match outcome {
             Ok(()) if self.remaining().is_some() => {
                 self.metrics.set_leader(&self.candidate.options().name, true);
@@ -163,6 +179,7 @@ impl Elector {
     }
 
     async fn release(&mut self) {
+        self.fence.set(None);
         self.desk.release(&mut self.candidate).await;
         self.metrics.set_leader(&self.candidate.options().name, false);
     }

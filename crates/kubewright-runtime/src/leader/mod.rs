@@ -8,6 +8,7 @@
 pub(crate) mod candidate;
 pub(crate) mod desk;
 mod election;
+pub(crate) mod fence;
 #[cfg(test)]
 mod tests;
 

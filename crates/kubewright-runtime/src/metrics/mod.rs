@@ -3,9 +3,12 @@
 //! [`Metrics`] is handed around, not global: two managers in one process, or two tests, don't mix. Families that are not
 //! controller-runtime's begin with `kubewright_`.
 
+mod access;
+mod certificate;
 mod client;
 mod controller;
 mod queue;
+mod server;
 mod shard;
 mod webhook;
 
@@ -18,14 +21,17 @@ use prometheus::{
     core::Collector,
 };
 
+pub(crate) use self::{
+    certificate::CertificateMetrics,
+    server::doubled,
+    shard::ShardMetrics,
+    webhook::{PathMetrics, WebhookMetrics},
+};
 pub use self::{
     client::{ClientMetrics, ClientMetricsLayer},
     controller::{ActiveWorker, ControllerMetrics, ReconcileResult},
     queue::{QueueMetrics, WorkTimer},
-};
-pub(crate) use self::{
-    shard::ShardMetrics,
-    webhook::{PathMetrics, WebhookMetrics},
+    server::{MetricsArgs, MetricsServer},
 };
 
 /// The content type of [`Metrics::encode`].
@@ -43,6 +49,7 @@ struct Inner {
     requests: IntCounterVec,
     leader: IntGaugeVec,
     discarded_events: IntCounterVec,
+    certificates: CertificateMetrics,
     /// Whose gauges are brought up to date when the metrics are read.
     live_queues: Mutex<BTreeMap<String, QueueMetrics>>,
 }
@@ -81,6 +88,7 @@ impl Metrics {
                 "Events that were not written, by why: the queue was full, the object had too many, the API refused.",
                 &["reason"],
             ),
+            certificates: CertificateMetrics::new(&registry),
             live_queues: Mutex::default(),
             registry,
         };
@@ -112,6 +120,10 @@ impl Metrics {
     /// Says whether this process holds the lease `name`.
     pub fn set_leader(&self, name: &str, leads: bool) {
         self.0.leader.with_label_values(&[name]).set(i64::from(leads));
+    }
+
+    pub(crate) fn certificates(&self) -> &CertificateMetrics {
+        &self.0.certificates
     }
 
     /// Counts an event that was not written, and why: one word in `snake_case`.
@@ -188,6 +200,8 @@ mod tests {
             "controller_runtime_reconcile_total{controller=\"podset\",result=\"requeue_after\"} 0",
             "controller_runtime_reconcile_total{controller=\"podset\",result=\"success\"} 0",
             "controller_runtime_terminal_reconcile_errors_total{controller=\"podset\"} 0",
+            "certwatcher_read_certificate_total 0",
+            "certwatcher_read_certificate_errors_total 0",
             "leader_election_master_status{name=\"podset.example.com\"} 0",
             "workqueue_adds_total{controller=\"podset\",name=\"podset\"} 0",
             "workqueue_depth{controller=\"podset\",name=\"podset\",priority=\"0\"} 0",

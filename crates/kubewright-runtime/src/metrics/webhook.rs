@@ -1,4 +1,4 @@
-//! `controller_runtime_webhook_*` and `certwatcher_*`: what the webhook server answers, and how its certificate is read.
+//! `controller_runtime_webhook_*`: what the webhook server answers.
 
 use std::time::Duration;
 
@@ -18,8 +18,6 @@ pub(crate) struct WebhookMetrics {
     requests: IntCounterVec,
     in_flight: IntGaugeVec,
     panics: IntCounter,
-    certificates: IntCounter,
-    certificate_errors: IntCounter,
 }
 
 impl WebhookMetrics {
@@ -47,16 +45,6 @@ impl WebhookMetrics {
                 &["webhook"],
             ),
             panics: counter(registry, "controller_runtime_webhook_panics_total", "Webhooks that panicked."),
-            certificates: counter(
-                registry,
-                "certwatcher_read_certificate_total",
-                "How often the serving certificate was read anew.",
-            ),
-            certificate_errors: counter(
-                registry,
-                "certwatcher_read_certificate_errors_total",
-                "How often the serving certificate could not be read.",
-            ),
         }
     }
 
@@ -72,14 +60,6 @@ impl WebhookMetrics {
             requests: self.requests.clone(),
             in_flight: self.in_flight.with_label_values(&[path]),
             panics: self.panics.clone(),
-        }
-    }
-
-    /// A certificate was read, or couldn't be.
-    pub(crate) fn read_certificate(&self, succeeded: bool) {
-        self.certificates.inc();
-        if !succeeded {
-            self.certificate_errors.inc();
         }
     }
 }

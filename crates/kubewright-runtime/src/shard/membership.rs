@@ -15,7 +15,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{GROUP_LABEL, ShardError, ShardOptions, Share, member::Member};
 use crate::{
-    leader::desk::{Desk, Setback},
+    leader::{
+        desk::{Desk, Setback},
+        fence::Fence,
+    },
     metrics::{Metrics, ShardMetrics},
 };
 
@@ -40,6 +43,7 @@ impl Membership {
         client: Client,
         options: ShardOptions,
         share: Share,
+        fence: Fence,
         clock: SharedClock,
         random: Random,
         metrics: &Metrics,
@@ -51,6 +55,7 @@ impl Membership {
             member: Member::new(&options),
             metrics: metrics.shards(&options.name),
             share,
+            fence,
             options,
             joined: joined.clone(),
             lost: lost.clone().drop_guard(),
@@ -92,6 +97,7 @@ struct Keeper {
     options: ShardOptions,
     metrics: ShardMetrics,
     share: Share,
+    fence: Fence,
     joined: CancellationToken,
     /// Tells also when this task ends in a way that nobody thought of.
     lost: DropGuard,
@@ -238,6 +244,7 @@ impl Keeper {
 
     /// Makes known what is ours.
     fn publish(&mut self) {
+        self.fence.set(self.member.candidate().fence());
         self.share.set(self.member.grant());
         self.metrics.set(self.member.target().len(), self.share.fraction(), self.member.rebalances());
     }
@@ -252,6 +259,7 @@ impl Keeper {
     }
 
     async fn release(mut self) {
+        self.fence.set(None);
         self.desk.release(self.member.candidate()).await;
         self.metrics.set(0, 0.0, self.member.rebalances());
         // In good order: nobody is to take it for a loss.

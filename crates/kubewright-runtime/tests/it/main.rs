@@ -7,6 +7,7 @@ mod event;
 mod faults;
 mod leader;
 mod lifecycle;
+mod manager;
 mod read_your_writes;
 mod shard;
 mod signal;

@@ -12,12 +12,12 @@ use super::{
     Slot,
     pair::{Pair, PairError},
 };
-use crate::metrics::WebhookMetrics;
+use crate::metrics::CertificateMetrics;
 
 /// The two files.
-pub(in crate::webhook) struct Files {
-    pub(in crate::webhook) certificate: PathBuf,
-    pub(in crate::webhook) key: PathBuf,
+pub(crate) struct Files {
+    pub(crate) certificate: PathBuf,
+    pub(crate) key: PathBuf,
 }
 
 /// Why they can't be used.
@@ -40,10 +40,10 @@ enum FilesError {
 
 impl Files {
     /// Keeps the slot filled with what the files say, for ever. `looked` hears when they were looked at for the first time.
-    pub(in crate::webhook) async fn follow(
+    pub(crate) async fn follow(
         self,
         slot: Slot,
-        metrics: WebhookMetrics,
+        metrics: CertificateMetrics,
         interval: Duration,
         looked: impl FnOnce(),
     ) {
@@ -62,12 +62,10 @@ impl Files {
                 match pair {
                     Ok(pair) => slot.set(pair),
                     Err(error) if slot.get().is_some() => {
-                        tracing::error!(
-                            error,
-                            "the webhooks' certificate can't be read; the one before is still served"
-                        );
+                        let what = slot.what();
+                        tracing::error!(error, "{what}: the certificate can't be read; the one before is still served");
                     }
-                    Err(error) => tracing::error!(error, "the webhooks have no certificate"),
+                    Err(error) => tracing::error!(error, "{}: there is no certificate", slot.what()),
                 }
                 seen = Some(found);
             }

@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     client::explain,
-    metrics::WebhookMetrics,
+    metrics::CertificateMetrics,
     webhook::{
         Names, WebhookDescription,
         manifests::{Configurations, Target, configurations},
@@ -82,7 +82,7 @@ impl KeeperError {
 pub(in crate::webhook) struct Keeper {
     pub(in crate::webhook) client: Client,
     pub(in crate::webhook) clock: SharedClock,
-    pub(in crate::webhook) metrics: WebhookMetrics,
+    pub(in crate::webhook) metrics: CertificateMetrics,
     pub(in crate::webhook) names: Names,
     pub(in crate::webhook) namespace: String,
     pub(in crate::webhook) webhooks: Vec<WebhookDescription>,

@@ -3,10 +3,10 @@
 //! [`Slot`] is what TLS asks at each handshake, so a new certificate needs no new server and cuts no connection. Who fills
 //! it: [`files`] from a directory, [`keeper`] from a Secret; [`authority`] decides what that Secret should hold.
 
-pub(super) mod authority;
+pub(crate) mod authority;
 pub(super) mod bundle;
-pub(super) mod files;
+pub(crate) mod files;
 pub(super) mod keeper;
 mod pair;
 
-pub(super) use self::pair::{Pair, Slot};
+pub(crate) use self::pair::{Pair, Slot};

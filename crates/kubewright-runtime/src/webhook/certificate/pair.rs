@@ -5,6 +5,7 @@ use std::{fmt, sync::Arc};
 use arc_swap::ArcSwapOption;
 use jiff::Timestamp;
 use rustls::{
+    ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
     server::{ClientHello, ResolvesServerCert},
@@ -14,7 +15,7 @@ use thiserror::Error;
 
 /// Why certificate and key can't be used. The texts hold nothing of either.
 #[derive(Debug, Error)]
-pub(in crate::webhook) enum PairError {
+pub(crate) enum PairError {
     #[error("the certificate is no PEM")]
     Certificate(#[source] pem::Error),
     #[error("there is no certificate")]
@@ -29,7 +30,7 @@ pub(in crate::webhook) enum PairError {
 
 /// A certificate chain, its key, and its end.
 #[derive(Clone)]
-pub(in crate::webhook) struct Pair {
+pub(crate) struct Pair {
     key: Arc<CertifiedKey>,
     not_before: Timestamp,
     not_after: Timestamp,
@@ -43,7 +44,7 @@ impl fmt::Debug for Pair {
 
 impl Pair {
     /// Reads both from PEM.
-    pub(in crate::webhook) fn read(certificate: &[u8], key: &[u8]) -> Result<Self, PairError> {
+    pub(crate) fn read(certificate: &[u8], key: &[u8]) -> Result<Self, PairError> {
         let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(PairError::Certificate)?;
         let own = chain.first().ok_or(PairError::NoCertificate)?;
@@ -53,11 +54,11 @@ impl Pair {
         Ok(Self { key: Arc::new(key), not_before, not_after })
     }
 
-    pub(in crate::webhook) fn is_valid_at(&self, time: Timestamp) -> bool {
+    pub(crate) fn is_valid_at(&self, time: Timestamp) -> bool {
         (self.not_before..=self.not_after).contains(&time)
     }
 
-    pub(in crate::webhook) fn not_after(&self) -> Timestamp {
+    pub(crate) fn not_after(&self) -> Timestamp {
         self.not_after
     }
 
@@ -75,24 +76,46 @@ fn validity(certificate: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> 
     Some((time(validity.not_before)?, time(validity.not_after)?))
 }
 
-/// The certificate that is served now. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(in crate::webhook) struct Slot(Arc<ArcSwapOption<Pair>>);
+/// The certificate that a server serves now. Clones share it.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    what: &'static str,
+    pair: Arc<ArcSwapOption<Pair>>,
+}
 
 impl Slot {
-    /// Serves this one from the next handshake on.
-    pub(in crate::webhook) fn set(&self, pair: Pair) {
-        tracing::info!(expires = %pair.not_after, "serving webhooks with a new certificate");
-        self.0.store(Some(Arc::new(pair)));
+    /// An empty one; `what` is served.
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self { what, pair: Arc::default() }
     }
 
-    pub(in crate::webhook) fn get(&self) -> Option<Arc<Pair>> {
-        self.0.load_full()
+    pub(crate) fn what(&self) -> &'static str {
+        self.what
+    }
+
+    /// Serves this one from the next handshake on.
+    pub(crate) fn set(&self, pair: Pair) {
+        tracing::info!(expires = %pair.not_after, "{}: serving with a new certificate", self.what);
+        self.pair.store(Some(Arc::new(pair)));
+    }
+
+    pub(crate) fn get(&self) -> Option<Arc<Pair>> {
+        self.pair.load_full()
+    }
+
+    /// TLS with whatever is in the slot at each handshake. HTTP/1.1 is all that is spoken: API server and scrapers are content
+    /// with it, and HTTP/2 has had more ways to be overwhelmed.
+    pub(crate) fn tls(&self) -> Arc<ServerConfig> {
+        let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().expect("ring knows TLS 1.2 and 1.3");
+        let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(self.clone()));
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Arc::new(config)
     }
 }
 
 impl ResolvesServerCert for Slot {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.0.load().as_ref()?.key.clone())
+        Some(self.pair.load().as_ref()?.key.clone())
     }
 }

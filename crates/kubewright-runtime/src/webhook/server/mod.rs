@@ -1,6 +1,6 @@
 //! The HTTPS server: its routes, its certificate, its end.
 
-use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -15,7 +15,6 @@ use futures::FutureExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::Client;
 use kubewright_apimachinery::{clock::SharedClock, status::Status};
-use rustls::{ServerConfig, crypto::ring};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::{
@@ -31,6 +30,7 @@ use super::{
 };
 use crate::{
     metrics::{Metrics, PathMetrics, WebhookMetrics},
+    panic,
     probe::{BindError, Checks, Manner, Server},
 };
 
@@ -85,9 +85,10 @@ impl Running {
         surroundings: Surroundings<'_>,
     ) -> Result<Option<Self>, BindError> {
         let Surroundings { client, clock, metrics, readyz } = surroundings;
-        let slot = Slot::default();
+        let slot = Slot::new("webhooks");
+        let certificates = metrics.certificates().clone();
         let metrics = WebhookMetrics::new(metrics.registry(), clock.clone());
-        let manner = Manner { tls: Some(tls(&slot)), idle: IDLE, drain: DRAIN };
+        let manner = Manner { tls: Some(slot.tls()), idle: IDLE, drain: DRAIN };
         let router = router(&endpoints, clock, &metrics);
         let server = Server::start_as("webhooks", "--webhook-bind-address", &options.address, router, manner).await?;
         let Some(server) = server else { return Ok(None) };
@@ -108,14 +109,14 @@ impl Running {
         let keeper = match options.certificates {
             Certificates::Directory { path, certificate, key } => {
                 let files = Files { certificate: path.join(certificate), key: path.join(key) };
-                tokio::spawn(files.follow(slot, metrics, options.interval, looked))
+                tokio::spawn(files.follow(slot, certificates, options.interval, looked))
             }
             Certificates::SelfManaged => {
                 installed = url.is_some().then(|| Installed { client: client.clone(), names: names.clone() });
                 let keeper = Keeper {
                     client: client.clone(),
                     clock: clock.clone(),
-                    metrics,
+                    metrics: certificates,
                     names,
                     namespace: options.namespace.unwrap_or_else(|| client.default_namespace().into()),
                     webhooks: endpoints.into_iter().map(|endpoint| endpoint.description).collect(),
@@ -140,16 +141,6 @@ impl Running {
         }
         self.server.stop().await;
     }
-}
-
-/// TLS with the slot's certificate. HTTP/1.1 is all that is spoken: the API server is content with it, and HTTP/2 has
-/// had more ways to be overwhelmed.
-fn tls(slot: &Slot) -> Arc<ServerConfig> {
-    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
-    let builder = builder.with_safe_default_protocol_versions().expect("ring knows TLS 1.2 and 1.3");
-    let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(slot.clone()));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Arc::new(config)
 }
 
 fn add_check(readyz: &Checks, slot: &Slot, clock: &SharedClock) {
@@ -234,7 +225,7 @@ impl Served {
             Ok(Ok(answer)) => answer,
             Ok(Err(panic)) => {
                 self.metrics.panicked();
-                let panic = message(panic.as_ref());
+                let panic = panic::message(panic.as_ref());
                 tracing::error!(path, panic, "a webhook panicked");
                 Answer::refused(Status::new(500, "InternalError", format!("panic: {panic} [recovered]")))
             }
@@ -262,11 +253,6 @@ fn time_limit(query: Option<&str>) -> Duration {
     let parameters = query.unwrap_or_default().split('&');
     let seconds = parameters.filter_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok()).next();
     seconds.map_or(LONGEST, |seconds: u64| Duration::from_secs(seconds).clamp(Duration::from_secs(1), LONGEST))
-}
-
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic without a message")
 }
 
 #[cfg(test)]

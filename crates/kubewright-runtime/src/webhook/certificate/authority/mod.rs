@@ -38,13 +38,13 @@ const MAX_NAMES: usize = 32;
 
 /// What the Secret holds, in PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(super) struct Material {
+pub(crate) struct Material {
     /// The authorities to trust; the first one signs.
-    pub(super) authorities: String,
+    pub(crate) authorities: String,
     /// The first one's key.
-    pub(super) authority_key: String,
-    pub(super) certificate: String,
-    pub(super) key: String,
+    pub(crate) authority_key: String,
+    pub(crate) certificate: String,
+    pub(crate) key: String,
 }
 
 /// Keys are not shown.
@@ -69,7 +69,7 @@ struct Authority {
 ///
 /// # Errors
 /// If the machine can't make a key.
-pub(super) fn renewed(
+pub(crate) fn renewed(
     found: Option<&Material>,
     known: Option<&Material>,
     names: &[String],
@@ -171,7 +171,7 @@ impl Signing {
     /// A serving certificate and its key.
     fn issue(&self, names: &[String], now: Timestamp) -> Result<(String, String), rcgen::Error> {
         let mut params = CertificateParams::new(names)?;
-        params.distinguished_name = common_name("kubewright webhook server");
+        params.distinguished_name = common_name("kubewright server");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;

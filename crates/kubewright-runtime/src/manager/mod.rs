@@ -1,25 +1,35 @@
 //! The manager: one client, one cache, one clock and one source of randomness for all controllers, and their lifecycle.
 //!
-//! It starts the HTTP servers, then the webhooks, then the caches, then, once it leads if that is asked for, the controllers; and stops them
-//! the other way round.
+//! It starts, as controller-runtime does, the HTTP servers, the webhooks, the caches, what runs on every replica, and, once it
+//! leads if that is asked for, the rest; and stops them the other way round. A replica that doesn't lead fills its caches and queues all
+//! the same, so that it can take over at once.
+
+mod lifecycle;
+mod runnable;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    error::Error as StdError,
     future::IntoFuture,
     io,
     time::Duration,
 };
 
+use axum::routing::MethodRouter;
 use clap::Parser;
+use futures::FutureExt;
 use kube::Client;
 use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
 };
 use thiserror::Error;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info};
+use tracing::info;
+
+use self::lifecycle::{Lifecycle, Task, Tenure};
+pub use self::runnable::{Runnable, RunnableContext, RunnableResult};
 
 use crate::{
     args::{ConnectError, ManagerArgs, hostname, program_name},
@@ -27,16 +37,19 @@ use crate::{
     client,
     controller::{BarrierFamilies, Controller, ControllerDescription, Environment, Prepared},
     event::Broadcaster,
-    leader::{LeaderElection, LeaderOptions, LeaderOptionsError, identity},
+    leader::{LeaderOptions, LeaderOptionsError, fence::Fence, identity},
     log::LevelError,
-    metrics::Metrics,
+    metrics::{self, Metrics, MetricsServer},
     object::Object,
     probe::{self, BindAddress, BindError, Probes, Server},
-    shard::{Membership, ShardError, ShardOptions, Share},
+    shard::{ShardError, ShardOptions, Share},
     signal::Signals,
     trace::Traces,
     webhook::{self, Endpoint, Surroundings, Webhook, WebhookDescription, WebhookServer},
 };
+
+/// How long work may take to end when the manager stops, as in controller-runtime.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// How long events that were recorded may take to be written at the end.
 const EVENT_GRACE: Duration = Duration::from_secs(2);
@@ -65,6 +78,26 @@ pub enum ManagerError {
         "two webhooks are served at {0:?}: give one of them another path with Webhook::defaulting_path or validating_path"
     )]
     SamePath(String),
+    /// Two handlers of the metrics server have one path, or one has that of the metrics.
+    #[error("two handlers of the metrics server are at {0:?}: give one of them another path")]
+    SameMetricsPath(String),
+    /// A runnable failed.
+    #[error("{name} failed: {source}")]
+    Runnable {
+        /// Its name.
+        name: String,
+        /// Why.
+        #[source]
+        source: Box<dyn StdError + Send + Sync>,
+    },
+    /// A runnable wants the leader, and there is none.
+    #[error(
+        "{0} needs the leader, and replicas that divide the keys have none: let it run on all with Runnable::needs_leader(false)"
+    )]
+    NoLeader(String),
+    /// A task of ours ended in a way that nobody thought of.
+    #[error("a part of the manager ended badly: {0}")]
+    Task(#[source] JoinError),
     /// The path of a webhook is none.
     #[error("the webhook path {0:?} must begin with a slash and hold neither braces nor blanks")]
     BadPath(String),
@@ -129,10 +162,14 @@ pub struct Manager {
     namespaces: BTreeSet<String>,
     cache: CacheOptions,
     metrics: Option<Metrics>,
-    metrics_address: BindAddress,
+    metrics_server: MetricsServer,
+    metrics_handlers: Vec<(String, MethodRouter)>,
     probe_address: BindAddress,
     probes: Probes,
     traces: Traces,
+    grace: Duration,
+    elected: CancellationToken,
+    runnables: Vec<Runnable>,
     replicas: Replicas,
     concurrency: BTreeMap<String, usize>,
     controllers: Vec<Box<dyn Prepare>>,
@@ -172,12 +209,18 @@ impl std::fmt::Debug for Connection {
 trait Prepare: std::fmt::Debug + Send {
     fn describe(&self) -> ControllerDescription;
 
+    fn needs_leader(&self) -> bool;
+
     fn prepare(self: Box<Self>, environment: &Environment<'_>) -> Prepared;
 }
 
 impl<K: Object> Prepare for Controller<K> {
     fn describe(&self) -> ControllerDescription {
         Controller::describe(self)
+    }
+
+    fn needs_leader(&self) -> bool {
+        Controller::is_exclusive(self)
     }
 
     fn prepare(self: Box<Self>, environment: &Environment<'_>) -> Prepared {
@@ -195,7 +238,8 @@ struct Program {
 impl Manager {
     /// A manager of all namespaces, on the machine's clock, without HTTP servers.
     pub fn new(client: Client) -> Self {
-        Self::with(Connection::Client(client), BindAddress::Disabled, BindAddress::Disabled)
+        let metrics = MetricsServer::new(BindAddress::Disabled);
+        Self::with(Connection::Client(client), metrics, BindAddress::Disabled)
     }
 
     /// A manager as its program's flags and environment say, which also set up the log. A wrong flag, or `--help`, ends
@@ -216,7 +260,7 @@ impl Manager {
         if args.leader_elect && args.shard {
             return Err(ManagerError::LeaderAndShards);
         }
-        let (metrics, probes) = (args.metrics_bind_address.clone(), args.health_probe_bind_address.clone());
+        let (metrics, probes) = (args.metrics.server(), args.health_probe_bind_address.clone());
         let namespaces = args.namespaces();
         let webhook_server = args.enable_webhooks.then(|| args.webhook.server());
         let replicas = if args.leader_elect || args.shard {
@@ -230,7 +274,7 @@ impl Manager {
         Ok(Self { replicas, webhook_server, traces, ..manager })
     }
 
-    fn with(connection: Connection, metrics_address: BindAddress, probe_address: BindAddress) -> Self {
+    fn with(connection: Connection, metrics_server: MetricsServer, probe_address: BindAddress) -> Self {
         Self {
             connection,
             clock: SystemClock::shared(),
@@ -238,10 +282,14 @@ impl Manager {
             namespaces: BTreeSet::new(),
             cache: CacheOptions::new(),
             metrics: None,
-            metrics_address,
+            metrics_server,
+            metrics_handlers: Vec::new(),
             probe_address,
             probes: Probes::default(),
             traces: Traces::default(),
+            grace: GRACE,
+            elected: CancellationToken::new(),
+            runnables: Vec::new(),
             replicas: Replicas::Alone,
             concurrency: BTreeMap::new(),
             controllers: Vec::new(),
@@ -306,9 +354,46 @@ impl Manager {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Where to serve `/metrics`.
+    /// Where to serve `/metrics` by plain HTTP, for everyone; see [`Manager::metrics_server`] for more.
     pub fn metrics_address(self, metrics_address: BindAddress) -> Self {
-        Self { metrics_address, ..self }
+        self.metrics_server(MetricsServer::new(metrics_address))
+    }
+
+    /// Where and how to serve `/metrics`, and to whom.
+    pub fn metrics_server(self, metrics_server: MetricsServer) -> Self {
+        Self { metrics_server, ..self }
+    }
+
+    /// Serves something else beside `/metrics`, to those who may read them if it is guarded: profiles, build information. The
+    /// path begins with a slash.
+    ///
+    /// ```no_run
+    /// # use kubewright_runtime::manager::Manager;
+    /// # fn example(manager: Manager) -> Manager {
+    /// manager.metrics_handler("/version", axum::routing::get(async || env!("CARGO_PKG_VERSION")))
+    /// # }
+    /// ```
+    pub fn metrics_handler(mut self, path: &str, handler: MethodRouter) -> Self {
+        self.metrics_handlers.push((path.into(), handler));
+        self
+    }
+
+    /// Runs something else beside the controllers.
+    pub fn runnable(mut self, runnable: Runnable) -> Self {
+        self.runnables.push(runnable);
+        self
+    }
+
+    /// How long reconciles and runnables may take to end when the manager stops, before they are aborted: thirty seconds by
+    /// default, and [`Duration::ZERO`] not at all. A pod's `terminationGracePeriodSeconds` should be longer.
+    pub fn graceful_shutdown(self, grace: Duration) -> Self {
+        Self { grace, ..self }
+    }
+
+    /// Cancelled when this replica begins to work: when it is elected, at once if no one is elected, or when it has joined
+    /// those that divide the keys.
+    pub fn elected(&self) -> CancellationToken {
+        self.elected.clone()
     }
 
     /// Where to keep what the reconciles do, or [`Traces::off`]. By default it is kept, and served beside the probes: see
@@ -368,7 +453,7 @@ impl Manager {
 
     fn ports(&self) -> Vec<Port> {
         let webhooks = self.webhook_server.as_ref().filter(|_| !self.webhooks.is_empty());
-        let addresses = [("metrics", Some(&self.metrics_address)), ("probes", Some(&self.probe_address))];
+        let addresses = [("metrics", Some(&self.metrics_server.address)), ("probes", Some(&self.probe_address))];
         let addresses = addresses.into_iter().chain([("webhook", webhooks.map(|server| &server.address))]);
         let ports = addresses.filter_map(|(name, address)| Some(Port { name, number: address?.port()? }));
         ports.collect()
@@ -384,14 +469,15 @@ impl Manager {
     }
 
     /// Runs until `shutdown` completes; then takes no more keys, cancels [`crate::context::Context::cancelled`], and gives
-    /// the reconciles under way thirty seconds before it aborts them. When it returns, no task of it is left.
+    /// the reconciles under way [some time](Manager::graceful_shutdown) before it aborts them. When it returns, no task of it
+    /// is left.
     ///
     /// A kind that can't be watched doesn't end it: that is logged and makes `/readyz` fail, and the controllers that need
     /// the kind start when it can.
     ///
     /// # Errors
-    /// When it can't begin: no cluster, an address that is taken, two controllers of one name. And when leadership is lost:
-    /// then the reconciles under way are aborted at once, since another replica may begin.
+    /// When it can't begin: no cluster, an address that is taken, two controllers of one name. When a runnable fails. And when
+    /// leadership, or the place among the shards, is lost: then all work is aborted at once, since another replica may begin.
     pub async fn run_until(self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
         let shutdown = shutdown.into_future();
         self.check()?;
@@ -402,7 +488,9 @@ impl Manager {
         };
         let cache = Cache::new(self.namespaces, self.cache);
         let events = Broadcaster::start(client.clone(), &hostname(), self.clock.clone(), metrics.clone());
+        let fence = Fence::default();
         let mut environment = Environment {
+            fenced: client.clone(),
             client,
             cache,
             clock: self.clock,
@@ -413,36 +501,45 @@ impl Manager {
             traces: &self.traces,
             share: Share::default(),
             concurrency: self.concurrency,
+            fence,
         };
         let replicas = self.replicas.resolve(&environment);
-        if let Replicas::Shard(_) = replicas {
-            environment.share = Share::of_a_group(environment.clock.clone());
+        match replicas {
+            Replicas::Alone | Replicas::Args { .. } => {}
+            Replicas::Lead(_) => environment.raise_fence(),
+            Replicas::Shard(_) => {
+                environment.raise_fence();
+                environment.share = Share::of_a_group(environment.clock.clone());
+            }
         }
-        let controllers = self.controllers.into_iter().map(|controller| controller.prepare(&environment));
-        let controllers = controllers.collect::<Vec<_>>();
+        let (mut everywhere, mut elected) = (Vec::new(), Vec::new());
+        for controller in self.controllers {
+            let group = if controller.needs_leader() { &mut elected } else { &mut everywhere };
+            group.push(controller_task(controller.prepare(&environment)));
+        }
+        for runnable in self.runnables {
+            let group = if runnable.needs_leader { &mut elected } else { &mut everywhere };
+            group.push(runnable.task(&environment));
+        }
 
         add_checks(&self.probes, &environment.cache);
-        let servers =
-            serve(&self.probes, &self.traces, &self.probe_address, &environment.metrics, &self.metrics_address).await?;
-        let surroundings = Surroundings {
-            client: &environment.client,
-            clock: &environment.clock,
-            metrics: &environment.metrics,
-            readyz: &self.probes.readyz,
-        };
+        let router = self.probes.router().merge(probe::traces_router(self.traces.clone()));
+        let probes = Server::start("probes", "--health-probe-bind-address", &self.probe_address, router).await?;
+        let Environment { client, clock, metrics, .. } = &environment;
+        let metrics_server = self.metrics_server.start(metrics, self.metrics_handlers, client, clock).await?;
+        let surroundings = Surroundings { client, clock, metrics, readyz: &self.probes.readyz };
         let webhooks = match self.webhook_server.filter(|_| !self.webhooks.is_empty()) {
             Some(server) => webhook::Running::start(self.webhooks, server, surroundings).await?,
             None => None,
         };
         let mut watches = JoinSet::new();
-        let families = CacheFamilies::new(environment.metrics.registry());
-        environment.cache.start(&environment.client, &environment.random, &families, &mut watches);
+        let families = CacheFamilies::new(metrics.registry());
+        environment.cache.start(client, &environment.random, &families, &mut watches);
         let result = match Tenure::start(replicas, &environment) {
             Err(error) => Err(error),
-            Ok(Some(tenure)) => tenure.work(controllers, shutdown).await,
-            Ok(None) => {
-                work(controllers, shutdown, &CancellationToken::new()).await;
-                Ok(())
+            Ok(tenure) => {
+                let begun = self.elected;
+                Lifecycle { everywhere, elected, tenure, begun, grace: self.grace }.run(shutdown).await
             }
         };
         watches.shutdown().await;
@@ -450,8 +547,11 @@ impl Manager {
         if let Some(webhooks) = webhooks {
             webhooks.shutdown().await;
         }
-        for server in servers {
-            server.shutdown().await;
+        if let Some(metrics_server) = metrics_server {
+            metrics_server.shutdown().await;
+        }
+        if let Some(probes) = probes {
+            probes.shutdown().await;
         }
         info!("stopped");
         result
@@ -464,6 +564,13 @@ impl Manager {
             if !names.insert(name.clone()) {
                 return Err(ManagerError::SameName(name));
             }
+        }
+        if let Some(path) = metrics::doubled(&self.metrics_handlers) {
+            return Err(ManagerError::SameMetricsPath(path.into()));
+        }
+        let is_sharded = matches!(self.replicas, Replicas::Shard(_) | Replicas::Args { is_sharded: true, .. });
+        if let Some(runnable) = self.runnables.iter().find(|runnable| runnable.needs_leader && is_sharded) {
+            return Err(ManagerError::NoLeader(runnable.name.clone()));
         }
         let mut paths = BTreeSet::new();
         for path in self.webhooks.iter().map(|webhook| &webhook.description.path) {
@@ -491,87 +598,9 @@ impl Replicas {
     }
 }
 
-/// A lease that has to be held while controllers work.
-struct Tenure {
-    lease: String,
-    /// Work may begin.
-    begun: CancellationToken,
-    /// It must end at once.
-    lost: CancellationToken,
-    holding: Holding,
-}
-
-enum Holding {
-    Leadership(LeaderElection),
-    Membership(Membership),
-}
-
-impl Tenure {
-    /// Starts to try for the lease; none if none is needed.
-    fn start(replicas: Replicas, environment: &Environment<'_>) -> Result<Option<Self>, ManagerError> {
-        let Environment { client, clock, random, metrics, share, .. } = environment;
-        let (client, clock, random) = (client.clone(), clock.clone(), random.clone());
-        Ok(match replicas {
-            Replicas::Alone | Replicas::Args { .. } => None,
-            Replicas::Lead(options) => {
-                let lease = format!("{}/{}", options.namespace, options.name);
-                let election = LeaderElection::start(client, options, clock, random, metrics.clone())?;
-                let (begun, lost) = (election.elected(), election.lost());
-                Some(Self { lease, begun, lost, holding: Holding::Leadership(election) })
-            }
-            Replicas::Shard(options) => {
-                let lease = format!("{}/{}", options.namespace, options.own_lease().name);
-                let membership = Membership::start(client, options, share.clone(), clock, random, metrics)?;
-                let (begun, lost) = (membership.joined(), membership.lost());
-                Some(Self { lease, begun, lost, holding: Holding::Membership(membership) })
-            }
-        })
-    }
-
-    /// Waits for the lease, works, and gives it back.
-    async fn work(self, controllers: Vec<Prepared>, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
-        let Self { lease, begun, lost, holding } = self;
-        let mut shutdown = std::pin::pin!(shutdown);
-        let has_begun = tokio::select! {
-            biased;
-            () = &mut shutdown => false,
-            () = lost.cancelled() => false,
-            () = begun.cancelled() => true,
-        };
-        if has_begun {
-            work(controllers, shutdown, &lost).await;
-        }
-        let is_lost = lost.is_cancelled();
-        match holding {
-            Holding::Leadership(election) => {
-                election.release().await;
-                if is_lost { Err(ManagerError::LeadershipLost(lease)) } else { Ok(()) }
-            }
-            Holding::Membership(membership) => {
-                membership.release().await;
-                if is_lost { Err(ManagerError::ShardLost(lease)) } else { Ok(()) }
-            }
-        }
-    }
-}
-
-/// Runs the controllers until `shutdown`, and until they have drained; or until the leadership is lost, when there is no
-/// time for that.
-async fn work(controllers: Vec<Prepared>, shutdown: impl Future<Output = ()>, lost: &CancellationToken) {
-    let stop = CancellationToken::new();
-    let controllers = controllers.into_iter().map(|controller| controller.run(stop.clone(), lost.clone()));
-    let mut running = controllers.collect::<JoinSet<_>>();
-    tokio::select! {
-        biased;
-        () = lost.cancelled() => {}
-        () = shutdown => info!("stopping"),
-    }
-    stop.cancel();
-    while let Some(ended) = running.join_next().await {
-        if let Err(error) = ended {
-            error!(%error, "a controller ended badly");
-        }
-    }
+/// A controller as a part of the lifecycle.
+fn controller_task(controller: Prepared) -> Task {
+    Box::new(|stop, abort| controller.run(stop, abort).map(Ok).boxed())
 }
 
 /// The manager's own checks: that it answers, and that its caches are filled.
@@ -582,18 +611,4 @@ fn add_checks(probes: &Probes, cache: &Cache) {
         let unsynced = cache.unsynced();
         async move { if unsynced.is_empty() { Ok(()) } else { Err(NotSynced(unsynced).to_string()) } }
     });
-}
-
-async fn serve(
-    probes: &Probes,
-    traces: &Traces,
-    probe_address: &BindAddress,
-    metrics: &Metrics,
-    metrics_address: &BindAddress,
-) -> Result<Vec<Server>, BindError> {
-    let router = probes.router().merge(probe::traces_router(traces.clone()));
-    let probes = Server::start("probes", "--health-probe-bind-address", probe_address, router).await?;
-    let router = probe::metrics_router(metrics.clone());
-    let metrics = Server::start("metrics", "--metrics-bind-address", metrics_address, router).await?;
-    Ok(probes.into_iter().chain(metrics).collect())
 }

@@ -1,0 +1,105 @@
+//! The last word before a write: nothing is sent in the name of a lease that has run out.
+//!
+//! Work is cancelled when its lease is lost, but a process that stood still (a laptop's lid, a frozen container) may wake in the
+//! middle of it, before any timer has fired. So each request that would change something looks at the clock once more.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{Method, Request, Response};
+use kube::{Client, client::Body};
+use kubewright_apimachinery::clock::SharedClock;
+use thiserror::Error;
+use tower::{BoxError, Service};
+
+/// Until when a lease is held, by our monotonic clock. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fence(Arc<AtomicU64>);
+
+/// A write that was not sent.
+#[derive(Debug, Error)]
+#[error("not sent: this replica's lease has run out, and another may be at work")]
+struct Fenced;
+
+impl Fence {
+    /// The lease is held until then; `None` if it isn't.
+    pub(crate) fn set(&self, until: Option<Duration>) {
+        let nanoseconds = until.map_or(0, |until| u64::try_from(until.as_nanos()).unwrap_or(u64::MAX));
+        self.0.store(nanoseconds, Ordering::Release);
+    }
+
+    fn stands(&self, now: Duration) -> bool {
+        now < Duration::from_nanos(self.0.load(Ordering::Acquire))
+    }
+
+    /// The client, but for writes that come when the lease isn't held.
+    pub(crate) fn guard(&self, client: &Client, clock: SharedClock) -> Client {
+        Client::new(Guarded { client: client.clone(), fence: self.clone(), clock }, client.default_namespace())
+    }
+}
+
+#[derive(Clone)]
+struct Guarded {
+    client: Client,
+    fence: Fence,
+    clock: SharedClock,
+}
+
+impl Service<Request<Body>> for Guarded {
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        if !is_read && !self.fence.stands(self.clock.monotonic()) {
+            return std::future::ready(Err(Fenced.into())).boxed();
+        }
+        let client = self.client.clone();
+        async move { client.send(request).await.map_err(Into::into) }.boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use jiff::Timestamp;
+    use kubewright_apimachinery::clock::{Clock, VirtualClock};
+    use tower::service_fn;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_end_with_the_lease_and_reads_go_on() {
+        let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
+        let server = service_fn(|_: Request<Body>| async { Ok::<_, BoxError>(Response::new(Body::empty())) });
+        let fence = Fence::default();
+        let client = fence.guard(&Client::new(server, "default"), clock.clone());
+        let send = async |method: Method| {
+            let request = Request::builder().method(method).uri("/").body(Body::empty()).unwrap();
+            match client.send(request).await {
+                Ok(answer) => Ok(answer.into_body().collect().await.unwrap().to_bytes()),
+                Err(error) => Err(crate::client::explain(&error)),
+            }
+        };
+        assert!(send(Method::GET).await.is_ok());
+        assert!(send(Method::POST).await.unwrap_err().contains("lease has run out"));
+        fence.set(Some(clock.monotonic() + Duration::from_secs(10)));
+        assert!(send(Method::PATCH).await.is_ok());
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert!(send(Method::DELETE).await.is_err() && send(Method::GET).await.is_ok());
+        fence.set(None);
+        assert!(send(Method::PUT).await.is_err());
+    }
+}

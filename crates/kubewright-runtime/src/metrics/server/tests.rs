@@ -1,0 +1,214 @@
+//! The server as scrapers meet it: by TLS on a socket, with tokens of real service accounts.
+
+use std::sync::Arc;
+
+use axum::routing::get;
+use k8s_openapi::api::{
+    authentication::v1::TokenRequest,
+    core::v1::ServiceAccount,
+    rbac::v1::{ClusterRole, ClusterRoleBinding},
+};
+use kube::{Api, api::PostParams};
+use kubewright_apimachinery::clock::SystemClock;
+use kubewright_apiserver::ApiServer;
+use kubewright_apiserver::UserInfo;
+use kubewright_cluster::faults::Faults;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::ring,
+    pki_types::{CertificateDer, ServerName, UnixTime},
+};
+use serde_json::json;
+use tokio::{
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::TlsConnector;
+
+use super::*;
+
+struct Scene {
+    api: ApiServer,
+    client: Client,
+    metrics: Metrics,
+    clock: SharedClock,
+    /// Only to see what is asked.
+    faults: Faults,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let clock = SystemClock::shared();
+        let api = ApiServer::builder().clock(clock.clone()).build();
+        let (client, metrics) = (api.client(), Metrics::new(clock.clone()));
+        Self { api, client, metrics, clock, faults: Faults::new() }
+    }
+
+    /// How often the API server was asked about tokens and rights.
+    fn reviews(&self) -> usize {
+        self.faults.seen().iter().filter(|seen| seen.request.resource.ends_with("reviews")).count()
+    }
+
+    async fn serve(&self, server: MetricsServer) -> Running {
+        let handlers = vec![("/extra".to_owned(), get(async || "more"))];
+        let running =
+            server.start(&self.metrics, handlers, &self.faults.client(&self.client), &self.clock).await.unwrap();
+        running.expect("it is enabled")
+    }
+
+    /// A service account that may or may not read metrics, and its token.
+    async fn token(&self, name: &str, may: bool) -> String {
+        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), "default");
+        let account = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+        accounts.create(&PostParams::default(), &account).await.unwrap();
+        if may {
+            let role = json!({"metadata": {"name": "metrics-reader"}, "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]});
+            let roles = Api::<ClusterRole>::all(self.client.clone());
+            roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
+            let binding = json!({
+                "metadata": {"name": "metrics-reader"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "metrics-reader"},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+            });
+            let bindings = Api::<ClusterRoleBinding>::all(self.client.clone());
+            bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+        }
+        let request: TokenRequest = serde_json::from_value(json!({"spec": {"audiences": []}})).unwrap();
+        let made = accounts.create_token_request(name, &PostParams::default(), &request).await.unwrap();
+        made.status.unwrap().token.unwrap()
+    }
+}
+
+/// Trusts this certificate and no other.
+fn trust(certificate: &CertificateDer<'static>) -> TlsConnector {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    TlsConnector::from(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+}
+
+/// As `curl --insecure`.
+#[derive(Debug)]
+struct Unverified;
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        ring::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The code and the text of an answer.
+async fn fetch(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str, token: Option<&str>) -> (u16, String) {
+    let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{token}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    // Some end without closing TLS.
+    let _ = stream.read_to_end(&mut answer).await;
+    let answer = String::from_utf8(answer).unwrap();
+    let code = answer.split_whitespace().nth(1).and_then(|code| code.parse().ok()).unwrap_or_default();
+    (code, answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn only_those_who_may_are_answered() {
+    let scene = Scene::new();
+    let directory = tempfile::tempdir().unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let made = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap().self_signed(&key).unwrap();
+    std::fs::write(directory.path().join("tls.crt"), made.pem()).unwrap();
+    std::fs::write(directory.path().join("tls.key"), key.serialize_pem()).unwrap();
+    let (certificate, key) = ("tls.crt".to_owned(), "tls.key".to_owned());
+    let certificates = Certificates::Directory { path: directory.path().into(), certificate, key };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let running = scene.serve(MetricsServer::new(address).tls(certificates).guarded(true)).await;
+    let connector = trust(made.der());
+    let address = running.server.address();
+    let get = async |path: &str, token: Option<&str>| {
+        let stream = TcpStream::connect(address).await.unwrap();
+        let stream = connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.unwrap();
+        fetch(stream, path, token).await
+    };
+
+    assert_eq!(get("/metrics", None).await, (401, "Unauthorized".into()));
+    assert_eq!(get("/metrics", Some("nonsense")).await.0, 401);
+    let (stranger, reader) = (scene.token("stranger", false).await, scene.token("reader", true).await);
+    let denied = "Authorization denied for user system:serviceaccount:default:stranger";
+    assert_eq!(get("/metrics", Some(&stranger)).await, (403, denied.into()));
+    let (code, text) = get("/metrics", Some(&reader)).await;
+    assert!(code == 200 && text.contains("certwatcher_read_certificate_total 1"), "{code} {text}");
+    assert_eq!(get("/extra", Some(&reader)).await.0, 403, "the role is about /metrics alone");
+
+    // What is known is not asked again.
+    let asked = scene.reviews();
+    assert!(asked >= 6, "{asked}");
+    for token in [&reader, &stranger] {
+        get("/metrics", Some(token)).await;
+    }
+    assert_eq!(scene.reviews(), asked);
+    running.shutdown().await;
+}
+
+#[tokio::test]
+async fn without_a_guard_all_are_answered_by_a_certificate_of_its_own() {
+    let scene = Scene::new();
+    let address: BindAddress = "127.0.0.1:0".parse().unwrap();
+    let plain = scene.serve(MetricsServer::new(address.clone())).await;
+    let stream = TcpStream::connect(plain.server.address()).await.unwrap();
+    assert_eq!(fetch(stream, "/extra", None).await, (200, "more".into()));
+    plain.shutdown().await;
+
+    let secure = scene.serve(MetricsServer::new(address).tls(Certificates::SelfManaged)).await;
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap();
+    let config = builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified)).with_no_client_auth();
+    let stream = TcpStream::connect(secure.server.address()).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+    assert_eq!(fetch(stream, "/extra", None).await, (200, "more".into()));
+    secure.shutdown().await;
+}
+
+#[tokio::test]
+async fn an_api_server_that_refuses_to_say_lets_nobody_in() {
+    let scene = Scene::new();
+    // The operator itself may not ask.
+    let nobody = UserInfo { name: "operator".into(), ..UserInfo::default() };
+    let scene = Scene { client: scene.api.client_of(nobody), ..scene };
+    let address = "127.0.0.1:0".parse().unwrap();
+    let running = scene.serve(MetricsServer::new(address).guarded(true)).await;
+    let stream = TcpStream::connect(running.server.address()).await.unwrap();
+    assert_eq!(fetch(stream, "/metrics", Some("anything")).await, (500, "Authentication failed".into()));
+    running.shutdown().await;
+}

@@ -1,0 +1,169 @@
+//! What a manager runs besides controllers, in which order, and how it ends.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use kubewright_cluster::faults::Verb;
+use kubewright_runtime::{
+    clock::Clock,
+    context::Context,
+    controller::{Controller, Reconciler},
+    leader::LeaderOptions,
+    manager::{ManagerError, Runnable},
+    outcome::Outcome,
+    shard::ShardOptions,
+};
+use parking_lot::Mutex;
+
+use crate::world::{Fleet, FleetReconciler, World, controller, pass, run, until};
+
+fn leads(identity: &str) -> LeaderOptions {
+    LeaderOptions::new("default", "fleets", identity)
+}
+
+/// A runnable that says when it begins and when it was asked to end.
+fn telling(name: &'static str, told: &Arc<Mutex<Vec<String>>>) -> Runnable {
+    let told = told.clone();
+    Runnable::new(name, async move |context| {
+        told.lock().push(format!("{name} begins"));
+        context.cancelled.cancelled().await;
+        told.lock().push(format!("{name} ends"));
+        Ok(())
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn runnables_wait_for_the_leader_unless_they_need_none() {
+    let world = World::new().await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let first = run(world.manager().leader_election(leads("first")).runnable(telling("first", &told)));
+    until("it leads", || async { !told.lock().is_empty() }).await;
+
+    let second = world
+        .manager()
+        .leader_election(leads("second"))
+        .runnable(telling("elected", &told))
+        .runnable(telling("anywhere", &told).needs_leader(false));
+    let elected = second.elected();
+    let second = run(second);
+    pass(60).await;
+    assert_eq!(*told.lock(), ["first begins", "anywhere begins"]);
+    assert!(!elected.is_cancelled());
+    first.stop().await;
+    until("the second leads", || async { elected.is_cancelled() && told.lock().len() == 4 }).await;
+    assert_eq!(told.lock()[2..], ["first ends", "elected begins"]);
+    second.stop().await;
+    assert_eq!(told.lock().len(), 6);
+}
+
+/// A controller that needs no leader works on every replica; and what is not elected has its caches filled.
+#[tokio::test(start_paused = true)]
+async fn a_controller_may_work_without_leading() {
+    let world = World::new().await;
+    let (leader, standby) = (FleetReconciler::default(), FleetReconciler::default());
+    let manager = |identity: &str| world.manager().leader_election(leads(identity));
+    let first = run(manager("first").controller(controller(leader.clone())));
+    until("it leads", || async { leader.runs.load(Ordering::SeqCst) == 0 && world.faults.seen().len() > 4 }).await;
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    let counted = Counting::default();
+    let everywhere = Controller::<Fleet>::new(counted.clone()).name("counting").needs_leader(false);
+    let second = run(manager("second").controller(controller(standby.clone())).controller(everywhere));
+    until("it has seen the fleet", || async { counted.0.load(Ordering::SeqCst) > 0 }).await;
+    assert_eq!(standby.runs.load(Ordering::SeqCst), 0);
+    first.stop().await;
+    until("it takes over", || async { standby.runs.load(Ordering::SeqCst) > 0 }).await;
+    second.stop().await;
+}
+
+#[derive(Clone, Default)]
+struct Counting(Arc<AtomicUsize>);
+
+impl Reconciler<Fleet> for Counting {
+    type Error = std::convert::Infallible;
+
+    async fn reconcile(&self, _: &Fleet, _: &Context<Fleet>) -> Result<Outcome, Self::Error> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runnable_that_fails_or_panics_ends_the_manager_and_one_that_is_done_does_not() {
+    let world = World::new().await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let done = Runnable::new("chore", async |_| Ok(()));
+    let failing = Runnable::new("poller", async |context| {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        drop(context);
+        Err("the source is dry".into())
+    });
+    let manager = world.manager().runnable(done).runnable(failing).runnable(telling("other", &told));
+    let error = manager.run_until(std::future::pending::<()>()).await.expect_err("it fails");
+    assert_eq!(error.to_string(), "poller failed: the source is dry");
+    assert_eq!(*told.lock(), ["other begins", "other ends"], "the others end in good order");
+
+    let panicking = Runnable::new("poller", async |_| panic!("on purpose"));
+    let error = world.manager().runnable(panicking).run_until(std::future::pending::<()>()).await;
+    assert_eq!(error.expect_err("it fails").to_string(), "poller failed: panic: on purpose");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_grace_period_is_for_all_and_can_be_set() {
+    let world = World::new().await;
+    for (grace, took) in [(Some(0), 0), (Some(7), 7), (None, 30)] {
+        let deaf = Runnable::new("deaf", async |_| {
+            std::future::pending::<()>().await;
+            Ok(())
+        });
+        let manager = world.manager().runnable(deaf);
+        let manager = match grace {
+            Some(grace) => manager.graceful_shutdown(Duration::from_secs(grace)),
+            None => manager,
+        };
+        let manager = run(manager);
+        pass(10).await;
+        let start = world.clock.monotonic();
+        manager.stop().await;
+        assert_eq!((world.clock.monotonic() - start).as_secs(), took);
+    }
+}
+
+/// Row 13 of the faults: work in the name of a lease that is lost ends at once, that of others in the process too.
+#[tokio::test(start_paused = true)]
+async fn row_13_a_lost_lease_ends_runnables_without_grace() {
+    let world = World::new().await;
+    let deaf = Runnable::new("deaf", async |_| {
+        std::future::pending::<()>().await;
+        Ok(())
+    });
+    let manager = world.manager().leader_election(leads("first")).runnable(deaf);
+    let elected = manager.elected();
+    let manager = tokio::spawn(manager.run_until(std::future::pending::<()>()));
+    elected.cancelled().await;
+    let start = world.clock.monotonic();
+    world.faults.on(Verb::WRITES, "leases").always().lose_request();
+    let error = manager.await.expect("it doesn't panic").expect_err("it ends in an error");
+    assert!(matches!(error, ManagerError::LeadershipLost(_)), "{error}");
+    assert!((world.clock.monotonic() - start).as_secs() <= 13);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_work_is_refused() {
+    let world = World::new().await;
+    let refused = async |manager: kubewright_runtime::manager::Manager| {
+        let error = manager.run_until(std::future::pending::<()>()).await.expect_err("it is refused");
+        error.to_string()
+    };
+    let handler = || axum::routing::get(async || "x");
+    let text = refused(world.manager().metrics_handler("/metrics", handler())).await;
+    assert!(text.contains("\"/metrics\": give one of them another path"), "{text}");
+    let sharded = world.manager().sharding(ShardOptions::new("default", "fleets", "a"));
+    let text = refused(sharded.runnable(Runnable::new("chore", async |_| Ok(())))).await;
+    assert!(text.starts_with("chore needs the leader, and replicas that divide the keys have none"), "{text}");
+}
