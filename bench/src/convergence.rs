@@ -181,8 +181,10 @@ async fn converged(client: &Client, count: usize) -> Result<()> {
     let mut sets = pin!(sets.default_backoff().applied_objects());
     let mut done = BTreeSet::new();
     while done.len() < count {
-        let set = sets.next().await.context("the watch has ended")?.context("watch the PodSets")?;
-        if is_ready(&set) {
+        // A watch that breaks off, or falls behind, begins anew by itself.
+        if let Ok(set) = sets.next().await.context("the watch has ended")?
+            && is_ready(&set)
+        {
             done.insert((set.namespace(), set.name_any()));
         }
     }
