@@ -69,7 +69,8 @@ impl<K: Object> Context<K> {
     /// Makes an object what `change` makes of it: creates it if it isn't there, updates it if that makes a difference. See
     /// [`KindClient::create_or_update`](crate::client::KindClient::create_or_update).
     ///
-    /// It is read from the cache if the controller declared `T`, else live.
+    /// It is read live, since an update replaces the whole object, and the cache keeps less of it than there is. Where that
+    /// request at each reconcile is too much, take [`Context::create_or_patch`].
     ///
     /// # Errors
     /// A conflict, if it was changed meanwhile; otherwise as [`Context::create`] and [`Context::update`].
@@ -109,7 +110,8 @@ impl<K: Object> Context<K> {
     }
 
     /// [`Context::create_or_update`], with what is different sent as a merge patch: see
-    /// [`KindClient::create_or_patch`](crate::client::KindClient::create_or_patch).
+    /// [`KindClient::create_or_patch`](crate::client::KindClient::create_or_patch). It is read from the cache if the
+    /// controller declared `T`, else live.
     ///
     /// # Errors
     /// As [`Context::create`] and [`Context::patch`].
@@ -208,7 +210,7 @@ impl<K: Object> Context<K> {
     ) -> Result<(OperationResult, T), ClientError> {
         let object = self.placed(object);
         let key = ObjectKey::of(&object);
-        let present = if self.services.types.contains(&TypeId::of::<T>()) {
+        let present = if how == Change::Patch && self.services.types.contains(&TypeId::of::<T>()) {
             self.get::<T>(&key).map(|known| T::clone(&known))
         } else {
             self.live().get(&key).await?
