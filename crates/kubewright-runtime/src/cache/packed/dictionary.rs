@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    hash::{BuildHasher, RandomState},
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
     sync::Arc,
 };
 
@@ -26,7 +26,7 @@ const CANDIDATES: usize = 4096;
 pub(in crate::cache) struct Dictionary {
     strings: RwLock<Strings>,
     candidates: Mutex<HashMap<u64, Candidate>>,
-    hasher: RandomState,
+    hasher: BuildHasherDefault<DefaultHasher>,
 }
 
 /// The strings of a dictionary that doesn't change meanwhile.
