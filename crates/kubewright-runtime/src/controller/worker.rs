@@ -1,6 +1,6 @@
 //! One worker's task: the live reads that the barrier asks for, then the reconcile, with its panics and its time limit.
 
-use std::{any::Any, collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use tokio_util::sync::CancellationToken;
@@ -16,6 +16,7 @@ use crate::{
     context::{Journal, Services, Views, Write},
     object::ObjectKey,
     outcome::{Outcome, Retry},
+    panic::message,
     trace::{self, Begun, Notes, Tape},
 };
 
@@ -98,7 +99,7 @@ impl Job {
             }
         };
         let end = AssertUnwindSafe(limited).catch_unwind().await;
-        let end = end.unwrap_or_else(|panic| End::Panicked(message(panic.as_ref())));
+        let end = end.unwrap_or_else(|panic| End::Panicked(message(panic.as_ref()).into()));
         writes.extend(journal.writes());
         let notes = tape.finish();
         Report { key, priority, end, writes, read_live, span, begun, notes }
@@ -122,9 +123,4 @@ async fn read(
         views.insert(id.clone(), overlay);
     }
     Ok(views)
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".into())
 }

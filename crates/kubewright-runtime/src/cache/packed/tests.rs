@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use proptest::{collection, prelude::*};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::*;
@@ -91,34 +91,29 @@ proptest! {
     }
 }
 
-#[derive(Deserialize)]
-#[allow(dead_code, reason = "read by its Deserialize alone")]
+#[derive(Deserialize, Serialize)]
 struct View {
     metadata: ViewMetadata,
     status: Option<ViewStatus>,
     spec: ViewSpec,
 }
 
-#[derive(Deserialize)]
-#[allow(dead_code, reason = "read by its Deserialize alone")]
+#[derive(Deserialize, Serialize)]
 struct ViewMetadata {
     labels: Option<BTreeMap<String, String>>,
 }
 
-#[derive(Deserialize)]
-#[allow(dead_code, reason = "read by its Deserialize alone")]
+#[derive(Deserialize, Serialize)]
 struct ViewSpec {
     containers: Vec<Named>,
 }
 
-#[derive(Deserialize)]
-#[allow(dead_code, reason = "read by its Deserialize alone")]
+#[derive(Deserialize, Serialize)]
 struct Named {
     name: String,
 }
 
-#[derive(Deserialize)]
-#[allow(dead_code, reason = "read by its Deserialize alone")]
+#[derive(Deserialize, Serialize)]
 struct ViewStatus {
     phase: Option<String>,
 }
