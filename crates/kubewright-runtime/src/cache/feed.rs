@@ -37,7 +37,8 @@ struct Listing {
     /// [`Feed::written`] when the list was about to be asked for: a consistent list contains those writes.
     floor: u64,
     highest: u64,
-    keys: BTreeSet<ObjectKey>,
+    /// What it has, if there was anything before it that it may lack.
+    keys: Option<BTreeSet<ObjectKey>>,
 }
 
 impl Feed {
@@ -83,13 +84,14 @@ impl Feed {
     ) -> Result<(), Undecodable> {
         match event {
             Event::Init => {
-                self.listing = Some(Listing { floor: self.written, highest: 0, keys: BTreeSet::new() });
+                let keys = store.within(self.scope()).next().map(|_| BTreeSet::new());
+                self.listing = Some(Listing { floor: self.written, highest: 0, keys });
                 Ok(())
             }
             Event::InitApply(draft) => {
                 if let Some(listing) = &mut self.listing {
                     listing.highest = listing.highest.max(version_of(&draft).unwrap_or_default());
-                    listing.keys.insert(store.shared(ObjectKey::of(&draft)));
+                    listing.keys.iter_mut().for_each(|keys| drop(keys.insert(ObjectKey::of(&draft))));
                 }
                 put(store, &draft, !self.synced, intake, emit)
             }
@@ -130,8 +132,9 @@ impl Feed {
     fn finish_list(&mut self, store: &mut Store, mut emit: impl FnMut(Step)) {
         let Some(listing) = self.listing.take() else { return };
         let scope = self.scope.as_deref();
-        let gone = store.within(scope).map(|row| &row.key).filter(|key| !listing.keys.contains(*key));
-        for key in gone.cloned().collect::<Vec<_>>() {
+        let is_gone = |row: &&Row| listing.keys.as_ref().is_some_and(|keys| !keys.contains(&row.key));
+        let gone = store.within(scope).filter(is_gone).map(|row| row.key.clone());
+        for key in gone.collect::<Vec<_>>() {
             store.remove(&key).map(gone_for_good).into_iter().for_each(&mut emit);
         }
         self.observe(Some(listing.floor.max(listing.highest)));
