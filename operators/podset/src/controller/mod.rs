@@ -14,11 +14,12 @@ mod flavour;
 mod plan;
 mod pod;
 mod report;
+mod view;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, StreamExt, TryFutureExt, stream};
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::{api::Patch, core::Selector};
 use kubewright::{
     churn::{Churn, Verdict},
@@ -32,6 +33,7 @@ use self::{
     flavour::{Flavour, Observed},
     plan::Plan,
     report::Problem,
+    view::PodView,
 };
 
 /// How many requests for one PodSet are under way at a time.
@@ -42,7 +44,7 @@ const BEHIND: Duration = Duration::from_secs(1);
 // ANCHOR: controller
 /// The controller of a flavour of PodSets.
 pub(crate) fn controller<K: Flavour>(name: &str) -> Controller<K> {
-    Controller::<K>::new(PodSetReconciler { churn: Mutex::default() }).name(name).owns::<Pod>().concurrency(4)
+    Controller::<K>::new(PodSetReconciler { churn: Mutex::default() }).name(name).owns::<PodView>().concurrency(4)
 }
 // ANCHOR_END: controller
 
@@ -54,7 +56,7 @@ struct PodSetReconciler {
 /// The pods after a reconcile's own writes.
 #[derive(Default)]
 struct After {
-    active: Vec<Arc<Pod>>,
+    active: Vec<Arc<PodView>>,
     problem: Option<Problem>,
     /// Something had changed since it was read, so that not all was done.
     behind: bool,
@@ -65,7 +67,7 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
 
     // ANCHOR: reconcile
     async fn reconcile(&self, set: &K, ctx: &Context<K>) -> Result<Outcome, ClientError> {
-        let plan = plan::plan(set.desired(), &set.pod_labels(), ctx.owned::<Pod>());
+        let plan = plan::plan(set.desired(), &set.pod_labels(), ctx.owned::<PodView>());
         let hindrance = if plan.create > 0 { self.hindrance(set, ctx) } else { None };
         let mends = Plan { create: 0, ..plan.clone() }.acts();
         let after = if mends || (plan.create > 0 && hindrance.is_none()) {
@@ -183,8 +185,8 @@ impl PodSetReconciler {
 }
 
 /// All pods that the PodSet controls, as the API server has them.
-async fn pods<K: Flavour>(set: &K, ctx: &Context<K>) -> Result<Vec<Arc<Pod>>, ClientError> {
-    let pods = ctx.live().list::<Pod>(&Selector::from_iter(set.pod_labels())).await?;
+async fn pods<K: Flavour>(set: &K, ctx: &Context<K>) -> Result<Vec<Arc<PodView>>, ClientError> {
+    let pods = ctx.live().list::<PodView>(&Selector::from_iter(set.pod_labels())).await?;
     let uid = set.meta().uid.as_deref().unwrap_or_default();
     Ok(pods.into_iter().filter(|pod| is_controlled_by(pod, uid)).map(Arc::new).collect())
 }
@@ -195,7 +197,7 @@ async fn create_batch<K: Flavour>(
     template: &PodTemplateSpec,
     size: usize,
     ctx: &Context<K>,
-) -> (Vec<Arc<Pod>>, Option<(String, ClientError)>) {
+) -> (Vec<Arc<PodView>>, Option<(String, ClientError)>) {
     let pods = (0..size).map(|_| {
         let pod = pod::pod(set, template, ctx.random());
         let name = pod.name_any();
@@ -203,11 +205,11 @@ async fn create_batch<K: Flavour>(
     });
     let answers: Vec<_> = stream::iter(pods).buffered(PARALLEL).collect().await;
     let (created, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
-    (created.into_iter().flatten().map(Arc::new).collect(), failed.into_iter().find_map(Result::err))
+    (created.into_iter().flatten().map(|pod| Arc::new(pod.into())).collect(), failed.into_iter().find_map(Result::err))
 }
 
 /// Deletes a pod, unless it has changed since it was read; tells whether it did.
-async fn delete<K: Flavour>(pod: &Pod, ctx: &Context<K>) -> Result<bool, ClientError> {
+async fn delete<K: Flavour>(pod: &PodView, ctx: &Context<K>) -> Result<bool, ClientError> {
     match ctx.delete(pod).await {
         Ok(()) => Ok(true),
         Err(error) if error.is_conflict() => Ok(false),
@@ -217,10 +219,10 @@ async fn delete<K: Flavour>(pod: &Pod, ctx: &Context<K>) -> Result<bool, ClientE
 
 // ANCHOR: release
 /// Takes the PodSet's reference off a pod that lost a label.
-async fn release<K: Flavour>(set: &K, pod: &Pod, ctx: &Context<K>) -> Result<(), ClientError> {
+async fn release<K: Flavour>(set: &K, pod: &PodView, ctx: &Context<K>) -> Result<(), ClientError> {
     let reference = json!({"$patch": "delete", "uid": set.meta().uid});
     let patch = json!({"metadata": {"uid": pod.metadata.uid, "ownerReferences": [reference]}});
-    match ctx.patch::<Pod, _>(&ObjectKey::of(pod), &Patch::Strategic(patch)).await {
+    match ctx.patch::<PodView, _>(&ObjectKey::of(pod), &Patch::Strategic(patch)).await {
         Err(error) if !(error.is_not_found() || error.is_conflict()) => Err(error),
         _ => Ok(()),
     }

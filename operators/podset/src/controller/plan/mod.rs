@@ -2,8 +2,10 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
+
+use super::view::PodView;
 
 /// How many pods that have ended are kept for a look at their logs; older ones are deleted.
 pub(crate) const KEPT: usize = 3;
@@ -15,15 +17,15 @@ pub(crate) type Labels = BTreeMap<String, String>;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
     /// The pods that count: Pending or Running, not being deleted, with all labels. Sorted by name.
-    pub(crate) active: Vec<Arc<Pod>>,
+    pub(crate) active: Vec<Arc<PodView>>,
     /// How many pods are missing.
     pub(crate) create: usize,
     /// The active pods that are too many, in the order in which they go.
-    pub(crate) delete: Vec<Arc<Pod>>,
+    pub(crate) delete: Vec<Arc<PodView>>,
     /// The pods that have ended and aren't kept, oldest first.
-    pub(crate) discard: Vec<Arc<Pod>>,
+    pub(crate) discard: Vec<Arc<PodView>>,
     /// The pods that lost a label, and so are no longer the PodSet's.
-    pub(crate) release: Vec<Arc<Pod>>,
+    pub(crate) release: Vec<Arc<PodView>>,
 }
 
 impl Plan {
@@ -35,7 +37,7 @@ impl Plan {
 
 // ANCHOR: plan
 /// What to do so that `desired` pods are active, given all pods that the PodSet controls, by uid.
-pub(crate) fn plan(desired: usize, labels: &Labels, pods: Vec<Arc<Pod>>) -> Plan {
+pub(crate) fn plan(desired: usize, labels: &Labels, pods: Vec<Arc<PodView>>) -> Plan {
     let (pods, strays): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| has_labels(pod, labels));
     let (mut active, mut ended) = (Vec::new(), Vec::new());
     for pod in pods.into_iter().filter(|pod| !is_leaving(pod)) {
@@ -77,7 +79,7 @@ enum Phase {
     Unknown,
 }
 
-fn phase(pod: &Pod) -> Phase {
+fn phase(pod: &PodView) -> Phase {
     match pod.status.as_ref().and_then(|status| status.phase.as_deref()) {
         None | Some("" | "Pending" | "Running") => Phase::Active,
         Some("Succeeded" | "Failed") => Phase::Ended,
@@ -85,20 +87,20 @@ fn phase(pod: &Pod) -> Phase {
     }
 }
 
-fn has_labels(pod: &Pod, labels: &Labels) -> bool {
+fn has_labels(pod: &PodView, labels: &Labels) -> bool {
     labels.iter().all(|(key, value)| pod.labels().get(key) == Some(value))
 }
 
-fn is_leaving(pod: &Pod) -> bool {
+fn is_leaving(pod: &PodView) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-fn created(pod: &Pod) -> Option<Time> {
+fn created(pod: &PodView) -> Option<Time> {
     pod.creation_timestamp()
 }
 
 /// Whether the pod says that it is ready.
-pub(crate) fn is_ready(pod: &Pod) -> bool {
+pub(crate) fn is_ready(pod: &PodView) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

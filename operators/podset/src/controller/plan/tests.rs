@@ -1,9 +1,6 @@
-use k8s_openapi::{
-    api::core::v1::{PodCondition, PodStatus},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
+use k8s_openapi::{api::core::v1::PodCondition, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 
-use super::*;
+use super::{super::view::PodStatus, *};
 
 fn labels() -> Labels {
     [("app".to_owned(), "web".to_owned())].into()
@@ -14,29 +11,27 @@ fn time(second: i64) -> Time {
 }
 
 /// A pod called `name`, created at this second, in this phase; a `+` after the phase means ready.
-fn pod(name: &str, created: i64, phase: &str) -> Pod {
+fn pod(name: &str, created: i64, phase: &str) -> PodView {
     let ready = PodCondition { type_: "Ready".into(), status: "True".into(), ..PodCondition::default() };
-    Pod {
+    PodView {
         metadata: ObjectMeta {
             name: Some(name.into()),
             labels: Some(labels()),
             creation_timestamp: Some(time(created)),
             ..ObjectMeta::default()
         },
-        spec: None,
         status: Some(PodStatus {
             phase: Some(phase.trim_end_matches('+').into()),
             conditions: phase.ends_with('+').then(|| vec![ready]),
-            ..PodStatus::default()
         }),
     }
 }
 
-fn plan_of(desired: usize, pods: &[Pod]) -> Plan {
+fn plan_of(desired: usize, pods: &[PodView]) -> Plan {
     plan(desired, &labels(), pods.iter().cloned().map(Arc::new).collect())
 }
 
-fn names(pods: &[Arc<Pod>]) -> Vec<String> {
+fn names(pods: &[Arc<PodView>]) -> Vec<String> {
     pods.iter().map(|pod| pod.name_any()).collect()
 }
 
@@ -88,7 +83,7 @@ fn scale_down_takes_the_not_ready_then_the_newest_then_by_name() {
 
 #[test]
 fn ended_pods_are_replaced_and_the_newest_few_kept() {
-    let ended: Vec<Pod> =
+    let ended: Vec<PodView> =
         (0..6).map(|at| pod(&format!("p{at}"), at, ["Failed", "Succeeded"][at as usize % 2])).collect();
     let plan = plan_of(2, &ended);
     assert_eq!(plan.create, 2);

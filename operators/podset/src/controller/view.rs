@@ -1,0 +1,28 @@
+//! A pod as far as a PodSet cares: the cache keeps no more of it.
+
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use kube::{Resource, api::ObjectMeta};
+use serde::{Deserialize, Serialize};
+
+/// What of a pod is decided by.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, Resource)]
+#[resource(inherit = "Pod")]
+pub(crate) struct PodView {
+    #[serde(with = "kubewright::view::without_annotations")]
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) status: Option<PodStatus>,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+pub(crate) struct PodStatus {
+    pub(crate) phase: Option<String>,
+    pub(crate) conditions: Option<Vec<PodCondition>>,
+}
+
+/// A pod that was just created.
+impl From<Pod> for PodView {
+    fn from(Pod { metadata, status, .. }: Pod) -> Self {
+        Self { metadata, status: status.map(|status| PodStatus { phase: status.phase, conditions: status.conditions }) }
+    }
+}
