@@ -291,7 +291,7 @@ async fn row_14_a_forbidden_kind_stops_only_who_needs_it() {
 
 /// Does nothing, and counts it.
 #[derive(Clone, Default)]
-pub(crate) struct Idle(Arc<AtomicUsize>);
+pub(crate) struct Idle(pub(crate) Arc<AtomicUsize>);
 
 impl Reconciler<ConfigMap> for Idle {
     type Error = std::convert::Infallible;
@@ -304,7 +304,7 @@ impl Reconciler<ConfigMap> for Idle {
 }
 
 /// What a check answers.
-async fn page(probes: &kubewright_runtime::probe::Probes, path: &str) -> String {
+pub(crate) async fn page(probes: &kubewright_runtime::probe::Probes, path: &str) -> String {
     use http_body_util::BodyExt;
     use tower::ServiceExt;
     let request = http::Request::get(path).body(axum::body::Body::empty()).expect("a request");

@@ -16,9 +16,12 @@ use k8s_openapi::{
 use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams, PostParams},
+    core::Expression,
 };
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
+    cache::{CacheOptions, KindOptions},
+    client::ClientError,
     clock::Clock,
     context::Context,
     controller::{Controller, Reconciler, Relation},
@@ -71,17 +74,67 @@ async fn two_controllers_of_one_name_are_refused() {
     assert!(matches!(error, ManagerError::SameName(name) if name == "fleet"));
 }
 
-/// A definition that is not installed yet is waited for.
+/// A definition that is not installed yet is waited for, and named meanwhile; other controllers go on.
 #[tokio::test(start_paused = true)]
 async fn a_kind_may_come_to_exist_later() {
     let world = World::without_fleets();
-    let manager = world.manager().controller(controller(FleetReconciler::default()));
+    let idle = crate::faults::Idle::default();
+    let manager =
+        world.manager().controller(controller(FleetReconciler::default())).controller(Controller::new(idle.clone()));
+    let ready = manager.probes().clone();
     let manager = run(manager);
     pass(300).await;
+    let page = crate::faults::page(&ready, "/readyz/caches").await;
+    assert!(page.contains("fleets.test.kubewright.dev: ") && page.contains("CustomResourceDefinition"), "{page}");
+    let other = serde_json::from_value(json!({"metadata": {"name": "other"}})).expect("a config map");
+    world.ships().create(&PostParams::default(), &other).await.expect("accepted");
+    until("the other controller works", || async { idle.0.load(Ordering::SeqCst) > 0 }).await;
+
     world.install_fleets().await;
     world.create_fleet("a", 1).await;
-    world.wait_for_size("a", 1).await;
+    tokio::time::timeout(Duration::from_secs(2), world.wait_for_size("a", 1)).await.expect("it starts within a second");
     manager.stop().await;
+}
+
+/// What the cache looks at, and keeps, can be said kind by kind.
+#[tokio::test(start_paused = true)]
+async fn the_cache_can_be_told_what_to_look_at() {
+    let world = World::new().await;
+    let ours = Expression::Equal("fleet".into(), "ours".into());
+    let maps = KindOptions::new().labels(ours.into()).namespaces(["default"]).without(["data", "secret"]);
+    let options = CacheOptions::new().kind::<ConfigMap>(maps).resync(Duration::from_secs(60));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let manager = world.manager().cache(options).controller(Controller::<ConfigMap>::new(Looker(seen.clone())));
+    let manager = run(manager);
+    let create = |name: &str, fleet: &str, namespace: &str| {
+        let map =
+            json!({"metadata": {"name": name, "labels": {"fleet": fleet}}, "data": {"secret": "s", "plain": "p"}});
+        let (maps, map) = (Api::<ConfigMap>::namespaced(world.client.clone(), namespace), serde_json::from_value(map));
+        async move { maps.create(&PostParams::default(), &map.expect("a config map")).await.expect("accepted") }
+    };
+    create("a", "ours", "default").await;
+    create("b", "theirs", "default").await;
+    create("c", "ours", "kube-system").await;
+    let data = || vec!["plain".to_owned()];
+    until("the object is seen", || async { *seen.lock() == [("a".to_owned(), data())] }).await;
+    pass(61).await;
+    until("it is told again", || async { seen.lock().len() == 2 }).await;
+    assert!(seen.lock().iter().all(|seen| *seen == ("a".to_owned(), data())));
+    manager.stop().await;
+}
+
+/// Notes what it is shown, and writes to what the cache doesn't show.
+struct Looker(Arc<Mutex<Vec<(String, Vec<String>)>>>);
+
+impl Reconciler<ConfigMap> for Looker {
+    type Error = ClientError;
+
+    async fn reconcile(&self, map: &ConfigMap, ctx: &Context<ConfigMap>) -> Result<Outcome, ClientError> {
+        self.0.lock().push((map.name_any(), map.data.iter().flatten().map(|(key, _)| key.clone()).collect()));
+        let patch = Patch::Merge(json!({"data": {"seen": ctx.now().to_string()}}));
+        ctx.patch::<ConfigMap, _>(&ctx.key().sibling("b"), &patch).await?;
+        Ok(Outcome::done())
+    }
 }
 
 /// An object that isn't what its type says is left out, and the others arrive.
