@@ -143,7 +143,7 @@ impl<K: Object> Predicate<K> {
         Self::changed(|object| object.meta().labels.clone())
     }
 
-    /// Updates that changed an annotation.
+    /// Updates that changed an annotation. Not for [views](crate::view) without annotations, of which none passes.
     pub fn annotations_changed() -> Self {
         Self::changed(|object| object.meta().annotations.clone())
     }

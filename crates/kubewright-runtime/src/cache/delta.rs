@@ -11,7 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::{kind::Kind, store::Row};
 use crate::{
-    object::{KindName, Object, ObjectKey},
+    client::AnyObject,
+    object::{KindName, ObjectKey},
     predicate::{Before, Change, ChangeType},
 };
 
@@ -64,7 +65,7 @@ impl<'a> Delta<'a> {
     }
 
     /// Calls `then` with the change as seen by a `T`, unless the object is none.
-    pub(crate) fn with<T: Object, R>(&self, then: impl FnOnce(Change<'_, T>) -> R) -> Option<R> {
+    pub(crate) fn with<T: AnyObject, R>(&self, then: impl FnOnce(Change<'_, T>) -> R) -> Option<R> {
         let known = self.step.decoded.iter().find(|(id, _)| *id == TypeId::of::<T>());
         let known = known.and_then(|(_, object)| object.clone().downcast().ok());
         let object: Arc<T> = known.or_else(|| self.cache.unpack(self.newest))?;
@@ -92,7 +93,7 @@ struct Old<'a, T> {
     unpacked: OnceCell<Option<Arc<T>>>,
 }
 
-impl<T: Object> Before<T> for Old<'_, T> {
+impl<T: AnyObject> Before<T> for Old<'_, T> {
     fn get(&self) -> Option<&T> {
         self.unpacked.get_or_init(|| self.cache.unpack(self.row?)).as_deref()
     }

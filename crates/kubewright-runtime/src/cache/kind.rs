@@ -26,7 +26,7 @@ use super::{
     store::{Entry, Row, Store, Version},
 };
 use crate::{
-    client::{Client, ClientError},
+    client::{AnyObject, Client, ClientError},
     object::{KindName, Object, ObjectKey, version_of},
 };
 
@@ -67,7 +67,7 @@ struct State {
 }
 
 /// An object as some type.
-type AnyObject = dyn Any + Send + Sync;
+type Typed = dyn Any + Send + Sync;
 
 /// A type that objects of the kind are read as.
 #[derive(Clone, Copy)]
@@ -77,12 +77,12 @@ struct Type {
     decode: Decode,
 }
 
-type Decode = fn(Document<'_>, &Dictionary) -> Result<Arc<AnyObject>, String>;
+type Decode = fn(Document<'_>, &Dictionary) -> Result<Arc<Typed>, String>;
 
 impl Type {
-    fn of<T: Object>() -> Self {
+    fn of<T: AnyObject>() -> Self {
         let decode = |document: Document<'_>, dictionary: &Dictionary| {
-            decode::<T>(document, dictionary).map(|object| Arc::new(object) as Arc<AnyObject>)
+            decode::<T>(document, dictionary).map(|object| Arc::new(object) as Arc<Typed>)
         };
         Self { id: TypeId::of::<T>(), metadata_only: T::metadata_api(), decode }
     }
@@ -96,7 +96,7 @@ struct Index {
     values: Arc<Values>,
 }
 
-type Values = dyn Fn(&AnyObject) -> Vec<String> + Send + Sync;
+type Values = dyn Fn(&Typed) -> Vec<String> + Send + Sync;
 
 impl fmt::Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -153,7 +153,7 @@ impl Kind {
     }
 
     /// Keeps what `T` reads. Call it before the first event.
-    pub(crate) fn declare<T: Object>(&self) {
+    pub(crate) fn declare<T: AnyObject>(&self) {
         let mut types = self.types.write();
         if types.iter().all(|known| known.id != TypeId::of::<T>()) {
             types.push(Type::of::<T>());
@@ -187,7 +187,7 @@ impl Kind {
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) {
         self.declare::<T>();
-        let values = move |object: &AnyObject| object.downcast_ref().map(&values).unwrap_or_default();
+        let values = move |object: &Typed| object.downcast_ref().map(&values).unwrap_or_default();
         let index = Index { name, of: TypeId::of::<T>(), values: Arc::new(values) };
         let mut indexes = self.indexes.write();
         match indexes.iter_mut().find(|known| known.name == name) {
@@ -293,7 +293,7 @@ impl Kind {
     }
 
     /// The object of a row as a `T`.
-    pub(super) fn unpack<T: Object>(&self, row: &Row) -> Option<Arc<T>> {
+    pub(super) fn unpack<T: AnyObject>(&self, row: &Row) -> Option<Arc<T>> {
         decode(self.document(row), &self.dictionary)
             .inspect_err(
                 |why| error!(kind = %self.name, object = %row.key, r#type = type_name::<T>(), why, "can't unpack"),
@@ -426,7 +426,7 @@ impl Kind {
 }
 
 /// Reads an object as a `T`. Its `Deserialize` may be an operator's own: a panic in it makes the object undecodable.
-fn decode<T: Object>(document: Document<'_>, dictionary: &Dictionary) -> Result<T, String> {
+fn decode<T: AnyObject>(document: Document<'_>, dictionary: &Dictionary) -> Result<T, String> {
     let document = document.metadata_only(T::metadata_api());
     let read = catch_unwind(AssertUnwindSafe(|| document.read(dictionary)));
     read.map_err(|_| format!("{} panicked while it was read", type_name::<T>()))?

@@ -41,7 +41,10 @@ pub use self::{
     reader::Reader,
 };
 
-use crate::object::{KindName, Object};
+use crate::{
+    client::AnyObject,
+    object::{KindName, Object},
+};
 
 /// Kinds whose first list has not come in time.
 #[derive(Debug, Error)]
@@ -89,13 +92,18 @@ impl Cache {
     /// The part of the cache of `K`'s kind, which is made on the first call, and keeps what `K` reads from now on. Call it
     /// before [`Cache::start`].
     pub(crate) fn kind<K: Object>(&self) -> Arc<Kind> {
-        let name = KindName::of::<K>();
+        self.kind_with::<K>(&(), K::is_namespaced())
+    }
+
+    /// [`Cache::kind`] of a kind that may be known only at run time.
+    pub(crate) fn kind_with<K: AnyObject>(&self, kind: &K::DynamicType, is_namespaced: bool) -> Arc<Kind> {
+        let name = KindName::named::<K>(kind);
         let mut kinds = self.0.kinds.lock();
         let kind = match kinds.get(&name) {
             Some(kind) => kind.clone(),
             None => {
                 let options = self.0.options.of(&name);
-                let kind = Arc::new(Kind::new(name, K::is_namespaced(), &self.0.namespaces, options));
+                let kind = Arc::new(Kind::new(name, is_namespaced, &self.0.namespaces, options));
                 kinds.insert(kind.name().clone(), kind.clone());
                 kind
             }

@@ -9,7 +9,7 @@ use super::{
     live::Overlay,
     store::{Row, Store},
 };
-use crate::object::{Object, ObjectKey};
+use crate::{client::AnyObject, object::ObjectKey};
 
 /// Reads of one kind as `K`s: from the shared cache, or with a live read laid over it, when the cache was too old.
 ///
@@ -33,7 +33,7 @@ impl<K> fmt::Debug for Reader<K> {
     }
 }
 
-impl<K: Object> Reader<K> {
+impl<K: AnyObject> Reader<K> {
     /// Reads of a kind that was declared to be read as `K`, with what was read live, if anything was.
     pub(crate) fn new(kind: Arc<Kind>, live: Option<Arc<Overlay>>) -> Self {
         Self { kind, live, of: PhantomData }

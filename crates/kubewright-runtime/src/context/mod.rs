@@ -14,7 +14,7 @@ use std::{any::TypeId, collections::BTreeSet, fmt, sync::Arc, time::Duration};
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::core::Selector;
+use kube::core::{ApiResource, DynamicObject, Selector};
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -27,7 +27,7 @@ pub use self::{
 };
 use crate::{
     cache::{Cache, Overlay, Reader},
-    client::Client,
+    client::{AnyObject, Client},
     event::{Event, EventType, Recorder},
     object::{KindName, Object, ObjectKey},
     trace::Query,
@@ -41,8 +41,8 @@ pub(crate) struct Services {
     pub(crate) cache: Cache,
     /// The kinds that this controller uses.
     pub(crate) kinds: BTreeSet<Arc<KindName>>,
-    /// The types that it declared, and so may read from the cache.
-    pub(crate) types: BTreeSet<TypeId>,
+    /// The types that it declared for them, and so may read from the cache.
+    pub(crate) types: BTreeSet<(Arc<KindName>, TypeId)>,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
     pub(crate) recorder: Recorder,
@@ -159,14 +159,32 @@ impl<K: Object> Context<K> {
 
     /// [`Context::cached`], for reads that the trace tells one by one.
     pub(crate) fn reader<T: Object>(&self) -> Reader<T> {
-        let name = KindName::of::<T>();
-        let declared = self.services.types.contains(&TypeId::of::<T>());
-        let kind = self.services.cache.find(&name).filter(|_| declared);
-        let reader = kind.map(|kind| Reader::new(kind, self.views.get(&name).cloned()));
-        reader.unwrap_or_else(|| {
+        self.declared(&KindName::of::<T>()).unwrap_or_else(|| {
             let (controller, kind) = (&self.services.controller, T::kind(&()));
             panic!("controller {controller} doesn't watch {kind}: add .owns, .watches or .reads::<{kind}>()")
         })
+    }
+
+    /// [`Context::cached`] of a kind that is known only at run time.
+    ///
+    /// # Panics
+    /// If the controller didn't declare it with `watches_dynamic` or `reads_dynamic`.
+    pub fn cached_dynamic(&self, resource: &ApiResource) -> Reader<DynamicObject> {
+        self.declared(&KindName::named::<DynamicObject>(resource)).unwrap_or_else(|| {
+            let (controller, kind) = (&self.services.controller, &resource.kind);
+            panic!("controller {controller} doesn't watch {kind}: add .watches_dynamic or .reads_dynamic")
+        })
+    }
+
+    /// Whether the controller may read `T`s from the cache.
+    pub(crate) fn may_read<T: Object>(&self) -> bool {
+        self.declared::<T>(&KindName::of::<T>()).is_some()
+    }
+
+    fn declared<T: AnyObject>(&self, name: &KindName) -> Option<Reader<T>> {
+        let kind = self.services.cache.find(name)?;
+        let is_declared = self.services.types.contains(&(kind.name().clone(), TypeId::of::<T>()));
+        is_declared.then(|| Reader::new(kind, self.views.get(name).cloned()))
     }
 
     /// Reads past the cache.

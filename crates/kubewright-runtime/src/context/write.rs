@@ -3,8 +3,6 @@
 //! All of them go through [`Context::client`], which notes them; what is here adds what a reconcile knows: its object, its
 //! namespace, its cache.
 
-use std::any::TypeId;
-
 use kube::{api::Patch, core::object::HasStatus};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -210,7 +208,7 @@ impl<K: Object> Context<K> {
     ) -> Result<(OperationResult, T), ClientError> {
         let object = self.placed(object);
         let key = ObjectKey::of(&object);
-        let present = if how == Change::Patch && self.services.types.contains(&TypeId::of::<T>()) {
+        let present = if how == Change::Patch && self.may_read::<T>() {
             self.get::<T>(&key).map(|known| T::clone(&known))
         } else {
             self.live().get(&key).await?

@@ -17,6 +17,7 @@ mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};
 
+use kube::core::{ApiResource, DynamicObject};
 use tokio::sync::mpsc;
 
 use self::{
@@ -177,6 +178,37 @@ impl<K: Object> Controller<K> {
     /// Keeps objects of kind `T` in the cache, so that a reconcile can read them. Their changes wake nothing.
     pub fn reads<T: Object>(self) -> Self {
         self.watch(Source::read::<T>())
+    }
+
+    /// [`Controller::watches`] for a kind that is known only at run time. If others use the kind by a type, they share a watch
+    /// and a copy, which is then whole. A kind counts as namespaced, since nothing says that it isn't: in a manager of some
+    /// namespaces, it is watched there.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::ConfigMap;
+    /// # use kube::core::{ApiResource, GroupVersionKind};
+    /// # use kubewright_runtime::{controller::Controller, object::ObjectKey};
+    /// # fn example(controller: Controller<ConfigMap>) -> Controller<ConfigMap> {
+    /// let widgets = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+    /// controller.watches_dynamic(&widgets, |widget, _| {
+    ///     let settings = widget.data["spec"]["settings"].as_str().unwrap_or_default();
+    ///     vec![ObjectKey::of(widget).sibling(settings)]
+    /// })
+    /// # }
+    /// ```
+    pub fn watches_dynamic(
+        self,
+        resource: &ApiResource,
+        mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        self.watch(Source::mapped_dynamic(resource.clone(), mapper))
+    }
+
+    /// [`Controller::reads`] for a kind that is known only at run time; [`Context::cached_dynamic`] reads it.
+    ///
+    /// [`Context::cached_dynamic`]: crate::context::Context::cached_dynamic
+    pub fn reads_dynamic(self, resource: &ApiResource) -> Self {
+        self.watch(Source::read_dynamic(resource.clone()))
     }
 
     /// Adds an index to the cache of kind `T`, for [`Reader::indexed`]: the values under which an object is found. An

@@ -169,7 +169,7 @@ impl<K: Object> trace::Surroundings for Surroundings<K> {
 }
 
 /// The kinds, and the types that they are read as.
-type Declared = (BTreeSet<Arc<KindName>>, BTreeSet<TypeId>);
+type Declared = (BTreeSet<Arc<KindName>>, BTreeSet<(Arc<KindName>, TypeId)>);
 
 /// Connects the sources with the cache and the queue; returns what they declare.
 fn wire(cache: &Cache, queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, sources: Vec<Source>) -> Declared {
@@ -186,8 +186,9 @@ fn wire(cache: &Cache, queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, s
     let (mut kinds, mut types) = (BTreeSet::new(), BTreeSet::new());
     for source in sources {
         (source.wire)(cache, wake.clone());
-        kinds.insert(Arc::new(source.kind));
-        types.insert(source.of);
+        let kind = Arc::new(source.kind);
+        types.insert((kind.clone(), source.of));
+        kinds.insert(kind);
     }
     for kind in kinds.iter().filter_map(|kind| cache.find(kind)) {
         let queue = queue.clone();

@@ -3,9 +3,11 @@
 use std::{any::TypeId, collections::BTreeSet, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::core::{ApiResource, DynamicObject};
 
 use crate::{
-    cache::{Cache, Delta, Reader},
+    cache::{Cache, Delta, Kind, Reader},
+    client::AnyObject,
     object::{KindName, Object, ObjectKey},
     predicate::{Change, Predicate},
     queue,
@@ -83,17 +85,37 @@ impl Source {
         mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
         Self::new::<T>(Relation::Watches, move |cache, wake| {
-            let reconciled = Reader::new(cache.kind::<K>(), None);
-            cache.kind::<T>().on_change(move |delta| {
-                let keys = delta.with(|change: Change<'_, T>| {
-                    let states = change.old().into_iter().chain([change.object()]);
-                    let states = states.filter(|_| predicate.passes(change));
-                    // Mostly both states have the same keys.
-                    states.flat_map(|object| mapper(object, &reconciled)).collect::<BTreeSet<_>>()
-                });
-                keys.into_iter().flatten().for_each(|key| wake(key, priority(delta), delta));
-            });
+            wake_by_mapper(
+                &cache.kind::<T>(),
+                cache,
+                wake,
+                move |change: Change<'_, T>| predicate.passes(change),
+                mapper,
+            );
         })
+    }
+
+    /// [`Source::mapped`] of a kind that is known only at run time, and of all its changes.
+    pub(super) fn mapped_dynamic<K: Object>(
+        resource: ApiResource,
+        mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
+    ) -> Self {
+        Self::dynamic(resource.clone(), Relation::Watches, move |cache, wake| {
+            let kind = cache.kind_with::<DynamicObject>(&resource, true);
+            wake_by_mapper(&kind, cache, wake, |_| true, mapper);
+        })
+    }
+
+    /// Objects of a kind that is known only at run time wake nothing.
+    pub(super) fn read_dynamic(resource: ApiResource) -> Self {
+        Self::dynamic(resource.clone(), Relation::Reads, move |cache, _| {
+            cache.kind_with::<DynamicObject>(&resource, true);
+        })
+    }
+
+    fn dynamic(resource: ApiResource, relation: Relation, wire: impl FnOnce(&Cache, Wake) + Send + 'static) -> Self {
+        let kind = KindName::named::<DynamicObject>(&resource);
+        Self { kind, relation, of: TypeId::of::<DynamicObject>(), wire: Box::new(wire) }
     }
 
     /// Objects of kind `T` wake nothing.
@@ -108,6 +130,27 @@ impl Source {
     ) -> Self {
         Self::new::<T>(Relation::Reads, move |cache, _| cache.kind::<T>().index(name, values))
     }
+}
+
+fn wake_by_mapper<K: Object, T: AnyObject>(
+    kind: &Kind,
+    cache: &Cache,
+    wake: Wake,
+    passes: impl Fn(Change<'_, T>) -> bool + Send + Sync + 'static,
+    mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
+) {
+    let reconciled = Reader::new(cache.kind::<K>(), None);
+    kind.on_change(move |delta| {
+        let keys = delta.with(|change: Change<'_, T>| {
+            if !passes(change) {
+                return BTreeSet::new();
+            }
+            let states = change.old().into_iter().chain([change.object()]);
+            // Mostly both states have the same keys.
+            states.flat_map(|object| mapper(object, &reconciled)).collect::<BTreeSet<_>>()
+        });
+        keys.into_iter().flatten().for_each(|key| wake(key, priority(delta), delta));
+    });
 }
 
 fn passes<T: Object>(predicate: &Predicate<T>, delta: &Delta<'_>) -> bool {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Resource, ResourceExt,
-    api::{ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams},
+    api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams},
 };
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
@@ -51,7 +51,7 @@ impl Reconciler<Fleet> for Captain {
     async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
         let ships = ctx.owned::<Ship>();
         for ship in &ships {
-            assert!(ship.annotations().is_empty(), "annotations aren't kept");
+            assert!(ship.annotations().is_empty(), "the view has none");
             assert_eq!(ship.owner_references()[0].name, fleet.name_any());
             if ship.data.is_none() {
                 ctx.delete(ship.as_ref()).await?;
@@ -108,5 +108,41 @@ async fn a_view_stands_wherever_a_kind_does() {
         let lists = seen.iter().filter(|seen| seen.request.resource == resource && seen.request.verb == Verb::List);
         assert_eq!(lists.count(), 1, "{resource} are watched once, whatever they are read as");
     }
+    manager.stop().await;
+}
+
+/// Notes what it sees of a kind that it knows by name.
+struct ByName {
+    maps: ApiResource,
+    cargo: Arc<Mutex<Vec<String>>>,
+}
+
+impl Reconciler<Fleet> for ByName {
+    type Error = ClientError;
+
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let maps = ctx.cached_dynamic(&self.maps).list(ctx.key().namespace(), &Default::default());
+        let cargo = maps.iter().filter_map(|map| map.data["data"]["cargo"].as_str().map(str::to_owned));
+        *self.cargo.lock() = cargo.collect();
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_can_be_watched_by_name_beside_its_type() {
+    let world = World::new().await;
+    let (maps, cargo) = (ApiResource::erase::<ConfigMap>(&()), Arc::new(Mutex::new(Vec::new())));
+    let controller = Controller::<Fleet>::new(ByName { maps: maps.clone(), cargo: cargo.clone() })
+        .watches_dynamic(&maps, |map: &DynamicObject, _| vec![ObjectKey::of(map).sibling("a")])
+        .owns::<Ship>();
+    world.create_fleet("a", 0).await;
+    let manager = run(world.manager().controller(controller));
+    let ship =
+        serde_json::from_value(json!({"metadata": {"name": "s"}, "data": {"cargo": "tea"}})).expect("a config map");
+    world.ships().create(&PostParams::default(), &ship).await.expect("accepted");
+    until("the cargo is seen", || async { *cargo.lock() == ["tea"] }).await;
+    let seen = world.faults.seen();
+    let lists = seen.iter().filter(|seen| seen.request.resource == "configmaps" && seen.request.verb == Verb::List);
+    assert_eq!(lists.count(), 1, "one watch for the type and the name");
     manager.stop().await;
 }
