@@ -9,6 +9,7 @@ mod convergence;
 mod creates;
 mod cronjob;
 mod fanout;
+mod idle;
 mod memory;
 mod overhead;
 mod podset;
@@ -43,6 +44,10 @@ struct Arguments {
     /// The operators' programs to measure are in this folder.
     #[arg(long, value_name = "FOLDER", default_value = "target/release")]
     operators: PathBuf,
+
+    /// The program of the five operators, as it is shipped.
+    #[arg(long, value_name = "FILE", default_value = "target/dist/five-operators")]
+    shipped: PathBuf,
 
     /// How many PodSets have to converge; fewer are for a first look, not for the results.
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
@@ -127,6 +132,9 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
     }
     if wanted("overhead") {
         report.try_add("overhead", overhead::both());
+    }
+    if wanted("idle") {
+        report.try_add("idle", idle::both(&arguments.kubewright, &arguments.shipped).await);
     }
     if wanted("convergence") {
         let contest = Contest {

@@ -38,6 +38,11 @@ impl Process {
         Ok(ticks.sum::<Result<f64, _>>().context("the process's times are unreadable")? / TICKS)
     }
 
+    /// What it holds of the machine's memory, in MiB.
+    pub(crate) fn resident_mebibytes(&self) -> Result<f64> {
+        mebibytes(&self.file("status"), "VmRSS:")
+    }
+
     /// The most that it has ever held, in MiB.
     pub(crate) fn peak_mebibytes(&self) -> Result<f64> {
         mebibytes(&self.file("status"), "VmHWM:")

@@ -1,0 +1,69 @@
+//! What an operator costs that has nothing to do: memory, and the size of its program.
+
+use std::{fs, path::Path, process::Command, time::Duration};
+
+use anyhow::{Context, Result};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, api::PostParams};
+
+use crate::{
+    process::{self, Process},
+    report::{Limit, Outcome},
+};
+
+/// How long it idles.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Both.
+pub(crate) async fn both(kubewright: &Path, operators: &Path) -> Result<Vec<Outcome>> {
+    Ok(vec![size(operators)?, memory(kubewright, operators).await?])
+}
+
+/// Starts the five operators as they are shipped, and leaves them alone for a minute.
+async fn memory(kubewright: &Path, operators: &Path) -> Result<Outcome> {
+    let (cluster, kubeconfig) = process::cluster(kubewright, &["--pods", "simulate"])?;
+    let client = process::client(&kubeconfig).await?;
+    let crds: Api<CustomResourceDefinition> = Api::all(client);
+    let all = [at_operator::crds(), cronjob_operator::crds(), guestbook_operator::crds(), lolcow_operator::crds()];
+    for crd in all.into_iter().flatten().chain(podset_operator::crds()) {
+        crds.create(&PostParams::default(), &crd).await.context("create the CRDs")?;
+    }
+    let mut command = Command::new(operators);
+    command.args([
+        "--kubeconfig",
+        &kubeconfig,
+        "--health-probe-bind-address",
+        "127.0.0.1:0",
+        "--enable-webhooks=false",
+    ]);
+    let mut operators = Process::start(command.env("KUBEWRIGHT_LOG", "warn"))?;
+    tokio::time::sleep(IDLE).await;
+    operators.check()?;
+    let (resident, peak, cpu) =
+        (operators.resident_mebibytes()?, operators.peak_mebibytes()?, operators.cpu_seconds()?);
+    operators.end()?;
+    cluster.end()?;
+    Ok(Outcome {
+        name: "idle-memory",
+        figure: resident,
+        unit: "MiB",
+        limit: Limit::AtMost(15.0),
+        details: format!("{peak:.1} MiB at the peak, {:.0} ms of processor time", cpu * 1000.0),
+        method: "The five operators (six controllers, eleven kinds watched) in one process, built with the profile `dist`, over TLS on an embedded cluster in \
+                 another process that has nothing for them to do; VmRSS a minute after the start. Probes are served, webhooks are not.",
+    })
+}
+
+/// The size of their program.
+fn size(operators: &Path) -> Result<Outcome> {
+    let bytes =
+        fs::metadata(operators).with_context(|| format!("look at {}: is it built?", operators.display()))?.len();
+    Ok(Outcome {
+        name: "idle-size",
+        figure: bytes as f64 / 1e6,
+        unit: "MB",
+        limit: Limit::AtMost(12.0),
+        details: format!("{bytes} bytes"),
+        method: "The program of the five operators, with webhooks, built with the profile `dist`: a release that is stripped and optimised as a whole.",
+    })
+}
