@@ -91,7 +91,9 @@ impl Feed {
             Event::InitApply(draft) => {
                 if let Some(listing) = &mut self.listing {
                     listing.highest = listing.highest.max(version_of(&draft).unwrap_or_default());
-                    listing.keys.iter_mut().for_each(|keys| drop(keys.insert(ObjectKey::of(&draft))));
+                    if let Some(keys) = &mut listing.keys {
+                        keys.insert(ObjectKey::of(&draft));
+                    }
                 }
                 put(store, &draft, !self.synced, intake, emit)
             }

@@ -123,8 +123,11 @@ async fn the_cache_can_be_told_what_to_look_at() {
     manager.stop().await;
 }
 
+/// The name of an object, and the keys of its data.
+type Shown = (String, Vec<String>);
+
 /// Notes what it is shown, and writes to what the cache doesn't show.
-struct Looker(Arc<Mutex<Vec<(String, Vec<String>)>>>);
+struct Looker(Arc<Mutex<Vec<Shown>>>);
 
 impl Reconciler<ConfigMap> for Looker {
     type Error = ClientError;
