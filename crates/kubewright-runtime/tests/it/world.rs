@@ -30,6 +30,7 @@ use kubewright_runtime::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, task::JoinHandle};
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 /// Wants a number of config maps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -113,7 +114,7 @@ impl World {
     }
 
     pub(crate) fn without_fleets() -> Self {
-        let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).try_init();
+        log();
         let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
         let random = Random::seeded(7);
         let api = ApiServer::builder().clock(clock.clone()).random(random.clone()).build();
@@ -196,6 +197,12 @@ impl Running {
         self.task.abort();
         let _ = self.task.await;
     }
+}
+
+/// Logs with what fails, and only what `RUST_LOG` asks for.
+pub(crate) fn log() {
+    let asked = EnvFilter::builder().with_default_directive(LevelFilter::OFF.into()).from_env_lossy();
+    let _ = tracing_subscriber::fmt().with_test_writer().with_ansi(false).with_env_filter(asked).try_init();
 }
 
 /// Waits for a condition, up to ten minutes of virtual time.

@@ -154,7 +154,7 @@ impl Replica {
 
 impl Scene {
     pub(super) fn new() -> Self {
-        let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).try_init();
+        crate::world::log();
         let start: Timestamp = "2026-01-30T10:00:00Z".parse().unwrap();
         let clock = VirtualClock::starting_at(start);
         let api = ApiServer::builder().clock(clock.clone()).random(Random::seeded(7)).build();
