@@ -33,7 +33,7 @@ use crate::{
     leader::fence::Fence,
     metrics::Metrics,
     object::{KindName, Object, ObjectKey},
-    queue::{LOW_PRIORITY, Now, SharedQueue, Standing, When},
+    queue::{LOW_PRIORITY, Now, Queue, SharedQueue, Standing, When},
     shard::Share,
     trace::{self, Phase, Tracer, Traces, Trigger},
 };
@@ -95,7 +95,8 @@ impl<K: Object> Controller<K> {
             queue: environment.metrics.queue(&name),
             barrier: environment.barrier_metrics.controller(&name),
         };
-        let queue = Arc::new(SharedQueue::with_backoff(environment.clock.clone(), metrics.queue.clone(), self.backoff));
+        let queue = Queue::seeded(self.backoff, environment.random.u64());
+        let queue = Arc::new(SharedQueue::of(queue, environment.clock.clone(), metrics.queue.clone()));
         let sources = [Source::reconciled::<K>(predicate)].into_iter().chain(sources).collect::<Vec<_>>();
         let surroundings = Surroundings {
             queue: queue.clone(),
@@ -160,7 +161,7 @@ impl<K: Object> trace::Surroundings for Surroundings<K> {
     }
 
     fn ready(&self) -> usize {
-        self.queue.with(|queue, _| queue.depths().values().sum())
+        self.queue.with(|queue, _| queue.depths().map(|(_, depth)| depth).sum())
     }
 
     fn missing(&self) -> Vec<String> {

@@ -1,6 +1,6 @@
 //! `workqueue_*`: how much waits, how long it waits, how long it is worked on.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use kubewright_apimachinery::clock::SharedClock;
 use parking_lot::Mutex;
@@ -10,6 +10,7 @@ use prometheus::{
 };
 
 use super::{add, counters, gauges, histograms};
+use crate::queue::NORMAL_PRIORITY;
 
 const LABELS: [&str; 2] = ["name", "controller"];
 
@@ -72,7 +73,8 @@ impl Families {
             clock,
             name: name.into(),
             depth: self.depth.clone(),
-            depths: Mutex::default(),
+            gauges: Mutex::default(),
+            depths: Mutex::new(Box::new(Vec::new)),
             adds: self.adds.with_label_values(&labels),
             waited: self.waited.with_label_values(&labels),
             worked: self.worked.with_label_values(&labels),
@@ -81,7 +83,7 @@ impl Families {
             retries: self.retries.with_label_values(&labels),
             in_work: Mutex::default(),
         }));
-        metrics.set_depth(0, 0);
+        metrics.set_depths(&[(NORMAL_PRIORITY, 0)]);
         metrics
     }
 }
@@ -90,13 +92,13 @@ impl Families {
 #[derive(Clone, Debug)]
 pub struct QueueMetrics(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     clock: SharedClock,
     name: String,
     depth: IntGaugeVec,
-    /// The gauges of the priorities seen so far: looking them up by label is dear, and this is done at every step.
-    depths: Mutex<BTreeMap<i32, IntGauge>>,
+    /// The gauges of the priorities seen so far.
+    gauges: Mutex<BTreeMap<i32, IntGauge>>,
+    depths: Mutex<Depths>,
     adds: IntCounter,
     waited: Histogram,
     worked: Histogram,
@@ -105,6 +107,15 @@ struct Inner {
     retries: IntCounter,
     in_work: Mutex<InWork>,
 }
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueMetrics").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Tells how many keys wait, by priority.
+type Depths = Box<dyn Fn() -> Vec<(i32, usize)> + Send>;
 
 /// When each piece of work began, by its number.
 #[derive(Debug, Default)]
@@ -119,13 +130,22 @@ impl QueueMetrics {
         self.0.adds.inc();
     }
 
-    /// How many keys of this priority wait now.
-    pub fn set_depth(&self, priority: i32, depth: usize) {
-        let mut depths = self.0.depths.lock();
-        let gauge = depths.entry(priority).or_insert_with(|| {
-            self.0.depth.with_label_values(&[self.0.name.as_str(), &self.0.name, &priority.to_string()])
-        });
-        gauge.set(i64::try_from(depth).unwrap_or(i64::MAX));
+    /// `depths` tells from now on how many keys wait, by priority. It is asked when the metrics are read, so that keeping
+    /// count costs a queue nothing.
+    pub fn follow(&self, depths: impl Fn() -> Vec<(i32, usize)> + Send + 'static) {
+        *self.0.depths.lock() = Box::new(depths);
+    }
+
+    /// Priorities that are left out have none, if they ever had any.
+    fn set_depths(&self, depths: &[(i32, usize)]) {
+        let mut gauges = self.0.gauges.lock();
+        gauges.values().for_each(|gauge| gauge.set(0));
+        for (priority, depth) in depths {
+            let gauge = gauges.entry(*priority).or_insert_with(|| {
+                self.0.depth.with_label_values(&[self.0.name.as_str(), &self.0.name, &priority.to_string()])
+            });
+            gauge.set(i64::try_from(*depth).unwrap_or(i64::MAX));
+        }
     }
 
     /// A key was added again, for a retry: after an error, or at its own wish.
@@ -144,8 +164,10 @@ impl QueueMetrics {
         WorkTimer { metrics: self.clone(), number }
     }
 
-    /// Brings up to date the gauges that grow with time alone.
+    /// Brings up to date the gauges that nothing else keeps so.
     pub(super) fn refresh(&self) {
+        let depths = (self.0.depths.lock())();
+        self.set_depths(&depths);
         let now = self.0.clock.monotonic();
         let in_work = self.0.in_work.lock();
         let running = || in_work.started.values().map(|start| now.saturating_sub(*start));
@@ -188,7 +210,7 @@ mod tests {
             line.rsplit_once(' ').unwrap().1.to_owned()
         };
         queue.added();
-        queue.set_depth(0, 1);
+        queue.follow(|| vec![(0, 1)]);
         let first = queue.taken(Duration::from_secs(2));
         tokio::time::advance(Duration::from_secs(3)).await;
         let second = queue.taken(Duration::ZERO);

@@ -12,24 +12,21 @@
 //! read anew instead of being converted once, so that a clock that is set is followed.
 
 mod backoff;
+mod entries;
 #[cfg(test)]
 mod interleavings;
+mod ready;
 mod shared;
 mod sync;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, HashMap, hash_map},
-    hash::Hash,
-    time::Duration,
-};
+use std::{collections::BTreeMap, hash::Hash, time::Duration};
 
 use jiff::Timestamp;
-use slab::Slab;
 
 pub use self::{backoff::Backoff, shared::SharedQueue};
+use self::{entries::Entries, ready::Ready};
 
 /// The priority of what has just changed.
 pub const NORMAL_PRIORITY: i32 = 0;
@@ -93,16 +90,12 @@ pub enum Standing {
 /// See the [module](self).
 #[derive(Debug)]
 pub struct Queue<K> {
-    /// Where the entry of a key is. Within the queue a key goes by that number, so that it is hashed only at the door.
-    places: HashMap<K, usize>,
-    entries: Slab<Entry<K>>,
+    entries: Entries<K>,
     /// What is ready, best first.
-    ready: BTreeMap<(Reverse<i32>, u64), usize>,
+    ready: Ready,
     /// What waits for monotonic time, and for the wall clock. A key may be in both.
     by_delay: BTreeMap<(Duration, u64), usize>,
     by_wall: BTreeMap<(Timestamp, u64), usize>,
-    /// How many keys are ready, by priority; priorities once seen stay, with zero.
-    depths: BTreeMap<i32, usize>,
     backoff: Backoff,
     working: usize,
     /// Numbers everything that waits, so that equals are in the order of their coming.
@@ -114,6 +107,7 @@ pub struct Queue<K> {
 #[derive(Debug)]
 struct Entry<K> {
     key: K,
+    hash: u64,
     phase: Phase,
     /// It is wanted. In [`Phase::Idle`] it is therefore among the ready.
     demand: Option<Ticket>,
@@ -155,15 +149,16 @@ impl Ticket {
         }
     }
 
-    fn place(self) -> (Reverse<i32>, u64) {
-        (Reverse(self.priority), self.sequence)
+    fn place(self) -> (i32, u64) {
+        (self.priority, self.sequence)
     }
 }
 
 impl<K> Entry<K> {
-    fn new(key: K) -> Self {
+    fn new(key: K, hash: u64) -> Self {
         Self {
             key,
+            hash,
             phase: Phase::Idle,
             demand: None,
             current: None,
@@ -186,13 +181,17 @@ impl<K> Entry<K> {
 impl<K: Clone + Eq + Hash> Queue<K> {
     /// An empty queue.
     pub fn new(backoff: Backoff) -> Self {
+        Self::seeded(backoff, 0)
+    }
+
+    /// [`Queue::new`], where keys are hashed with a seed. Draw it by lot where strangers choose the keys: they could choose
+    /// such as are slow to tell apart. The queue does the same with any seed.
+    pub fn seeded(backoff: Backoff, seed: u64) -> Self {
         Self {
-            places: HashMap::new(),
-            entries: Slab::new(),
-            ready: BTreeMap::new(),
+            entries: Entries::new(seed),
+            ready: Ready::default(),
             by_delay: BTreeMap::new(),
             by_wall: BTreeMap::new(),
-            depths: BTreeMap::new(),
             backoff,
             working: 0,
             sequence: 0,
@@ -206,7 +205,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         if self.closed {
             return false;
         }
-        let place = self.place(key);
+        let place = self.entries.place(key);
         match when {
             When::After(delay) if !delay.is_zero() => {
                 self.delay(place, priority, now.monotonic.saturating_add(delay));
@@ -223,14 +222,13 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// Hands out the best of the ready keys, if there is one.
     pub fn take(&mut self, now: Now) -> Option<Taken<K>> {
         self.promote(now);
-        let (_, place) = self.ready.pop_first()?;
-        let entry = self.entries.get_mut(place)?;
+        let place = self.ready.pop()?;
+        let entry = self.entries.at_mut(place)?;
         let ticket = entry.demand.take()?;
         entry.phase = Phase::Working;
         entry.current = Some(ticket);
         let (key, failures) = (entry.key.clone(), entry.failures);
         self.working += 1;
-        self.count(ticket.priority, -1);
         self.forget_delays(place);
         let Ticket { priority, since, delayed, .. } = ticket;
         Some(Taken { key, priority, waited: now.monotonic.saturating_sub(since), delayed, failures })
@@ -262,9 +260,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Counts a failure of the key and says how long to wait. `fraction`, from 0 to 1, spreads the delays.
     pub fn back_off(&mut self, key: &K, fraction: f64) -> Duration {
-        let place = self.place(key.clone());
-        let failures = self.entries.get(place).map_or(0, |entry| entry.failures);
-        if let Some(entry) = self.entries.get_mut(place) {
+        let place = self.entries.place(key.clone());
+        let failures = self.entries.at(place).map_or(0, |entry| entry.failures);
+        if let Some(entry) = self.entries.at_mut(place) {
             entry.failures = failures.saturating_add(1);
         }
         self.backoff.delay(failures, fraction)
@@ -272,8 +270,8 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Forgets the failures of the key: it has succeeded.
     pub fn forget(&mut self, key: &K) {
-        let Some(&place) = self.places.get(key) else { return };
-        if let Some(entry) = self.entries.get_mut(place) {
+        let Some(place) = self.entries.find(key) else { return };
+        if let Some(entry) = self.entries.at_mut(place) {
             entry.failures = 0;
         }
         self.clean(place);
@@ -294,7 +292,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// What becomes of a key.
     pub fn standing(&self, key: &K, now: Now) -> Standing {
-        let Some(entry) = self.places.get(key).and_then(|place| self.entries.get(*place)) else {
+        let Some(entry) = self.entries.find(key).and_then(|place| self.entries.at(place)) else {
             return Standing::Idle;
         };
         let delay = entry.delay.map(|(due, _)| due.saturating_sub(now.monotonic));
@@ -313,22 +311,18 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.ready.clear();
         self.by_delay.clear();
         self.by_wall.clear();
-        let Self { places, entries, .. } = self;
-        entries.retain(|_, entry| {
+        self.entries.retain(|entry| {
             let stays = entry.phase == Phase::Working;
             if stays {
-                *entry = Entry { phase: entry.phase, ..Entry::new(entry.key.clone()) };
-            } else {
-                places.remove(&entry.key);
+                *entry = Entry { phase: entry.phase, ..Entry::new(entry.key.clone(), entry.hash) };
             }
             stays
         });
-        self.depths.values_mut().for_each(|depth| *depth = 0);
     }
 
-    /// How many keys are ready, by priority.
-    pub fn depths(&self) -> &BTreeMap<i32, usize> {
-        &self.depths
+    /// How many keys are ready, by priority, the highest first. Priorities that none has are left out.
+    pub fn depths(&self) -> impl Iterator<Item = (i32, usize)> {
+        self.ready.depths()
     }
 
     /// How many keys are being worked on.
@@ -336,21 +330,10 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.working
     }
 
-    /// The place of a key, which it is given if it has none.
-    fn place(&mut self, key: K) -> usize {
-        match self.places.entry(key) {
-            hash_map::Entry::Occupied(known) => *known.get(),
-            hash_map::Entry::Vacant(vacant) => {
-                let place = self.entries.insert(Entry::new(vacant.key().clone()));
-                *vacant.insert(place)
-            }
-        }
-    }
-
     /// The entry of a key that is in this phase.
     fn find(&mut self, key: &K, phase: Phase) -> Option<(usize, &mut Entry<K>)> {
-        let place = *self.places.get(key)?;
-        let entry = self.entries.get_mut(place).filter(|entry| entry.phase == phase)?;
+        let place = self.entries.find(key)?;
+        let entry = self.entries.at_mut(place).filter(|entry| entry.phase == phase)?;
         Some((place, entry))
     }
 
@@ -362,25 +345,23 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     /// Makes a key wanted since `since`; it is ready unless it is worked on or parked.
     fn demand(&mut self, place: usize, priority: i32, since: Duration, delayed: bool) -> bool {
         let ticket = Ticket { priority, sequence: self.next_sequence(), since, delayed };
-        let Some(entry) = self.entries.get_mut(place) else { return false };
+        let Some(entry) = self.entries.at_mut(place) else { return false };
         let old = entry.demand;
         let new = old.map_or(ticket, |old| old.merge(ticket));
         entry.demand = Some(new);
         let is_free = entry.phase == Phase::Idle;
         if is_free && old.map(Ticket::place) != Some(new.place()) {
             if let Some(old) = old {
-                self.ready.remove(&old.place());
-                self.count(old.priority, -1);
+                self.ready.remove(old, place);
             }
-            self.ready.insert(new.place(), place);
-            self.count(new.priority, 1);
+            self.ready.insert(new, place);
         }
         old.is_none()
     }
 
     fn delay(&mut self, place: usize, priority: i32, due: Duration) {
         let sequence = self.next_sequence();
-        let Some(entry) = self.entries.get_mut(place) else { return };
+        let Some(entry) = self.entries.at_mut(place) else { return };
         entry.delayed_priority = entry.delayed_priority.max(Some(priority));
         match entry.delay {
             Some((known, _)) if known <= due => return,
@@ -395,7 +376,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     fn delay_until(&mut self, place: usize, priority: i32, time: Timestamp) {
         let sequence = self.next_sequence();
-        let Some(entry) = self.entries.get_mut(place) else { return };
+        let Some(entry) = self.entries.at_mut(place) else { return };
         entry.delayed_priority = entry.delayed_priority.max(Some(priority));
         match entry.wall {
             Some((known, _)) if known <= time => return,
@@ -421,7 +402,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     }
 
     fn end_delay(&mut self, place: usize, since: Duration, clear: impl FnOnce(&mut Entry<K>)) {
-        let Some(entry) = self.entries.get_mut(place) else { return };
+        let Some(entry) = self.entries.at_mut(place) else { return };
         clear(entry);
         let priority = entry.delayed_priority.unwrap_or(NORMAL_PRIORITY);
         if entry.delay.is_none() && entry.wall.is_none() {
@@ -431,7 +412,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     }
 
     fn forget_delays(&mut self, place: usize) {
-        let Some(entry) = self.entries.get_mut(place) else { return };
+        let Some(entry) = self.entries.at_mut(place) else { return };
         entry.delayed_priority = None;
         if let Some(due) = entry.delay.take() {
             self.by_delay.remove(&due);
@@ -443,27 +424,18 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 
     /// Puts a key that is no longer worked on or parked among the ready, if it is wanted.
     fn release(&mut self, place: usize) {
-        let Some(entry) = self.entries.get_mut(place) else { return };
+        let Some(entry) = self.entries.at_mut(place) else { return };
         entry.phase = Phase::Idle;
         match entry.demand {
-            Some(ticket) => {
-                self.ready.insert(ticket.place(), place);
-                self.count(ticket.priority, 1);
-            }
+            Some(ticket) => self.ready.insert(ticket, place),
             None => self.clean(place),
         }
     }
 
     /// Forgets a key of which there is nothing to know.
     fn clean(&mut self, place: usize) {
-        if self.entries.get(place).is_some_and(Entry::is_empty) {
-            let entry = self.entries.remove(place);
-            self.places.remove(&entry.key);
+        if self.entries.at(place).is_some_and(Entry::is_empty) {
+            self.entries.remove(place);
         }
-    }
-
-    fn count(&mut self, priority: i32, change: isize) {
-        let depth = self.depths.entry(priority).or_default();
-        *depth = depth.saturating_add_signed(change);
     }
 }

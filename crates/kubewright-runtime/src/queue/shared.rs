@@ -1,6 +1,6 @@
 //! The queue as tasks share it: a lock, a clock, and a bell that rings when something was added.
 
-use std::{hash::Hash, time::Duration};
+use std::{hash::Hash, sync::Arc, time::Duration};
 
 use kubewright_apimachinery::clock::SharedClock;
 
@@ -34,21 +34,24 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct SharedQueue<K = ObjectKey> {
-    queue: Mutex<Queue<K>>,
+    queue: Arc<Mutex<Queue<K>>>,
     bell: Notify,
     clock: SharedClock,
     metrics: QueueMetrics,
 }
 
-impl<K: Clone + Eq + Hash> SharedQueue<K> {
+impl<K: Clone + Eq + Hash + Send + 'static> SharedQueue<K> {
     /// An empty queue with the default [`Backoff`].
     pub fn new(clock: SharedClock, metrics: QueueMetrics) -> Self {
-        Self::with_backoff(clock, metrics, Backoff::default())
+        Self::of(Queue::new(Backoff::default()), clock, metrics)
     }
 
-    /// An empty queue with another [`Backoff`].
-    pub fn with_backoff(clock: SharedClock, metrics: QueueMetrics, backoff: Backoff) -> Self {
-        Self { queue: Mutex::new(Queue::new(backoff)), bell: Notify::new(), clock, metrics }
+    /// Shares a queue, such as one with another [`Backoff`] or a seed. From now on it is the one that the metrics tell of.
+    pub fn of(queue: Queue<K>, clock: SharedClock, metrics: QueueMetrics) -> Self {
+        let queue = Arc::new(Mutex::new(queue));
+        let told = Arc::downgrade(&queue);
+        metrics.follow(move || told.upgrade().map(|queue| queue.lock().depths().collect()).unwrap_or_default());
+        Self { queue, bell: Notify::new(), clock, metrics }
     }
 
     /// The time that the queue goes by.
@@ -77,15 +80,10 @@ impl<K: Clone + Eq + Hash> SharedQueue<K> {
         self.ring();
     }
 
-    /// Works on the queue at one moment, and brings its metrics up to date. Keep it short: all others wait.
+    /// Works on the queue at one moment. Keep it short: all others wait.
     pub fn with<T>(&self, work: impl FnOnce(&mut Queue<K>, Now) -> T) -> T {
         let now = self.now();
-        let mut queue = self.queue.lock();
-        let result = work(&mut queue, now);
-        for (priority, depth) in queue.depths() {
-            self.metrics.set_depth(*priority, *depth);
-        }
-        result
+        work(&mut self.queue.lock(), now)
     }
 
     /// Wakes who waits in [`SharedQueue::changed`], now or the next time.

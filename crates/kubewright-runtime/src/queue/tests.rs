@@ -1,14 +1,17 @@
 //! The queue against a naive model, and its rules one by one.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
+use kubewright_apimachinery::clock::SystemClock;
 use proptest::prelude::*;
 
 use super::*;
+use crate::metrics::Metrics;
 
 type Key = u8;
 
@@ -28,11 +31,7 @@ fn queue() -> Queue<Key> {
 
 /// Whether nothing is known of any key.
 fn is_blank(queue: &Queue<Key>) -> bool {
-    queue.places.is_empty()
-        && queue.entries.is_empty()
-        && queue.ready.is_empty()
-        && queue.by_delay.is_empty()
-        && queue.by_wall.is_empty()
+    queue.entries.keys().is_empty() && queue.ready.is_empty() && queue.by_delay.is_empty() && queue.by_wall.is_empty()
 }
 
 fn take(queue: &mut Queue<Key>, millis: u64) -> Option<Key> {
@@ -63,10 +62,7 @@ fn the_highest_priority_and_the_earliest_time_count() {
     queue.add(3, 0, When::After(Duration::from_millis(20)), at(1));
     queue.add(3, 0, When::After(Duration::from_millis(90)), at(2));
     queue.add(2, 0, When::Now, at(3));
-    assert_eq!(
-        queue.depths().iter().map(|(priority, depth)| (*priority, *depth)).collect::<Vec<_>>(),
-        [(-100, 1), (0, 1)]
-    );
+    assert_eq!(queue.depths().collect::<Vec<_>>(), [(0, 1), (-100, 1)]);
     assert_eq!(take(&mut queue, 4), Some(2));
     assert_eq!(
         queue.take(at(30)),
@@ -137,6 +133,26 @@ fn a_closed_queue_lets_work_end_and_starts_none() {
     assert!(!queue.add(2, 0, When::Now, at(9)));
     assert_eq!((queue.working(), take(&mut queue, 9), queue.next_wake(at(9))), (0, None, None));
     assert!(is_blank(&queue));
+}
+
+#[test]
+fn the_metrics_tell_how_many_keys_wait() {
+    let metrics = Metrics::new(SystemClock::shared());
+    let queue = SharedQueue::<Key>::new(SystemClock::shared(), metrics.queue("at"));
+    let depth = |priority: i32| {
+        let line = format!("workqueue_depth{{controller=\"at\",name=\"at\",priority=\"{priority}\"}} ");
+        let text = metrics.encode().expect("text");
+        text.lines().find_map(|found| found.strip_prefix(&line).map(str::to_owned))
+    };
+    assert_eq!((depth(0).as_deref(), depth(LOW_PRIORITY)), (Some("0"), None));
+    for (key, priority) in [(1, 0), (2, LOW_PRIORITY), (3, LOW_PRIORITY)] {
+        queue.add(key, priority, When::Now);
+    }
+    assert_eq!((depth(0).as_deref(), depth(LOW_PRIORITY).as_deref()), (Some("1"), Some("2")));
+    queue.with(|queue, now| queue.take(now));
+    assert_eq!((depth(0).as_deref(), depth(LOW_PRIORITY).as_deref()), (Some("0"), Some("2")));
+    drop(queue);
+    assert_eq!((depth(0).as_deref(), depth(LOW_PRIORITY).as_deref()), (Some("0"), Some("0")));
 }
 
 #[test]
@@ -473,7 +489,7 @@ proptest! {
                     queue.close();
                 }
             }
-            let depths: BTreeMap<_, _> = queue.depths().iter().filter(|(_, depth)| **depth > 0).map(|(p, d)| (*p, *d)).collect();
+            let depths: BTreeMap<_, _> = queue.depths().collect();
             prop_assert_eq!(depths, model.depths());
             prop_assert_eq!(queue.next_wake(model.now()), model.next_wake());
             prop_assert_eq!(queue.working(), model.working.len());
@@ -485,7 +501,6 @@ proptest! {
             model.parked.iter().copied().collect(),
             model.failures.keys().copied().collect(),
         ].into_iter().flatten().collect();
-        prop_assert_eq!(queue.places.keys().copied().collect::<BTreeSet<_>>(), known);
-        prop_assert_eq!(queue.places.len(), queue.entries.len());
+        prop_assert_eq!(queue.entries.keys().into_iter().copied().collect::<BTreeSet<_>>(), known);
     }
 }
