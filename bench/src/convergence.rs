@@ -123,7 +123,9 @@ impl Contest<'_> {
 const SPEED: &str = "`kubewright cluster --pods simulate` in a process of its own holds 10,000 PodSets (app.example.com) of three pods, 100 in \
     each of 100 namespaces, before the operator is started; then to the moment a watch has shown every PodSet with three names and \
     `Ready`. Ours is `podset-operator`, the other `bench/peers/podset-kube-rs`: the same operator on `kube::runtime::Controller`, with \
-    one watch a kind, reflector stores without managed fields, and as many reconciles at a time (4). Each has a fresh cluster; both \
+    one watch a kind, reflector stores without managed fields, and as many reconciles at a time (4). Before it creates pods it reads \
+    the PodSet and lists its pods live, since nothing tells it whether its store shows its own last writes; ours needs that only \
+    before it deletes or replaces. Each has a fresh cluster; both \
     must come to the same end state. The figure is their time by ours.";
 const CPU: &str = "The user and system time of the operator's process in that run, from its start until it has rested for two seconds; \
     ours by the other's.";

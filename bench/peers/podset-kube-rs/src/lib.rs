@@ -1,9 +1,9 @@
 //! The PodSet operator (`app.example.com`) as one writes it on kube-rs alone: the peer of `operators/podset` in the
 //! convergence benchmark. Nothing of Kubewright is in it.
 //!
-//! It does what ours does, by the same rule: what the store shows tells whether anything is to be done; what exactly is then
-//! decided by a live list, because nothing else keeps a reconcile that comes before its own last writes were seen from
-//! creating too many. What it is built on is what kube-rs recommends:
+//! It does what ours does. What the store shows tells whether anything is to be done; what exactly is then decided by a live
+//! list, because nothing else keeps a reconcile that comes before its own last writes were seen from creating too many: ours,
+//! whose runtime waits for that, needs none before it creates. What it is built on is what kube-rs recommends:
 //! * one watch for each kind, which feeds a reflector store and triggers the controller ([`Controller::for_stream`],
 //!   [`Controller::owns_stream`]), with the managed fields dropped before objects are kept;
 //! * children found in the store by their owner's UID ([`Store::state_filter`]: a store has no index);

@@ -40,6 +40,9 @@ pub(crate) trait Flavour:
     /// The status in the flavour's words.
     fn status_of(observed: Observed) -> Self::Status;
 
+    /// The names of the pods in the stored status.
+    fn told(&self) -> &[String];
+
     /// The conditions of the stored status.
     fn conditions(&self) -> &[Condition];
 }
@@ -91,6 +94,10 @@ impl Flavour for k8stest::v1alpha1::PodSet {
         }
     }
 
+    fn told(&self) -> &[String] {
+        self.status.as_ref().map_or(&[], |status| &status.pod_names)
+    }
+
     fn conditions(&self) -> &[Condition] {
         self.status.as_ref().map_or(&[], |status| &status.conditions)
     }
@@ -124,6 +131,10 @@ impl Flavour for app::v1alpha1::PodSet {
             observed_generation: observed.generation,
             conditions: observed.conditions,
         }
+    }
+
+    fn told(&self) -> &[String] {
+        self.status.as_ref().map_or(&[], |status| &status.pod_names)
     }
 
     fn conditions(&self) -> &[Condition] {

@@ -1,8 +1,9 @@
 //! Keeps as many pods as a PodSet desires. One reconciler serves both flavours ([`flavour::Flavour`]).
 //!
-//! [`plan`] decides, [`report`] words it, this module acts. The cache tells whether there is anything to do; what exactly is then decided by
-//! a live list, so that no stale cache, lost answer or other leader makes it create too many or delete too much. A
-//! steady PodSet costs no request at all.
+//! [`plan`] decides, [`report`] words it, this module acts. What is missing is created on the word of the cache: it shows
+//! all that was created before, by this process or by one that worked on the PodSet earlier. Others may have deleted what
+//! it still shows, so before a pod is deleted or replaced the API server is asked how things are; see [`Plan::is_grave`].
+//! To bring a PodSet up costs its pods and its status, and a steady one no request at all.
 //!
 //! * The UID of the controller decides whose a pod is. A pod with the labels but without an owner is **ignored**, not
 //!   adopted. One that loses a label is released: it stays, without its owner reference, and is replaced.
@@ -103,17 +104,17 @@ impl PodSetReconciler {
     }
 
     // ANCHOR: act
-    /// Does what is to be done, given what the cache shows; nothing if the PodSet isn't what the cache shows.
+    /// Does what is to be done, given what the cache shows; nothing if the PodSet turns out not to be what the cache shows.
     async fn act<K: Flavour>(&self, set: &K, cached: Plan, ctx: &Context<K>) -> Result<Option<After>, ClientError> {
-        let now = ctx.live().get::<K>(ctx.key()).await?;
-        let state = |set: &K| (set.meta().uid.clone(), set.meta().generation, set.meta().deletion_timestamp.is_some());
-        if now.as_ref().map(state) != Some(state(set)) {
-            return Ok(None);
-        }
         for pod in &cached.release {
             release(set, pod, ctx).await?;
         }
-        let plan = plan::plan(set.desired(), &set.pod_labels(), pods(set, ctx).await?);
+        let plan = if cached.is_grave(set.told()) {
+            let Some(pods) = pods(set, ctx).await? else { return Ok(None) };
+            plan::plan(set.desired(), &set.pod_labels(), pods)
+        } else {
+            cached
+        };
         let unneeded = [plan.discard, plan.delete].concat();
         let deletions: Vec<_> = unneeded.iter().map(|pod| delete(pod, ctx).boxed()).collect();
         let deletions: Vec<_> = stream::iter(deletions).buffered(PARALLEL).collect().await;
@@ -184,12 +185,19 @@ impl PodSetReconciler {
     }
 }
 
-/// All pods that the PodSet controls, as the API server has them.
-async fn pods<K: Flavour>(set: &K, ctx: &Context<K>) -> Result<Vec<Arc<PodView>>, ClientError> {
+// ANCHOR: live
+/// All pods that the PodSet controls, as the API server has them now; none if it has another PodSet than the cache.
+async fn pods<K: Flavour>(set: &K, ctx: &Context<K>) -> Result<Option<Vec<Arc<PodView>>>, ClientError> {
+    let now = ctx.live().get::<K>(ctx.key()).await?;
+    let state = |set: &K| (set.meta().uid.clone(), set.meta().generation, set.meta().deletion_timestamp.is_some());
+    if now.as_ref().map(state) != Some(state(set)) {
+        return Ok(None);
+    }
     let pods = ctx.live().list::<PodView>(&Selector::from_iter(set.pod_labels())).await?;
     let uid = set.meta().uid.as_deref().unwrap_or_default();
-    Ok(pods.into_iter().filter(|pod| is_controlled_by(pod, uid)).map(Arc::new).collect())
+    Ok(Some(pods.into_iter().filter(|pod| is_controlled_by(pod, uid)).map(Arc::new).collect()))
 }
+// ANCHOR_END: live
 
 /// Creates so many pods at a time. The first error counts, with the name of its pod; the others of the batch go on.
 async fn create_batch<K: Flavour>(

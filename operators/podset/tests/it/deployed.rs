@@ -34,6 +34,9 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     running("app=podset-sample", 1).await;
     let available = ["get", "podset.app.example.com", "podset-sample", "-o", "jsonpath={.status.availableReplicas}"];
     deployed.until(&available, |available| available == "1").await;
+    // Before pods go, it looks at the PodSet.
+    deployed.kubectl(&["scale", "podset.k8stest.justin0u0.com/podset-sample", "--replicas=1"]).await;
+    running("podset_cr=podset-sample", 1).await;
     deployed.kubectl(&["delete", "podset.k8stest.justin0u0.com", "podset-sample"]).await;
     running("podset_cr=podset-sample", 0).await;
     deployed.check_rights(&SPARE).await;

@@ -33,6 +33,17 @@ impl Plan {
     pub(crate) fn acts(&self) -> bool {
         self.create > 0 || !(self.delete.is_empty() && self.discard.is_empty() && self.release.is_empty())
     }
+
+    /// Whether it is wrong if the pods, or the PodSet, have changed meanwhile: active pods go, or some are created in the
+    /// place of others that were told of.
+    ///
+    /// A pod that goes doesn't come back, should another have gone already that the cache still shows. And where pods
+    /// vanish, it may be because their PodSet does. What is created without need, because fewer are desired by now, is only
+    /// deleted again.
+    pub(crate) fn is_grave(&self, told: &[String]) -> bool {
+        let is_active = |name: &String| self.active.iter().any(|pod| pod.name_any() == *name);
+        !self.delete.is_empty() || (self.create > 0 && !told.iter().all(is_active))
+    }
 }
 
 // ANCHOR: plan

@@ -1,0 +1,190 @@
+//! Row 26: however far behind the cache is, and whatever goes wrong meanwhile, no pod is made or deleted too many.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{
+    Api, ResourceExt,
+    api::{ObjectMeta, PostParams},
+};
+use kubewright::{clock::Clock, random::Random};
+use kubewright_apiserver::{Change, ChangeKind};
+use kubewright_cluster::faults::{Faults, Verb};
+use operator_kit::{Operator, World, assert_quiet, minutes};
+use serde_json::Value;
+use tokio::{sync::Mutex, task::JoinHandle, time::sleep};
+
+use crate::scene::{First, Flavour, Second, active, reaches, scale, world};
+
+/// How many lives are played, each by its own seed.
+const LIVES: u64 = 12;
+/// How many things happen in each.
+const STEPS: usize = 25;
+/// The longest that the operator learns late of a change of the PodSet; of pods it may learn much later.
+const LATE: Duration = Duration::from_secs(3);
+
+/// Looks at every change of the pods as it happens, and notes what should not have happened.
+struct Census {
+    kind: String,
+    /// How many pods are desired, since when.
+    desired: Vec<(Timestamp, usize)>,
+    active: BTreeSet<String>,
+    /// The pods that the test itself took away.
+    taken: Arc<Mutex<BTreeSet<String>>>,
+    wrong: Vec<String>,
+    created: usize,
+}
+
+impl Census {
+    fn start<K: Flavour>(world: &World, taken: Arc<Mutex<BTreeSet<String>>>) -> JoinHandle<Self> {
+        let (mut feed, clock) = (world.cluster.api().feed(), world.clock.clone());
+        let kind = K::kind(&()).into_owned();
+        let (desired, active, wrong) = Default::default();
+        let mut census = Self { kind, desired, active, taken, wrong, created: 0 };
+        tokio::spawn(async move {
+            loop {
+                let change = feed.next().await.unwrap();
+                if change.object["kind"] == "Namespace" && change.object["metadata"]["name"] == END {
+                    return census;
+                }
+                census.note(&change, clock.now()).await;
+            }
+        })
+    }
+
+    async fn note(&mut self, change: &Change, now: Timestamp) {
+        let object = &change.object;
+        if object["kind"] == self.kind.as_str() {
+            let desired = object["spec"]["replicas"].as_u64().unwrap_or_default() as usize;
+            if self.desired.last().is_none_or(|(_, known)| *known != desired) {
+                self.desired.push((now, desired));
+            }
+        } else if object["kind"] == "Pod" {
+            let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            if change.kind != ChangeKind::Deleted && is_active(object) {
+                if self.active.insert(name.clone()) {
+                    self.created += 1;
+                    self.check(now, &format!("{name} was created"), |active, _, most| active <= most);
+                }
+            } else if self.active.remove(&name) && !self.taken.lock().await.contains(&name) {
+                self.check(now, &format!("{name} was deleted"), |active, least, _| active >= least);
+            }
+        }
+    }
+
+    /// Compares the number of pods with the least and the most that the operator may take for desired.
+    fn check(&mut self, now: Timestamp, what: &str, holds: impl Fn(usize, usize, usize) -> bool) {
+        let horizon = now - SignedDuration::try_from(LATE).unwrap();
+        let old = self.desired.iter().rposition(|(since, _)| *since <= horizon).unwrap_or_default();
+        let known = || self.desired[old..].iter().map(|(_, desired)| *desired);
+        let (least, most) = (known().min().unwrap_or_default(), known().max().unwrap_or_default());
+        if !holds(self.active.len(), least, most) {
+            self.wrong.push(format!("{now}: {what}, {} are active, {least} to {most} desired", self.active.len()));
+        }
+    }
+}
+
+/// The namespace that ends a census.
+const END: &str = "the-end";
+
+fn is_active(pod: &Value) -> bool {
+    let phase = pod["status"]["phase"].as_str().unwrap_or_default();
+    pod["metadata"]["deletionTimestamp"].is_null() && !["Succeeded", "Failed"].contains(&phase)
+}
+
+/// A number below `bound`.
+fn below(random: &Random, bound: u64) -> u64 {
+    random.u64() % bound
+}
+
+/// An operator that hears late of everything.
+fn start(world: &World, random: &Random) -> (Operator, Faults) {
+    let faults = Faults::new();
+    // Nothing, a little, longer than it is waited for, or longer than all that happens.
+    let pods = [0, 900, 7_000, 60_000, 600_000][below(random, 5) as usize];
+    faults.on(&[Verb::Watch], "pods").always().delay(Duration::from_millis(pods));
+    let late = LATE.as_millis() as u64 - 500;
+    faults.on(&[Verb::Watch], "podsets").always().delay(Duration::from_millis(below(random, late)));
+    (world.start(&faults), faults)
+}
+
+/// Plays one life, and tells what went wrong in it.
+async fn live<K: Flavour>(seed: u64) -> Vec<String> {
+    let (world, random) = (world().await, Random::seeded(seed));
+    let taken = Arc::<Mutex<BTreeSet<String>>>::default();
+    let census = Census::start::<K>(&world, taken.clone());
+    world.create(K::web(3)).await;
+    let (mut operator, mut faults) = start(&world, &random);
+    for _ in 0..STEPS {
+        sleep(Duration::from_millis(below(&random, 12_000))).await;
+        match below(&random, 10) {
+            0..=2 => scale::<K>(&world, 1 + below(&random, 9) as i32).await,
+            3 => drop(faults.on(&[Verb::Create], "pods").times(2).lose_answer()),
+            4 => drop(faults.on(&[Verb::Delete], "pods").times(2).lose_answer()),
+            5 => drop(faults.on(Verb::WRITES, "*").times(3).refuse(503, "ServiceUnavailable")),
+            6 => drop(faults.on(Verb::READS, "*").times(2).lose_request()),
+            7 => {
+                let pods = active::<K>(&world).await;
+                if let Some(pod) = pods.get(below(&random, 1 + pods.len() as u64) as usize) {
+                    let (name, how) = (pod.name_any(), below(&random, 3));
+                    if how > 0 {
+                        taken.lock().await.insert(name.clone());
+                    }
+                    match how {
+                        0 => world.run_pod(&name).await,
+                        1 => world.end_pod(&name, 1).await,
+                        _ => world.delete::<Pod>(&name).await,
+                    }
+                    // As many as there are then: from what the cache still shows one would go.
+                    scale::<K>(&world, (pods.len() as i32 - 1).max(1)).await;
+                }
+            }
+            // It dies, in the middle of what it does if there is anything to do, or stops in good order.
+            8 => {
+                let nth = below(&random, 4) as usize;
+                faults.on(Verb::WRITES, "*").skip(nth).lose_answer();
+                faults.on(Verb::WRITES, "*").skip(nth).always().lose_request();
+                scale::<K>(&world, 1 + below(&random, 9) as i32).await;
+                sleep(Duration::from_millis(below(&random, 6_000))).await;
+                operator.kill().await;
+                (operator, faults) = start(&world, &random);
+            }
+            _ => {
+                operator.stop().await;
+                (operator, faults) = start(&world, &random);
+            }
+        }
+    }
+    // What was late comes, and no more goes wrong.
+    faults.clear();
+    sleep(minutes(20)).await;
+    scale::<K>(&world, 4).await;
+    reaches::<K>(&world, 4).await;
+    assert_quiet(&faults).await;
+    operator.stop().await;
+    let end = ObjectMeta { name: Some(END.into()), ..ObjectMeta::default() };
+    let end = Namespace { metadata: end, ..Namespace::default() };
+    Api::all(world.client()).create(&PostParams::default(), &end).await.unwrap();
+    let census = census.await.unwrap();
+    assert!(census.created > 4, "it has seen the pods");
+    census.wrong
+}
+
+async fn never_too_many_nor_too_few<K: Flavour>() {
+    let mut wrong = Vec::new();
+    for seed in 0..LIVES {
+        wrong.extend(live::<K>(seed).await.into_iter().map(|what| format!("seed {seed}: {what}")));
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_26_whatever_happens_none_is_too_many_of_the_first_flavour() {
+    never_too_many_nor_too_few::<First>().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_26_whatever_happens_none_is_too_many_of_the_second_flavour() {
+    never_too_many_nor_too_few::<Second>().await;
+}
