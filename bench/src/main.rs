@@ -128,7 +128,7 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
         report.add(cronjob::due_at_once().await?);
     }
     if wanted("queue") {
-        report.try_add("queue", queue::both(&clock));
+        report.try_add("queue", queue::both(&clock).await);
     }
     if wanted("overhead") {
         report.try_add("overhead", overhead::both());

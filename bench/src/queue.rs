@@ -1,8 +1,8 @@
 //! What the work queue costs: by the cycle, and with very many keys scheduled.
 
-use std::time::Duration;
+use std::{path::Path, process::Stdio, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use jiff::Timestamp;
 use kubewright::{
     clock::SystemClock,
@@ -12,6 +12,7 @@ use kubewright::{
     random::Random,
 };
 use kubewright_apimachinery::clock::SharedClock;
+use tokio::process::Command;
 
 use crate::report::{Limit, Outcome, percentile};
 
@@ -37,12 +38,12 @@ fn microseconds(span: Duration) -> f64 {
 }
 
 /// Both.
-pub(crate) fn both(clock: &SharedClock) -> Result<Vec<Outcome>> {
-    Ok(vec![cycles(clock)?, scheduled(clock)?])
+pub(crate) async fn both(clock: &SharedClock) -> Result<Vec<Outcome>> {
+    Ok(vec![cycles(clock).await?, scheduled(clock)?])
 }
 
 /// A thousand keys are added, then each is taken and done.
-fn cycles(clock: &SharedClock) -> Result<Outcome> {
+async fn cycles(clock: &SharedClock) -> Result<Outcome> {
     let keys = keys(KEYS);
     let mut queue = Queue::new(Backoff::default());
     let mut taken = 0;
@@ -75,14 +76,52 @@ fn cycles(clock: &SharedClock) -> Result<Outcome> {
         limit: Limit::AtMost(300.0),
         details: format!(
             "p99 {:.0} µs; with lock, clock, bell and metrics as a controller has it {:.0} µs, p99 {:.0} µs; controller-runtime's priority \
-             queue on a laptop, as its authors tell: 1,049 µs, its prototype 300 µs",
+             queue on a laptop, as its authors tell: 1,049 µs, its prototype 300 µs; {}",
             microseconds(percentile(&mut bare, 99)),
             microseconds(percentile(&mut shared, 50)),
             microseconds(percentile(&mut shared, 99)),
+            in_go().await,
         ),
         method: "One thread adds 1,000 keys (namespace and name) to the queue, then takes each and tells that it is done; 1,000 rounds \
-                 after 100 to warm up, the figure is the median round. The queue is the controllers' own.",
+                 after 100 to warm up, the figure is the median round. The queue is the controllers' own. The Go queues (`bench/peers/queue-go`) \
+                 do the same, with their locks and goroutines, controller-runtime's with its metrics: they stand beside our queue with \
+                 lock, clock, bell and metrics.",
     })
+}
+
+/// What Go's queues take here, or why that isn't known: a machine without Go, or without its modules, measures the rest.
+async fn in_go() -> String {
+    match go_peers().await {
+        Ok(peers) => format!("in Go here: {}", peers.join(", ")),
+        Err(error) => format!("Go's queues were not measured here: {error:#}"),
+    }
+}
+
+async fn go_peers() -> Result<Vec<String>> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/queue-go");
+    let program = std::env::current_exe().context("find this program")?.with_file_name("queue-go");
+    let mut build = Command::new("go");
+    output(build.args(["build", "-o"]).arg(&program).arg(".").current_dir(sources)).await?;
+    let told = output(&mut Command::new(program)).await?;
+    let peers = told.lines().map(|line| {
+        let [module, version, median] = line.split(' ').collect::<Vec<_>>()[..] else {
+            bail!("the peer printed {line:?}")
+        };
+        let median: f64 = median.parse().with_context(|| format!("read the peer's {line:?}"))?;
+        Ok(format!("{module} {version} {median:.0} µs"))
+    });
+    peers.collect()
+}
+
+/// The standard output of a program that succeeds. Without a network the modules are waited for in vain.
+async fn output(command: &mut Command) -> Result<String> {
+    const PATIENCE: Duration = Duration::from_secs(300);
+    let name = command.as_std().get_program().display().to_string();
+    let output = tokio::time::timeout(PATIENCE, command.stdin(Stdio::null()).kill_on_drop(true).output()).await;
+    let output = output.with_context(|| format!("{name} took too long"))?.with_context(|| format!("run {name}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{name}: {}", errors.trim().lines().last().unwrap_or("it failed"));
+    String::from_utf8(output.stdout).with_context(|| format!("read what {name} printed"))
 }
 
 /// The time of each round.
