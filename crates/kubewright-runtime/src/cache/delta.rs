@@ -16,8 +16,14 @@ use crate::{
     predicate::{Before, Change, ChangeType},
 };
 
-/// An object as the types that read it, made when it was taken in.
-pub(super) type Decoded = Vec<(TypeId, Arc<dyn Any + Send + Sync>)>;
+/// What was made of an object when it was taken in.
+#[derive(Default)]
+pub(super) struct Decoded {
+    /// The object as the types that read it.
+    pub(super) types: Vec<(TypeId, Arc<dyn Any + Send + Sync>)>,
+    /// Its owners, if they were read.
+    pub(super) owners: Option<Vec<OwnerReference>>,
+}
 
 /// What a feed has changed in the store. One of the states is there.
 pub(super) struct Step {
@@ -66,7 +72,7 @@ impl<'a> Delta<'a> {
 
     /// Calls `then` with the change as seen by a `T`, unless the object is none.
     pub(crate) fn with<T: AnyObject, R>(&self, then: impl FnOnce(Change<'_, T>) -> R) -> Option<R> {
-        let known = self.step.decoded.iter().find(|(id, _)| *id == TypeId::of::<T>());
+        let known = self.step.decoded.types.iter().find(|(id, _)| *id == TypeId::of::<T>());
         let known = known.and_then(|(_, object)| object.clone().downcast().ok());
         let object: Arc<T> = known.or_else(|| self.cache.unpack(self.newest))?;
         let old = Old { cache: self.cache, row: self.before(), unpacked: OnceCell::new() };
@@ -76,7 +82,8 @@ impl<'a> Delta<'a> {
     /// The references to the object's controllers, or to all its owners, before and after.
     pub(crate) fn owners(&self, all: bool) -> Vec<OwnerReference> {
         let old = self.before().filter(|old| all || old.controller != self.newest.controller);
-        let owners = old.into_iter().chain([self.newest]).flat_map(|row| self.cache.owners_of(row));
+        let new = self.step.decoded.owners.clone().unwrap_or_else(|| self.cache.owners_of(self.newest));
+        let owners = old.into_iter().flat_map(|row| self.cache.owners_of(row)).chain(new);
         owners.filter(|owner| all || owner.controller == Some(true)).collect()
     }
 

@@ -118,7 +118,7 @@ impl Feed {
                 let is_same = store.get(&key).is_some_and(|known| is_same(known, &draft));
                 if is_same && let Some(known) = store.remove(&key) {
                     // The object as the event shows it, or else as it was last seen.
-                    let (last, decoded) = intake(store, &draft).unwrap_or((known, Decoded::new()));
+                    let (last, decoded) = intake(store, &draft).unwrap_or((known, Decoded::default()));
                     emit(Step { old: Some(last), new: None, decoded, initial: false });
                 }
                 Ok(())
@@ -150,7 +150,7 @@ fn is_same(known: &Row, draft: &Draft) -> bool {
 }
 
 fn gone_for_good(old: Row) -> Step {
-    Step { old: Some(old), new: None, decoded: Decoded::new(), initial: false }
+    Step { old: Some(old), new: None, decoded: Decoded::default(), initial: false }
 }
 
 /// Puts an object into the store unless it is there already. One that can't be decoded leaves what is there: a stale

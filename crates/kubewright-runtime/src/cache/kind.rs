@@ -13,7 +13,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use kube_runtime::watcher::Event;
 use parking_lot::RwLock;
-use serde::Deserialize;
+use serde::{
+    Deserialize,
+    de::{MapAccess, Visitor},
+};
 use tokio::sync::watch;
 use tracing::error;
 
@@ -231,7 +234,7 @@ impl Kind {
             let step = |row: &Row| Step {
                 old: Some(row.clone()),
                 new: Some(row.clone()),
-                decoded: Decoded::new(),
+                decoded: Decoded::default(),
                 initial: true,
             };
             store.within(feed.scope()).map(step).collect::<Vec<_>>()
@@ -258,26 +261,27 @@ impl Kind {
         let undecodable = |why: String| Undecodable { key: ObjectKey::of(draft), why };
         let meta = &draft.metadata;
         let marks = Marks::new(draft.len());
-        let document =
-            Document::draft(draft, self.identity(&key, meta.uid.clone(), meta.resource_version.clone()), &marks);
+        let (uid, version) = (meta.uid.as_ref(), meta.resource_version.as_ref());
+        let identity = self.identity(&key, uid.map(|uid| uid as _), version.map(|version| version as _));
+        let document = Document::draft(draft, identity, &marks);
         let own: Own = document.clone().read(&self.dictionary).map_err(|error| undecodable(error.to_string()))?;
         let types = self.types.read();
         let decoded = types.iter().map(|known| Ok((known.id, (known.decode)(document.clone(), &self.dictionary)?)));
-        let decoded = decoded.collect::<Result<Decoded, String>>().map_err(undecodable)?;
+        let types = decoded.collect::<Result<Vec<_>, String>>().map_err(undecodable)?;
         let row = Row::new(Entry {
             uid: meta.uid.as_deref().map(Into::into),
             version: Version::of(meta.resource_version.as_deref()),
             controller: own.controller().map(|owner| owner.uid.as_str().into()),
             is_leaving: own.metadata.deletion_timestamp.is_some(),
-            values: self.values(&decoded),
+            values: self.values(&types),
             bytes: packed::pack(draft, &marks, key.name(), &self.dictionary),
             key,
         });
-        Ok((row, decoded))
+        Ok((row, Decoded { types, owners: Some(own.metadata.owner_references) }))
     }
 
     /// The object's values in the indexes. The functions are an operator's: if one panics, the object has none there.
-    fn values(&self, decoded: &Decoded) -> Box<[(usize, Arc<str>)]> {
+    fn values(&self, decoded: &[(TypeId, Arc<Typed>)]) -> Box<[(usize, Arc<str>)]> {
         let mut values = BTreeSet::new();
         for (number, index) in self.indexes.read().iter().enumerate() {
             let Some((_, object)) = decoded.iter().find(|(id, _)| *id == index.of) else { continue };
@@ -303,32 +307,34 @@ impl Kind {
     }
 
     pub(super) fn labels(&self, row: &Row) -> BTreeMap<String, String> {
-        self.own(row).metadata.labels
+        self.document(row).read::<Labelled>(&self.dictionary).unwrap_or_default().metadata.labels
     }
 
     pub(super) fn owners_of(&self, row: &Row) -> Vec<OwnerReference> {
-        self.own(row).metadata.owner_references
+        self.document(row).read::<Own>(&self.dictionary).unwrap_or_default().metadata.owner_references
     }
 
     pub(super) fn changed_fields(&self, old: &Row, new: &Row) -> Vec<String> {
         packed::changed_fields(&old.bytes, &new.bytes, &self.dictionary)
     }
 
-    fn own(&self, row: &Row) -> Own {
-        self.document(row).read(&self.dictionary).unwrap_or_default()
+    fn document<'a>(&'a self, row: &'a Row) -> Document<'a> {
+        let uid = row.uid.as_ref().map(|uid| uid as _);
+        let version = row.version.is_known().then_some(&row.version as _);
+        Document::packed(&row.bytes, self.identity(&row.key, uid, version))
     }
 
-    fn document<'a>(&self, row: &'a Row) -> Document<'a> {
-        let uid = row.uid.as_ref().map(ToString::to_string);
-        Document::packed(&row.bytes, self.identity(&row.key, uid, row.version.text()))
-    }
-
-    fn identity(&self, key: &ObjectKey, uid: Option<String>, resource_version: Option<String>) -> Identity {
+    fn identity<'a>(
+        &'a self,
+        key: &'a ObjectKey,
+        uid: Option<&'a dyn fmt::Display>,
+        resource_version: Option<&'a dyn fmt::Display>,
+    ) -> Identity<'a> {
         Identity {
-            api_version: self.api_version.clone(),
-            kind: self.name.kind.clone(),
-            name: Some(key.name().into()),
-            namespace: key.namespace().map(Into::into),
+            api_version: &self.api_version,
+            kind: &self.name.kind,
+            name: Some(key.name()),
+            namespace: key.namespace(),
             uid,
             resource_version,
         }
@@ -442,11 +448,55 @@ struct Own {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct OwnMetadata {
-    #[serde(deserialize_with = "or_default")]
-    labels: BTreeMap<String, String>,
+    /// It keeps them, and gives them to nobody.
+    #[serde(rename = "labels")]
+    _labels: Kept,
     #[serde(deserialize_with = "or_default")]
     owner_references: Vec<OwnerReference>,
-    deletion_timestamp: Option<String>,
+    deletion_timestamp: Option<Kept>,
+}
+
+/// What is to be kept, but isn't looked at.
+#[derive(Debug, Default)]
+struct Kept;
+
+impl<'de> Deserialize<'de> for Kept {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Kept {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string, or a map of strings")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
+        while map.next_entry::<Self, Self>()?.is_some() {}
+        Ok(self)
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Labelled {
+    metadata: Labels,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Labels {
+    #[serde(deserialize_with = "or_default")]
+    labels: BTreeMap<String, String>,
 }
 
 impl Own {

@@ -60,10 +60,17 @@ impl Version {
         }
     }
 
-    pub(super) fn text(&self) -> Option<String> {
+    /// Whether there is one.
+    pub(super) fn is_known(&self) -> bool {
+        *self != Self::Number(0)
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number(number) => (*number > 0).then(|| number.to_string()),
-            Self::Other(text) => Some(text.as_ref().into()),
+            Self::Number(number) => number.fmt(f),
+            Self::Other(text) => f.write_str(text),
         }
     }
 }
@@ -333,9 +340,9 @@ mod tests {
     #[test]
     fn versions_are_numbers_if_they_can_be() {
         assert_eq!(Version::of(Some("12")), Version::Number(12));
-        assert_eq!(Version::of(Some("012")).text().as_deref(), Some("012"));
-        assert_eq!(Version::of(Some("x")).text().as_deref(), Some("x"));
-        assert_eq!((Version::of(None).text(), Version::of(None).number()), (None, None));
+        assert_eq!(Version::of(Some("012")).to_string(), "012");
+        assert_eq!(Version::of(Some("x")).to_string(), "x");
+        assert_eq!((Version::of(None).is_known(), Version::of(None).number()), (false, None));
         assert_eq!(size_of::<Entry>(), 136);
     }
 }

@@ -1,5 +1,7 @@
 //! What differs between two states of an object.
 
+use std::borrow::Cow;
+
 use super::{
     dictionary::{Dictionary, Strings},
     token::{Token, Tokens, show_time},
@@ -35,18 +37,33 @@ impl<'a> Comparison<'a> {
         }
         let (old, new) = (Tokens::new(old), Tokens::new(new));
         match (old.peek(), new.peek()) {
-            (Some(Token::Map), Some(Token::Map)) => self.compare_maps(&self.entries(old), &self.entries(new)),
+            (Some(Token::Map), Some(Token::Map)) => self.compare_maps(old, new),
             (Some(Token::List), Some(Token::List)) => self.compare_lists(&elements(old), &elements(new)),
             (Some(old), Some(new)) if old == new || self.is_same_text(old, new) => {}
             _ => self.push(),
         }
     }
 
-    fn compare_maps(&mut self, old: &[(String, &'a [u8])], new: &[(String, &'a [u8])]) {
-        for (at, (key, value)) in new.iter().enumerate() {
-            // Mostly the keys are the same, and in the same order.
-            let known =
-                old.get(at).filter(|(known, _)| known == key).or_else(|| old.iter().find(|(known, _)| known == key));
+    fn compare_maps(&mut self, mut old: Tokens<'a>, mut new: Tokens<'a>) {
+        old.next();
+        new.next();
+        // Mostly the keys are the same, in the same order.
+        while let (Some(known), Some(key)) = (old.peek(), new.peek())
+            && key != Token::End
+            && (known == key || self.is_same_text(known, key))
+        {
+            old.next();
+            new.next();
+            let (known, value) = (old.value(), new.value());
+            if known != value
+                && let Some(key) = self.text(key)
+            {
+                self.below(&key, |this| this.compare(known, value));
+            }
+        }
+        let (old, new) = (self.entries(old), self.entries(new));
+        for (key, value) in &new {
+            let known = old.iter().find(|(known, _)| known == key);
             self.below(key, |this| match known {
                 Some((_, known)) => this.compare(known, value),
                 None => this.push(),
@@ -85,8 +102,8 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn entries(&self, mut map: Tokens<'a>) -> Vec<(String, &'a [u8])> {
-        map.next();
+    /// The entries from here to the end of the map.
+    fn entries(&self, mut map: Tokens<'a>) -> Vec<(Cow<'a, str>, &'a [u8])> {
         std::iter::from_fn(|| {
             let key = map.next().filter(|token| *token != Token::End)?;
             Some((self.text(key)?, map.value()))
@@ -94,23 +111,23 @@ impl<'a> Comparison<'a> {
         .collect()
     }
 
-    fn text(&self, token: Token<'_>) -> Option<String> {
+    fn text(&self, token: Token<'a>) -> Option<Cow<'a, str>> {
         match token {
             Token::Text(text) => Some(text.into()),
             Token::Shared(number) => self.strings.get(number).map(Into::into),
-            Token::Uuid(uuid) => Some(uuid.to_string()),
-            Token::Time(seconds) => show_time(seconds),
+            Token::Uuid(uuid) => Some(uuid.to_string().into()),
+            Token::Time(seconds) => show_time(seconds).map(Into::into),
             _ => None,
         }
     }
 
     /// A string may have been shared only since the old state was packed.
-    fn is_same_text(&self, old: Token<'_>, new: Token<'_>) -> bool {
+    fn is_same_text(&self, old: Token<'a>, new: Token<'a>) -> bool {
         self.text(old).is_some_and(|old| Some(old) == self.text(new))
     }
 }
 
 fn elements<'a>(mut list: Tokens<'a>) -> Vec<&'a [u8]> {
     list.next();
-    std::iter::from_fn(|| (!matches!(list.peek(), None | Some(Token::End))).then(|| list.value())).collect()
+    std::iter::from_fn(|| (!list.is_at_end()).then(|| list.value())).collect()
 }

@@ -1,8 +1,10 @@
 //! An object as its types read it: the bytes, with what they leave out put back in.
 
+use std::{array, fmt, iter::Flatten};
+
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeSeed, MapAccess, Visitor},
+    de::{DeserializeSeed, IntoDeserializer, MapAccess, Visitor},
     forward_to_deserialize_any,
 };
 
@@ -15,33 +17,33 @@ use super::{
 };
 
 /// What an object's bytes don't say.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::cache) struct Identity {
-    pub(in crate::cache) api_version: String,
-    pub(in crate::cache) kind: String,
-    pub(in crate::cache) name: Option<String>,
-    pub(in crate::cache) namespace: Option<String>,
-    pub(in crate::cache) uid: Option<String>,
-    pub(in crate::cache) resource_version: Option<String>,
+#[derive(Clone, Copy, Default)]
+pub(in crate::cache) struct Identity<'a> {
+    pub(in crate::cache) api_version: &'a str,
+    pub(in crate::cache) kind: &'a str,
+    pub(in crate::cache) name: Option<&'a str>,
+    pub(in crate::cache) namespace: Option<&'a str>,
+    pub(in crate::cache) uid: Option<&'a dyn fmt::Display>,
+    pub(in crate::cache) resource_version: Option<&'a dyn fmt::Display>,
 }
 
 /// An object that can be read as any type.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(in crate::cache) struct Document<'a> {
     bytes: &'a [u8],
-    identity: Identity,
+    identity: Identity<'a>,
     marks: Option<&'a Marks>,
     metadata_only: bool,
 }
 
 impl<'a> Document<'a> {
     /// Of bytes that were packed.
-    pub(in crate::cache) fn packed(bytes: &'a [u8], identity: Identity) -> Self {
+    pub(in crate::cache) fn packed(bytes: &'a [u8], identity: Identity<'a>) -> Self {
         Self { bytes, identity, marks: None, metadata_only: false }
     }
 
     /// Of a draft; what of it is read will be marked.
-    pub(in crate::cache) fn draft(draft: &'a Draft, identity: Identity, marks: &'a Marks) -> Self {
+    pub(in crate::cache) fn draft(draft: &'a Draft, identity: Identity<'a>, marks: &'a Marks) -> Self {
         Self { bytes: draft.bytes(), identity, marks: Some(marks), metadata_only: false }
     }
 
@@ -61,24 +63,39 @@ impl<'a> Document<'a> {
         let metadata = Reader { tokens: Tokens::new(bytes), strings: &strings, marks };
         let mut body = metadata.clone();
         body.tokens.pass();
-        let names = [("name", name), ("namespace", namespace), ("uid", uid), ("resourceVersion", resource_version)];
-        let names = names.into_iter().filter_map(|(key, text)| Some((key, Field::Text(text?))));
-        let metadata = Field::Part(Part { first: names.collect(), rest: Some(metadata) });
-        let kind = [("apiVersion", Field::Text(api_version)), ("kind", Field::Text(kind)), ("metadata", metadata)];
-        T::deserialize(Part { first: kind.into(), rest: (!metadata_only).then_some(body) })
+        let text = |key, text: Option<&'a str>| text.map(|text| (key, Field::Text(text)));
+        let shown = |key, shown: Option<&'a dyn fmt::Display>| shown.map(|shown| (key, Field::Shown(shown)));
+        let names = [
+            text("name", name),
+            text("namespace", namespace),
+            shown("uid", uid),
+            shown("resourceVersion", resource_version),
+        ];
+        let metadata = Box::new(Part { first: names, rest: Some(metadata) });
+        let kind = [
+            text("apiVersion", Some(api_version)),
+            text("kind", Some(kind)),
+            Some(("metadata", Field::Part(metadata))),
+            None,
+        ];
+        T::deserialize(Part { first: kind, rest: (!metadata_only).then_some(body) })
     }
 }
 
 /// A map of which the bytes have the rest.
 struct Part<'a> {
-    first: Vec<(&'static str, Field<'a>)>,
+    first: [First<'a>; 4],
     rest: Option<Reader<'a>>,
 }
 
+/// An entry that the bytes don't have.
+type First<'a> = Option<(&'static str, Field<'a>)>;
+
 /// A value that the bytes don't have, or not whole.
 enum Field<'a> {
-    Text(String),
-    Part(Part<'a>),
+    Text(&'a str),
+    Shown(&'a dyn fmt::Display),
+    Part(Box<Part<'a>>),
 }
 
 impl<'de> Deserializer<'de> for Part<'_> {
@@ -86,7 +103,7 @@ impl<'de> Deserializer<'de> for Part<'_> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
         let rest = self.rest.map(Entries::of).transpose()?;
-        visitor.visit_map(PartAccess { first: self.first.into_iter(), field: None, rest })
+        visitor.visit_map(PartAccess { first: self.first.into_iter().flatten(), field: None, rest })
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
@@ -108,7 +125,7 @@ impl<'de> Deserializer<'de> for Part<'_> {
 }
 
 struct PartAccess<'a> {
-    first: std::vec::IntoIter<(&'static str, Field<'a>)>,
+    first: Flatten<array::IntoIter<First<'a>, 4>>,
     /// The value of the key that was given last, if it is not of the rest.
     field: Option<Field<'a>>,
     rest: Option<Entries<'a>>,
@@ -127,10 +144,39 @@ impl<'de> MapAccess<'de> for PartAccess<'_> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Unreadable> {
         match (self.field.take(), &mut self.rest) {
-            (Some(Field::Text(text)), _) => seed.deserialize(Text(&text)),
-            (Some(Field::Part(part)), _) => seed.deserialize(part),
+            (Some(Field::Text(text)), _) => seed.deserialize(Text(text)),
+            (Some(Field::Shown(shown)), _) => seed.deserialize(Shown(shown)),
+            (Some(Field::Part(part)), _) => seed.deserialize(*part),
             (None, Some(rest)) => rest.next_value_seed(seed),
             (None, None) => Err(Unreadable::cut_off()),
         }
+    }
+}
+
+/// A string that is made when it is read.
+struct Shown<'a>(&'a dyn fmt::Display);
+
+impl<'de> Deserializer<'de> for Shown<'_> {
+    type Error = Unreadable;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        self.0.to_string().into_deserializer().deserialize_any(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        visitor.visit_unit()
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Unreadable> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map struct enum identifier
     }
 }

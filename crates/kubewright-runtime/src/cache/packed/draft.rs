@@ -9,10 +9,7 @@ use serde::{
 };
 use serde_json::Value;
 
-use super::{
-    token::{Token, write_text},
-    without::without,
-};
+use super::{token::Token, without::without};
 use crate::object::KindName;
 
 /// The annotation in which `kubectl apply` keeps a second copy of the object.
@@ -128,17 +125,92 @@ impl<'de> Visitor<'de> for Root<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self(Parts { metadata, head, body }) = self;
         Token::Map.write(body);
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            match key.as_ref() {
-                "apiVersion" | "kind" => drop(map.next_value::<IgnoredAny>()?),
-                "metadata" => map.next_value_seed(Metadata { metadata, out: head })?,
-                key => {
-                    write_text(body, key);
-                    map.next_value_seed(Any { out: body, without: None })?;
-                }
+        let name = |key: &str| match key {
+            "apiVersion" | "kind" => Part::Ignored,
+            "metadata" => Part::Metadata,
+            _ => Part::Other,
+        };
+        while let Some(part) = map.next_key_seed(Key { out: &mut *body, name })? {
+            match part {
+                Part::Ignored => drop(map.next_value::<IgnoredAny>()?),
+                Part::Metadata => map.next_value_seed(Metadata { metadata, out: head })?,
+                Part::Other => map.next_value_seed(Any { out: body, without: None })?,
             }
         }
         Ok(())
+    }
+}
+
+/// A key of an object's, and what becomes of its value.
+enum Part {
+    Ignored,
+    Metadata,
+    Other,
+}
+
+/// A key of the metadata, and what becomes of its value.
+enum Field {
+    Ignored,
+    Name,
+    Namespace,
+    Uid,
+    ResourceVersion,
+    Annotations,
+    Other,
+}
+
+/// What a key's name stands for.
+trait Named {
+    /// Whether the key is written, as its value will be.
+    fn is_written(&self) -> bool;
+}
+
+impl Named for Part {
+    fn is_written(&self) -> bool {
+        matches!(self, Self::Other)
+    }
+}
+
+impl Named for Field {
+    fn is_written(&self) -> bool {
+        matches!(self, Self::Annotations | Self::Other)
+    }
+}
+
+/// Whether an entry stays.
+impl Named for bool {
+    fn is_written(&self) -> bool {
+        *self
+    }
+}
+
+/// A key, which goes straight to where it is written.
+struct Key<'a, F> {
+    out: &'a mut Vec<u8>,
+    name: F,
+}
+
+impl<'de, T: Named, F: FnOnce(&str) -> T> DeserializeSeed<'de> for Key<'_, F> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<T: Named, F: FnOnce(&str) -> T> Visitor<'_> for Key<'_, F> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<T, E> {
+        let named = (self.name)(key);
+        if named.is_written() {
+            Token::Text(key).write(self.out);
+        }
+        Ok(named)
     }
 }
 
@@ -165,25 +237,36 @@ impl<'de> Visitor<'de> for Metadata<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { metadata, out } = self;
         Token::Map.write(out);
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            let field = match key.as_ref() {
-                "managedFields" | "selfLink" => {
+        let name = |key: &str| match key {
+            "managedFields" | "selfLink" => Field::Ignored,
+            "name" => Field::Name,
+            "namespace" => Field::Namespace,
+            "uid" => Field::Uid,
+            "resourceVersion" => Field::ResourceVersion,
+            "annotations" => Field::Annotations,
+            _ => Field::Other,
+        };
+        while let Some(field) = map.next_key_seed(Key { out: &mut *out, name })? {
+            let known = match field {
+                Field::Ignored => {
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }
-                "name" => &mut metadata.name,
-                "namespace" => &mut metadata.namespace,
-                "uid" => &mut metadata.uid,
-                "resourceVersion" => &mut metadata.resource_version,
-                key => {
-                    write_text(out, key);
-                    let without = (key == "annotations").then_some(LAST_APPLIED);
+                Field::Name => &mut metadata.name,
+                Field::Namespace => &mut metadata.namespace,
+                Field::Uid => &mut metadata.uid,
+                Field::ResourceVersion => &mut metadata.resource_version,
+                Field::Annotations | Field::Other => {
+                    let without = matches!(field, Field::Annotations).then_some(LAST_APPLIED);
                     map.next_value_seed(Any { out, without })?;
                     continue;
                 }
             };
             // Anything else than text is as good as none, so that a fault here spoils no list.
-            *field = map.next_value::<Value>()?.as_str().map(str::to_owned);
+            *known = match map.next_value::<Value>()? {
+                Value::String(text) => Some(text),
+                _ => None,
+            };
         }
         Token::End.write(out);
         Ok(())
@@ -247,8 +330,7 @@ impl<'de> Visitor<'de> for Any<'_> {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<(), E> {
-        write_text(self.out, text);
-        Ok(())
+        self.write(Token::Text(text))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
@@ -259,12 +341,13 @@ impl<'de> Visitor<'de> for Any<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         Token::Map.write(self.out);
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            if self.without == Some(key.as_ref()) {
-                map.next_value::<IgnoredAny>()?;
-            } else {
-                write_text(self.out, &key);
+        let without = self.without;
+        let name = |key: &str| without != Some(key);
+        while let Some(stays) = map.next_key_seed(Key { out: &mut *self.out, name })? {
+            if stays {
                 map.next_value_seed(Any { out: &mut *self.out, without: None })?;
+            } else {
+                map.next_value::<IgnoredAny>()?;
             }
         }
         self.write(Token::End)

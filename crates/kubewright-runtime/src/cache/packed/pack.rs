@@ -42,11 +42,8 @@ impl<'d> Packer<'_, 'd> {
     /// A value, or nothing in its place.
     fn value(&mut self) {
         if !self.marks.get(self.tokens.at()) {
-            let place = match self.tokens.peek() {
-                // Emptied, it still can be read.
-                Some(Token::Map) => &[Token::Map, Token::End][..],
-                _ => &[Token::Null],
-            };
+            // Emptied, a map still can be read.
+            let place = if self.tokens.is_at_map() { &[Token::Map, Token::End][..] } else { &[Token::Null] };
             self.tokens.pass();
             return place.iter().for_each(|token| token.write(&mut self.out));
         }
@@ -80,7 +77,7 @@ impl<'d> Packer<'_, 'd> {
 
     /// Whether the list or map has more; its end is copied.
     fn goes_on(&mut self) -> bool {
-        let is_end = matches!(self.tokens.peek(), None | Some(Token::End));
+        let is_end = self.tokens.is_at_end();
         if is_end {
             self.tokens.next();
             Token::End.write(&mut self.out);
@@ -90,12 +87,13 @@ impl<'d> Packer<'_, 'd> {
 
     fn scalar(&mut self, token: Token<'d>) {
         let token = match token {
-            Token::Text(text) => match self.strings.number(text) {
-                Some(number) => Token::Shared(number),
-                None => {
+            Token::Text(text) => match (Token::of(text), self.strings.number(text)) {
+                (Token::Text(_), Some(number)) => Token::Shared(number),
+                (Token::Text(_), None) => {
                     self.unknown.push(text);
                     token
                 }
+                (short, _) => short,
             },
             token => token,
         };

@@ -46,13 +46,9 @@ impl Reader<'_> {
         }
     }
 
-    fn is_next(&self, token: Token<'_>) -> bool {
-        self.tokens.peek() == Some(token)
-    }
-
     /// Passes the end of a list or map, and what its reader has left.
     fn leave(&mut self) {
-        while !matches!(self.tokens.peek(), None | Some(Token::End)) {
+        while !self.tokens.is_at_end() {
             self.tokens.pass();
         }
         self.tokens.next();
@@ -60,11 +56,17 @@ impl Reader<'_> {
 
     /// Calls `with` with the text that is next.
     fn text<T>(&mut self, with: impl FnOnce(&str) -> Result<T, Unreadable>) -> Result<T, Unreadable> {
-        match self.tokens.next() {
-            Some(Token::Text(text)) => with(text),
-            Some(Token::Shared(number)) => with(self.strings.get(number).ok_or_else(Unreadable::cut_off)?),
-            Some(Token::Uuid(uuid)) => with(&uuid.to_string()),
-            Some(Token::Time(seconds)) => with(&show_time(seconds).ok_or_else(Unreadable::cut_off)?),
+        let token = self.tokens.next().ok_or_else(Unreadable::cut_off)?;
+        self.shown(token, with)
+    }
+
+    /// Calls `with` with a token's text.
+    fn shown<T>(&self, token: Token<'_>, with: impl FnOnce(&str) -> Result<T, Unreadable>) -> Result<T, Unreadable> {
+        match token {
+            Token::Text(text) => with(text),
+            Token::Shared(number) => with(self.strings.get(number).ok_or_else(Unreadable::cut_off)?),
+            Token::Uuid(uuid) => with(&uuid.to_string()),
+            Token::Time(seconds) => with(&show_time(seconds).ok_or_else(Unreadable::cut_off)?),
             _ => Err(Unreadable::cut_off()),
         }
     }
@@ -75,32 +77,28 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
         self.mark();
-        let value = match self.tokens.peek() {
+        match self.tokens.next() {
             Some(Token::Null) => visitor.visit_unit(),
             Some(Token::Bool(value)) => visitor.visit_bool(value),
             Some(Token::Unsigned(value)) => visitor.visit_u64(value),
             Some(Token::Negative(value)) => match i64::try_from(value) {
                 Ok(value) => visitor.visit_i64(-1 - value),
-                Err(_) => return Err(Unreadable::cut_off()),
+                Err(_) => Err(Unreadable::cut_off()),
             },
             Some(Token::Float(value)) => visitor.visit_f64(value),
             Some(Token::List) => {
-                self.tokens.next();
                 let value = visitor.visit_seq(Elements(self))?;
                 self.leave();
-                return Ok(value);
+                Ok(value)
             }
             Some(Token::Map) => {
-                self.tokens.next();
                 let value = visitor.visit_map(MapEntries(self))?;
                 self.leave();
-                return Ok(value);
+                Ok(value)
             }
-            Some(Token::End) | None => return Err(Unreadable::cut_off()),
-            Some(_) => return self.text(|text| visitor.visit_str(text)),
-        };
-        self.tokens.next();
-        value
+            Some(Token::End) | None => Err(Unreadable::cut_off()),
+            Some(token) => self.shown(token, |text| visitor.visit_str(text)),
+        }
     }
 
     fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
@@ -109,7 +107,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
     }
 
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-        if self.is_next(Token::Null) {
+        if self.tokens.is_at_null() {
             self.mark();
             self.tokens.next();
             return visitor.visit_none();
@@ -129,10 +127,10 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
         visitor: V,
     ) -> Result<V::Value, Unreadable> {
         self.mark();
-        if self.is_next(Token::Map) {
+        if self.tokens.is_at_map() {
             self.tokens.next();
             let value = visitor.visit_enum(Variant(self))?;
-            if !self.is_next(Token::End) {
+            if !self.tokens.is_at_end() {
                 return Err(de::Error::custom("expected a map with one entry"));
             }
             self.leave();
@@ -169,7 +167,7 @@ impl<'de> SeqAccess<'de> for Elements<'_, '_> {
     type Error = Unreadable;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Unreadable> {
-        if self.0.is_next(Token::End) {
+        if self.0.tokens.is_at_end() {
             return Ok(None);
         }
         seed.deserialize(&mut *self.0).map(Some)
@@ -183,7 +181,7 @@ impl<'de> MapAccess<'de> for MapEntries<'_, '_> {
     type Error = Unreadable;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Unreadable> {
-        if self.0.is_next(Token::End) {
+        if self.0.tokens.is_at_end() {
             return Ok(None);
         }
         self.0.text(|text| seed.deserialize(Text(text))).map(Some)

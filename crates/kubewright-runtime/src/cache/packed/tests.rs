@@ -17,15 +17,15 @@ fn packed<'de, T: Deserialize<'de>>(object: &Value, dictionary: &Dictionary) -> 
     pack(&draft, &marks, draft.metadata.name.as_deref().unwrap_or_default(), dictionary)
 }
 
-fn identity(draft: &Draft) -> Identity {
-    let metadata = draft.metadata.clone();
+fn identity(draft: &Draft) -> Identity<'_> {
+    let metadata = &draft.metadata;
     Identity {
-        api_version: "v1".into(),
-        kind: "Thing".into(),
-        name: metadata.name,
-        namespace: metadata.namespace,
-        uid: metadata.uid,
-        resource_version: metadata.resource_version,
+        api_version: "v1",
+        kind: "Thing",
+        name: metadata.name.as_deref(),
+        namespace: metadata.namespace.as_deref(),
+        uid: metadata.uid.as_ref().map(|uid| uid as _),
+        resource_version: metadata.resource_version.as_ref().map(|version| version as _),
     }
 }
 
@@ -184,7 +184,7 @@ fn enums_and_keys_that_are_numbers_are_read_as_from_json() {
 fn what_is_wrong_is_said_in_serdes_words() {
     let draft: Draft = serde_json::from_value(json!({"metadata": {}, "spec": 4})).expect("an object");
     let marks = Marks::new(draft.len());
-    let identity = Identity { api_version: "v1".into(), kind: "Pod".into(), ..Identity::default() };
+    let identity = Identity { api_version: "v1", kind: "Pod", ..Identity::default() };
     let read = Document::draft(&draft, identity, &marks).read::<Pod>(&Dictionary::default());
     assert!(read.is_err_and(|why| why.to_string().contains("invalid type: integer `4`")));
     let headless = serde_json::from_value::<Draft>(json!({"spec": 4}));

@@ -34,13 +34,13 @@ impl Uuid {
 
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, byte) in self.0.iter().enumerate() {
-            if [4, 6, 8, 10].contains(&at) {
-                f.write_str("-")?;
-            }
-            write!(f, "{byte:02x}")?;
+        let mut text = [b'-'; 36];
+        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
+        let places = text.iter_mut().enumerate().filter(|(at, _)| !HYPHENS.contains(at));
+        for ((_, place), digit) in places.zip(digits) {
+            *place = if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
         }
-        Ok(())
+        f.write_str(str::from_utf8(&text).unwrap_or_default())
     }
 }
 
@@ -115,6 +115,11 @@ impl Token<'_> {
     }
 }
 
+/// The head byte of a simple token.
+const fn simple(value: u64) -> u8 {
+    SIMPLE << 5 | value as u8
+}
+
 fn head(out: &mut Vec<u8>, class: u8, value: u64) {
     let small = value.min(LONG) as u8;
     out.push(class << 5 | small);
@@ -127,14 +132,12 @@ fn head(out: &mut Vec<u8>, class: u8, value: u64) {
     }
 }
 
-/// Appends a string in its shortest form that needs no dictionary.
-pub(super) fn write_text(out: &mut Vec<u8>, text: &str) {
-    match (Uuid::parse(text), parse_time(text)) {
-        (Some(uuid), _) => Token::Uuid(uuid),
-        (_, Some(seconds)) => Token::Time(seconds),
-        _ => Token::Text(text),
+impl<'a> Token<'a> {
+    /// A string in its shortest form that needs no dictionary.
+    pub(super) fn of(text: &'a str) -> Self {
+        let uuid = Uuid::parse(text).map(Self::Uuid);
+        uuid.or_else(|| parse_time(text).map(Self::Time)).unwrap_or(Self::Text(text))
     }
-    .write(out);
 }
 
 /// The time that shows as exactly this text.
@@ -172,19 +175,48 @@ impl<'a> Tokens<'a> {
         self.clone().next()
     }
 
-    /// Passes over a value with all that is in it.
+    /// Whether the list or map that was entered has no more.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.bytes.get(self.at).is_none_or(|head| *head == simple(END))
+    }
+
+    pub(super) fn is_at_null(&self) -> bool {
+        self.bytes.get(self.at) == Some(&simple(NULL))
+    }
+
+    pub(super) fn is_at_map(&self) -> bool {
+        self.bytes.get(self.at) == Some(&simple(MAP))
+    }
+
+    pub(super) fn is_at_list(&self) -> bool {
+        self.bytes.get(self.at) == Some(&simple(LIST))
+    }
+
+    /// Passes over a value with all that is in it, without looking at it.
     pub(super) fn pass(&mut self) {
         let mut depth = 0;
-        for token in self {
-            match token {
-                Token::List | Token::Map => depth += 1,
-                Token::End => depth -= 1,
-                _ => {}
-            }
+        while let Some(change) = self.skip() {
+            depth += change;
             if depth <= 0 {
                 return;
             }
         }
+    }
+
+    /// Passes over a token; returns by how much it goes deeper.
+    fn skip(&mut self) -> Option<i32> {
+        let head = *self.take(1)?.first()?;
+        let value = self.number(head & 0x1f)?;
+        let (length, change) = match (head >> 5, value) {
+            (SIMPLE, LIST | MAP) => (0, 1),
+            (SIMPLE, END) => (0, -1),
+            (SIMPLE, FLOAT) => (8, 0),
+            (SIMPLE, UUID) => (16, 0),
+            (TEXT, length) => (usize::try_from(length).ok()?, 0),
+            _ => (0, 0),
+        };
+        self.take(length)?;
+        Some(change)
     }
 
     /// The bytes of a value with all that is in it, passing over it.

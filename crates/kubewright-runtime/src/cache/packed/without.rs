@@ -24,7 +24,7 @@ fn below<'a>(paths: &[&'a [String]], key: &str) -> Vec<&'a [String]> {
 }
 
 fn copy(tokens: &mut Tokens<'_>, paths: &[&[String]], out: &mut Vec<u8>) {
-    let is_container = matches!(tokens.peek(), Some(Token::List | Token::Map));
+    let is_container = tokens.is_at_list() || tokens.is_at_map();
     if paths.is_empty() || !is_container {
         return out.extend(tokens.value());
     }
@@ -38,7 +38,7 @@ fn copy(tokens: &mut Tokens<'_>, paths: &[&[String]], out: &mut Vec<u8>) {
         tokens.next();
         let key = match token {
             Token::Text(key) => key,
-            // Nobody names a field by a UUID or a time.
+            // Drafts have their strings as they are.
             _ => "",
         };
         let rest = below(paths, key);
