@@ -15,6 +15,7 @@ use kubewright_apimachinery::name;
 use thiserror::Error;
 
 use crate::{
+    client::explain,
     log::LogArgs,
     metrics::{Metrics, MetricsArgs},
     probe::BindAddress,
@@ -177,27 +178,25 @@ pub enum ConnectError {
         home: Option<PathBuf>,
     },
     /// A kubeconfig can't be used.
-    #[error("{from}: {source}; {hint}", hint = kubeconfig_hint(.source))]
+    #[error("{from}: {error}; {hint}", hint = kubeconfig_hint(.error))]
     Kubeconfig {
         /// Where the kubeconfig comes from.
         from: String,
         /// What is wrong with it.
-        #[source]
-        source: KubeconfigError,
+        error: KubeconfigError,
     },
     /// This is a pod, but its service account can't be used.
     #[error(
         "the pod's service account: {0}; mount its token (automountServiceAccountToken), or name a kubeconfig with --kubeconfig"
     )]
-    InCluster(#[source] InClusterError),
+    InCluster(InClusterError),
     /// The configuration was read, but no client can be made of it, mostly because of its certificates.
-    #[error("no client for {url}: {source}")]
+    #[error("no client for {url}: {}", explain(.error))]
     Client {
         /// The API server's URL.
         url: String,
         /// What is wrong.
-        #[source]
-        source: kube::Error,
+        error: kube::Error,
     },
 }
 
@@ -259,7 +258,7 @@ impl ManagerArgs {
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let url = config.cluster_url.to_string();
         tracing::info!(cluster = url, "the cluster");
-        let client = ClientBuilder::try_from(config).map_err(|source| ConnectError::Client { url, source })?;
+        let client = ClientBuilder::try_from(config).map_err(|error| ConnectError::Client { url, error })?;
         Ok(client.with_layer(&metrics.client_layer(host)).build())
     }
 
@@ -273,7 +272,7 @@ impl ManagerArgs {
             Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options).await,
             Err(error) => Err(error),
         };
-        config.map_err(|source| ConnectError::Kubeconfig { from, source })
+        config.map_err(|error| ConnectError::Kubeconfig { from, error })
     }
 
     fn source(&self, is_set: impl Fn(&str) -> bool, home: Option<&Path>) -> Option<Source> {

@@ -25,13 +25,24 @@ pub(super) struct Decoded {
     pub(super) owners: Option<Vec<OwnerReference>>,
 }
 
+/// Why a change is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// It has happened.
+    Event,
+    /// Nothing has happened: we only learn what is there.
+    FirstList,
+    /// Nothing has happened: all is told again after the time of [`CacheOptions::resync`](super::CacheOptions::resync).
+    Resync,
+}
+
 /// What a feed has changed in the store. One of the states is there.
 pub(super) struct Step {
     pub(super) old: Option<Row>,
     pub(super) new: Option<Row>,
     /// The newest of them.
     pub(super) decoded: Decoded,
-    pub(super) initial: bool,
+    pub(super) cause: Cause,
 }
 
 /// A change that the cache has seen.
@@ -40,8 +51,7 @@ pub(crate) struct Delta<'a> {
     /// The object that has changed.
     pub(crate) object: &'a ObjectKey,
     pub(crate) change: ChangeType,
-    /// It comes from a first list: nothing has happened, we only learn what is there.
-    pub(crate) initial: bool,
+    pub(crate) cause: Cause,
     newest: &'a Row,
     step: &'a Step,
     cache: &'a Kind,
@@ -61,7 +71,7 @@ impl<'a> Delta<'a> {
             (Some(old), None) => (old, ChangeType::Deleted),
             (None, None) => return None,
         };
-        Some(Self { kind: cache.name(), object: &newest.key, change, initial: step.initial, newest, step, cache })
+        Some(Self { kind: cache.name(), object: &newest.key, change, cause: step.cause, newest, step, cache })
     }
 
     /// The paths of what an update has changed, such as `spec.replicas` or `status.conditions[0].status`: some, if there

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use kube_runtime::watcher::Event;
 
 use super::{
-    delta::{Decoded, Step},
+    delta::{Cause, Decoded, Step},
     kind::Undecodable,
     packed::Draft,
     store::{Row, Store, Version},
@@ -95,7 +95,8 @@ impl Feed {
                         keys.insert(ObjectKey::of(&draft));
                     }
                 }
-                put(store, &draft, !self.synced, intake, emit)
+                let cause = if self.synced { Cause::Event } else { Cause::FirstList };
+                put(store, &draft, cause, intake, emit)
             }
             Event::InitDone => {
                 self.finish_list(store, emit);
@@ -108,7 +109,7 @@ impl Feed {
                     return Ok(());
                 }
                 self.observe(version_of(&draft));
-                put(store, &draft, false, intake, emit)
+                put(store, &draft, Cause::Event, intake, emit)
             }
             Event::Delete(draft) => {
                 self.failure = None;
@@ -119,7 +120,7 @@ impl Feed {
                 if is_same && let Some(known) = store.remove(&key) {
                     // The object as the event shows it, or else as it was last seen.
                     let (last, decoded) = intake(store, &draft).unwrap_or((known, Decoded::default()));
-                    emit(Step { old: Some(last), new: None, decoded, initial: false });
+                    emit(Step { old: Some(last), new: None, decoded, cause: Cause::Event });
                 }
                 Ok(())
             }
@@ -150,7 +151,7 @@ fn is_same(known: &Row, draft: &Draft) -> bool {
 }
 
 fn gone_for_good(old: Row) -> Step {
-    Step { old: Some(old), new: None, decoded: Decoded::default(), initial: false }
+    Step { old: Some(old), new: None, decoded: Decoded::default(), cause: Cause::Event }
 }
 
 /// Puts an object into the store unless it is there already. One that can't be decoded leaves what is there: a stale
@@ -158,7 +159,7 @@ fn gone_for_good(old: Row) -> Step {
 fn put(
     store: &mut Store,
     draft: &Draft,
-    initial: bool,
+    cause: Cause,
     intake: Intake<'_>,
     mut emit: impl FnMut(Step),
 ) -> Result<(), Undecodable> {
@@ -174,7 +175,7 @@ fn put(
     }
     let (row, decoded) = intake(store, draft)?;
     let old = store.insert(row.clone());
-    emit(Step { old, new: Some(row), decoded, initial });
+    emit(Step { old, new: Some(row), decoded, cause });
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tracing::error;
 
 use super::{
-    delta::{Decoded, Delta, Step},
+    delta::{Cause, Decoded, Delta, Step},
     feed::Feed,
     live::{LiveView, Overlay},
     options::KindOptions,
@@ -235,7 +235,7 @@ impl Kind {
                 old: Some(row.clone()),
                 new: Some(row.clone()),
                 decoded: Decoded::default(),
-                initial: true,
+                cause: Cause::Resync,
             };
             store.within(feed.scope()).map(step).collect::<Vec<_>>()
         };

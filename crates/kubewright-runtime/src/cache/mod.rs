@@ -31,7 +31,7 @@ use thiserror::Error;
 use tokio::task::JoinSet;
 
 pub(crate) use self::{
-    delta::Delta,
+    delta::{Cause, Delta},
     kind::{Arrival, Kind},
     live::{LiveView, Overlay},
     metrics::CacheFamilies,

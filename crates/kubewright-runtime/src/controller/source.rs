@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{ApiResource, DynamicObject};
 
 use crate::{
-    cache::{Cache, Delta, Kind, Reader},
+    cache::{Cache, Cause, Delta, Kind, Reader},
     client::AnyObject,
     object::{KindName, Object, ObjectKey},
     predicate::{Change, Predicate},
@@ -157,9 +157,9 @@ fn passes<T: Object>(predicate: &Predicate<T>, delta: &Delta<'_>) -> bool {
     delta.with(|change| predicate.passes(change)).unwrap_or_default()
 }
 
-/// What a first list shows can wait: nothing has happened to it just now.
+/// What a first list or a resync tells can wait: nothing has happened to it just now.
 fn priority(delta: &Delta<'_>) -> i32 {
-    if delta.initial { queue::LOW_PRIORITY } else { queue::NORMAL_PRIORITY }
+    if delta.cause == Cause::Event { queue::NORMAL_PRIORITY } else { queue::LOW_PRIORITY }
 }
 
 /// The key of a child's owner if that is a `K`, and not an earlier object of the same name as one we know.

@@ -68,7 +68,7 @@ pub enum ManagerError {
     #[error(transparent)]
     Log(#[from] LevelError),
     /// The signals can't be heard.
-    #[error("can't listen for signals: {0}")]
+    #[error("can't listen for signals")]
     Signals(#[source] io::Error),
     /// Two controllers have one name, so that their metrics, events and field ownership would mix.
     #[error("two controllers are named {0:?}: give one of them another name with Controller::name")]
@@ -82,7 +82,7 @@ pub enum ManagerError {
     #[error("two handlers of the metrics server are at {0:?}: give one of them another path")]
     SameMetricsPath(String),
     /// A runnable failed.
-    #[error("{name} failed: {source}")]
+    #[error("{name} failed")]
     Runnable {
         /// Its name.
         name: String,
@@ -96,7 +96,7 @@ pub enum ManagerError {
     )]
     NoLeader(String),
     /// A task of ours ended in a way that nobody thought of.
-    #[error("a part of the manager ended badly: {0}")]
+    #[error("a part of the manager ended badly")]
     Task(#[source] JoinError),
     /// The path of a webhook is none.
     #[error("the webhook path {0:?} must begin with a slash and hold neither braces nor blanks")]

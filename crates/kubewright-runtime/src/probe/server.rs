@@ -37,13 +37,12 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
 /// A server that could not listen: which one, and what to do.
 #[derive(Debug, Error)]
-#[error("can't listen on {address} for {what}: {source}; {hint}", hint = hint(.source, .flag))]
+#[error("can't listen on {address} for {what}: {error}; {hint}", hint = hint(.error, .flag))]
 pub struct BindError {
     what: &'static str,
     flag: &'static str,
     address: BindAddress,
-    #[source]
-    source: io::Error,
+    error: io::Error,
 }
 
 fn hint(error: &io::Error, flag: &str) -> String {
@@ -109,7 +108,7 @@ impl Server {
             Err(error) => Err(error),
         };
         let (listener, address) =
-            listener.map_err(|source| BindError { what, flag, address: address.clone(), source })?;
+            listener.map_err(|error| BindError { what, flag, address: address.clone(), error })?;
         tracing::info!(%address, "serving {what}");
         let stop = CancellationToken::new();
         let task = tokio::spawn(serve(listener, router, manner, stop.clone()));

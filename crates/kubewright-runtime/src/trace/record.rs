@@ -7,7 +7,11 @@ use kube::core::Selector;
 use serde::{Deserialize, Serialize};
 
 use super::form;
-use crate::{cache::Delta, object::ObjectKey, predicate::ChangeType};
+use crate::{
+    cache::{Cause, Delta},
+    object::ObjectKey,
+    predicate::ChangeType,
+};
 
 /// The version of the JSON form. It changes when a field changes its meaning or goes; new fields and new
 /// [reasons](Reason) may come without.
@@ -106,6 +110,8 @@ pub enum Reason {
     Deleted,
     /// The controller had just come to know the object, which was there before.
     InitialList,
+    /// Nothing has changed: the cache tells of everything again from time to time, as its options say.
+    Resync,
     /// The run before asked to be followed at once.
     Requeue,
     /// The time had come that the run before had asked for.
@@ -293,7 +299,8 @@ impl Trigger {
     /// A change that the cache has seen.
     pub(crate) fn of(delta: &Delta<'_>) -> Self {
         let reason = match delta.change {
-            _ if delta.initial => Reason::InitialList,
+            _ if delta.cause == Cause::FirstList => Reason::InitialList,
+            _ if delta.cause == Cause::Resync => Reason::Resync,
             ChangeType::Added => Reason::Added,
             ChangeType::Updated => Reason::Updated,
             ChangeType::Deleted => Reason::Deleted,

@@ -1,6 +1,7 @@
 //! What a manager runs besides controllers, in which order, and how it ends.
 
 use std::{
+    error::Error,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -27,6 +28,11 @@ fn leads(identity: &str) -> LeaderOptions {
 }
 
 /// A runnable that says when it begins and when it was asked to end.
+/// An error with its cause, as a program prints it.
+fn told_by(error: &ManagerError) -> String {
+    format!("{error}: {}", error.source().expect("a cause"))
+}
+
 fn telling(name: &'static str, told: &Arc<Mutex<Vec<String>>>) -> Runnable {
     let told = told.clone();
     Runnable::new(name, async move |context| {
@@ -105,12 +111,12 @@ async fn a_runnable_that_fails_or_panics_ends_the_manager_and_one_that_is_done_d
     });
     let manager = world.manager().runnable(done).runnable(failing).runnable(telling("other", &told));
     let error = manager.run_until(std::future::pending::<()>()).await.expect_err("it fails");
-    assert_eq!(error.to_string(), "poller failed: the source is dry");
+    assert_eq!(told_by(&error), "poller failed: the source is dry");
     assert_eq!(*told.lock(), ["other begins", "other ends"], "the others end in good order");
 
     let panicking = Runnable::new("poller", async |_| panic!("on purpose"));
     let error = world.manager().runnable(panicking).run_until(std::future::pending::<()>()).await;
-    assert_eq!(error.expect_err("it fails").to_string(), "poller failed: panic: on purpose");
+    assert_eq!(told_by(&error.expect_err("it fails")), "poller failed: panic: on purpose");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! A pod as far as a PodSet cares: the cache keeps no more of it.
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +20,27 @@ pub(crate) struct PodStatus {
     pub(crate) conditions: Option<Vec<PodCondition>>,
 }
 
+/// What is true of it, and not since when or why.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub(crate) struct PodCondition {
+    #[serde(rename = "type")]
+    pub(crate) type_: String,
+    pub(crate) status: String,
+}
+
 /// A pod that was just created.
 impl From<Pod> for PodView {
     fn from(Pod { metadata, status, .. }: Pod) -> Self {
-        Self { metadata, status: status.map(|status| PodStatus { phase: status.phase, conditions: status.conditions }) }
+        let status = status.map(|status| PodStatus {
+            phase: status.phase,
+            conditions: status.conditions.map(|conditions| conditions.into_iter().map(Into::into).collect()),
+        });
+        Self { metadata, status }
+    }
+}
+
+impl From<k8s_openapi::api::core::v1::PodCondition> for PodCondition {
+    fn from(condition: k8s_openapi::api::core::v1::PodCondition) -> Self {
+        Self { type_: condition.type_, status: condition.status }
     }
 }

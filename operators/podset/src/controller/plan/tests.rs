@@ -1,6 +1,9 @@
-use k8s_openapi::{api::core::v1::PodCondition, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::{super::view::PodStatus, *};
+use super::{
+    super::view::{PodCondition, PodStatus},
+    *,
+};
 
 fn labels() -> Labels {
     [("app".to_owned(), "web".to_owned())].into()
@@ -12,7 +15,7 @@ fn time(second: i64) -> Time {
 
 /// A pod called `name`, created at this second, in this phase; a `+` after the phase means ready.
 fn pod(name: &str, created: i64, phase: &str) -> PodView {
-    let ready = PodCondition { type_: "Ready".into(), status: "True".into(), ..PodCondition::default() };
+    let ready = PodCondition { type_: "Ready".into(), status: "True".into() };
     PodView {
         metadata: ObjectMeta {
             name: Some(name.into()),
