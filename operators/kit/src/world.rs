@@ -13,6 +13,7 @@ use kube::{
 };
 use kubewright::{
     clock::{Clock, VirtualClock},
+    leader::LeaderOptions,
     prelude::*,
     random::Random,
 };
@@ -111,7 +112,19 @@ impl World {
 
     /// Starts the operator, whose requests meet these faults.
     pub fn start(&self, faults: &Faults) -> Operator {
-        let manager = Manager::new(faults.client(&self.client())).clock(self.clock.clone()).random(Random::seeded(1));
+        self.run(self.manager(faults))
+    }
+
+    /// Starts a replica of the operator, which works while it leads.
+    pub fn start_replica(&self, faults: &Faults, identity: &str) -> Operator {
+        self.run(self.manager(faults).leader_election(LeaderOptions::new(NAMESPACE, "operator", identity)))
+    }
+
+    fn manager(&self, faults: &Faults) -> Manager {
+        Manager::new(faults.client(&self.client())).clock(self.clock.clone()).random(Random::seeded(1))
+    }
+
+    fn run(&self, manager: Manager) -> Operator {
         let manager = (self.register)(manager);
         let (stop, stopped) = oneshot::channel::<()>();
         let run = async move {

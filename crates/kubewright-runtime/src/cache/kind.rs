@@ -17,7 +17,7 @@ use serde::{
     Deserialize,
     de::{MapAccess, Visitor},
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::error;
 
 use super::{
@@ -61,6 +61,8 @@ pub(crate) struct Kind {
     handlers: RwLock<Vec<Handler>>,
     listeners: RwLock<Vec<Listener>>,
     synced: watch::Sender<bool>,
+    /// One per feed: it is to begin anew.
+    relists: Box<[Notify]>,
 }
 
 struct State {
@@ -122,6 +124,7 @@ impl Kind {
         } else {
             namespaces.iter().map(|namespace| Feed::new(Some(namespace.clone()))).collect()
         };
+        let relists = feeds.iter().map(|_| Notify::new()).collect();
         Self {
             api_version: name.api_version(),
             name: Arc::new(name),
@@ -134,6 +137,7 @@ impl Kind {
             handlers: RwLock::default(),
             listeners: RwLock::default(),
             synced: watch::Sender::new(false),
+            relists,
         }
     }
 
@@ -369,6 +373,19 @@ impl Kind {
         self.synced.subscribe()
     }
 
+    /// Makes a feed begin anew, with a list.
+    pub(super) fn relist(&self, feed: usize) {
+        self.relists.iter().skip(feed).take(1).for_each(Notify::notify_one);
+    }
+
+    /// Returns when a feed is to begin anew.
+    pub(super) async fn relist_wanted(&self, feed: usize) {
+        match self.relists.get(feed) {
+            Some(wanted) => wanted.notified().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Notes a write of ours, so that a list that starts later is known to contain it.
     pub(crate) fn wrote(&self, namespace: Option<&str>, version: u64) {
         for feed in self.state.write().feeds.iter_mut().filter(|feed| feed.covers(namespace)) {
@@ -410,10 +427,15 @@ impl Kind {
 
     /// What the cache would hold of a namespace, from the API server.
     async fn list(&self, api: &Client, namespace: Option<&str>) -> Result<Vec<Draft>, ClientError> {
+        api.list_as(&self.name, namespace, self.selection()).await
+    }
+
+    /// Selects what the cache holds.
+    pub(super) fn selection(&self) -> ListParams {
         let labels = self.options.label_selector().cloned().unwrap_or_default();
         let params =
             ListParams { field_selector: self.options.field_selector().map(Into::into), ..ListParams::default() };
-        api.list_as(&self.name, namespace, params.labels_from(&labels)).await
+        params.labels_from(&labels)
     }
 
     /// What the cache must come to show to be as new as this list: its newest object, and the absence of what it lacks.

@@ -17,6 +17,7 @@ mod metrics;
 mod model;
 mod options;
 mod packed;
+mod proof;
 mod reader;
 mod store;
 mod watch;
@@ -35,6 +36,7 @@ pub(crate) use self::{
     kind::{Arrival, Kind},
     live::{LiveView, Overlay},
     metrics::CacheFamilies,
+    proof::Proof,
 };
 pub use self::{
     options::{CacheOptions, KindOptions},

@@ -38,6 +38,7 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
                     kind.resync(feed);
                     continue;
                 }
+                () = kind.relist_wanted(feed) => break,
             };
             let Some(event) = event else { break };
             match event {
@@ -157,7 +158,7 @@ fn has_code(error: &watcher::Error, code: u16) -> bool {
 }
 
 /// Between half and all of the exponential pause.
-fn pause(failures: u32, fraction: f64) -> Duration {
+pub(super) fn pause(failures: u32, fraction: f64) -> Duration {
     let full = FIRST_PAUSE.saturating_mul(1 << failures.min(16)).min(LONGEST_PAUSE);
     full.mul_f64(0.5 + fraction / 2.0)
 }

@@ -10,7 +10,7 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{
     Resource,
     api::{ApiResource, DeleteParams, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams, Request},
-    core::{GroupVersionKind, request::Error as BuildError},
+    core::{DynamicObject, GroupVersionKind, PartialObjectMeta, request::Error as BuildError},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -342,9 +342,28 @@ impl Client {
         namespace: Option<&str>,
         params: ListParams,
     ) -> Result<Vec<T>, ClientError> {
+        self.list_of::<DynamicObject, T>(kind, namespace, params).await
+    }
+
+    /// [`Client::list_as`], of the metadata alone.
+    pub(crate) async fn list_metadata_as<T: Clone + DeserializeOwned>(
+        &self,
+        kind: &KindName,
+        namespace: Option<&str>,
+        params: ListParams,
+    ) -> Result<Vec<T>, ClientError> {
+        self.list_of::<PartialObjectMeta<DynamicObject>, T>(kind, namespace, params).await
+    }
+
+    async fn list_of<K: AnyObject<DynamicType = ApiResource>, T: Clone + DeserializeOwned>(
+        &self,
+        kind: &KindName,
+        namespace: Option<&str>,
+        params: ListParams,
+    ) -> Result<Vec<T>, ClientError> {
         let KindName { group, version, kind, plural } = kind;
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-        let kind = self.dynamic(&resource);
+        let kind = self.kind_with::<K>(resource);
         let call = kind.call_many_in(Verb::List, namespace);
         kind.pages(&call, ListParams { limit: Some(PAGE), ..params }).await
     }

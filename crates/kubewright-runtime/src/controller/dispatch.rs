@@ -14,15 +14,17 @@ use super::{
     limit::Bucket,
     metrics::BarrierMetrics,
     run::{Failure, Work},
+    takeover::{Step, Takeover},
     worker::{End, Job, Report},
 };
 use crate::{
+    cache::Proof,
     context::{Services, Write},
     metrics::{ActiveWorker, ControllerMetrics, QueueMetrics, ReconcileResult, WorkTimer},
     object::ObjectKey,
     outcome::{Outcome, Retry, Wake},
     queue::{Now, SharedQueue, Taken, When},
-    shard::{Share, Ticket},
+    shard::{Gained, Share, Ticket},
     trace::{Begun, Next, Phase, Reason, Tape, Tracer, Trigger, Triggers},
 };
 
@@ -36,12 +38,19 @@ pub(super) struct Dispatcher {
     pub(super) timeout: Option<Duration>,
     pub(super) workers: JoinSet<Report>,
     pub(super) share: Share,
+    pub(super) takeover: Takeover<Proof>,
+    /// The lists of what the cache must show before keys that others worked on are worked on here.
+    pub(super) proofs: JoinSet<Vec<Proof>>,
+    pub(super) wake: WakeGained,
     pub(super) metrics: Metrics,
     /// Unless traces are off.
     pub(super) tracer: Option<Arc<Tracer>>,
     /// What bounds how fast failed keys come back, all together.
     pub(super) limit: Option<Mutex<Bucket>>,
 }
+
+/// Wants the keys that were gained.
+pub(super) type WakeGained = Box<dyn Fn(&Gained) + Send + Sync>;
 
 /// Where the loop counts.
 pub(super) struct Metrics {
@@ -55,13 +64,16 @@ impl Dispatcher {
     /// no worker is left.
     pub(super) async fn run(mut self, stop: CancellationToken, abort: CancellationToken) {
         loop {
+            self.take_over();
             self.unpark();
             self.start_workers(&stop);
+            self.catch_up();
             let pause = self.next_wake();
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
                 Some(report) = self.workers.join_next() => self.finish(report),
+                Some(proofs) = self.proofs.join_next() => self.proven(proofs),
                 () = self.queue.changed(pause) => {}
             }
         }
@@ -87,20 +99,28 @@ impl Dispatcher {
                 });
                 continue;
             };
+            if self.takeover.park(&taken.key) {
+                self.hold(&taken.key, triggers);
+                continue;
+            }
             match self.barrier.check(&taken.key, now.monotonic, has_arrived(&self.services)) {
                 Verdict::Go { stale } => self.start(taken, ticket, triggers, stale, now, stop),
                 Verdict::Wait => {
                     self.metrics.barrier.waited();
                     // Should the cache catch up before this, its bell is heard when the loop next waits.
-                    self.queue.with(|queue, now| {
-                        queue.park(&taken.key);
-                        if let Some(tracer) = &self.tracer {
-                            tracer.held(&taken.key, triggers, now);
-                        }
-                    });
+                    self.hold(&taken.key, triggers);
                 }
             }
         }
+    }
+
+    fn hold(&self, key: &ObjectKey, triggers: Triggers) {
+        self.queue.with(|queue, now| {
+            queue.park(key);
+            if let Some(tracer) = &self.tracer {
+                tracer.held(key, triggers, now);
+            }
+        });
     }
 
     /// The best key, and why it is wanted: what comes after this moment is for its next run.
@@ -170,13 +190,52 @@ impl Dispatcher {
         }
     }
 
+    /// Wants the keys that were gained, and makes those ready whose former owners' writes the cache shows.
+    fn take_over(&mut self) {
+        let controller = &self.services.controller;
+        self.takeover.gained().iter().for_each(&self.wake);
+        if let Some(parked) = self.takeover.released(Proof::is_shown) {
+            debug!(controller, keys = parked.len(), "the cache shows what was written before this replica took over");
+            self.queue.with(|queue, _| parked.iter().for_each(|key| queue.unpark(key)));
+        }
+    }
+
+    /// Sees to it that the cache comes to show what the former owners of keys wrote.
+    fn catch_up(&mut self) {
+        let controller = &self.services.controller;
+        match self.takeover.step(self.queue.now().monotonic) {
+            Step::Wait => {}
+            Step::List => drop(self.proofs.spawn(prove(self.services.clone()))),
+            Step::Force => {
+                let missing = self.takeover.missing();
+                let kinds = missing.iter().map(|proof| proof.kind().to_string()).collect::<BTreeSet<_>>();
+                warn!(
+                    controller,
+                    ?kinds,
+                    "the cache is behind what was written before this replica took over: it is listed anew"
+                );
+                missing.iter().for_each(Proof::force);
+            }
+        }
+    }
+
+    fn proven(&mut self, proofs: Result<Vec<Proof>, JoinError>) {
+        match proofs {
+            Ok(proofs) => self.takeover.listed(proofs, self.queue.now().monotonic),
+            Err(error) => {
+                error!(%error, "the lists of what was written before ended badly");
+                self.takeover.failed();
+            }
+        }
+    }
+
     fn next_wake(&self) -> Option<Duration> {
         // With all workers busy, only their end or the barrier can change anything.
         let is_free = self.workers.len() < self.concurrency;
         let queue = self.queue.with(|queue, now| queue.next_wake(now)).filter(|_| is_free);
         let now = self.queue.now().monotonic;
-        let barrier = self.barrier.next_deadline().map(|deadline| deadline.saturating_sub(now));
-        queue.into_iter().chain(barrier).min()
+        let deadlines = self.barrier.next_deadline().into_iter().chain(self.takeover.next_deadline());
+        queue.into_iter().chain(deadlines.map(|deadline| deadline.saturating_sub(now))).min()
     }
 
     fn finish(&mut self, report: Result<Report, JoinError>) {
@@ -285,6 +344,7 @@ impl Dispatcher {
     async fn drain(mut self, abort: CancellationToken) {
         self.enter(Phase::Stopping);
         self.queue.with(|queue, _| queue.close());
+        self.proofs.shutdown().await;
         let controller = &self.services.controller;
         if !self.workers.is_empty() {
             info!(controller, working = self.workers.len(), "waiting for reconciles to end");
@@ -298,6 +358,15 @@ impl Dispatcher {
         warn!(controller, working = self.workers.len(), "aborting reconciles");
         self.workers.shutdown().await;
     }
+}
+
+/// Lists what the controller reads.
+async fn prove(services: Arc<Services>) -> Vec<Proof> {
+    let mut proofs = Vec::new();
+    for kind in services.kinds.iter().filter_map(|kind| services.cache.find(kind)) {
+        proofs.extend(Proof::of(&kind, &services.api, &services.random).await);
+    }
+    proofs
 }
 
 fn has_arrived(services: &Services) -> impl Fn(&Write) -> bool {

@@ -1,8 +1,9 @@
 //! Controllers: which changes wake which keys, and how a key is worked on.
 //!
 //! [`Controller`] is the wiring, [`Reconciler`] the logic. Behind them: the [queue](crate::queue) of keys; the
-//! read-your-writes barrier, which holds a key back until the cache shows the key's own last writes; and the loop that
-//! hands keys to a bounded number of workers, isolates their panics and drains them on shutdown.
+//! read-your-writes barrier, which holds a key back until the cache shows the key's own last writes; the takeover, which
+//! does the same for what the replica wrote that had the key before; and the loop that hands keys to a bounded number of
+//! workers, isolates their panics and drains them on shutdown.
 
 mod barrier;
 mod channel;
@@ -13,6 +14,7 @@ mod prepare;
 mod reconciler;
 mod run;
 mod source;
+mod takeover;
 mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};

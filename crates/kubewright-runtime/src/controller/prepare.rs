@@ -20,10 +20,11 @@ use super::{
     Controller,
     barrier::Barrier,
     channel::{RunSource, Waker},
-    dispatch::{Dispatcher, Metrics as LoopMetrics},
+    dispatch::{Dispatcher, Metrics as LoopMetrics, WakeGained},
     limit::Bucket,
     metrics::BarrierFamilies,
     source::{Source, Wake},
+    takeover::{Gains, Takeover},
 };
 use crate::{
     cache::{Cache, Delta, Reader},
@@ -50,6 +51,8 @@ pub(crate) struct Environment<'a> {
     pub(crate) traces: &'a Traces,
     /// Which keys are worked on here.
     pub(crate) share: Share,
+    /// Whether one replica works for all, and another may have worked before.
+    pub(crate) is_elected: bool,
     /// How many workers controllers of a kind have that don't say it themselves, by `Kind.group`.
     pub(crate) concurrency: BTreeMap<String, usize>,
     /// Until when the lease is held that work needs, if it needs one.
@@ -107,9 +110,18 @@ impl<K: Object> Controller<K> {
         let tracer = environment.traces.controller(&name, K::kind(&()), concurrency, surroundings);
         let (kinds, types) = wire(&environment.cache, &queue, tracer.as_ref(), sources);
         let (wanted, keys) = (queue.clone(), Reader::<K>::new(environment.cache.kind::<K>(), None));
-        share.on_gain(move |is_gained| {
-            let gained = keys.keys(None, &Selector::default()).into_iter().filter(is_gained);
+        let wake: WakeGained = Box::new(move |gained| {
+            let gained = keys.keys(None, &Selector::default()).into_iter().filter(|key| gained(key));
             gained.for_each(|key| wanted.add(key, LOW_PRIORITY, When::Now));
+        });
+        let gains = Gains::default();
+        if is_exclusive && environment.is_elected {
+            gains.all();
+        }
+        let (held, bell) = (gains.clone(), queue.clone());
+        share.on_gain(move |gained| {
+            held.some(gained);
+            bell.ring();
         });
         let services = Arc::new(Services {
             api,
@@ -130,6 +142,9 @@ impl<K: Object> Controller<K> {
             timeout,
             workers: JoinSet::new(),
             share,
+            takeover: Takeover::new(gains),
+            proofs: JoinSet::new(),
+            wake,
             metrics,
             tracer,
             limit: self.rate_limit.map(|limit| Mutex::new(Bucket::new(limit))),

@@ -500,13 +500,17 @@ impl Manager {
             events: &events,
             traces: &self.traces,
             share: Share::default(),
+            is_elected: false,
             concurrency: self.concurrency,
             fence,
         };
         let replicas = self.replicas.resolve(&environment);
         match replicas {
             Replicas::Alone | Replicas::Args { .. } => {}
-            Replicas::Lead(_) => environment.raise_fence(),
+            Replicas::Lead(_) => {
+                environment.raise_fence();
+                environment.is_elected = true;
+            }
             Replicas::Shard(_) => {
                 environment.raise_fence();
                 environment.share = Share::of_a_group(environment.clock.clone());

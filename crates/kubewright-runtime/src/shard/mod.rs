@@ -58,7 +58,7 @@ use thiserror::Error;
 use self::view::hash;
 pub(crate) use self::{
     membership::Membership,
-    share::{Share, Ticket},
+    share::{Gained, Share, Ticket},
 };
 use crate::leader::{LeaderOptions, LeaderOptionsError};
 

@@ -12,10 +12,10 @@ use super::{
 };
 use crate::object::ObjectKey;
 
-/// Says which keys have just become ours.
-pub(crate) type Gained<'a> = &'a dyn Fn(&ObjectKey) -> bool;
+/// Says which keys have become ours at some moment.
+pub(crate) type Gained = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
-type Listener = Box<dyn Fn(Gained<'_>) + Send + Sync>;
+type Listener = Box<dyn Fn(Gained) + Send + Sync>;
 
 /// The part of all keys that this replica works on: all of them, unless it shares them with others. Clones are one.
 #[derive(Clone, Default)]
@@ -90,8 +90,8 @@ impl Share {
         Some(Ticket(Some((shared.clone(), place))))
     }
 
-    /// Calls `listener` whenever keys become ours, from the task that keeps the lease: it must be quick.
-    pub(crate) fn on_gain(&self, listener: impl Fn(Gained<'_>) + Send + Sync + 'static) {
+    /// Calls `listener` whenever keys become ours, right before work on them can [begin](Self::begin): it must be quick.
+    pub(crate) fn on_gain(&self, listener: impl Fn(Gained) + Send + Sync + 'static) {
         if let Some(shared) = &self.0 {
             shared.listeners.lock().push(Box::new(listener));
         }
@@ -99,15 +99,17 @@ impl Share {
 
     pub(super) fn set(&self, grant: Grant) {
         let Some(shared) = &self.0 else { return };
-        let old = std::mem::replace(&mut shared.state.lock().grant, grant.clone());
+        // No work begins between the listeners and the new grant.
+        let mut state = shared.state.lock();
+        let old = std::mem::replace(&mut state.grant, grant.clone());
         if old.is_like(&grant) {
             return;
         }
-        let gained = |key: &ObjectKey| {
+        let gained: Gained = Arc::new(move |key| {
             let place = Place::of(key);
             grant.gives(place) && !old.gives(place)
-        };
-        shared.listeners.lock().iter().for_each(|listener| listener(&gained));
+        });
+        shared.listeners.lock().iter().for_each(|listener| listener(gained.clone()));
     }
 
     /// Whether all that is worked on belongs to this member by this view.

@@ -217,7 +217,7 @@ pub struct Summary {
     pub workers: usize,
     /// How many keys wait for a worker.
     pub ready: usize,
-    /// How many keys wait for the cache to show their own last writes.
+    /// How many keys wait for the cache to show what was written last.
     pub held: usize,
     /// How many keys are worked on.
     pub running: usize,
@@ -262,7 +262,7 @@ pub enum Present {
         /// Its id.
         id: String,
     },
-    /// It waits until the cache shows its own last writes.
+    /// It waits until the cache shows what was written last.
     Held {
         /// Since when.
         since: Timestamp,

@@ -33,7 +33,7 @@ impl Display for Trace {
         f.write_str(" because ")?;
         because(f, &self.triggers, self.more_triggers, &self.kind, &self.object)?;
         if let Some(held) = self.held {
-            write!(f, "; was held back {} until the cache showed its own last writes", Short(held))?;
+            write!(f, "; was held back {} until the cache showed what was written last", Short(held))?;
         }
         let waited = self.queued.saturating_sub(self.held.unwrap_or_default());
         if waited >= LONG_WAIT {
@@ -271,7 +271,7 @@ impl KeyPage {
                 write!(f, "has been running for {} (reconcile {})", since(*began), clean(id))
             }
             Present::Held { since: began } => {
-                write!(f, "is held back for {} now, until the cache shows its own last writes", since(*began))
+                write!(f, "is held back for {} now, until the cache shows what was written last", since(*began))
             }
             Present::Ready if self.controller.running >= self.controller.workers => {
                 let Summary { workers, ready, .. } = self.controller;
@@ -377,7 +377,7 @@ mod tests {
             full(),
             "12:00:03Z podset demo/web failed after 3.1 ms (attempt 3) because it changed in spec.replicas and \
              metadata.labels[\"app\"], and 2 more (3 times), Pod demo/web-abc was deleted, the last run failed, \
-             and 4 other objects changed; was held back 200 ms until the cache showed its own last writes; \
+             and 4 other objects changed; was held back 200 ms until the cache showed what was written last; \
              read 3 Pods, 1 Pod with app=web, Pod demo/web-0, the cache of Pods, \
              Pod demo/web-9 live in vain (no answer), and 1 more; created Pod demo/web-1 (201), \
              couldn't create Pod demo/web-2 (403: pods is forbidden), \
@@ -463,7 +463,7 @@ mod tests {
             (
                 Present::Held { since: noon(8) },
                 Phase::Working,
-                "is held back for 2 s now, until the cache shows its own last writes",
+                "is held back for 2 s now, until the cache shows what was written last",
             ),
             (
                 Present::Running { since: noon(9), id: "ab".into() },

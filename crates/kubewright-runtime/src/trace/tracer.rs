@@ -162,7 +162,7 @@ impl Tracer {
         triggers
     }
 
-    /// The key can't be worked on yet: it waits until the cache shows its own last writes.
+    /// The key can't be worked on yet: it waits until the cache shows what was written last.
     pub(crate) fn held(&self, key: &ObjectKey, triggers: Triggers, now: Now) {
         let mut state = self.state.lock();
         let live = state.keys.entry(key.clone()).or_default();

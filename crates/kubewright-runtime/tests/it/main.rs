@@ -11,6 +11,7 @@ mod manager;
 mod read_your_writes;
 mod shard;
 mod signal;
+mod takeover;
 mod trace;
 mod views;
 mod webhook;

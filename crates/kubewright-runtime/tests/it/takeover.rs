@@ -1,0 +1,159 @@
+//! Keys that come from another replica: whatever that wrote, and however late the cache is, its next owner sees it.
+
+use std::time::Duration;
+
+use kubewright_cluster::faults::{Faults, Verb};
+use kubewright_runtime::{leader::LeaderOptions, manager::Manager, shard::ShardOptions};
+
+use crate::world::{FleetReconciler, Running, World, controller, pass, run, until};
+
+const SIZE: usize = 6;
+
+/// A replica with a network of its own.
+struct Replica {
+    faults: Faults,
+    running: Running,
+}
+
+impl Replica {
+    fn start(world: &World, faults: Faults, several: impl FnOnce(Manager) -> Manager) -> Self {
+        let manager =
+            Manager::new(faults.client(&world.client)).clock(world.clock.clone()).random(world.random.clone());
+        let reconciler = FleetReconciler::generating_names();
+        let running = run(several(manager).controller(controller(reconciler).concurrency(4)));
+        Self { faults, running }
+    }
+
+    fn elected(world: &World, identity: &str, faults: Faults) -> Self {
+        let options = LeaderOptions::new("default", "fleets", identity);
+        Self::start(world, faults, |manager| manager.leader_election(options))
+    }
+
+    fn sharded(world: &World, identity: &str, faults: Faults) -> Self {
+        let options = ShardOptions::new("default", "fleets", identity);
+        Self::start(world, faults, |manager| manager.sharding(options))
+    }
+
+    /// How often it has listed these.
+    fn lists(&self, resource: &str) -> usize {
+        let seen = self.faults.seen().into_iter().map(|seen| seen.request);
+        seen.filter(|request| request.verb == Verb::List && request.resource == resource).count()
+    }
+}
+
+/// A network in which news of ships come late.
+fn late(by: Duration) -> Faults {
+    let faults = Faults::new();
+    faults.on(&[Verb::Watch], "configmaps").always().delay(by);
+    faults
+}
+
+/// Rows 7 and 13 of the faults: one that stood by, with a cache that is late by any time, takes over from one that dies or ends
+/// right after its writes, and makes none again.
+#[tokio::test(start_paused = true)]
+async fn rows_07_and_13_a_standby_acts_only_on_what_the_last_leader_left() {
+    // Whether the first dies or ends in good order, how many ships it leaves, and how many are wanted of the second.
+    for (dies, left, wanted) in [(true, SIZE, SIZE + 1), (false, SIZE, SIZE + 1), (true, 2, 3)] {
+        for seconds in [0, 3, 30, 4_000] {
+            let world = World::new().await;
+            let first = Replica::elected(&world, "first", Faults::new());
+            until("the first leads", || async { first.lists("leases") + first.lists("configmaps") > 0 }).await;
+            pass(1).await;
+            let second = Replica::elected(&world, "second", late(Duration::from_secs(seconds)));
+            pass(20).await;
+            // Ships are lost and made again, which the cache must hear of both ways.
+            world.create_fleet("a", 4).await;
+            world.wait_for_size("a", 4).await;
+            pass(10).await;
+            let size = if left > 4 { 2 } else { SIZE };
+            world.resize("a", size).await;
+            world.wait_for_size("a", size).await;
+            if left < 4 {
+                // All that it saw made it is to see deleted.
+                pass(20).await;
+            }
+            world.resize("a", left).await;
+            until("all are made", || async { world.ship_names().await.len() == left }).await;
+            let Replica { running, .. } = first;
+            if dies {
+                running.crash().await;
+            } else {
+                running.stop().await;
+            }
+            second.faults.forget();
+            world.resize("a", wanted).await;
+            world.wait_for_size("a", wanted).await;
+            // What it says is so at once, and stays so when the cache has heard of all.
+            for time in [0, 60] {
+                pass(time).await;
+                let there = world.ship_names().await.len();
+                assert_eq!(there, wanted, "{left} were left, with events late by {seconds} s");
+            }
+            assert!((1..=2).contains(&second.lists("fleets")), "{}", second.lists("fleets"));
+            second.running.stop().await;
+        }
+    }
+}
+
+/// Row 4 of the faults: what can't be asked is asked again, and nothing is done until it is answered.
+#[tokio::test(start_paused = true)]
+async fn row_04_a_takeover_waits_until_it_is_told_what_there_is() {
+    let world = World::new().await;
+    let first = Replica::elected(&world, "first", Faults::new());
+    pass(5).await;
+    let second = Replica::elected(&world, "second", late(Duration::from_secs(3_600)));
+    pass(5).await;
+    world.create_fleet("a", SIZE).await;
+    world.wait_for_size("a", SIZE).await;
+    let refused = second.faults.on(&[Verb::List], "configmaps").times(4).refuse(403, "Forbidden");
+    let lost = second.faults.on(&[Verb::List], "fleets").times(2).lose_request();
+    first.running.stop().await;
+    second.faults.forget();
+    world.resize("a", SIZE + 1).await;
+    until("it was refused", || async { refused.hits() >= 3 }).await;
+    assert_eq!(world.ship_names().await.len(), SIZE, "it does nothing yet");
+    world.wait_for_size("a", SIZE + 1).await;
+    assert_eq!((refused.hits(), lost.hits(), world.ship_names().await.len()), (4, 2, SIZE + 1));
+    second.running.stop().await;
+}
+
+/// The same for what a shard gains, at the cost of one list for each kind.
+#[tokio::test(start_paused = true)]
+async fn a_shard_sees_what_the_former_owner_of_its_keys_wrote() {
+    const FLEETS: usize = 16;
+    for seconds in [0, 3, 4_000] {
+        let world = World::new().await;
+        let first = Replica::sharded(&world, "first", Faults::new());
+        let second = Replica::sharded(&world, "second", late(Duration::from_secs(seconds)));
+        pass(20).await;
+        for number in 0..FLEETS {
+            world.create_fleet(&format!("f{number:02}"), 2).await;
+        }
+        pass(60).await;
+        assert_eq!(world.ship_names().await.len(), 2 * FLEETS);
+        second.faults.forget();
+        let before = second.lists("configmaps");
+        first.running.crash().await;
+        for number in 0..FLEETS {
+            world.resize(&format!("f{number:02}"), 3).await;
+        }
+        pass(120).await;
+        assert_eq!(world.ship_names().await.len(), 3 * FLEETS, "with events late by {seconds} s");
+        if seconds == 0 {
+            let lists = (second.lists("fleets"), second.lists("configmaps") - before);
+            assert!((1..=4).contains(&lists.0) && (1..=4).contains(&lists.1), "{lists:?} for {FLEETS} keys");
+        }
+        second.running.stop().await;
+    }
+}
+
+/// Who has no predecessor asks for nothing more than the cache's own lists.
+#[tokio::test(start_paused = true)]
+async fn one_that_works_alone_lists_nothing_twice() {
+    let world = World::new().await;
+    world.create_fleet("a", SIZE).await;
+    let alone = Replica::start(&world, Faults::new(), |manager| manager);
+    world.wait_for_size("a", SIZE).await;
+    assert_eq!((alone.lists("fleets"), alone.lists("configmaps")), (1, 1));
+    alone.running.stop().await;
+}
