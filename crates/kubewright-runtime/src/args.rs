@@ -3,6 +3,7 @@
 use std::{
     env, fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use clap::ArgAction;
@@ -163,6 +164,9 @@ pub(crate) fn program_name() -> String {
     name.unwrap_or_else(|| "operator".into())
 }
 
+/// How long a connection to the API server may be silent while something is read.
+const SILENCE: Duration = Duration::from_secs(310);
+
 /// Why there is no way to the cluster, and what to do.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -246,6 +250,9 @@ impl ManagerArgs {
         };
         // A reconcile, a watch, the election and the recorder each back off in their own way, and know what may be sent twice.
         config.default_retry = false;
+        // Watches end by themselves before that: a connection that is silent for longer is dead.
+        config.read_timeout = Some(SILENCE);
+        config.reset_reader_on_write = true;
         Ok(config)
     }
 

@@ -6,13 +6,14 @@ use std::{env, io, io::IsTerminal};
 
 use clap::ValueEnum;
 use thiserror::Error;
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::{EnvFilter, layer::SubscriberExt, registry, util::SubscriberInitExt};
 
 /// The environment variables that set the level when no flag does, in order of precedence.
 pub const ENVIRONMENT: [&str; 2] = ["KUBEWRIGHT_LOG", "RUST_LOG"];
 
-/// The level when nothing sets one. What kube's client says of failed requests, their callers say better.
-const DEFAULT: &str = "info,kube_client::client=off";
+/// What is added to a lone level: what kube's client says of failed requests, their callers say better.
+const QUIET: &str = "kube_client::client=off";
 
 /// A level that is none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -75,14 +76,16 @@ impl LogArgs {
         };
         let (from, value) = match &self.log_level {
             Some(value) => ("--log-level", value.clone()),
-            None => from_environment().unwrap_or(("the default", DEFAULT.into())),
+            None => from_environment().unwrap_or(("the default", "info".into())),
         };
         let error = || LevelError { from: from.into(), value: value.clone() };
-        // A lone word that is no level would be taken for the name of a module, and the typing error go unseen.
-        if !value.contains(['=', ',', '[']) && value.trim().parse::<tracing::level_filters::LevelFilter>().is_err() {
-            return Err(error());
+        let mut directives = value.trim().to_owned();
+        if !directives.contains(['=', ',', '[']) {
+            // A lone word that is no level would be taken for the name of a module, and the typing error go unseen.
+            directives.parse::<LevelFilter>().map_err(|_| error())?;
+            directives = format!("{directives},{QUIET}");
         }
-        EnvFilter::builder().parse(value.trim()).map_err(|_| error())
+        EnvFilter::builder().parse(directives).map_err(|_| error())
     }
 }
 
@@ -101,10 +104,13 @@ mod tests {
     fn precedence() {
         let both = [("RUST_LOG", "warn"), ("KUBEWRIGHT_LOG", "debug")];
         assert_eq!(filter(None, &[]).unwrap(), "kube_client::client=off,info");
-        assert_eq!(filter(None, &both[..1]).unwrap(), "warn");
-        assert_eq!(filter(None, &both).unwrap(), "debug");
-        assert_eq!(filter(None, &[("KUBEWRIGHT_LOG", ""), ("RUST_LOG", "warn")]).unwrap(), "warn");
-        assert_eq!(filter(Some("trace"), &both).unwrap(), "trace");
+        assert_eq!(filter(None, &both[..1]).unwrap(), "kube_client::client=off,warn");
+        assert_eq!(filter(None, &both).unwrap(), "kube_client::client=off,debug");
+        assert_eq!(
+            filter(None, &[("KUBEWRIGHT_LOG", ""), ("RUST_LOG", "warn")]).unwrap(),
+            "kube_client::client=off,warn"
+        );
+        assert_eq!(filter(Some("trace"), &both).unwrap(), "kube_client::client=off,trace");
         assert_eq!(filter(Some("info,kube=debug"), &both).unwrap(), "kube=debug,info");
     }
 

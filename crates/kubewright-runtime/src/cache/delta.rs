@@ -43,6 +43,14 @@ pub(super) struct Step {
     /// The newest of them.
     pub(super) decoded: Decoded,
     pub(super) cause: Cause,
+    /// What differs, once someone has asked.
+    pub(super) changed: OnceCell<Vec<String>>,
+}
+
+impl Step {
+    pub(super) fn new(old: Option<Row>, new: Option<Row>, decoded: Decoded, cause: Cause) -> Self {
+        Self { old, new, decoded, cause, changed: OnceCell::new() }
+    }
 }
 
 /// A change that the cache has seen.
@@ -75,9 +83,10 @@ impl<'a> Delta<'a> {
     }
 
     /// The paths of what an update has changed, such as `spec.replicas` or `status.conditions[0].status`: some, if there
-    /// are many. Additions and deletions have none. It compares the two states each time.
+    /// are many. Additions and deletions have none. The two states are compared once, whoever asks.
     pub(crate) fn changed_fields(&self) -> Vec<String> {
-        self.before().map(|old| self.cache.changed_fields(old, self.newest)).unwrap_or_default()
+        let compare = || self.before().map(|old| self.cache.changed_fields(old, self.newest)).unwrap_or_default();
+        self.step.changed.get_or_init(compare).clone()
     }
 
     /// Calls `then` with the change as seen by a `T`, unless the object is none.

@@ -116,11 +116,11 @@ impl Feed {
                 self.observe(version_of(&draft));
                 let key = ObjectKey::of(&draft);
                 // A later incarnation of the name, which we have already seen, is not what was deleted.
-                let is_same = store.get(&key).is_some_and(|known| is_same(known, &draft));
+                let is_same = store.get(&key).is_some_and(|known| known.is(&draft));
                 if is_same && let Some(known) = store.remove(&key) {
                     // The object as the event shows it, or else as it was last seen.
                     let (last, decoded) = intake(store, &draft).unwrap_or((known, Decoded::default()));
-                    emit(Step { old: Some(last), new: None, decoded, cause: Cause::Event });
+                    emit(Step::new(Some(last), None, decoded, Cause::Event));
                 }
                 Ok(())
             }
@@ -146,12 +146,8 @@ impl Feed {
     }
 }
 
-fn is_same(known: &Row, draft: &Draft) -> bool {
-    known.uid == draft.metadata.uid.as_deref().map(Into::into)
-}
-
 fn gone_for_good(old: Row) -> Step {
-    Step { old: Some(old), new: None, decoded: Decoded::default(), cause: Cause::Event }
+    Step::new(Some(old), None, Decoded::default(), Cause::Event)
 }
 
 /// Puts an object into the store unless it is there already. One that can't be decoded leaves what is there: a stale
@@ -164,7 +160,7 @@ fn put(
     mut emit: impl FnMut(Step),
 ) -> Result<(), Undecodable> {
     let known = store.get(&ObjectKey::of(draft));
-    let remade = known.is_some_and(|known| !is_same(known, draft));
+    let remade = known.is_some_and(|known| !known.is(draft));
     let version = Version::of(draft.metadata.resource_version.as_deref());
     if !remade && version.number().is_some() && known.is_some_and(|known| known.version == version) {
         return Ok(());
@@ -175,7 +171,7 @@ fn put(
     }
     let (row, decoded) = intake(store, draft)?;
     let old = store.insert(row.clone());
-    emit(Step { old, new: Some(row), decoded, cause });
+    emit(Step::new(old, Some(row), decoded, cause));
     Ok(())
 }
 

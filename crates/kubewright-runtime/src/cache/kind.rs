@@ -226,7 +226,10 @@ impl Kind {
         for listener in self.listeners.read().iter() {
             listener();
         }
-        self.synced.send_if_modified(|known| std::mem::replace(known, synced) != synced);
+        // Once it is, it stays so: another feed that looked earlier may come here later.
+        if synced {
+            self.synced.send_if_modified(|known| !std::mem::replace(known, true));
+        }
         taken
     }
 
@@ -235,12 +238,7 @@ impl Kind {
         let steps = {
             let State { store, feeds } = &*self.state.read();
             let Some(feed) = feeds.get(feed) else { return };
-            let step = |row: &Row| Step {
-                old: Some(row.clone()),
-                new: Some(row.clone()),
-                decoded: Decoded::default(),
-                cause: Cause::Resync,
-            };
+            let step = |row: &Row| Step::new(Some(row.clone()), Some(row.clone()), Decoded::default(), Cause::Resync);
             store.within(feed.scope()).map(step).collect::<Vec<_>>()
         };
         self.tell(&steps);
@@ -393,6 +391,11 @@ impl Kind {
         }
     }
 
+    /// Whether the cache looks into that namespace.
+    pub(crate) fn covers(&self, namespace: Option<&str>) -> bool {
+        self.state.read().feeds.iter().any(|feed| feed.covers(namespace))
+    }
+
     /// Whether a write into that namespace is visible; also true where the cache doesn't look.
     pub(crate) fn has_arrived(&self, namespace: Option<&str>, arrival: &Arrival) -> bool {
         let state = self.state.read();
@@ -416,9 +419,12 @@ impl Kind {
             arrivals.extend(seen.into_iter().map(|arrival| (namespace.clone(), arrival)));
             let mut store = Store::default();
             for draft in &listed {
-                if let Ok((row, _)) = self.intake(&store, draft) {
-                    store.insert(row);
-                }
+                let row = match self.intake(&store, draft) {
+                    Ok((row, _)) => Some(row),
+                    // As in the cache: what can't be decoded stays as it was last seen, and isn't gone.
+                    Err(_) => self.read(|known| known.get(&ObjectKey::of(draft)).filter(|row| row.is(draft)).cloned()),
+                };
+                row.into_iter().for_each(|row| drop(store.insert(row)));
             }
             live.add(namespace, store);
         }

@@ -100,6 +100,8 @@ struct World {
     model: BTreeMap<u8, Stored>,
     /// What one would believe who only hears of changes.
     heard: Arc<Mutex<State>>,
+    /// What was told of a change that can't have happened: a panic in a handler would be caught.
+    wrong: Arc<Mutex<Vec<String>>>,
 }
 
 fn entry(object: &ConfigMap) -> (String, String) {
@@ -115,16 +117,20 @@ impl World {
             object.data.iter().flatten().map(|(_, value)| value.clone()).collect()
         });
         let heard = Arc::new(Mutex::new(State::new()));
-        let hearing = heard.clone();
+        let wrong = Arc::new(Mutex::new(Vec::new()));
+        let (hearing, doubting) = (heard.clone(), wrong.clone());
         kind.on_change(move |delta| {
             delta.with(|change: crate::predicate::Change<'_, ConfigMap>| {
                 let mut heard = hearing.lock();
                 let name = change.object().name_any();
                 let known = heard.get(&name).cloned();
-                match change.change_type() {
-                    ChangeType::Added => assert_eq!(known, None),
-                    ChangeType::Updated => assert_eq!(known, change.old().map(entry)),
-                    ChangeType::Deleted => assert_eq!(known.map(|(uid, _)| uid), change.object().uid()),
+                let is_right = match change.change_type() {
+                    ChangeType::Added => known.is_none(),
+                    ChangeType::Updated => known == change.old().map(entry),
+                    ChangeType::Deleted => known.as_ref().map(|(uid, _)| uid.clone()) == change.object().uid(),
+                };
+                if !is_right {
+                    doubting.lock().push(format!("{:?} of {name}, known as {known:?}", change.change_type()));
                 }
                 match change.change_type() {
                     ChangeType::Deleted => heard.remove(&name),
@@ -132,7 +138,7 @@ impl World {
                 };
             });
         });
-        Self { server: Server::default(), cache, kind, arrived: 0, model: BTreeMap::new(), heard }
+        Self { server: Server::default(), cache, kind, arrived: 0, model: BTreeMap::new(), heard, wrong }
     }
 
     fn event(&self, event: Event<Value>) {
@@ -218,6 +224,7 @@ impl World {
         let everything = shown(reader.list(None, &Default::default()));
         assert_eq!(everything, expected(&|_| true));
         assert_eq!(*self.heard.lock(), everything, "what was told");
+        assert_eq!(*self.wrong.lock(), Vec::<String>::new(), "told out of turn");
         assert_eq!(reader.len(), everything.len());
         for number in 0..4u8 {
             let indexed = shown(reader.indexed("value", &number.to_string()));

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
-use super::packed::Uuid;
+use super::packed::{Draft, Uuid};
 use crate::object::ObjectKey;
 
 /// An object's UID.
@@ -111,6 +111,11 @@ impl Row {
             values: Box::default(),
             bytes: Box::default(),
         })
+    }
+
+    /// Whether it is of the same object, and not of an earlier or later one of its name.
+    pub(super) fn is(&self, draft: &Draft) -> bool {
+        self.uid == draft.metadata.uid.as_deref().map(Into::into)
     }
 
     pub(super) fn has_uid(&self, uid: &str) -> bool {

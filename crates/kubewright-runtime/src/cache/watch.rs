@@ -6,7 +6,7 @@ use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use kube::{Api, Client};
 use kube_runtime::watcher::{self, Event, watcher};
 use kubewright_apimachinery::random::Random;
-use tokio::time::Interval;
+use tokio::time::{Interval, MissedTickBehavior};
 use tracing::{debug, warn};
 
 use super::{
@@ -42,8 +42,9 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
             };
             let Some(event) = event else { break };
             match event {
-                // `Init` comes before the list is asked for, so it doesn't show that the server is well.
-                Ok(Event::Init) => take(&kind, feed, Event::Init, &metrics),
+                // `Init` comes before the list is asked for, and the next page may fail as before: neither shows that the server
+                // is well.
+                Ok(event @ (Event::Init | Event::InitApply(_))) => take(&kind, feed, event, &metrics),
                 Ok(event) => {
                     failures = 0;
                     take(&kind, feed, event, &metrics);
@@ -72,6 +73,8 @@ impl Resync {
     async fn every(period: Option<Duration>) -> Self {
         let mut interval = period.map(tokio::time::interval);
         if let Some(interval) = &mut interval {
+            // Should one be late, the others don't follow in haste.
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
             // The first is at once.
             interval.tick().await;
         }

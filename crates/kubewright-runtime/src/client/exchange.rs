@@ -1,5 +1,7 @@
 //! One request and its answer, with its HTTP status.
 
+use std::time::Duration;
+
 use http::{Request, Response, header::RETRY_AFTER};
 use http_body_util::BodyExt;
 use kube::{
@@ -7,11 +9,26 @@ use kube::{
     client::Body,
     core::{Status, response::StatusDetails},
 };
+use thiserror::Error;
 
 use super::Answer;
 
-/// Sends a request, and reads the whole answer.
+/// How long a request may take. An API server gives one up after a minute; a connection of which nothing comes any more, since
+/// a node or a router on the way is gone, would otherwise hold a worker for ever.
+const DEADLINE: Duration = Duration::from_secs(90);
+
+/// No answer came in time.
+#[derive(Debug, Error)]
+#[error("no answer within {} s", DEADLINE.as_secs())]
+struct Late;
+
+/// Sends a request, and reads the whole answer. One that doesn't come in time may still be acted upon.
 pub(super) async fn exchange(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, kube::Error> {
+    let answer = tokio::time::timeout(DEADLINE, answer(client, request));
+    answer.await.unwrap_or_else(|_| Err(kube::Error::Service(Box::new(Late))))
+}
+
+async fn answer(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, kube::Error> {
     let (parts, body) = client.send(request.map(Body::from)).await?.into_parts();
     let body = body.collect().await?.to_bytes();
     if parts.status.is_client_error() || parts.status.is_server_error() {
@@ -28,6 +45,10 @@ fn refusal(head: &Response<()>, body: &[u8]) -> Status {
         let text = String::from_utf8_lossy(body);
         Status::failure(text.trim(), "Unknown").with_code(head.status().as_u16())
     });
+    if status.code == 0 {
+        // Something else in JSON, such as a gateway's `{"message": …}`.
+        status.code = head.status().as_u16();
+    }
     let asked = head.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok()?.trim().parse::<u32>().ok());
     if let Some(seconds) = asked {
         let details = status.details.get_or_insert_with(|| StatusDetails {
@@ -56,6 +77,8 @@ mod tests {
         let busy = refusal(&head(429, "7"), b"Too many requests, please try again later.\n");
         assert_eq!((busy.code, wait(&busy)), (429, Some(7)));
         assert_eq!(busy.message, "Too many requests, please try again later.");
+        let gateway = refusal(&head(504, ""), br#"{"message":"Endpoint request timed out"}"#);
+        assert_eq!((gateway.code, gateway.message.as_str()), (504, "Endpoint request timed out"));
         let known = br#"{"kind":"Status","code":503,"message":"gone","details":{"retryAfterSeconds":9}}"#;
         let known = refusal(&head(503, "a while"), known);
         assert_eq!((known.code, known.message.as_str(), wait(&known)), (503, "gone", Some(9)));

@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::{
-    cache::{Arrival, Cache, Kind},
+    cache::{Arrival, Kind},
     client::{Answer, Call, ClientError, Verb},
+    context::Services,
     object::{KindName, ObjectKey},
     trace::{Sent, Tape},
 };
@@ -27,7 +28,7 @@ pub(crate) struct Write {
 /// The writes of one run. Clones share it: it outlives a run that is cut off, and then still has its writes.
 #[derive(Clone)]
 pub(crate) struct Journal {
-    cache: Cache,
+    services: Arc<Services>,
     tape: Tape,
     entries: Arc<Mutex<Entries>>,
 }
@@ -39,10 +40,10 @@ struct Entries {
 }
 
 impl Journal {
-    /// A journal of writes to what this cache shows; what is not cached can't be read stale. The tape gets all requests, for
-    /// the run's trace.
-    pub(crate) fn new(cache: Cache, tape: Tape) -> Self {
-        Self { cache, tape, entries: Arc::default() }
+    /// A journal of writes to what the controller reads by its cache: what it doesn't can't be stale, and the cache of
+    /// another's kind may lack what this one needs never wait for. The tape gets all requests, for the run's trace.
+    pub(crate) fn new(services: Arc<Services>, tape: Tape) -> Self {
+        Self { services, tape, entries: Arc::default() }
     }
 
     /// What goes into the run's trace.
@@ -53,19 +54,27 @@ impl Journal {
     /// Notes a write before it is sent: should its answer be lost, or the run be cut off, it stays noted. `query` is the
     /// request's.
     pub(crate) fn begin(&self, call: &Call, query: Option<&str>) -> Pending<'_> {
-        // One object may be cached in several versions, each fed by a watch of its own.
-        let kinds = if call.changes_something() { self.cache.named(call.kind()) } else { Vec::new() };
-        let noted = kinds.into_iter().map(|kind| (self.note(&kind, call.namespace(), None), kind)).collect();
+        let kinds = call.changes_something().then(|| self.read(call.kind(), call.namespace()));
+        let noted = kinds.into_iter().flatten().map(|kind| (self.note(&kind, call.namespace(), None), kind)).collect();
         Pending { journal: self, noted, sent: self.tape.sent(call, query) }
     }
 
     /// Notes that an object was seen at this version, past the cache.
     pub(crate) fn saw(&self, kind: &KindName, namespace: Option<&str>, version: Option<u64>) {
-        for kind in self.cache.named(kind) {
+        for kind in self.read(kind, namespace) {
             let Some(version) = version else { continue };
             kind.wrote(namespace, version);
             self.note(&kind, namespace, Some(Arrival::Version(version)));
         }
+    }
+
+    /// The copies by which the controller reads objects of a kind there. One object may be cached in several versions, each
+    /// fed by a watch of its own.
+    fn read(&self, kind: &KindName, namespace: Option<&str>) -> Vec<Arc<Kind>> {
+        let Services { cache, kinds, .. } = self.services.as_ref();
+        let mut read = cache.named(kind);
+        read.retain(|kind| kinds.contains(kind.name()) && kind.covers(namespace));
+        read
     }
 
     pub(crate) fn writes(&self) -> Vec<Write> {

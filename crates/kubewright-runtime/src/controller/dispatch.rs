@@ -7,7 +7,7 @@ use kubewright_apimachinery::random::Random;
 use parking_lot::Mutex;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, debug, error, info, info_span, warn};
+use tracing::{Instrument, debug, error, error_span, info, warn};
 
 use super::{
     barrier::{Barrier, Scope, Verdict},
@@ -48,6 +48,9 @@ pub(super) struct Dispatcher {
     /// What bounds how fast failed keys come back, all together.
     pub(super) limit: Option<Mutex<Bucket>>,
 }
+
+/// A `Retry-After` counts up to this: it may come from a page that tells people to come back next week.
+const LONGEST_ASKED: Duration = Duration::from_secs(600);
 
 /// Wants the keys that were gained.
 pub(super) type WakeGained = Box<dyn Fn(&Gained) + Send + Sync>;
@@ -143,7 +146,8 @@ impl Dispatcher {
     ) {
         let Taken { key, priority, waited, failures, .. } = taken;
         let id = reconcile_id(&self.services.random);
-        let span = info_span!(
+        // Whatever level is logged, its lines tell of which object they are.
+        let span = error_span!(
             "reconcile",
             controller = %self.services.controller,
             // Not `name`: in JSON that is the span's own.
@@ -322,7 +326,7 @@ impl Dispatcher {
                 self.metrics.queue.retried();
                 delay
             }
-            Retry::Backoff => self.back_off(key).max(retry_after.unwrap_or_default()),
+            Retry::Backoff => self.back_off(key).max(retry_after.unwrap_or_default().min(LONGEST_ASKED)),
         };
         if is_conflict {
             debug!(error = message, retry_in = ?delay, "something changed meanwhile");
@@ -349,12 +353,17 @@ impl Dispatcher {
         if !self.workers.is_empty() {
             info!(controller, working = self.workers.len(), "waiting for reconciles to end");
         }
-        let drained = async { while self.workers.join_next().await.is_some() {} };
-        tokio::select! {
-            biased;
-            () = drained => return,
-            () = abort.cancelled() => {}
+        loop {
+            tokio::select! {
+                biased;
+                report = self.workers.join_next() => match report {
+                    Some(report) => self.finish(report),
+                    None => return,
+                },
+                () = abort.cancelled() => break,
+            }
         }
+        let controller = &self.services.controller;
         warn!(controller, working = self.workers.len(), "aborting reconciles");
         self.workers.shutdown().await;
     }

@@ -78,7 +78,7 @@ impl Job {
         let Self { services, work, key, priority, stale, timeout, cancel, span, begun, tape } = self;
         // Whatever the run has started and left behind hears that it is over, however it ends.
         let _over = cancel.clone().drop_guard();
-        let journal = Journal::new(services.cache.clone(), tape.clone());
+        let journal = Journal::new(services.clone(), tape.clone());
         let client = services.api.clone().journaled(journal.clone());
         let mut writes = Vec::new();
         let mut read_live = BTreeSet::new();

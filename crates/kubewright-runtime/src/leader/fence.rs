@@ -1,7 +1,8 @@
 //! The last word before a write: nothing is sent in the name of a lease that has run out.
 //!
-//! Work is cancelled when its lease is lost, but a process that stood still (a laptop's lid, a frozen container) may wake in the
-//! middle of it, before any timer has fired. So each request that would change something looks at the clock once more.
+//! Work is cancelled when its lease is lost, but a process that stood still (a stopped one, a frozen container) may wake in the
+//! middle of it, before any timer has fired. So each request that would change something looks at the clock once more. A machine that
+//! was suspended is not seen through: its monotonic clock stood still, too.
 
 use std::{
     sync::{

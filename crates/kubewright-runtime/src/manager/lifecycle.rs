@@ -119,6 +119,7 @@ impl Lifecycle {
             }
         };
         stop.cancel();
+        let mut was_aborted = false;
         let grace = sleep(grace);
         let mut patience = std::pin::pin!(async {
             tokio::select! {
@@ -132,6 +133,7 @@ impl Lifecycle {
                 // Others may begin: there is no time for good manners.
                 () = &mut patience, if !abort.is_cancelled() => {
                     if !running.is_empty() {
+                        was_aborted = true;
                         warn!(running = running.len(), "aborting what has not ended");
                     }
                     abort.cancel();
@@ -148,7 +150,12 @@ impl Lifecycle {
         if lost.is_cancelled() {
             result = Err(tenure.loss());
         }
-        tenure.release().await;
+        if was_aborted {
+            // What was cut off may still take effect: the next must wait as if this replica had died.
+            info!(lease = tenure.lease, "the lease is left to expire");
+        } else {
+            tenure.release().await;
+        }
         result
     }
 }

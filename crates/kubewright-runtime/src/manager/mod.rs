@@ -237,6 +237,10 @@ struct Program {
 
 impl Manager {
     /// A manager of all namespaces, on the machine's clock, without HTTP servers.
+    ///
+    /// Let the client's configuration have `default_retry = false`, as [`ManagerArgs::config`] has: kube's client otherwise sends
+    /// a request again by itself when a gateway says that it took too long, and of a creation that was done twice under drawn
+    /// names, nobody would know the first.
     pub fn new(client: Client) -> Self {
         let metrics = MetricsServer::new(BindAddress::Disabled);
         Self::with(Connection::Client(client), metrics, BindAddress::Disabled)

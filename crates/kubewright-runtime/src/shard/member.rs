@@ -26,6 +26,12 @@ pub(super) struct Grant {
 }
 
 impl Grant {
+    /// All keys, until then.
+    #[cfg(test)]
+    pub(super) fn of_everything(fence: Duration) -> Self {
+        Self { me: "a".into(), claims: vec![View::of(["a"])], others: Some(Vec::new()), fence: Some(fence) }
+    }
+
     /// Whether we may begin to work on what is there, as long as the fence stands.
     pub(super) fn gives(&self, place: Place) -> bool {
         let is_claimed =

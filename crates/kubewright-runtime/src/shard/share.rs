@@ -102,12 +102,14 @@ impl Share {
         // No work begins between the listeners and the new grant.
         let mut state = shared.state.lock();
         let old = std::mem::replace(&mut state.grant, grant.clone());
-        if old.is_like(&grant) {
+        // Behind a fence that had fallen, keys were let go although they are ours.
+        let had_lapsed = old.fence.is_none_or(|fence| shared.clock.monotonic() >= fence);
+        if old.is_like(&grant) && !had_lapsed {
             return;
         }
         let gained: Gained = Arc::new(move |key| {
             let place = Place::of(key);
-            grant.gives(place) && !old.gives(place)
+            grant.gives(place) && (had_lapsed || !old.gives(place))
         });
         shared.listeners.lock().iter().for_each(|listener| listener(gained.clone()));
     }
@@ -132,5 +134,42 @@ impl Share {
         let grant = shared.state.lock().grant.clone();
         let ours = (0..SAMPLE).filter(|number| grant.gives(Place(super::view::hash(&number.to_le_bytes())))).count();
         ours as f64 / SAMPLE as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::atomic::{AtomicUsize, Ordering},
+        time::Duration,
+    };
+
+    use jiff::Timestamp;
+    use kubewright_apimachinery::clock::{Clock, VirtualClock};
+
+    use super::*;
+
+    /// Behind a fence that has fallen, keys are let go; they come back with it, though nothing else has changed.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_let_go_behind_a_fallen_fence_is_gained_again() {
+        let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
+        let share = Share::of_a_group(clock.clone());
+        let key = ObjectKey::namespaced("a", "b");
+        let gains = Arc::new(AtomicUsize::new(0));
+        let (counted, wanted) = (gains.clone(), key.clone());
+        share.on_gain(move |gained| {
+            counted.fetch_add(usize::from(gained(&wanted)), Ordering::SeqCst);
+        });
+        let renew = || share.set(Grant::of_everything(clock.monotonic() + Duration::from_secs(10)));
+        renew();
+        assert!(share.begin(&key).is_some());
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        renew();
+        assert_eq!(gains.load(Ordering::SeqCst), 1, "it was ours all the time");
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        assert!(share.begin(&key).is_none());
+        renew();
+        assert_eq!(gains.load(Ordering::SeqCst), 2);
+        assert!(share.begin(&key).is_some());
     }
 }

@@ -21,7 +21,7 @@
 //!
 //! **What is shown to whoever can reach that port:** the names of objects, of kinds and of changed fields, labels that were
 //! selected, reasons of events, and the texts of errors, which may quote what an API server or a reconciler put there.
-//! Never the values of fields; of Secrets not even what the API server said of them. A reconciler that puts secrets into its
+//! No fields' values are looked up for it, but an error may quote one (`Invalid value: …`); of Secrets not even errors are shown. A reconciler that puts secrets into its
 //! errors has them in its log as well; if that is a worry, switch traces off, or serve the probes where only the kubelet can
 //! reach them.
 

@@ -15,6 +15,8 @@ use crate::{
 
 /// As many of each are kept of a run; the rest is counted.
 const MOST: usize = 32;
+/// The kind of which not even an error is shown.
+const SECRET: &str = "Secret";
 /// An error's text is cut after so many bytes.
 const LONGEST_ERROR: usize = 1024;
 
@@ -36,6 +38,8 @@ pub(crate) struct Notes {
     pub(super) more_writes: u32,
     pub(super) events: Vec<Told>,
     pub(super) more_events: u32,
+    /// Something went wrong with a Secret, noted or not.
+    pub(super) hides_errors: bool,
 }
 
 impl Tape {
@@ -124,6 +128,9 @@ impl Sent {
         let Some(inner) = &self.tape.0 else { return };
         let duration = Some(inner.clock.monotonic().saturating_sub(self.started));
         let error = answer.as_ref().err().map(|error| shown(&call.kind().kind, error));
+        if error.is_some() && call.kind().kind == SECRET {
+            inner.notes.lock().hides_errors = true;
+        }
         match &self.what {
             What::Nothing => {}
             What::Write(place) => {
@@ -212,7 +219,7 @@ fn add<T>(list: &mut Vec<T>, more: &mut u32, one: impl FnOnce() -> T) -> Option<
 /// An error's text as it may be shown. The server's words about a Secret may quote it.
 fn shown(kind: &str, error: &ClientError) -> String {
     match error {
-        _ if kind == "Secret" => "what was answered about a Secret is not shown".into(),
+        _ if kind == SECRET => "what was answered about a Secret is not shown".into(),
         // Verb and object are told beside it.
         ClientError::Request { source, .. } => cut(explain(source.as_ref())),
         error => cut(error.to_string()),

@@ -195,14 +195,11 @@ impl Tracer {
 
     fn trace(&self, begun: Begun, ended: Duration, notes: Notes, end: End, next: Next) -> Trace {
         let Begun { key, id, attempt, triggers, queued, held, started } = begun;
-        let hidden = notes.writes.iter().any(|write| write.kind == "Secret" && write.error.is_some())
-            || notes.reads.iter().any(|read| read.kind == "Secret" && read.error.is_some());
+        let hidden = || "what went wrong with a Secret is not shown here, but in the log".to_owned();
         let end = match end {
-            // The reconciler's error most likely tells what the API server said.
-            End::Failed { terminal, .. } if hidden => End::Failed {
-                error: "what went wrong with a Secret is not shown here, but in the log".into(),
-                terminal,
-            },
+            // The reconciler's words most likely tell what the API server said.
+            End::Failed { terminal, .. } if notes.hides_errors => End::Failed { error: hidden(), terminal },
+            End::Panicked { .. } if notes.hides_errors => End::Panicked { error: hidden() },
             End::Failed { error, terminal } => End::Failed { error: cut(error), terminal },
             End::Panicked { error } => End::Panicked { error: cut(error) },
             end => end,

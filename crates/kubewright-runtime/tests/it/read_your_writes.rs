@@ -3,6 +3,7 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ObjectMeta;
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
     client::ClientError,
@@ -12,7 +13,7 @@ use kubewright_runtime::{
     outcome::Outcome,
 };
 
-use crate::world::{Fleet, FleetReconciler, World, controller, pass, run};
+use crate::world::{Fleet, FleetReconciler, FleetStatus, World, controller, pass, run};
 
 const SIZE: usize = 12;
 
@@ -104,6 +105,49 @@ async fn a_reconcile_cut_off_by_the_time_limit_is_waited_for_too() {
     world.create_fleet("a", 3).await;
     world.wait_for_size("a", 3).await;
     assert_eq!(world.ship_names().await.len(), 3);
+    manager.stop().await;
+}
+
+/// Makes a config map by a name, and doesn't look whether it is there.
+struct Maker;
+
+impl Reconciler<Fleet> for Maker {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let metadata = ObjectMeta { name: Some("one".into()), ..ObjectMeta::default() };
+        ctx.create_owned(ConfigMap { metadata, ..ConfigMap::default() }).await?;
+        ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
+        Ok(Outcome::done())
+    }
+}
+
+/// Only makes the manager cache config maps.
+struct Onlooker;
+
+impl Reconciler<ConfigMap> for Onlooker {
+    type Error = ClientError;
+
+    async fn reconcile(&self, _: &ConfigMap, _: &Context<ConfigMap>) -> Result<Outcome, ClientError> {
+        Ok(Outcome::done())
+    }
+}
+
+/// A controller waits for its own kinds: what is wrong with the others' copies keeps it from nothing.
+#[tokio::test(start_paused = true)]
+async fn what_only_another_controller_reads_is_not_waited_for() {
+    let world = World::new().await;
+    let refused = world.faults.on(&[Verb::List], "configmaps").always().refuse(403, "Forbidden");
+    let manager = world.manager().controller(Controller::new(Maker)).controller(Controller::new(Onlooker));
+    let manager = run(manager);
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    for size in 2..5 {
+        world.resize("a", size).await;
+        let soon = tokio::time::timeout(Duration::from_secs(2), world.wait_for_size("a", size));
+        soon.await.expect("nothing is waited for");
+    }
+    assert!(refused.hits() > 0, "the fault was met");
     manager.stop().await;
 }
 

@@ -2,8 +2,8 @@
 
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{DeleteParams, Patch};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, ObjectMeta, Patch};
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
     client::ClientError,
@@ -117,6 +117,45 @@ async fn a_first_list_is_told_and_a_key_keeps_its_last_runs() {
     assert_eq!(traces.of("fleet", &key()).len(), Limits::default().runs_per_key);
     assert!(summary.runs > 20 && summary.kept == 8 && summary.displaced == 0, "{summary}");
     manager.stop().await;
+}
+
+/// Says aloud what it was told of a Secret, after so many writes that no more are kept.
+struct Teller {
+    panics: bool,
+}
+
+impl Reconciler<Fleet> for Teller {
+    type Error = ClientError;
+
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        for _ in 0..40 {
+            let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+            ctx.patch::<Fleet, _>(ctx.key(), &patch).await?;
+        }
+        let metadata = ObjectMeta { name: Some("token".into()), ..ObjectMeta::default() };
+        let told = ctx.create_owned(Secret { metadata, ..Secret::default() }).await;
+        assert!(!self.panics, "{told:?}");
+        told.map(|_| Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_said_of_a_secret_is_not_told() {
+    for panics in [false, true] {
+        let world = World::new().await;
+        let _refused = world.faults.on(&[Verb::Create], "secrets").always().refuse_with(
+            422,
+            "Invalid",
+            "Invalid value: \"hunter2\"",
+        );
+        world.create_fleet("a", 1).await;
+        let (manager, traces) = start(&world, Controller::new(Teller { panics }).name("fleet")).await;
+        until("it failed", || async { traces.of("fleet", &key()).iter().any(|run| run.end != End::Done) }).await;
+        let runs = traces.of("fleet", &key());
+        let told = serde_json::to_string(&runs.iter().map(AsRef::as_ref).collect::<Vec<&Trace>>()).expect("json");
+        assert!(told.contains("not shown here") && !told.contains("hunter2"), "{told}");
+        manager.stop().await;
+    }
 }
 
 /// A run that fails is told with its error, its retry follows with the number of its attempt.

@@ -2,7 +2,7 @@
 //!
 //! ```console
 //! $ cargo run -p kubewright --example tour             # all of them, one after another
-//! $ cargo run -p kubewright --example tour -- client   # one
+//! $ cargo run -p kubewright --example tour -- clients  # one
 //! ```
 //!
 //! They are tests as well, so they can't rot: `cargo test -p kubewright --example tour`.

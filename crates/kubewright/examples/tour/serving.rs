@@ -26,7 +26,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     });
     let manager = start(manager);
     greet(&cluster, &["ada"]).await?;
-    let counted = r#"controller_runtime_reconcile_total{controller="greeting",result="success"}"#;
+    let counted = r#"controller_runtime_reconcile_total{controller="greeting",result="success"} 1"#;
     until("it is counted", async || metrics.encode().is_ok_and(|text| text.contains(counted))).await?;
     is_warm.store(true, Ordering::Relaxed);
     manager.stop().await?;

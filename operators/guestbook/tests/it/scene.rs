@@ -82,10 +82,10 @@ pub(crate) async fn reaches(world: &World, count: usize) -> Vec<String> {
     names
 }
 
-/// As the kubelet: all pods become ready.
+/// As the kubelet: all pods become ready but those that are deleted meanwhile.
 pub(crate) async fn run_all(world: &World) {
     for name in alive(world).await {
-        world.run_pod(&name).await;
+        world.run_pod_if_there(&name).await;
     }
 }
 

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::{
     Api, ResourceExt,
-    api::{ObjectMeta, PostParams},
+    api::{DeleteParams, ObjectMeta, PostParams},
 };
 use kubewright::{clock::Clock, random::Random};
 use kubewright_apiserver::{Change, ChangeKind};
@@ -134,11 +134,12 @@ async fn live<K: Flavour>(seed: u64) -> Vec<String> {
                     if how > 0 {
                         taken.lock().await.insert(name.clone());
                     }
-                    match how {
-                        0 => world.run_pod(&name).await,
-                        1 => world.end_pod(&name, 1).await,
-                        _ => world.delete::<Pod>(&name).await,
-                    }
+                    // The operator may have deleted it meanwhile.
+                    let _ = match how {
+                        0 => world.run_pod_if_there(&name).await,
+                        1 => world.end_pod_if_there(&name, 1).await,
+                        _ => world.api::<Pod>().delete(&name, &DeleteParams::default()).await.is_ok(),
+                    };
                     // As many as there are then: from what the cache still shows one would go.
                     scale::<K>(&world, (pods.len() as i32 - 1).max(1)).await;
                 }

@@ -198,7 +198,12 @@ impl Served {
         let limit = time_limit(request.uri().query());
         let kind = request.headers().get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or_default());
         let kind = kind.unwrap_or_default().to_owned();
-        let body = read(request.into_body()).await?;
+        // Whoever sends slowly on purpose holds memory no longer than an API server would wait.
+        let Ok(body) = timeout(limit, read(request.into_body())).await else {
+            let text = format!("the review did not come within {limit:?}");
+            return Err(Unanswerable(StatusCode::REQUEST_TIMEOUT, text));
+        };
+        let body = body?;
         if body.is_empty() {
             return Err(Unanswerable(StatusCode::BAD_REQUEST, "request body is empty".into()));
         }
