@@ -26,8 +26,12 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     });
     let manager = start(manager);
     greet(&cluster, &["ada"]).await?;
-    let counted = r#"controller_runtime_reconcile_total{controller="greeting",result="success"} 1"#;
-    until("it is counted", async || metrics.encode().is_ok_and(|text| text.contains(counted))).await?;
+    let counter = r#"controller_runtime_reconcile_total{controller="greeting",result="success"} "#;
+    let counted = async || {
+        let text = metrics.encode().unwrap_or_default();
+        text.lines().filter_map(|line| line.strip_prefix(counter)).any(|count| count != "0")
+    };
+    until("it is counted", counted).await?;
     is_warm.store(true, Ordering::Relaxed);
     manager.stop().await?;
     cluster.shutdown().await;
