@@ -19,7 +19,7 @@ use futures::{StreamExt, future::try_join_all};
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{Container, Pod, PodSpec},
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    apimachinery::pkg::apis::meta::v1::{Condition, OwnerReference, Time},
 };
 use kube::{
     Api, Client, Resource, ResourceExt,
@@ -200,13 +200,18 @@ impl PodSet {
                 generate_name: Some(prefix),
                 namespace: self.namespace(),
                 labels: Some(self.pod_labels()),
-                owner_references: Some(self.controller_owner_ref(&()).into_iter().collect()),
+                owner_references: Some(self.controller_owner_ref(&()).map(blocking).into_iter().collect()),
                 ..ObjectMeta::default()
             },
             spec: Some(PodSpec { containers: vec![container], ..PodSpec::default() }),
             status: None,
         }
     }
+}
+
+/// As Kubernetes' own controllers and ours write it: the owner isn't gone, in the foreground, before this is.
+fn blocking(owner: OwnerReference) -> OwnerReference {
+    OwnerReference { block_owner_deletion: Some(true), ..owner }
 }
 
 fn is_active_child(pod: &Pod, uid: &str) -> bool {
