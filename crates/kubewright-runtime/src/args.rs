@@ -26,6 +26,27 @@ use crate::{
 /// Flags of a manager; flatten them into a program's own with `#[command(flatten)]`.
 ///
 /// Flags that take a boolean may be written alone or as `--flag=false`.
+///
+/// ```
+/// # use kubewright_runtime::{args::ManagerArgs, manager::{Manager, ManagerError}};
+/// use clap::Parser;
+///
+/// #[derive(Parser)]
+/// struct Program {
+///     #[command(flatten)]
+///     manager: ManagerArgs,
+///     /// Whom to greet
+///     #[arg(long, default_value = "world")]
+///     greet: String,
+/// }
+///
+/// # fn example() -> Result<(), ManagerError> {
+/// let program = Program::parse_from(["greeter", "--leader-elect", "--greet=all"]);
+/// assert!(program.manager.leader_elect && program.greet == "all");
+/// let manager = Manager::with_args(program.manager)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, clap::Args)]
 #[command(about = None, long_about = None)]
 pub struct ManagerArgs {

@@ -48,6 +48,22 @@ pub enum OwnerError {
 /// # Errors
 /// [`OwnerError`], with the child untouched, if the owner isn't stored, lives in another namespace than the child
 /// (a child without a namespace counts as cluster-scoped), or the child has another controller.
+///
+/// ```
+/// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+/// # use kube::{Resource, api::ObjectMeta};
+/// # use kubewright_runtime::owner::{is_controlled_by, set_controller_reference};
+/// # fn named(name: &str, uid: Option<&str>) -> ObjectMeta {
+/// #     ObjectMeta { name: Some(name.into()), namespace: Some("shop".into()), uid: uid.map(Into::into), ..ObjectMeta::default() }
+/// # }
+/// let web = Deployment { metadata: named("web", Some("u1")), ..Deployment::default() };
+/// let db = Deployment { metadata: named("db", Some("u2")), ..Deployment::default() };
+/// let mut settings = ConfigMap { metadata: named("settings", None), ..ConfigMap::default() };
+/// set_controller_reference(&web, &mut settings)?;
+/// assert!(is_controlled_by(&settings, "u1"));
+/// assert!(set_controller_reference(&db, &mut settings).is_err(), "it has a controller");
+/// # Ok::<_, kubewright_runtime::owner::OwnerError>(())
+/// ```
 pub fn set_controller_reference<O, C>(owner: &O, child: &mut C) -> Result<(), OwnerError>
 where
     O: Resource<DynamicType: Default>,

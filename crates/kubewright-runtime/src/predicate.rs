@@ -2,6 +2,19 @@
 //!
 //! They see the old and the new object as the cache had them. Without a predicate every change counts, the object's own
 //! status writes included: a reconcile must be idempotent anyway, and a predicate that is wrong loses events.
+//!
+//! ```
+//! use k8s_openapi::api::core::v1::Pod;
+//! use kube::core::Expression;
+//! use kubewright_runtime::predicate::{Change, Predicate};
+//!
+//! let web = Predicate::<Pod>::labelled(Expression::Equal("app".into(), "web".into()).into());
+//! let phase = Predicate::changed(|pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()));
+//! // One of your own, with the old and the new state.
+//! let is_update = Predicate::new(|change: Change<'_, Pod>| change.old().is_some());
+//! let predicate = web.and(phase.or(is_update.not()));
+//! assert!(!predicate.passes(Change::added(&Pod::default())), "it has no such label");
+//! ```
 
 use std::{fmt, sync::Arc};
 

@@ -9,6 +9,19 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 /// Listens for the signals while it lives. Dropped, it leaves them unheard, so keep it until the program ends.
+/// [`Manager::run`](crate::manager::Manager::run) has one of its own; a program that runs something beside it does so:
+///
+/// ```no_run
+/// # use kubewright_runtime::{manager::Manager, signal::Signals};
+/// # async fn serve() {}
+/// # async fn example(manager: Manager) -> Result<(), Box<dyn std::error::Error>> {
+/// let signals = Signals::install()?;
+/// let page = tokio::spawn(signals.shutdown().run_until_cancelled_owned(serve()));
+/// manager.run_until(signals.shutdown().cancelled_owned()).await?;
+/// page.await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Signals {
     shutdown: CancellationToken,

@@ -31,7 +31,16 @@ impl EventType {
     }
 }
 
-/// Something to tell about an object.
+/// Something to tell about an object, by [`Context::record`](crate::context::Context::record) or [`Recorder::record`].
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::{Node, Service};
+/// # use kube::Resource;
+/// # use kubewright_runtime::{context::Context, event::Event};
+/// # fn example(ctx: &Context<Node>, service: &Service) {
+/// ctx.record(Event::warning("PortTaken", "another service has port 31000").action("Create").related(service.object_ref(&())));
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// Whether it is good news.

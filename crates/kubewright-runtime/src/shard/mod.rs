@@ -71,7 +71,15 @@ pub const VIEW_ANNOTATION: &str = "shard.kubewright.dev/view";
 /// The longest name of a group: it is a label's value, and the names of the leases begin with it.
 const LONGEST_NAME: usize = 63;
 
-/// Which replicas divide the keys, who of them we are, and at what pace they notice each other.
+/// Which replicas divide the keys, who of them we are, and at what pace they notice each other: for
+/// [`Manager::sharding`](crate::manager::Manager::sharding). A binary with the flags of [`crate::args`] says `--shard`.
+///
+/// ```
+/// # use kubewright_runtime::{leader::identity, manager::Manager, random::Random, shard::ShardOptions};
+/// # fn example(manager: Manager, random: &Random) -> Manager {
+/// manager.sharding(ShardOptions::new("podset-system", "podset", identity(random)))
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShardOptions {
     /// The namespace of the leases.

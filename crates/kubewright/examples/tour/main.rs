@@ -10,16 +10,23 @@
 #![allow(missing_docs, reason = "a program")]
 #![allow(clippy::print_stdout, reason = "a program that says what it does")]
 
+mod caching;
 mod clients;
 mod controller;
 mod finalizer;
 mod leader;
+mod lifecycle;
+mod retries;
 mod serving;
+mod sharding;
 mod sources;
+mod stale;
 mod traces;
 mod upsert;
+mod views;
 mod watching;
 mod webhooks;
+mod workspace;
 
 use std::time::Duration;
 
@@ -57,9 +64,14 @@ pub(crate) async fn cluster() -> anyhow::Result<Cluster> {
 
 /// Asks for these to be greeted.
 pub(crate) async fn greet(cluster: &Cluster, names: &[&str]) -> anyhow::Result<()> {
+    greet_as(cluster, "hello", names).await
+}
+
+/// [`greet`], by a greeting of this name.
+pub(crate) async fn greet_as(cluster: &Cluster, name: &str, names: &[&str]) -> anyhow::Result<()> {
     let greeting = serde_json::json!({
         "apiVersion": "tour.kubewright.dev/v1", "kind": "Greeting",
-        "metadata": {"name": "hello"}, "spec": {"names": names},
+        "metadata": {"name": name}, "spec": {"names": names},
     });
     cluster.apply_yaml(&greeting.to_string()).await?;
     Ok(())
@@ -82,6 +94,12 @@ impl Running {
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         let _ = self.stop.send(());
         Ok(self.task.await??)
+    }
+
+    /// As if the process were killed.
+    pub(crate) async fn crash(self) {
+        self.task.abort();
+        let _ = self.task.await;
     }
 }
 
@@ -121,13 +139,20 @@ macro_rules! tour {
 
 tour! {
     controller: "a manager, a controller, children, a status, an event"
+    lifecycle: "what it says of itself, what else it runs, and its orderly end"
     watching: "another kind by a mapper, predicates, an index"
+    caching: "what the cache looks at, and as what: labels, metadata, a kind that comes late"
+    views: "only the fields that a controller reads stay in memory"
+    stale: "a cache that is late, and a run that waits for its own writes"
     sources: "a channel, and a task of one's own, wake keys"
+    retries: "errors, panics and hanging work: each key waits for itself"
     clients: "what a client can ask for, and its wrappers"
     upsert: "create or update, create or patch"
     finalizer: "undoing what owner references don't"
+    workspace: "memory that is neither spec nor status"
     webhooks: "defaults and checks before an object is stored"
     traces: "why it reconciled, and what it did"
     serving: "metrics, and a check of one's own"
     leader: "of two replicas one works"
+    sharding: "three replicas divide the keys"
 }
