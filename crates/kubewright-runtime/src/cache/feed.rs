@@ -180,7 +180,10 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use serde_json::json;
 
-    use super::{super::kind::Kind, *};
+    use super::{
+        super::{kind::Kind, options::CacheOptions},
+        *,
+    };
     use crate::object::KindName;
 
     fn object(name: &str, uid: &str, version: u64) -> Draft {
@@ -198,7 +201,8 @@ mod tests {
 
     impl Fixture {
         fn new() -> Self {
-            let kind = Kind::new(KindName::of::<ConfigMap>(), true, &BTreeSet::new(), Default::default());
+            let plan = CacheOptions::new().of(&KindName::of::<ConfigMap>(), true, &BTreeSet::new());
+            let kind = Kind::new(KindName::of::<ConfigMap>(), plan);
             kind.declare::<ConfigMap>();
             Self { feed: Feed::new(None), store: Store::default(), kind }
         }

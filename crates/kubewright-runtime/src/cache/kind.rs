@@ -24,13 +24,13 @@ use super::{
     delta::{Cause, Decoded, Delta, Step},
     feed::Feed,
     live::{LiveView, Overlay},
-    options::KindOptions,
+    options::{NamespaceOptions, Plan},
     packed::{self, Dictionary, Document, Draft, Identity, Marks, Unreadable},
     store::{Entry, Row, Store, Version},
 };
 use crate::{
     client::{AnyObject, Client, ClientError},
-    object::{KindName, Object, ObjectKey, version_of},
+    object::{KindName, ObjectKey, version_of},
 };
 
 /// What a reconcile's write must look like in the cache before the key's next run.
@@ -52,8 +52,7 @@ pub(crate) type Listener = Arc<dyn Fn() + Send + Sync>;
 pub(crate) struct Kind {
     name: Arc<KindName>,
     api_version: String,
-    options: KindOptions,
-    resync: Option<Duration>,
+    plan: Plan,
     types: RwLock<Vec<Type>>,
     indexes: RwLock<Vec<Index>>,
     dictionary: Dictionary,
@@ -110,26 +109,13 @@ impl fmt::Debug for Kind {
 }
 
 impl Kind {
-    /// A kind that is watched in these namespaces, or everywhere if there are none or it has no namespaces, unless its
-    /// options say otherwise.
-    pub(crate) fn new(
-        name: KindName,
-        is_namespaced: bool,
-        namespaces: &BTreeSet<String>,
-        (options, resync): (KindOptions, Option<Duration>),
-    ) -> Self {
-        let namespaces = options.scopes(namespaces);
-        let feeds = if namespaces.is_empty() || !is_namespaced {
-            vec![Feed::new(None)]
-        } else {
-            namespaces.iter().map(|namespace| Feed::new(Some(namespace.clone()))).collect()
-        };
+    pub(super) fn new(name: KindName, plan: Plan) -> Self {
+        let feeds = plan.scopes.iter().map(|(scope, _)| Feed::new(scope.clone())).collect::<Vec<_>>();
         let relists = feeds.iter().map(|_| Notify::new()).collect();
         Self {
             api_version: name.api_version(),
             name: Arc::new(name),
-            options,
-            resync,
+            plan,
             types: RwLock::default(),
             indexes: RwLock::default(),
             dictionary: Dictionary::default(),
@@ -145,18 +131,30 @@ impl Kind {
         &self.name
     }
 
-    pub(super) fn options(&self) -> &KindOptions {
-        &self.options
-    }
-
     /// After how long all objects are told again.
     pub(super) fn resync_period(&self) -> Option<Duration> {
-        self.resync
+        self.plan.resync
     }
 
-    /// Whether an object with these labels is known to be one that the cache will show.
-    pub(crate) fn shows(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
-        self.options.shows(labels)
+    /// Where the feeds look, in their order.
+    pub(super) fn scopes(&self) -> impl ExactSizeIterator<Item = Option<&str>> {
+        self.plan.scopes.iter().map(|(scope, _)| scope.as_deref())
+    }
+
+    /// How objects of a namespace are kept, if the cache looks there.
+    fn options_in(&self, namespace: Option<&str>) -> Option<&NamespaceOptions> {
+        let covers = |scope: &Option<String>| scope.is_none() || scope.as_deref() == namespace;
+        self.plan.scopes.iter().find(|(scope, _)| covers(scope)).map(|(_, options)| options)
+    }
+
+    /// Whether an object of that namespace with these labels is known to be one that the cache will show.
+    pub(crate) fn shows(&self, namespace: Option<&str>, labels: Option<&BTreeMap<String, String>>) -> bool {
+        self.options_in(namespace).is_some_and(|options| options.shows(labels))
+    }
+
+    /// Selects what the cache holds of a namespace, or of a feed's scope.
+    pub(super) fn selection(&self, namespace: Option<&str>) -> ListParams {
+        self.options_in(namespace).map(NamespaceOptions::params).unwrap_or_default()
     }
 
     /// Keeps what `T` reads. Call it before the first event.
@@ -172,11 +170,6 @@ impl Kind {
         self.types.read().iter().all(|known| known.metadata_only)
     }
 
-    /// The namespaces of the feeds, in order.
-    pub(super) fn scopes(&self) -> Vec<Option<String>> {
-        self.state.read().feeds.iter().map(|feed| feed.scope().map(str::to_owned)).collect()
-    }
-
     /// Calls `handler` with every change from now on, in order, from the task that reads the feed.
     pub(crate) fn on_change(&self, handler: impl Fn(&Delta<'_>) + Send + Sync + 'static) {
         self.handlers.write().push(Arc::new(handler));
@@ -188,7 +181,7 @@ impl Kind {
     }
 
     /// Adds an index, or replaces the one of that name. Call it before the first event.
-    pub(crate) fn index<T: Object>(
+    pub(crate) fn index<T: AnyObject>(
         &self,
         name: &'static str,
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
@@ -257,10 +250,10 @@ impl Kind {
 
     /// Reads an object as all types that want to, and keeps what they read.
     pub(super) fn intake(&self, store: &Store, draft: &Draft) -> Result<(Row, Decoded), Undecodable> {
-        let shortened = (!self.options.dropped().is_empty()).then(|| draft.without(self.options.dropped()));
-        let draft = shortened.as_ref().unwrap_or(draft);
         let key = store.shared(ObjectKey::of(draft));
         let undecodable = |why: String| Undecodable { key: ObjectKey::of(draft), why };
+        let reshaped = self.reshaped(&key, draft).map_err(undecodable)?;
+        let draft = reshaped.as_ref().unwrap_or(draft);
         let meta = &draft.metadata;
         let marks = Marks::new(draft.len());
         let (uid, version) = (meta.uid.as_ref(), meta.resource_version.as_ref());
@@ -280,6 +273,20 @@ impl Kind {
             key,
         });
         Ok((row, Decoded { types, owners: Some(own.metadata.owner_references) }))
+    }
+
+    /// An object as the options want it, if they want it otherwise.
+    fn reshaped(&self, key: &ObjectKey, draft: &Draft) -> Result<Option<Draft>, String> {
+        let shortened = (!self.plan.without.is_empty()).then(|| draft.without(&self.plan.without));
+        let Some(transform) = self.options_in(key.namespace()).and_then(NamespaceOptions::transformation) else {
+            return Ok(shortened);
+        };
+        let draft = shortened.as_ref().unwrap_or(draft);
+        let identity = self.identity(key, None, None);
+        let transform = || draft.transformed(identity, |object| transform.apply(object));
+        // The function is an operator's.
+        let transformed = catch_unwind(AssertUnwindSafe(transform));
+        transformed.unwrap_or_else(|_| Err("the cache's transform panicked".into())).map(Some)
     }
 
     /// The object's values in the indexes. The functions are an operator's: if one panics, the object has none there.
@@ -433,15 +440,7 @@ impl Kind {
 
     /// What the cache would hold of a namespace, from the API server.
     async fn list(&self, api: &Client, namespace: Option<&str>) -> Result<Vec<Draft>, ClientError> {
-        api.list_as(&self.name, namespace, self.selection()).await
-    }
-
-    /// Selects what the cache holds.
-    pub(super) fn selection(&self) -> ListParams {
-        let labels = self.options.label_selector().cloned().unwrap_or_default();
-        let params =
-            ListParams { field_selector: self.options.field_selector().map(Into::into), ..ListParams::default() };
-        params.labels_from(&labels)
+        api.list_as(&self.name, namespace, self.selection(namespace)).await
     }
 
     /// What the cache must come to show to be as new as this list: its newest object, and the absence of what it lacks.
@@ -555,7 +554,14 @@ mod tests {
     use serde::Serialize;
     use serde_json::{Value, json};
 
-    use super::{super::reader::Reader, *};
+    use super::{
+        super::{
+            options::{CacheOptions, KindOptions},
+            reader::Reader,
+        },
+        *,
+    };
+    use crate::object::Object;
 
     /// Of a pod, its phase.
     #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
@@ -578,7 +584,13 @@ mod tests {
     }
 
     fn kind() -> Arc<Kind> {
-        Arc::new(Kind::new(KindName::of::<Pod>(), true, &BTreeSet::new(), Default::default()))
+        kind_with(KindOptions::new())
+    }
+
+    fn kind_with(options: KindOptions) -> Arc<Kind> {
+        let name = KindName::of::<Pod>();
+        let plan = CacheOptions::new().kind::<Pod>(options).of(&name, true, &BTreeSet::new());
+        Arc::new(Kind::new(name, plan))
     }
 
     fn only<T: Object>(kind: &Arc<Kind>) -> Arc<T> {
@@ -621,6 +633,39 @@ mod tests {
         assert_eq!(only::<Pod>(&kind).status, None);
         kind.declare::<Phased>();
         assert!(!kind.is_metadata_only());
+    }
+
+    #[test]
+    fn a_transform_is_what_all_see() {
+        let options = KindOptions::new().without(["status", "podIP"]).transform(|pod| {
+            assert_eq!((pod.data["status"].get("podIP"), pod.metadata.name.as_deref()), (None, Some("p")));
+            pod.data["spec"]["nodeName"] = "elsewhere".into();
+            pod.metadata.labels.get_or_insert_default().insert("app".into(), "db".into());
+            pod.metadata.name = Some("other".into());
+        });
+        let kind = kind_with(options);
+        kind.index("node", |pod: &Pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect());
+        kind.put(&pod());
+        let mut expected: Pod = serde_json::from_value(pod()).expect("a pod");
+        expected.status.as_mut().expect("a status").pod_ip = None;
+        expected.spec.as_mut().expect("a spec").node_name = Some("elsewhere".into());
+        expected.metadata.labels.get_or_insert_default().insert("app".into(), "db".into());
+        assert_eq!(*only::<Pod>(&kind), expected, "and its name stays");
+        let reader = Reader::<Pod>::new(kind, None);
+        assert_eq!(reader.indexed_keys("node", "elsewhere"), [ObjectKey::namespaced("a", "p")]);
+        let labelled = Selector::from_iter([("app".to_owned(), "db".to_owned())]);
+        assert_eq!(reader.keys(None, &labelled).len(), 1);
+    }
+
+    #[test]
+    fn a_transform_that_panics_leaves_its_object_out() {
+        let kind = kind_with(KindOptions::new().transform(|pod| assert!(pod.data.get("spec").is_none(), "a spec")));
+        kind.declare::<Pod>();
+        let draft = |value: Value| serde_json::from_value(value).expect("an object");
+        let bad = kind.take(0, Event::Apply(draft(pod()))).expect_err("it is told");
+        assert_eq!((bad.key.to_string().as_str(), bad.why.as_str()), ("a/p", "the cache's transform panicked"));
+        kind.take(0, Event::Apply(draft(json!({"metadata": {"namespace": "a", "name": "q"}})))).expect("it is taken");
+        assert_eq!(Reader::<Pod>::new(kind, None).len(), 1);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(crate) use self::{
     proof::Proof,
 };
 pub use self::{
-    options::{CacheOptions, KindOptions},
+    options::{CacheOptions, KindOptions, NamespaceOptions},
     reader::Reader,
 };
 
@@ -104,8 +104,8 @@ impl Cache {
         let kind = match kinds.get(&name) {
             Some(kind) => kind.clone(),
             None => {
-                let options = self.0.options.of(&name);
-                let kind = Arc::new(Kind::new(name, is_namespaced, &self.0.namespaces, options));
+                let plan = self.0.options.of(&name, is_namespaced, &self.0.namespaces);
+                let kind = Arc::new(Kind::new(name, plan));
                 kinds.insert(kind.name().clone(), kind.clone());
                 kind
             }

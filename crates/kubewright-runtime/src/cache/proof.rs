@@ -31,10 +31,10 @@ impl Proof {
     /// Asks the API server for the metadata of all that a kind's feeds show: one list for each. It tries until it is answered.
     pub(crate) async fn of(kind: &Arc<Kind>, api: &Client, random: &Random) -> Vec<Self> {
         let mut proofs = Vec::new();
-        for (feed, scope) in kind.scopes().into_iter().enumerate() {
+        for (feed, scope) in kind.scopes().enumerate() {
             let mut failures = 0u32;
             loop {
-                match Self::list(kind, feed, scope.clone(), api).await {
+                match Self::list(kind, feed, scope.map(Into::into), api).await {
                     Ok(proof) => break proofs.push(proof),
                     Err(error) => {
                         failures += 1;
@@ -55,7 +55,7 @@ impl Proof {
         let within = scope.as_deref();
         let known = |row: &Row| (row.key.clone(), row.uid.clone());
         let mut gone: BTreeMap<_, _> = kind.read(|store| store.within(within).map(known).collect());
-        let listed: Vec<Listed> = api.list_metadata_as(kind.name(), within, kind.selection()).await?;
+        let listed: Vec<Listed> = api.list_metadata_as(kind.name(), within, kind.selection(within)).await?;
         let mut version = 0;
         for Listed { metadata } in listed {
             version = version.max(metadata.resource_version.parse().unwrap_or_default());

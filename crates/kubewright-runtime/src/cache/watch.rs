@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
-use kube::{Api, Client};
+use kube::{Api, Client, api::ListParams};
 use kube_runtime::watcher::{self, Event, watcher};
 use kubewright_apimachinery::random::Random;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -26,11 +26,11 @@ const MISSING_PAUSE: Duration = Duration::from_secs(1);
 
 /// Feeds one kind from one scope until it is dropped. It never ends by itself: whatever the error, it tries again.
 pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: Random, metrics: CacheMetrics) {
-    let scope = kind.scopes().get(feed).cloned().flatten();
+    let scope = kind.scopes().nth(feed).flatten();
     let mut resync = Resync::every(kind.resync_period()).await;
     let mut failures = 0;
     loop {
-        let mut events = events(&kind, scope.as_deref(), &client);
+        let mut events = events(&kind, scope, &client);
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
@@ -92,11 +92,8 @@ impl Resync {
 /// The events of a scope, of the metadata alone if no one reads more.
 fn events(kind: &Kind, scope: Option<&str>, client: &Client) -> BoxStream<'static, watcher::Result<Event<Draft>>> {
     let (name, client) = (kind.name(), client.clone());
-    let config = watcher::Config {
-        label_selector: kind.options().label_selector().map(ToString::to_string),
-        field_selector: kind.options().field_selector().map(Into::into),
-        ..watcher::Config::default()
-    };
+    let ListParams { label_selector, field_selector, .. } = kind.selection(scope);
+    let config = watcher::Config { label_selector, field_selector, ..watcher::Config::default() };
     if kind.is_metadata_only() {
         let api = match scope {
             Some(namespace) => Api::<Draft<true>>::namespaced_with(client, namespace, name),

@@ -109,7 +109,7 @@ impl Pending<'_> {
         for (number, kind) in &self.noted {
             let effects = effects.as_ref().map(|(effects, labels)| match effects.as_slice() {
                 // What the cache isn't to show would be waited for in vain.
-                [Arrival::Version(_)] if !kind.shows(labels.as_ref()) => &[],
+                [Arrival::Version(_)] if !kind.shows(call.namespace(), labels.as_ref()) => &[],
                 effects => effects,
             });
             match effects {

@@ -168,12 +168,24 @@ impl<K: Object> Context<K> {
     /// [`Context::cached`] of a kind that is known only at run time.
     ///
     /// # Panics
-    /// If the controller didn't declare it with `watches_dynamic` or `reads_dynamic`.
+    /// If the controller didn't declare it with `owns_dynamic`, `watches_dynamic` or `reads_dynamic`.
     pub fn cached_dynamic(&self, resource: &ApiResource) -> Reader<DynamicObject> {
         self.declared(&KindName::named::<DynamicObject>(resource)).unwrap_or_else(|| {
             let (controller, kind) = (&self.services.controller, &resource.kind);
-            panic!("controller {controller} doesn't watch {kind}: add .watches_dynamic or .reads_dynamic")
+            panic!(
+                "controller {controller} doesn't watch {kind}: add .owns_dynamic, .watches_dynamic or .reads_dynamic"
+            )
         })
+    }
+
+    /// [`Context::owned`] for a kind that is known only at run time.
+    ///
+    /// # Panics
+    /// As [`Context::cached_dynamic`]; `owns_dynamic` declares it too.
+    pub fn owned_dynamic(&self, resource: &ApiResource) -> Vec<Arc<DynamicObject>> {
+        let reader = self.cached_dynamic(resource);
+        let uid = self.object.as_ref().and_then(|object| object.meta().uid.as_deref());
+        uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default()
     }
 
     /// Whether the controller may read `T`s from the cache.

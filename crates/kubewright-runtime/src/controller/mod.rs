@@ -182,9 +182,15 @@ impl<K: Object> Controller<K> {
         self.watch(Source::read::<T>())
     }
 
+    /// [`Controller::owns`] for a kind that is known only at run time, with what [`Controller::watches_dynamic`] says of those.
+    /// [`Context::owned_dynamic`](crate::context::Context::owned_dynamic) gives the children.
+    pub fn owns_dynamic(self, resource: &ApiResource) -> Self {
+        self.watch(Source::owned_dynamic::<K>(resource.clone()))
+    }
+
     /// [`Controller::watches`] for a kind that is known only at run time. If others use the kind by a type, they share a watch
     /// and a copy, which is then whole. A kind counts as namespaced, since nothing says that it isn't: in a manager of some
-    /// namespaces, it is watched there.
+    /// namespaces, it is watched there, unless its [options](crate::cache::CacheOptions::kind_dynamic) say otherwise.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -221,6 +227,16 @@ impl<K: Object> Controller<K> {
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
         self.watch(Source::indexed(name, values))
+    }
+
+    /// [`Controller::index`] for a kind that is known only at run time.
+    pub fn index_dynamic(
+        self,
+        resource: &ApiResource,
+        name: &'static str,
+        values: impl Fn(&DynamicObject) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.watch(Source::indexed_dynamic(resource.clone(), name, values))
     }
 
     /// Wakes the keys that come through a channel: from another task of the program, or another system. A receiver whose

@@ -68,14 +68,16 @@ impl Source {
     /// Children of kind `T` wake their owners of kind `K`, the former ones too if they have changed.
     pub(super) fn owned<K: Object, T: Object>(predicate: Predicate<T>, which: Owners) -> Self {
         Self::new::<T>(Relation::Owns, move |cache, wake| {
-            let owners = Reader::<K>::new(cache.kind::<K>(), None);
-            cache.kind::<T>().on_change(move |delta| {
-                if passes(&predicate, delta) {
-                    let woken = delta.owners(which == Owners::Every).into_iter();
-                    let woken = woken.filter_map(|owner| owner_key(&owner, delta.object, &owners));
-                    woken.collect::<BTreeSet<_>>().into_iter().for_each(|key| wake(key, priority(delta), delta));
-                }
-            });
+            let passes = move |delta: &Delta<'_>| passes(&predicate, delta);
+            wake_owners::<K>(&cache.kind::<T>(), cache, wake, passes, which);
+        })
+    }
+
+    /// [`Source::owned`] of a kind that is known only at run time, and of all its changes.
+    pub(super) fn owned_dynamic<K: Object>(resource: ApiResource) -> Self {
+        Self::dynamic(resource.clone(), Relation::Owns, move |cache, wake| {
+            let kind = cache.kind_with::<DynamicObject>(&resource, true);
+            wake_owners::<K>(&kind, cache, wake, |_| true, Owners::Controller);
         })
     }
 
@@ -130,6 +132,34 @@ impl Source {
     ) -> Self {
         Self::new::<T>(Relation::Reads, move |cache, _| cache.kind::<T>().index(name, values))
     }
+
+    /// [`Source::indexed`] of a kind that is known only at run time.
+    pub(super) fn indexed_dynamic(
+        resource: ApiResource,
+        name: &'static str,
+        values: impl Fn(&DynamicObject) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        Self::dynamic(resource.clone(), Relation::Reads, move |cache, _| {
+            cache.kind_with::<DynamicObject>(&resource, true).index(name, values);
+        })
+    }
+}
+
+fn wake_owners<K: Object>(
+    kind: &Kind,
+    cache: &Cache,
+    wake: Wake,
+    passes: impl Fn(&Delta<'_>) -> bool + Send + Sync + 'static,
+    which: Owners,
+) {
+    let owners = Reader::<K>::new(cache.kind::<K>(), None);
+    kind.on_change(move |delta| {
+        if passes(delta) {
+            let woken = delta.owners(which == Owners::Every).into_iter();
+            let woken = woken.filter_map(|owner| owner_key(&owner, delta.object, &owners));
+            woken.collect::<BTreeSet<_>>().into_iter().for_each(|key| wake(key, priority(delta), delta));
+        }
+    });
 }
 
 fn wake_by_mapper<K: Object, T: AnyObject>(

@@ -1,5 +1,6 @@
 //! The runtime against processes, sockets and the embedded cluster.
 
+mod cache;
 mod client;
 mod controller;
 mod endurance;

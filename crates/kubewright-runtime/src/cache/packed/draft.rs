@@ -2,14 +2,23 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use kube::{Resource, api::ObjectMeta, core::DynamicResourceScope};
+use kube::{
+    Resource,
+    api::ObjectMeta,
+    core::{DynamicObject, DynamicResourceScope},
+};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::Value;
 
-use super::{token::Token, without::without};
+use super::{
+    dictionary::Dictionary,
+    document::{Document, Identity},
+    token::Token,
+    without::without,
+};
 use crate::object::KindName;
 
 /// The annotation in which `kubectl apply` keeps a second copy of the object.
@@ -35,6 +44,26 @@ impl Draft {
     /// The same object as if it didn't have these fields.
     pub(in crate::cache) fn without(&self, fields: &[Vec<String>]) -> Self {
         Self { metadata: self.metadata.clone(), bytes: without(&self.bytes, fields) }
+    }
+
+    /// The same object after `transform`, which sees all of it that is kept.
+    ///
+    /// # Errors
+    /// When its metadata is none.
+    pub(in crate::cache) fn transformed(
+        &self,
+        identity: Identity<'_>,
+        transform: impl FnOnce(&mut DynamicObject),
+    ) -> Result<Self, String> {
+        let ObjectMeta { uid, resource_version, .. } = &self.metadata;
+        let (uid, version) = (uid.as_ref().map(|uid| uid as _), resource_version.as_ref().map(|version| version as _));
+        let document = Document::packed(&self.bytes, Identity { uid, resource_version: version, ..identity });
+        // A draft has its strings as they are.
+        let mut object = document.read(&Dictionary::default()).map_err(|error| error.to_string())?;
+        transform(&mut object);
+        let object = serde_json::to_value(&object).map_err(|error| error.to_string())?;
+        let transformed: Self = serde_json::from_value(object).map_err(|error| error.to_string())?;
+        Ok(Self { metadata: self.metadata.clone(), ..transformed })
     }
 
     /// How many offsets there are to mark.

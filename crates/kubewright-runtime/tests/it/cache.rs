@@ -1,0 +1,134 @@
+//! What the cache looks at and keeps, as its options and the controllers say.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, Patch, PatchParams, PostParams},
+    core::Expression,
+};
+use kubewright_cluster::faults::Verb;
+use kubewright_runtime::{
+    cache::{CacheOptions, KindOptions, NamespaceOptions},
+    client::ClientError,
+    context::Context,
+    controller::{Controller, Reconciler},
+    outcome::Outcome,
+};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::world::{Fleet, World, run, until};
+
+fn maps() -> ApiResource {
+    ApiResource::erase::<ConfigMap>(&())
+}
+
+/// Creates a config map of this color.
+async fn create(world: &World, namespace: &str, name: &str, color: &str, owner: Option<&Fleet>) {
+    let owners = owner.and_then(|owner| owner.controller_owner_ref(&())).into_iter().collect::<Vec<_>>();
+    let map = json!({
+        "metadata": {"name": name, "labels": {"color": color}, "ownerReferences": owners},
+        "data": {"color": color, "secret": "s"},
+    });
+    let map = serde_json::from_value(map).expect("a config map");
+    let maps = Api::<ConfigMap>::namespaced(world.client.clone(), namespace);
+    maps.create(&PostParams::default(), &map).await.expect("accepted");
+}
+
+/// Notes the data of all config maps that it is shown, by key.
+#[derive(Clone, Default)]
+struct Looker(Arc<Mutex<BTreeMap<String, Value>>>);
+
+impl Reconciler<ConfigMap> for Looker {
+    type Error = ClientError;
+
+    async fn reconcile(&self, map: &ConfigMap, ctx: &Context<ConfigMap>) -> Result<Outcome, ClientError> {
+        self.0.lock().insert(ctx.key().to_string(), json!(map.data));
+        Ok(Outcome::done())
+    }
+}
+
+/// `cache.ByObject` with selectors by namespace, and a transform for each.
+#[tokio::test(start_paused = true)]
+async fn each_namespace_can_have_its_own_selectors_and_transform() {
+    let world = World::new().await;
+    let namespaces: Api<Namespace> = Api::all(world.client.clone());
+    for name in ["one", "two", "three"] {
+        let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).expect("a namespace");
+        namespaces.create(&PostParams::default(), &namespace).await.expect("accepted");
+        for color in ["red", "blue"] {
+            create(&world, name, color, color, None).await;
+        }
+    }
+    let color = |color: &str| Expression::Equal("color".into(), color.into()).into();
+    let blinded = |object: &mut DynamicObject| object.data["data"]["secret"] = "***".into();
+    let maps = KindOptions::new().labels(color("red")).namespaces(["one"]).namespace(
+        "two",
+        NamespaceOptions::new().labels(color("blue")).fields("metadata.name=blue").transform(blinded),
+    );
+    let options = CacheOptions::new()
+        .kind::<ConfigMap>(maps)
+        .transform(|object| drop(object.data["data"].as_object_mut().map(|data| data.remove("secret"))));
+    let looker = Looker::default();
+    let manager = run(world.manager().cache(options).controller(Controller::<ConfigMap>::new(looker.clone())));
+    let expected = BTreeMap::from([
+        ("one/red".to_owned(), json!({"color": "red"})),
+        ("two/blue".to_owned(), json!({"color": "blue", "secret": "***"})),
+    ]);
+    until("all are seen", || async { *looker.0.lock() == expected }).await;
+    // What no longer matches is gone, what comes to match is new, and the rest is as before.
+    let maps = Api::<ConfigMap>::namespaced(world.client.clone(), "one");
+    let repaint = Patch::Merge(json!({"metadata": {"labels": {"color": "red"}}, "data": {"color": "painted"}}));
+    maps.patch("blue", &PatchParams::default(), &repaint).await.expect("accepted");
+    until("the new one is seen", || async { looker.0.lock().contains_key("one/blue") }).await;
+    assert_eq!(looker.0.lock().get("one/blue"), Some(&json!({"color": "painted"})));
+    assert_eq!(looker.0.lock().len(), 3);
+    manager.stop().await;
+}
+
+/// Notes its children, and all red config maps, of a kind that it knows by name.
+#[derive(Clone, Default)]
+struct ByName(Arc<Mutex<(Vec<String>, Vec<String>)>>);
+
+impl Reconciler<Fleet> for ByName {
+    type Error = ClientError;
+
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let names = |maps: Vec<Arc<DynamicObject>>| maps.iter().map(|map| map.name_any()).collect();
+        let red = ctx.cached_dynamic(&maps()).indexed("color", "red");
+        *self.0.lock() = (names(ctx.owned_dynamic(&maps())), names(red));
+        Ok(Outcome::done())
+    }
+}
+
+/// Options, an index and owners' children, of a kind that is known only at run time.
+#[tokio::test(start_paused = true)]
+async fn a_kind_known_by_name_has_options_an_index_and_owners() {
+    let world = World::new().await;
+    let fleet = world.create_fleet("a", 0).await;
+    let options = CacheOptions::new()
+        .kind_dynamic(&maps(), KindOptions::new().namespaces(["default"]).without(["data", "secret"]));
+    let color = |map: &DynamicObject| {
+        assert_eq!(map.data["data"].get("secret"), None);
+        map.data["data"]["color"].as_str().map(Into::into).into_iter().collect()
+    };
+    let captain = ByName::default();
+    let controller =
+        Controller::<Fleet>::new(captain.clone()).owns_dynamic(&maps()).index_dynamic(&maps(), "color", color);
+    let manager = run(world.manager().cache(options).controller(controller));
+    create(&world, "kube-system", "elsewhere", "red", None).await;
+    create(&world, "default", "stranger", "red", None).await;
+    create(&world, "default", "child", "blue", Some(&fleet)).await;
+    let expected = |children: &[&str], red: &[&str]| {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        (names(children), names(red))
+    };
+    until("the child wakes it", || async { *captain.0.lock() == expected(&["child"], &["stranger"]) }).await;
+    world.ships().delete("child", &Default::default()).await.expect("deleted");
+    until("so does its end", || async { *captain.0.lock() == expected(&[], &["stranger"]) }).await;
+    let seen = world.faults.seen().into_iter().filter(|seen| seen.request.resource == "configmaps");
+    assert_eq!(seen.filter(|seen| seen.request.verb == Verb::List).count(), 1);
+    manager.stop().await;
+}
