@@ -1,27 +1,137 @@
-//! `rest_client_requests_total`: what the client asked of the API server, and how it was answered.
+//! `rest_client_*`: what the client asked of the API server, how it was answered and, if asked for, how long that took.
 
 use std::{
     pin::Pin,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
+    time::Duration,
 };
 
+use bytes::Buf;
 use http::{Request, Response};
-use prometheus::IntCounterVec;
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, combinators::MapFrame};
+use kubewright_apimachinery::clock::SharedClock;
+use prometheus::{Histogram, HistogramVec, IntCounterVec, Registry};
 use tower::{Layer, Service};
 
-/// A layer for `kube::client::ClientBuilder::with_layer` that counts requests by code, host and method.
+use super::histograms;
+
+/// Upper bounds in seconds, as Kubernetes' own components have them.
+const SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
+/// Upper bounds in bytes, likewise: from 64 B to 16 MiB.
+const BYTES: [f64; 11] =
+    [64.0, 256.0, 512.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
+
+/// What is measured of requests only if someone asks for it: a histogram each for each verb is much to store.
+#[derive(Clone, Debug)]
+pub(super) struct Families {
+    duration: HistogramVec,
+    request_size: HistogramVec,
+    response_size: HistogramVec,
+}
+
+impl Families {
+    pub(super) fn new(registry: &Registry) -> Self {
+        let family = |name: &str, help: &str, buckets: &[f64]| {
+            histograms(registry, &format!("rest_client_{name}"), help, &["host", "verb"], buckets)
+        };
+        Self {
+            duration: family(
+                "request_duration_seconds",
+                "How long a request takes, to the last byte of its answer, by verb and host. Watches don't count.",
+                &SECONDS,
+            ),
+            request_size: family("request_size_bytes", "Size of what is sent, by verb and host.", &BYTES),
+            response_size: family(
+                "response_size_bytes",
+                "Size of what is answered, by verb and host. Watches don't count.",
+                &BYTES,
+            ),
+        }
+    }
+}
+
+/// A layer for `kube::client::ClientBuilder::with_layer` that counts requests by code, host and method, and measures them if
+/// [`Metrics::measure_requests`](super::Metrics::measure_requests) says so.
 ///
 /// A request without an answer counts with the code `<error>`, as client-go's.
 #[derive(Clone, Debug)]
 pub struct ClientMetricsLayer {
-    requests: IntCounterVec,
-    host: String,
+    pub(super) requests: IntCounterVec,
+    pub(super) measured: Arc<OnceLock<Families>>,
+    pub(super) clock: SharedClock,
+    pub(super) host: String,
 }
 
 impl ClientMetricsLayer {
-    pub(super) fn new(requests: IntCounterVec, host: String) -> Self {
-        Self { requests, host }
+    /// A measurement of a request that is to be sent; none if nobody wants it.
+    fn meter<A: Body>(&self, request: &Request<A>) -> Option<Meter> {
+        let families = self.measured.get()?;
+        let labels = [self.host.as_str(), request.method().as_str()];
+        if let Some(size) = request.body().size_hint().exact() {
+            families.request_size.with_label_values(&labels).observe(bytes(size));
+        }
+        if is_watch(request.uri().query()) {
+            return None;
+        }
+        Some(Meter {
+            duration: families.duration.with_label_values(&labels),
+            size: families.response_size.with_label_values(&labels),
+            clock: self.clock.clone(),
+            start: self.clock.monotonic(),
+            received: None,
+        })
     }
+}
+
+/// Whether the answer lasts as long as someone listens.
+fn is_watch(query: Option<&str>) -> bool {
+    query.is_some_and(|query| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1")))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "no body has 2^52 bytes")]
+fn bytes(size: u64) -> f64 {
+    size as f64
+}
+
+/// A request that is measured until this is dropped, with its answer's last byte or its absence.
+struct Meter {
+    duration: Histogram,
+    size: Histogram,
+    clock: SharedClock,
+    start: Duration,
+    /// So many bytes of an answer have come, if one has come at all.
+    received: Option<u64>,
+}
+
+impl Meter {
+    fn receive(&mut self, size: usize) {
+        let size = u64::try_from(size).unwrap_or(u64::MAX);
+        self.received = self.received.map(|received| received.saturating_add(size));
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.duration.observe(self.clock.monotonic().saturating_sub(self.start).as_secs_f64());
+        if let Some(received) = self.received {
+            self.size.observe(bytes(received));
+        }
+    }
+}
+
+/// The body of an answer, looked at as it comes.
+type Looked<B> = MapFrame<B, Look<<B as Body>::Data>>;
+type Look<D> = Box<dyn FnMut(Frame<D>) -> Frame<D> + Send>;
+
+fn look<D: Buf>(meter: Option<Meter>) -> Look<D> {
+    let Some(mut meter) = meter else { return Box::new(|frame| frame) };
+    meter.received = Some(0);
+    Box::new(move |frame| {
+        meter.receive(frame.data_ref().map_or(0, Buf::remaining));
+        frame
+    })
 }
 
 impl<S> Layer<S> for ClientMetricsLayer {
@@ -43,52 +153,105 @@ impl<S, A, B> Service<Request<A>> for ClientMetrics<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
     S::Future: Send + 'static,
+    A: Body,
+    B: Body,
 {
-    type Response = S::Response;
+    type Response = Response<Looked<B>>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
-        let ClientMetricsLayer { requests, host } = self.layer.clone();
+        let meter = self.layer.meter(&request);
+        let ClientMetricsLayer { requests, host, .. } = self.layer.clone();
         let method = request.method().clone();
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await;
             let code = answer.as_ref().map_or("<error>".into(), |answer| answer.status().as_u16().to_string());
             requests.with_label_values(&[code.as_str(), &host, method.as_str()]).inc();
-            answer
+            answer.map(|answer| answer.map(|body| body.map_frame(look(meter))))
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use kubewright_apimachinery::clock::SystemClock;
+    use bytes::Bytes;
+    use http_body_util::{Empty, Full};
+    use kubewright_apimachinery::clock::VirtualClock;
+    use tokio::time::advance;
     use tower::{ServiceExt, service_fn};
 
     use super::*;
     use crate::metrics::Metrics;
 
+    fn metrics() -> Metrics {
+        Metrics::new(VirtualClock::starting_at(jiff::Timestamp::UNIX_EPOCH))
+    }
+
+    #[track_caller]
+    fn has(metrics: &Metrics, lines: &[&str]) {
+        let text = metrics.encode().unwrap();
+        for line in lines {
+            assert!(text.lines().any(|found| found == *line), "{line} is missing in\n{text}");
+        }
+    }
+
     #[tokio::test]
     async fn counts_answers_and_their_absence() {
-        let metrics = Metrics::new(SystemClock::shared());
-        let server = service_fn(|request: Request<()>| async move {
+        let metrics = metrics();
+        let server = service_fn(|request: Request<Empty<Bytes>>| async move {
             match request.uri().path() {
                 "/lost" => Err("connection reset"),
-                _ => Ok(Response::builder().status(404).body(()).unwrap()),
+                _ => Ok(Response::builder().status(404).body(Empty::<Bytes>::new()).unwrap()),
             }
         });
         let client = metrics.client_layer("kubernetes.default:443").layer(server);
-        let send = |path: &str| client.clone().oneshot(Request::get(path).body(()).unwrap());
+        let send = |path: &str| client.clone().oneshot(Request::get(path).body(Empty::new()).unwrap());
         assert_eq!(send("/api").await.unwrap().status(), 404);
-        assert_eq!(send("/lost").await.unwrap_err(), "connection reset");
-        let text = metrics.encode().unwrap();
-        let host = "host=\"kubernetes.default:443\",method=\"GET\"} 1";
-        assert!(text.contains(&format!("rest_client_requests_total{{code=\"404\",{host}")), "{text}");
-        assert!(text.contains(&format!("rest_client_requests_total{{code=\"<error>\",{host}")), "{text}");
+        assert_eq!(send("/lost").await.err(), Some("connection reset"));
+        has(
+            &metrics,
+            &[
+                r#"rest_client_requests_total{code="404",host="kubernetes.default:443",method="GET"} 1"#,
+                r#"rest_client_requests_total{code="<error>",host="kubernetes.default:443",method="GET"} 1"#,
+            ],
+        );
+        assert!(!metrics.encode().unwrap().contains("rest_client_request_duration_seconds"), "nobody has asked");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn measures_to_the_last_byte_if_asked_and_watches_not_at_all() {
+        let metrics = metrics().measure_requests();
+        let server = service_fn(|_: Request<Full<Bytes>>| async {
+            advance(Duration::from_millis(300)).await;
+            Ok::<_, &str>(Response::new(Full::new(Bytes::from_static(&[b'x'; 300]))))
+        });
+        let client = metrics.client_layer("h").layer(server);
+        let send = async |request: http::request::Builder, body: &'static [u8]| {
+            client.clone().oneshot(request.body(Full::new(Bytes::from_static(body))).unwrap()).await.unwrap()
+        };
+        let answer = send(Request::post("/api/v1/pods?watch=false"), &[b'x'; 100]).await;
+        advance(Duration::from_millis(300)).await;
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes().len(), 300);
+        drop(send(Request::get("/api/v1/pods?limit=1&watch=true"), b"").await);
+        has(
+            &metrics,
+            &[
+                r#"rest_client_request_duration_seconds_bucket{host="h",verb="POST",le="0.5"} 0"#,
+                r#"rest_client_request_duration_seconds_bucket{host="h",verb="POST",le="1"} 1"#,
+                r#"rest_client_request_duration_seconds_sum{host="h",verb="POST"} 0.6"#,
+                r#"rest_client_request_size_bytes_sum{host="h",verb="POST"} 100"#,
+                r#"rest_client_request_size_bytes_sum{host="h",verb="GET"} 0"#,
+                r#"rest_client_response_size_bytes_bucket{host="h",verb="POST",le="256"} 0"#,
+                r#"rest_client_response_size_bytes_sum{host="h",verb="POST"} 300"#,
+                r#"rest_client_requests_total{code="200",host="h",method="GET"} 1"#,
+            ],
+        );
+        assert!(!metrics.encode().unwrap().contains(r#"duration_seconds_count{host="h",verb="GET""#));
     }
 }

@@ -12,7 +12,11 @@ mod server;
 mod shard;
 mod webhook;
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use kubewright_apimachinery::clock::SharedClock;
 use parking_lot::Mutex;
@@ -47,6 +51,8 @@ struct Inner {
     controllers: controller::Families,
     queues: queue::Families,
     requests: IntCounterVec,
+    /// Once they are asked for.
+    measured: Arc<OnceLock<client::Families>>,
     leader: IntGaugeVec,
     discarded_events: IntCounterVec,
     certificates: CertificateMetrics,
@@ -76,6 +82,7 @@ impl Metrics {
                 "Number of HTTP requests, partitioned by status code, method, and host.",
                 &["code", "host", "method"],
             ),
+            measured: Arc::default(),
             leader: gauges(
                 &registry,
                 "leader_election_master_status",
@@ -114,7 +121,27 @@ impl Metrics {
 
     /// Counts the requests of a client; see [`ClientMetricsLayer`].
     pub fn client_layer(&self, host: impl Into<String>) -> ClientMetricsLayer {
-        ClientMetricsLayer::new(self.0.requests.clone(), host.into())
+        let Inner { requests, measured, clock, .. } = self.0.as_ref();
+        let (requests, measured, clock) = (requests.clone(), measured.clone(), clock.clone());
+        ClientMetricsLayer { requests, measured, clock, host: host.into() }
+    }
+
+    /// Has requests measured, too, as Kubernetes' own components do: `rest_client_request_duration_seconds`,
+    /// `rest_client_request_size_bytes` and `rest_client_response_size_bytes`, each by `host` and `verb`. That is some
+    /// thirty series more for each verb.
+    ///
+    /// There is neither `rest_client_rate_limiter_duration_seconds` nor `rest_client_request_retries_total`: a client that a
+    /// manager makes has no rate limiter, and sends nothing twice.
+    ///
+    /// ```
+    /// # use kubewright_runtime::{clock::SystemClock, manager::Manager, metrics::Metrics};
+    /// # fn example(manager: Manager) -> Manager {
+    /// manager.metrics(Metrics::new(SystemClock::shared()).measure_requests())
+    /// # }
+    /// ```
+    pub fn measure_requests(self) -> Self {
+        self.0.measured.get_or_init(|| client::Families::new(&self.0.registry));
+        self
     }
 
     /// Says whether this process holds the lease `name`.

@@ -9,6 +9,7 @@ mod faults;
 mod leader;
 mod lifecycle;
 mod manager;
+mod metrics;
 mod read_your_writes;
 mod shard;
 mod signal;

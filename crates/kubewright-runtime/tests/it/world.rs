@@ -1,9 +1,10 @@
 //! What the tests share: a cluster, a kind `Fleet` that wants a number of config maps, and a reconciler for it.
 
 use std::{
+    net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU32, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -197,6 +198,15 @@ impl Running {
         self.task.abort();
         let _ = self.task.await;
     }
+}
+
+/// A loopback address that no other test of this machine uses, whose port is therefore free.
+pub(crate) fn own_address() -> SocketAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let process = std::process::id();
+    let [_, _, high, low] = process.to_be_bytes();
+    let host = [127, 64 + (high & 0x3f), low, u8::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap()];
+    SocketAddr::from((host, 9443))
 }
 
 /// Logs with what fails, and only what `RUST_LOG` asks for.

@@ -2,10 +2,7 @@
 
 use std::{
     net::SocketAddr,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -40,7 +37,7 @@ use kubewright_runtime::{
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
-use crate::world::{Running, run};
+use crate::world::{Running, own_address, run};
 
 /// Sets `data.default` to who asked, and breaks the object if `data.break` says how.
 pub(super) struct Defaults;
@@ -276,15 +273,6 @@ impl Scene {
         let validating = validating.webhooks.into_iter().flatten().map(|webhook| bundle(&webhook.client_config));
         mutating.chain(validating).collect()
     }
-}
-
-/// A loopback address that no other test of this machine uses, whose port is therefore free.
-fn own_address() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(1);
-    let process = std::process::id();
-    let [_, _, high, low] = process.to_be_bytes();
-    let host = [127, 64 + (high & 0x3f), low, u8::try_from(NEXT.fetch_add(1, Ordering::Relaxed)).unwrap()];
-    SocketAddr::from((host, 9443))
 }
 
 /// Waits for a condition, up to a minute of real time.
