@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, error_span, info, warn};
 
 use super::{
+    ControllerError,
     barrier::{Barrier, Scope, Verdict},
     limit::Bucket,
     metrics::BarrierMetrics,
@@ -45,6 +46,8 @@ pub(super) struct Dispatcher {
     pub(super) metrics: Metrics,
     /// Unless traces are off.
     pub(super) tracer: Option<Arc<Tracer>>,
+    /// Whether a panic is a failure like others.
+    pub(super) recovers: bool,
     /// What bounds how fast failed keys come back, all together.
     pub(super) limit: Option<Mutex<Bucket>>,
 }
@@ -65,8 +68,16 @@ pub(super) struct Metrics {
 impl Dispatcher {
     /// Works until `stop`, then takes no more keys and waits for the workers, which are aborted on `abort`. When it returns
     /// no worker is left.
-    pub(super) async fn run(mut self, stop: CancellationToken, abort: CancellationToken) {
-        loop {
+    ///
+    /// # Errors
+    /// When a reconciler panicked, and that is not to be a failure like others. Then it has cancelled `stop` itself.
+    pub(super) async fn run(
+        mut self,
+        stop: CancellationToken,
+        abort: CancellationToken,
+    ) -> Result<(), ControllerError> {
+        let mut result = Ok(());
+        while result.is_ok() {
             self.take_over();
             self.unpark();
             self.start_workers(&stop);
@@ -75,12 +86,16 @@ impl Dispatcher {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => break,
-                Some(report) = self.workers.join_next() => self.finish(report),
+                Some(report) = self.workers.join_next() => result = self.finish(report),
                 Some(proofs) = self.proofs.join_next() => self.proven(proofs),
                 () = self.queue.changed(pause) => {}
             }
         }
+        if result.is_err() {
+            stop.cancel();
+        }
         self.drain(abort).await;
+        result
     }
 
     /// Tells the traces whether the controller works.
@@ -242,14 +257,19 @@ impl Dispatcher {
         queue.into_iter().chain(deadlines.map(|deadline| deadline.saturating_sub(now))).min()
     }
 
-    fn finish(&mut self, report: Result<Report, JoinError>) {
+    /// Takes in a run that has ended. It is an error if it was the last one of all.
+    fn finish(&mut self, report: Result<Report, JoinError>) -> Result<(), ControllerError> {
         let Report { key, priority, end, writes, read_live, span, begun, notes } = match report {
             Ok(report) => report,
             // A job catches its panics, and none is aborted before the loop has ended.
-            Err(error) => return error!(%error, "a worker ended badly"),
+            Err(error) => {
+                error!(%error, "a worker ended badly");
+                return Ok(());
+            }
         };
         self.barrier.owe(&key, writes, &read_live);
         let how = self.tracer.as_ref().map(|_| end.told());
+        let result = self.survives(&key, &end);
         let asked = if let End::Done(outcome) = &end { outcome.priority } else { None };
         let priority = asked.unwrap_or(priority);
         let next = span.in_scope(|| self.judge(&key, end));
@@ -267,6 +287,16 @@ impl Dispatcher {
                 queue.add(key, priority, when, now);
             }
         });
+        result
+    }
+
+    fn survives(&self, key: &ObjectKey, end: &End) -> Result<(), ControllerError> {
+        let End::Panicked(message) = end else { return Ok(()) };
+        if self.recovers {
+            return Ok(());
+        }
+        let (controller, object) = (self.services.controller.clone(), key.clone());
+        Err(ControllerError::Panicked { controller, object, message: message.clone() })
     }
 
     /// Counts and logs the end of a run, and says when the key is wanted again.
@@ -357,7 +387,8 @@ impl Dispatcher {
             tokio::select! {
                 biased;
                 report = self.workers.join_next() => match report {
-                    Some(report) => self.finish(report),
+                    // The first that was the last is told.
+                    Some(report) => drop(self.finish(report)),
                     None => return,
                 },
                 () = abort.cancelled() => break,

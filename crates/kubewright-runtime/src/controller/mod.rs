@@ -8,6 +8,7 @@
 mod barrier;
 mod channel;
 mod dispatch;
+mod error;
 mod limit;
 mod metrics;
 mod prepare;
@@ -25,9 +26,9 @@ use tokio::sync::mpsc;
 use self::{
     channel::RunSource,
     run::{Typed, Work},
-    source::{Owners, Source},
+    source::{Owners, Source, wanted},
 };
-pub use self::{channel::Waker, limit::RateLimit, reconciler::Reconciler, source::Relation};
+pub use self::{channel::Waker, error::ControllerError, limit::RateLimit, reconciler::Reconciler, source::Relation};
 pub(crate) use self::{
     metrics::BarrierFamilies,
     prepare::{Environment, Prepared},
@@ -39,9 +40,6 @@ use crate::{
     predicate::Predicate,
     queue::Backoff,
 };
-
-/// After this long without a first list, a controller says loudly which kinds are missing.
-const SYNC_PATIENCE: Duration = Duration::from_secs(120);
 
 /// What watches objects of kind `K` and hands their keys to a [`Reconciler`].
 ///
@@ -71,7 +69,9 @@ pub struct Controller<K: Object> {
     client: Option<WrapClient>,
     concurrency: Option<usize>,
     timeout: Option<Duration>,
-    cache_sync_timeout: Duration,
+    cache_sync_timeout: Option<Duration>,
+    recovers: bool,
+    priority: Option<Rank<K>>,
     backoff: Backoff,
     rate_limit: Option<RateLimit>,
     predicate: Predicate<K>,
@@ -83,6 +83,7 @@ pub struct Controller<K: Object> {
 }
 
 type WrapClient = Box<dyn FnOnce(Client) -> Client + Send>;
+type Rank<K> = Box<dyn Fn(&K) -> i32 + Send + Sync>;
 
 impl<K: Object> fmt::Debug for Controller<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -100,7 +101,9 @@ impl<K: Object> Controller<K> {
             client: None,
             concurrency: None,
             timeout: None,
-            cache_sync_timeout: SYNC_PATIENCE,
+            cache_sync_timeout: None,
+            recovers: true,
+            priority: None,
             backoff: Backoff::default(),
             rate_limit: None,
             predicate: Predicate::always(),
@@ -174,7 +177,30 @@ impl<K: Object> Controller<K> {
         predicate: Predicate<T>,
         mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.watch(Source::mapped::<K, T>(predicate, mapper))
+        self.watch(Source::mapped::<K, T>(predicate, move |object, known| wanted(mapper(object, known))))
+    }
+
+    /// [`Controller::watches`], by a mapper that also says with which priority each key waits, whatever made it look: see
+    /// [`Controller::priority`].
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+    /// # use kubewright_runtime::{controller::Controller, object::ObjectKey, queue::{LOW_PRIORITY, NORMAL_PRIORITY}};
+    /// # fn example(controller: Controller<ConfigMap>) -> Controller<ConfigMap> {
+    /// controller.watches_with_priority(|secret: &Secret, _| {
+    ///     let is_urgent = secret.type_.as_deref() == Some("kubernetes.io/tls");
+    ///     vec![(ObjectKey::of(secret), if is_urgent { NORMAL_PRIORITY + 1 } else { LOW_PRIORITY })]
+    /// })
+    /// # }
+    /// ```
+    pub fn watches_with_priority<T: Object>(
+        self,
+        mapper: impl Fn(&T, &Reader<K>) -> Vec<(ObjectKey, i32)> + Send + Sync + 'static,
+    ) -> Self {
+        let mapper = move |object: &T, known: &Reader<K>| {
+            mapper(object, known).into_iter().map(|(key, priority)| (key, Some(priority))).collect()
+        };
+        self.watch(Source::mapped::<K, T>(Predicate::always(), mapper))
     }
 
     /// Keeps objects of kind `T` in the cache, so that a reconcile can read them. Their changes wake nothing.
@@ -294,10 +320,35 @@ impl<K: Object> Controller<K> {
         Self { rate_limit: Some(limit), ..self }
     }
 
-    /// After how long without a first list of a kind the controller says in the log, as an error, which are missing and why.
-    /// By default two minutes, at least one second. It goes on waiting, and says it again after the same time: the kind may come.
+    /// After how long without a first list of one of its kinds the controller gives up, and with it the manager
+    /// ([`ControllerError::NotSynced`]). By default it never does, other than in controller-runtime, which gives up after two
+    /// minutes: the kind may come, `/readyz` says meanwhile which is missing, and every two minutes so does the log.
     pub fn cache_sync_timeout(self, timeout: Duration) -> Self {
-        Self { cache_sync_timeout: timeout.max(Duration::from_secs(1)), ..self }
+        Self { cache_sync_timeout: Some(timeout), ..self }
+    }
+
+    /// Whether a panic of the reconciler is a failure like others, counted and tried again later (the default); otherwise it
+    /// ends the manager ([`ControllerError::Panicked`]), whose other work has the grace period to end: controller-runtime's
+    /// `RecoverPanic`.
+    pub fn recover_panic(self, recover_panic: bool) -> Self {
+        Self { recovers: recover_panic, ..self }
+    }
+
+    /// Which of the controller's objects go first: what this gives for an object, as the cache has it, is added to the priority
+    /// with which its key waits. That is [`NORMAL_PRIORITY`](crate::queue::NORMAL_PRIORITY) after a change, and
+    /// [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY) after a first list or a resync, in which nothing has changed. By default
+    /// nothing is added. It is asked for each event, so it must be quick. Mappers that give a priority, and
+    /// [`Outcome::priority`](crate::outcome::Outcome::priority), are taken at their word.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kubewright_runtime::controller::Controller;
+    /// # fn example(controller: Controller<Pod>) -> Controller<Pod> {
+    /// controller.priority(|pod| pod.spec.as_ref().map_or(0, |spec| spec.priority.unwrap_or(0).clamp(-50, 50)))
+    /// # }
+    /// ```
+    pub fn priority(self, priority: impl Fn(&K) -> i32 + Send + Sync + 'static) -> Self {
+        Self { priority: Some(Box::new(priority)), ..self }
     }
 
     /// How long one reconcile may take before it is cut off and counts as failed. By default as long as it likes.

@@ -3,7 +3,7 @@
 use std::{
     any::TypeId,
     collections::{BTreeMap, BTreeSet},
-    panic::AssertUnwindSafe,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
 };
@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use super::{
-    Controller,
+    Controller, ControllerError,
     barrier::Barrier,
     channel::{RunSource, Waker},
     dispatch::{Dispatcher, Metrics as LoopMetrics, WakeGained},
     limit::Bucket,
     metrics::BarrierFamilies,
-    source::{Source, Wake},
+    source::{Source, Wake, priority},
     takeover::{Gains, Takeover},
 };
 use crate::{
@@ -38,6 +38,9 @@ use crate::{
     shard::Share,
     trace::{self, Phase, Tracer, Traces, Trigger},
 };
+
+/// After this long without a first list, a controller that goes on waiting says loudly which kinds are missing.
+const SYNC_PATIENCE: Duration = Duration::from_secs(120);
 
 /// What a manager gives its controllers.
 pub(crate) struct Environment<'a> {
@@ -73,11 +76,16 @@ pub(crate) struct Prepared {
     run: Box<Run>,
 }
 
-type Run = dyn FnOnce(CancellationToken, CancellationToken) -> BoxFuture<'static, ()> + Send;
+type Run = dyn FnOnce(CancellationToken, CancellationToken) -> BoxFuture<'static, Result<(), ControllerError>> + Send;
 
 impl Prepared {
-    /// Runs until `stop`, and until the workers have ended by themselves, or were aborted after their time or on `abort`.
-    pub(crate) fn run(self, stop: CancellationToken, abort: CancellationToken) -> BoxFuture<'static, ()> {
+    /// Runs until `stop`, and until the workers have ended by themselves, or were aborted after their time or on `abort`. When it
+    /// can't go on it cancels `stop` itself.
+    pub(crate) fn run(
+        self,
+        stop: CancellationToken,
+        abort: CancellationToken,
+    ) -> BoxFuture<'static, Result<(), ControllerError>> {
         (self.run)(stop, abort)
     }
 }
@@ -108,11 +116,16 @@ impl<K: Object> Controller<K> {
             reconciled: Reader::<K>::new(environment.cache.kind::<K>(), None),
         };
         let tracer = environment.traces.controller(&name, K::kind(&()), concurrency, surroundings);
-        let (kinds, types) = wire(&environment.cache, &queue, tracer.as_ref(), sources);
-        let (wanted, keys) = (queue.clone(), Reader::<K>::new(environment.cache.kind::<K>(), None));
+        let keys = Reader::<K>::new(environment.cache.kind::<K>(), None);
+        let rank = self.priority.map(|rank| ranked(rank, keys.clone()));
+        let (kinds, types) = wire(&environment.cache, &queue, tracer.as_ref(), rank.clone(), sources);
+        let wanted = queue.clone();
         let wake: WakeGained = Box::new(move |gained| {
             let gained = keys.keys(None, &Selector::default()).into_iter().filter(|key| gained(key));
-            gained.for_each(|key| wanted.add(key, LOW_PRIORITY, When::Now));
+            gained.for_each(|key| {
+                let priority = standing(LOW_PRIORITY, rank.as_ref(), &key);
+                wanted.add(key, priority, When::Now);
+            });
         });
         let gains = Gains::default();
         if is_exclusive && environment.is_elected {
@@ -147,6 +160,7 @@ impl<K: Object> Controller<K> {
             wake,
             metrics,
             tracer,
+            recovers: self.recovers,
             limit: self.rate_limit.map(|limit| Mutex::new(Bucket::new(limit))),
         };
         let patience = self.cache_sync_timeout;
@@ -187,12 +201,37 @@ impl<K: Object> trace::Surroundings for Surroundings<K> {
 /// The kinds, and the types that they are read as.
 type Declared = (BTreeSet<Arc<KindName>>, BTreeSet<(Arc<KindName>, TypeId)>);
 
+/// What is added to the priority of a key.
+type Rank = Arc<dyn Fn(&ObjectKey) -> i32 + Send + Sync>;
+
+/// By the object of the key: nothing, if there is none. It is an operator's code.
+fn ranked<K: Object>(rank: impl Fn(&K) -> i32 + Send + Sync + 'static, objects: Reader<K>) -> Rank {
+    Arc::new(move |key| {
+        let Some(object) = objects.get(key) else { return 0 };
+        catch_unwind(AssertUnwindSafe(|| rank(&object))).unwrap_or_else(|_| {
+            error!(object = %key, "a controller's priority panicked: the key waits as if there were none");
+            0
+        })
+    })
+}
+
+fn standing(priority: i32, rank: Option<&Rank>, key: &ObjectKey) -> i32 {
+    rank.map_or(priority, |rank| priority.saturating_add(rank(key)))
+}
+
 /// Connects the sources with the cache and the queue; returns what they declare.
-fn wire(cache: &Cache, queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, sources: Vec<Source>) -> Declared {
+fn wire(
+    cache: &Cache,
+    queue: &Arc<SharedQueue>,
+    tracer: Option<&Arc<Tracer>>,
+    rank: Option<Rank>,
+    sources: Vec<Source>,
+) -> Declared {
     let (waking, tracer) = (queue.clone(), tracer.cloned());
-    let wake: Wake = Arc::new(move |key, priority, delta: &Delta<'_>| {
+    let wake: Wake = Arc::new(move |key, given: Option<i32>, delta: &Delta<'_>| {
         // Comparing takes its time, so the queue isn't kept from others meanwhile.
         let trigger = tracer.as_ref().map(|_| Trigger::of(delta));
+        let priority = given.unwrap_or_else(|| standing(priority(delta), rank.as_ref(), &key));
         waking.add_noting(key, priority, When::Now, |key, now| {
             if let (Some(tracer), Some(trigger)) = (&tracer, trigger) {
                 tracer.wanted(key, trigger.at(now.wall));
@@ -218,10 +257,10 @@ fn wire(cache: &Cache, queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, s
 async fn run(
     dispatcher: Dispatcher,
     outside: Vec<RunSource>,
-    patience: Duration,
+    patience: Option<Duration>,
     stop: CancellationToken,
     abort: CancellationToken,
-) {
+) -> Result<(), ControllerError> {
     let Services { controller, cache, kinds, .. } = dispatcher.services.as_ref();
     dispatcher.enter(Phase::Syncing);
     let controller = controller.clone();
@@ -231,20 +270,31 @@ async fn run(
         sources.spawn(listen(controller.clone(), source, waker, stop.clone()));
     }
     let synced = async {
-        while let Err(error) = cache.wait_for_sync(kinds, patience).await {
-            error!(controller, %error, "still waiting");
+        loop {
+            match (cache.wait_for_sync(kinds, patience.unwrap_or(SYNC_PATIENCE)).await, patience) {
+                (Ok(()), _) => return Ok(()),
+                (Err(missing), Some(timeout)) => {
+                    return Err(ControllerError::NotSynced {
+                        controller: controller.clone(),
+                        timeout,
+                        missing: missing.to_string(),
+                    });
+                }
+                (Err(error), None) => error!(controller, %error, "still waiting"),
+            }
         }
     };
-    let is_synced = tokio::select! {
-        () = stop.cancelled() => false,
-        () = synced => true,
+    let result = match stop.run_until_cancelled(synced).await {
+        None => Ok(()),
+        Some(Err(error)) => Err(error),
+        Some(Ok(())) => {
+            info!(controller, workers = dispatcher.concurrency, "working");
+            dispatcher.enter(Phase::Working);
+            dispatcher.run(stop, abort).await
+        }
     };
-    if is_synced {
-        info!(controller, workers = dispatcher.concurrency, "working");
-        dispatcher.enter(Phase::Working);
-        dispatcher.run(stop, abort).await;
-    }
     sources.shutdown().await;
+    result
 }
 
 /// Runs a source until it ends, or the controller does. It is an operator's code: a panic in it ends nothing else.

@@ -1,6 +1,10 @@
 //! Which changes wake which keys.
 
-use std::{any::TypeId, collections::BTreeSet, sync::Arc};
+use std::{
+    any::TypeId,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{ApiResource, DynamicObject};
@@ -13,8 +17,8 @@ use crate::{
     queue,
 };
 
-/// Wakes a key, with a priority and the reason.
-pub(crate) type Wake = Arc<dyn Fn(ObjectKey, i32, &Delta<'_>) + Send + Sync>;
+/// Wakes a key for this reason, with the priority that a mapper has given, if one has.
+pub(crate) type Wake = Arc<dyn Fn(ObjectKey, Option<i32>, &Delta<'_>) + Send + Sync>;
 
 /// How a controller uses a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,7 +63,7 @@ impl Source {
         Self::new::<K>(Relation::For, move |cache, wake| {
             cache.kind::<K>().on_change(move |delta| {
                 if passes(&predicate, delta) {
-                    wake(delta.object.clone(), priority(delta), delta);
+                    wake(delta.object.clone(), None, delta);
                 }
             });
         })
@@ -81,10 +85,11 @@ impl Source {
         })
     }
 
-    /// Objects of kind `T` wake what the mapper says, for their old and their new state.
+    /// Objects of kind `T` wake what the mapper says, for their old and their new state, and with which priority if it says
+    /// so.
     pub(super) fn mapped<K: Object, T: Object>(
         predicate: Predicate<T>,
-        mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
+        mapper: impl Fn(&T, &Reader<K>) -> Vec<Wanted> + Send + Sync + 'static,
     ) -> Self {
         Self::new::<T>(Relation::Watches, move |cache, wake| {
             wake_by_mapper(
@@ -104,7 +109,7 @@ impl Source {
     ) -> Self {
         Self::dynamic(resource.clone(), Relation::Watches, move |cache, wake| {
             let kind = cache.kind_with::<DynamicObject>(&resource, true);
-            wake_by_mapper(&kind, cache, wake, |_| true, mapper);
+            wake_by_mapper(&kind, cache, wake, |_| true, move |object, known| wanted(mapper(object, known)));
         })
     }
 
@@ -157,7 +162,7 @@ fn wake_owners<K: Object>(
         if passes(delta) {
             let woken = delta.owners(which == Owners::Every).into_iter();
             let woken = woken.filter_map(|owner| owner_key(&owner, delta.object, &owners));
-            woken.collect::<BTreeSet<_>>().into_iter().for_each(|key| wake(key, priority(delta), delta));
+            woken.collect::<BTreeSet<_>>().into_iter().for_each(|key| wake(key, None, delta));
         }
     });
 }
@@ -167,20 +172,32 @@ fn wake_by_mapper<K: Object, T: AnyObject>(
     cache: &Cache,
     wake: Wake,
     passes: impl Fn(Change<'_, T>) -> bool + Send + Sync + 'static,
-    mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
+    mapper: impl Fn(&T, &Reader<K>) -> Vec<Wanted> + Send + Sync + 'static,
 ) {
     let reconciled = Reader::new(cache.kind::<K>(), None);
     kind.on_change(move |delta| {
         let keys = delta.with(|change: Change<'_, T>| {
+            let mut keys = BTreeMap::new();
             if !passes(change) {
-                return BTreeSet::new();
+                return keys;
             }
             let states = change.old().into_iter().chain([change.object()]);
             // Mostly both states have the same keys.
-            states.flat_map(|object| mapper(object, &reconciled)).collect::<BTreeSet<_>>()
+            for (key, priority) in states.flat_map(|object| mapper(object, &reconciled)) {
+                keys.entry(key).and_modify(|known| *known = priority.max(*known)).or_insert(priority);
+            }
+            keys
         });
-        keys.into_iter().flatten().for_each(|key| wake(key, priority(delta), delta));
+        keys.into_iter().flatten().for_each(|(key, priority)| wake(key, priority, delta));
     });
+}
+
+/// A key that a mapper wants, and with which priority, if it says so.
+pub(super) type Wanted = (ObjectKey, Option<i32>);
+
+/// The keys of a mapper that says nothing of priorities.
+pub(super) fn wanted(keys: Vec<ObjectKey>) -> Vec<Wanted> {
+    keys.into_iter().map(|key| (key, None)).collect()
 }
 
 fn passes<T: Object>(predicate: &Predicate<T>, delta: &Delta<'_>) -> bool {
@@ -188,7 +205,7 @@ fn passes<T: Object>(predicate: &Predicate<T>, delta: &Delta<'_>) -> bool {
 }
 
 /// What a first list or a resync tells can wait: nothing has happened to it just now.
-fn priority(delta: &Delta<'_>) -> i32 {
+pub(super) fn priority(delta: &Delta<'_>) -> i32 {
     if delta.cause == Cause::Event { queue::NORMAL_PRIORITY } else { queue::LOW_PRIORITY }
 }
 

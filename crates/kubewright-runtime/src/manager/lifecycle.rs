@@ -104,6 +104,8 @@ impl Lifecycle {
             tokio::select! {
                 biased;
                 () = lost.cancelled() => break Ok(()),
+                // By one of the tasks, which can't go on: it says why when it has ended.
+                () = stop.cancelled() => break Ok(()),
                 () = &mut shutdown => {
                     info!("stopping");
                     break Ok(());

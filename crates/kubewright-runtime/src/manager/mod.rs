@@ -17,7 +17,7 @@ use std::{
 
 use axum::routing::MethodRouter;
 use clap::Parser;
-use futures::FutureExt;
+use futures::{FutureExt, TryFutureExt};
 use kube::Client;
 use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
@@ -35,7 +35,7 @@ use crate::{
     args::{ConnectError, ManagerArgs, hostname, program_name},
     cache::{Cache, CacheFamilies, CacheOptions, NotSynced},
     client,
-    controller::{BarrierFamilies, Controller, ControllerDescription, Environment, Prepared},
+    controller::{BarrierFamilies, Controller, ControllerDescription, ControllerError, Environment, Prepared},
     event::Broadcaster,
     leader::{LeaderOptions, LeaderOptionsError, fence::Fence, identity},
     log::LevelError,
@@ -81,6 +81,9 @@ pub enum ManagerError {
     /// Two handlers of the metrics server have one path, or one has that of the metrics.
     #[error("two handlers of the metrics server are at {0:?}: give one of them another path")]
     SameMetricsPath(String),
+    /// A controller can't go on.
+    #[error(transparent)]
+    Controller(#[from] ControllerError),
     /// A runnable failed.
     #[error("{name} failed")]
     Runnable {
@@ -477,10 +480,11 @@ impl Manager {
     /// is left.
     ///
     /// A kind that can't be watched doesn't end it: that is logged and makes `/readyz` fail, and the controllers that need
-    /// the kind start when it can.
+    /// the kind start when it can, unless they have a [`Controller::cache_sync_timeout`].
     ///
     /// # Errors
-    /// When it can't begin: no cluster, an address that is taken, two controllers of one name. When a runnable fails. And when
+    /// When it can't begin: no cluster, an address that is taken, two controllers of one name. When a runnable fails, or
+    /// a controller [can't go on](ControllerError). And when
     /// leadership, or the place among the shards, is lost: then all work is aborted at once, since another replica may begin.
     pub async fn run_until(self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
         let shutdown = shutdown.into_future();
@@ -608,7 +612,7 @@ impl Replicas {
 
 /// A controller as a part of the lifecycle.
 fn controller_task(controller: Prepared) -> Task {
-    Box::new(|stop, abort| controller.run(stop, abort).map(Ok).boxed())
+    Box::new(|stop, abort| controller.run(stop, abort).map_err(ManagerError::from).boxed())
 }
 
 /// The manager's own checks: that it answers, and that its caches are filled.

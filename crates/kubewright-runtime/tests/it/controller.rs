@@ -8,8 +8,10 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
 use kubewright_runtime::{
+    clock::Clock,
     context::Context,
-    controller::{Controller, RateLimit, Reconciler},
+    controller::{Controller, ControllerError, RateLimit, Reconciler},
+    manager::ManagerError,
     object::ObjectKey,
     outcome::Outcome,
     queue::Backoff,
@@ -109,6 +111,80 @@ async fn an_outcome_may_say_with_which_priority_to_look_again() {
     until("all have run again", || async { diary.names().len() == 5 }).await;
     assert_eq!(diary.names()[2..], ["slow", "high", "low"]);
     manager.stop().await;
+}
+
+/// Those of a first list go by the objects' rank among themselves, and so do those that change while the only worker is busy; a
+/// mapper that gives a priority is taken at its word.
+#[tokio::test(start_paused = true)]
+async fn objects_and_mappers_may_say_what_goes_first() {
+    let world = World::new().await;
+    for (name, size) in [("one", 1), ("nine", 9)] {
+        world.create_fleet(name, size).await;
+    }
+    let diary = Diary::default();
+    let (sender, receiver) = mpsc::channel(1);
+    let ranked = Controller::new(diary.clone())
+        .priority(|fleet: &Fleet| i32::try_from(fleet.spec.size).expect("it is small"))
+        .watches_with_priority(|map: &ConfigMap, _| vec![(ObjectKey::of(map), 3)])
+        .channel(receiver);
+    let manager = run(world.manager().controller(ranked));
+    until("both have run", || async { diary.names().len() == 2 }).await;
+    sender.send(key("slow")).await.expect("it is listened to");
+    until("the worker is busy", || async { diary.names().len() == 3 }).await;
+    for (name, size) in [("two", 2), ("four", 4)] {
+        world.create_fleet(name, size).await;
+    }
+    let map = serde_json::from_value(json!({"metadata": {"name": "mapped"}})).expect("a config map");
+    world.ships().create(&PostParams::default(), &map).await.expect("accepted");
+    until("all have run", || async { diary.names().len() == 6 }).await;
+    assert_eq!(diary.names(), ["nine", "one", "slow", "four", "mapped", "two"]);
+    manager.stop().await;
+}
+
+/// Panics at the first object, and takes its time over the second.
+struct Fragile(Arc<Mutex<Vec<&'static str>>>);
+
+impl Reconciler<Fleet> for Fragile {
+    type Error = std::convert::Infallible;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, Self::Error> {
+        if fleet.spec.size == 0 {
+            panic!("on purpose");
+        }
+        self.0.lock().push("begins");
+        ctx.cancelled().cancelled().await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        self.0.lock().push("ends");
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn row_15_a_panic_may_be_the_end_of_all() {
+    let world = World::new().await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let fragile = Controller::new(Fragile(told.clone())).concurrency(2).recover_panic(false);
+    let manager = tokio::spawn(world.manager().controller(fragile).run_until(std::future::pending::<()>()));
+    world.create_fleet("calm", 1).await;
+    until("the first is at work", || async { !told.lock().is_empty() }).await;
+    world.create_fleet("wild", 0).await;
+    let error = manager.await.expect("it doesn't panic itself").expect_err("it ends");
+    assert!(matches!(error, ManagerError::Controller(ControllerError::Panicked { .. })), "{error:?}");
+    assert_eq!(error.to_string(), "the reconciler of fleet panicked at default/wild: on purpose");
+    assert_eq!(*told.lock(), ["begins", "ends"], "others have their time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_is_not_filled_in_time_may_be_the_end() {
+    let world = World::without_fleets();
+    let begun = world.clock.monotonic();
+    let patient = Controller::<Fleet>::new(Diary::default()).cache_sync_timeout(Duration::from_secs(30));
+    let error = world.manager().controller(patient).run_until(std::future::pending::<()>()).await;
+    let error = error.expect_err("it gives up").to_string();
+    assert_eq!((world.clock.monotonic() - begun).as_secs(), 30);
+    let start = "the controller fleet has waited 30s for its caches, and gives up: ";
+    assert!(error.starts_with(start) && error.contains("fleets.test.kubewright.dev: "), "{error}");
+    assert!(error.contains("CustomResourceDefinition"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

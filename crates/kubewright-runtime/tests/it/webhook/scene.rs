@@ -1,10 +1,6 @@
 //! What the tests share: webhooks for ConfigMaps that do as the object says, an API server, managers.
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::body::Body;
 use http::Request;
