@@ -46,7 +46,11 @@ enum Chore {
     /// Retake the pictures under docs/pictures, which the README shows, with Chromium.
     Pictures,
     /// Build the book into target/book, with mdbook, which is installed below target when missing.
-    Book,
+    Book {
+        /// Try the commands that its readers type, instead.
+        #[arg(long = "try")]
+        tried: bool,
+    },
     /// Measure, print, and rewrite bench/RESULTS.md.
     Bench {
         /// Only the benchmarks whose name contains this.
@@ -75,7 +79,8 @@ fn run(chore: Chore) -> Result<()> {
             steps.check("chromium", || CHROMIUM.ensure())?;
             steps.run("pictures", pictures())
         }
-        Chore::Book => Steps::default().check("book", book::build),
+        Chore::Book { tried: false } => Steps::default().check("book", book::build),
+        Chore::Book { tried: true } => try_book(&mut Steps::default()),
         Chore::Bench { filter } => {
             let mut steps = Steps::default();
             // The command is measured from outside, so it has to be there.
@@ -127,6 +132,12 @@ fn pictures() -> Command {
     command
 }
 
+/// Tries the book's commands on the binaries that the tests have built: those of other sets of packages would be built anew.
+fn try_book(steps: &mut Steps) -> Result<()> {
+    steps.run("binaries for the book", cargo(&["test", "--workspace", "--no-run", "--quiet"]))?;
+    steps.check("the book's commands", book::commands::try_all)
+}
+
 fn test() -> Result<()> {
     let mut steps = Steps::default();
     steps.check("kubectl", || KUBECTL.ensure())?;
@@ -141,6 +152,7 @@ fn test() -> Result<()> {
     docs.env("RUSTDOCFLAGS", "--deny warnings");
     steps.run("documentation", docs)?;
     steps.check("book", book::build)?;
+    try_book(&mut steps)?;
     steps.run("demo", cargo(&["demo", "--once"]))?;
     steps.summary();
     Ok(())

@@ -59,9 +59,11 @@ impl Reconciler<Greeting> for Reader {
 pub(crate) async fn run() -> anyhow::Result<()> {
     let cluster = cluster().await?;
     let ours = Expression::Equal("tour".into(), "yes".into());
+    // ANCHOR: options
     let options = CacheOptions::new()
         .kind::<ConfigMap>(KindOptions::new().labels(ours.clone().into()).without(["data", "ballast"]))
         .kind::<Secret>(KindOptions::new().labels(ours.into()));
+    // ANCHOR_END: options
     let reader = Reader::default();
     let wake = |key: &ObjectKey| vec![key.sibling("hello")];
     let controller = Controller::<Greeting>::new(reader.clone())

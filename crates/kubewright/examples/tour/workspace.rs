@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Greeting, cluster, greet, start, until};
 
+// ANCHOR: memory
 /// What is remembered of a greeting. Older versions of it must stay readable.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -23,6 +24,7 @@ struct Memory {
     token: Option<String>,
     letter: Option<String>,
 }
+// ANCHOR_END: memory
 
 /// A post office: it counts how often it was asked under each token, and sends one letter for each token.
 #[derive(Clone, Default)]
@@ -46,6 +48,7 @@ struct Writer(Post);
 impl Reconciler<Greeting> for Writer {
     type Error = ClientError;
 
+    // ANCHOR: send
     async fn reconcile(&self, _: &Greeting, ctx: &Context<Greeting>) -> Result<Outcome, ClientError> {
         let mut memory = ctx.workspace::<Memory>().await?;
         if memory.letter.is_none() {
@@ -59,6 +62,7 @@ impl Reconciler<Greeting> for Writer {
         }
         Ok(Outcome::done())
     }
+    // ANCHOR_END: send
 }
 
 pub(crate) async fn run() -> anyhow::Result<()> {

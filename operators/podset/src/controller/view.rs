@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Serialize};
 
+// ANCHOR: view
 /// What of a pod is decided by.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, Resource)]
 #[resource(inherit = "Pod")]
@@ -27,6 +28,7 @@ pub(crate) struct PodCondition {
     pub(crate) type_: String,
     pub(crate) status: String,
 }
+// ANCHOR_END: view
 
 /// A pod that was just created.
 impl From<Pod> for PodView {

@@ -1,8 +1,12 @@
 //! The book: built by mdbook, which is installed below `target` when it is missing. What mdbook passes over in silence, a file
-//! or an anchor that isn't there, a link that leads nowhere, is checked by the tests below, without it.
+//! or an anchor that isn't there, a link that leads nowhere, is checked by the tests below, without it. What its readers
+//! type is tried by [`commands`].
+
+pub(crate) mod commands;
 
 use std::{
-    path::Path,
+    fs,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -14,6 +18,27 @@ use crate::steps::cargo;
 const VERSION: &str = "0.5.4";
 /// Where it is installed, so that it touches nothing of the user's and goes with `target`.
 const ROOT: &str = "target/tools";
+
+/// Where the pages are, from the root of the project.
+const PAGES: &str = "book/src";
+
+/// Every page with its text, in the order of their paths.
+fn pages(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let (mut pages, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("read {}", folder.display()))? {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+                pages.push((path, text));
+            }
+        }
+    }
+    pages.sort();
+    Ok(pages)
+}
 
 /// Builds the book into `target/book`.
 pub(crate) fn build() -> Result<()> {
@@ -52,10 +77,7 @@ fn install() -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        fs,
-        path::{Path, PathBuf},
-    };
+    use super::*;
 
     fn root() -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
@@ -63,18 +85,7 @@ mod tests {
 
     /// Every page with its text.
     fn pages() -> Vec<(PathBuf, String)> {
-        let (mut pages, mut folders) = (Vec::new(), vec![root().join("book/src")]);
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                } else {
-                    let text = fs::read_to_string(&path).unwrap();
-                    pages.push((path, text));
-                }
-            }
-        }
+        let pages = super::pages(&root().join(PAGES)).unwrap();
         assert!(pages.len() > 10, "the pages are found");
         pages
     }
@@ -106,7 +117,7 @@ mod tests {
     #[test]
     fn every_anchor_is_used() {
         let book: String = pages().into_iter().map(|(_, text)| text).collect();
-        let mut folders = vec![root().join("operators")];
+        let mut folders = ["operators", "crates/kubewright/examples"].map(|folder| root().join(folder)).to_vec();
         while let Some(folder) = folders.pop() {
             for path in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()) {
                 if path.is_dir() {

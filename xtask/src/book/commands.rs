@@ -1,0 +1,329 @@
+//! What the book has its readers type, typed by a shell: each page is a session of its own, in a folder where `operators` is, and
+//! nothing else.
+//!
+//! Commands are the lines that begin with `$ ` in blocks of the language `console`. A comment on the line before a block says
+//! what is special about it:
+//!
+//! * `<!-- runs on -->`: the last command of the block is meant to go on, in a shell of its own. It must still do so at the end.
+//! * `<!-- not tried: why -->`: the block isn't tried. It is counted.
+//!
+//! `<!-- begins with a cluster -->` anywhere says that the page's readers have one. A `…` after `KUBECONFIG=` stands for what
+//! was printed last behind that word. A command that fails is tried again for a while, as an impatient reader does.
+//!
+//! `cargo run -p` and `cargo demo` run what the tests have built; all else runs as it is written.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+use super::{PAGES, pages};
+
+/// Where the commands are typed.
+const FOLDER: &str = "target/tried";
+
+/// A command of a page.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// It is to succeed.
+    Try(String),
+    /// It is to go on until the end of the page.
+    Start(String),
+}
+
+/// What a page has its readers do.
+#[derive(Debug, Default, PartialEq)]
+struct Session {
+    steps: Vec<Step>,
+    /// How many commands aren't tried.
+    untried: usize,
+}
+
+/// What a comment says of the block that follows.
+#[derive(Clone, Copy, PartialEq)]
+enum Mark {
+    None,
+    RunsOn,
+    NotTried,
+}
+
+const CLUSTER: [&str; 2] =
+    ["cargo run -p kubewright-cli -- cluster --kubeconfig ./kubeconfig", "export KUBECONFIG=$PWD/kubeconfig"];
+
+impl Session {
+    /// Reads a page. A mark that stands before no block, or that nobody knows, is an error.
+    fn of(page: &str) -> Result<Self> {
+        let (mut session, mut mark) = (Self::default(), Mark::None);
+        let mut lines = page.lines();
+        while let Some(line) = lines.next() {
+            let comment = line.trim().strip_prefix("<!--").and_then(|rest| rest.strip_suffix("-->")).map(str::trim);
+            match comment {
+                _ if line.trim() == "```console" => {
+                    let commands = commands(&mut lines);
+                    session.add(commands, std::mem::replace(&mut mark, Mark::None))?;
+                }
+                _ if mark != Mark::None => bail!("a mark stands before {line:?}, and not before a block of commands"),
+                Some("begins with a cluster") => session.begin_with_a_cluster(),
+                Some("runs on") => mark = Mark::RunsOn,
+                Some(why) if why.strip_prefix("not tried: ").is_some_and(|why| !why.is_empty()) => {
+                    mark = Mark::NotTried
+                }
+                Some(other) => bail!("the book knows no mark {other:?}"),
+                None => {}
+            }
+        }
+        Ok(session)
+    }
+
+    fn begin_with_a_cluster(&mut self) {
+        let [cluster, kubeconfig] = CLUSTER.map(str::to_owned);
+        self.steps.splice(0..0, [Step::Start(cluster), Step::Try(kubeconfig)]);
+    }
+
+    fn add(&mut self, mut commands: Vec<String>, mark: Mark) -> Result<()> {
+        if mark == Mark::NotTried {
+            self.untried += commands.len();
+            return Ok(());
+        }
+        let last = if mark == Mark::RunsOn { commands.pop() } else { None };
+        if last.is_none() && commands.is_empty() {
+            bail!("a block of commands has none: they begin with `$ `");
+        }
+        self.steps.extend(commands.into_iter().map(Step::Try).chain(last.map(Step::Start)));
+        Ok(())
+    }
+
+    /// The session as bash types it.
+    fn script(&self, binaries: &Path) -> String {
+        let mut script = format!("binaries={}\n{PRELUDE}", quoted(&binaries.to_string_lossy()));
+        for step in &self.steps {
+            script += &match step {
+                Step::Try(command) => format!("try {}\n", quoted(command)),
+                Step::Start(command) => format!("start {}\n", quoted(command)),
+            };
+        }
+        script + "still_there\n"
+    }
+}
+
+/// The commands of a block whose first line is taken; the block is taken to its end.
+fn commands<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut commands: Vec<String> = Vec::new();
+    for line in lines.take_while(|line| line.trim() != "```") {
+        match (line.strip_prefix("$ "), commands.last_mut()) {
+            (Some(command), _) => commands.push(command.into()),
+            (None, Some(begun)) if begun.ends_with('\\') => *begun += &format!("\n{line}"),
+            // What it prints.
+            (None, _) => {}
+        }
+    }
+    commands
+}
+
+/// A word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// What all sessions begin with.
+const PRELUDE: &str = r#"
+set -uo pipefail
+# Each command in the background is a group of processes, so that it can be ended whole.
+set -m
+patience=90
+running=()
+end_all() {
+    for group in "${running[@]}"; do kill -TERM -- "-$group" 2>/dev/null; done
+    for group in "${running[@]}"; do
+        for _ in $(seq 100); do kill -0 -- "-$group" 2>/dev/null || continue 2; sleep 0.1; done
+        kill -KILL -- "-$group"
+    done
+}
+trap 'exec 2>/dev/null; end_all' EXIT
+fail() {
+    echo "$1" >&2
+    tail -n 20 said started.* >&2 2>/dev/null
+    exit 1
+}
+cargo() {
+    if [ "$1" = demo ]; then set -- run -p kubewright-demo -- "${@:2}"; fi
+    [ "$1" = run ] || { echo "only cargo run is tried, not cargo $1" >&2; return 2; }
+    local program=
+    shift
+    while [ $# -gt 0 ]; do
+        case "$1" in
+            -p) program="$2"; shift 2 ;;
+            --release) shift ;;
+            --) shift; break ;;
+            *) echo "cargo run $1 isn't known here" >&2; return 2 ;;
+        esac
+    done
+    if [ "$program" = kubewright-cli ]; then program=kubewright; fi
+    "$binaries/$program" "$@"
+}
+# An answer that says no is no success.
+curl() { command curl --fail --silent --show-error "$@"; }
+printed() {
+    # shellcheck disable=SC2016
+    case "$1" in
+        *'KUBECONFIG=…'*)
+            local file
+            file=$(grep -hoE 'KUBECONFIG=[^ ]+' started.* 2>/dev/null | tail -n 1)
+            [ -n "$file" ] || return 1
+            command_line="${1/KUBECONFIG=…/$file}" ;;
+        *) command_line="$1" ;;
+    esac
+}
+try() {
+    echo "    \$ $1" >&2
+    local end=$((SECONDS + patience))
+    until printed "$1" && eval "$command_line" >said 2>&1; do
+        [ $SECONDS -lt $end ] || fail "this has not succeeded for $patience s: $1"
+        sleep 0.5
+    done
+}
+start() {
+    echo "    \$ $1   # runs on" >&2
+    eval "$1" >"started.${#running[@]}" 2>&1 </dev/null &
+    running+=($!)
+}
+still_there() {
+    for group in "${running[@]}"; do
+        kill -0 -- "-$group" 2>/dev/null || fail "what was to run on has ended"
+    done
+}
+"#;
+
+/// Tries the commands of all pages, and tells how many.
+pub(crate) fn try_all() -> Result<()> {
+    let (mut tried, mut untried) = (0, 0);
+    for (page, text) in pages(Path::new(PAGES))? {
+        let session = Session::of(&text).with_context(|| page.display().to_string())?;
+        untried += session.untried;
+        if !session.steps.is_empty() {
+            eprintln!("    {}", page.display());
+            run(&session).with_context(|| page.display().to_string())?;
+            tried += session.steps.len();
+        }
+    }
+    eprintln!("    {tried} commands tried, {untried} are marked as not to be tried");
+    Ok(())
+}
+
+/// Types a session.
+fn run(session: &Session) -> Result<()> {
+    let folder = Path::new(FOLDER);
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("clear {FOLDER}"));
+        }
+        _ => {}
+    }
+    fs::create_dir_all(folder).with_context(|| format!("create {FOLDER}"))?;
+    let root = std::env::current_dir().context("where is this?")?;
+    symlink(root.join("operators"), folder.join("operators")).context("link the operators")?;
+    fs::write(folder.join("session"), session.script(&root.join("target/debug"))).context("write the session")?;
+    let mut bash = Command::new("bash");
+    // Nothing of the user's is seen or touched.
+    bash.arg("session").current_dir(folder).env("HOME", root.join(FOLDER)).env_remove("KUBECONFIG");
+    let status = bash.stdin(Stdio::null()).stdout(Stdio::null()).status().context("start bash")?;
+    if !status.success() {
+        bail!("its commands don't do what the page says ({status}); {FOLDER} shows how far they came");
+    }
+    fs::remove_dir_all(folder).with_context(|| format!("clear {FOLDER}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_read_as_its_readers_type_it() {
+        let page = "
+<!-- begins with a cluster -->
+```console
+$ one
+what it prints
+$ two \\
+    more
+```
+<!-- runs on -->
+```console
+$ three
+$ four
+```
+<!-- not tried: it takes a cloud -->
+```console
+$ five
+```
+```rust
+$ six
+```
+";
+        let session = Session::of(page).unwrap();
+        let tried = |command: &str| Step::Try(command.into());
+        let started = |command: &str| Step::Start(command.into());
+        let expected = [tried("one"), tried("two \\\n    more"), tried("three"), started("four")];
+        assert_eq!(session.steps[..2], [started(CLUSTER[0]), tried(CLUSTER[1])]);
+        assert_eq!((&session.steps[2..], session.untried), (&expected[..], 1));
+        let script = session.script(Path::new("/it's"));
+        assert!(script.starts_with("binaries='/it'\\''s'\n") && script.contains("\ntry 'one'\n"), "{script}");
+    }
+
+    #[test]
+    fn a_mark_that_means_nothing_is_an_error() {
+        for (page, why) in [
+            ("<!-- runs off -->\n```console\n$ one\n```", "knows no mark"),
+            ("<!-- not tried: -->\n```console\n$ one\n```", "knows no mark"),
+            ("<!-- runs on -->\n\n```console\n$ one\n```", "not before a block"),
+            ("```console\none\n```", "has none"),
+        ] {
+            let error = Session::of(page).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_page_can_be_read_and_most_of_its_commands_are_tried() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let (mut tried, mut untried) = (0, 0);
+        for (page, text) in pages(&root.join(PAGES)).unwrap() {
+            let session = Session::of(&text).unwrap_or_else(|error| panic!("{}: {error:#}", page.display()));
+            tried += session.steps.len();
+            untried += session.untried;
+        }
+        assert!(tried > 2 * untried && tried > 10, "{tried} tried, {untried} not");
+    }
+
+    /// What it runs on ends with the session, and a command that fails ends it.
+    #[test]
+    fn a_session_fails_with_its_commands_and_leaves_nothing_behind() {
+        let folder = tempfile();
+        let run = |steps: Vec<Step>| {
+            let script =
+                Session { steps, untried: 0 }.script(Path::new("/nowhere")).replace("patience=90", "patience=1");
+            let output = Command::new("bash").arg("-c").arg(script).current_dir(&folder).output().unwrap();
+            (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+        };
+        let tried = |command: &str| Step::Try(command.into());
+        let begun = Step::Start("sh -c 'echo $$ >pid; echo KUBECONFIG=here; exec sleep 4327'".into());
+        let (is_well, said) = run(vec![begun, tried("test -s pid"), tried("test KUBECONFIG=… = KUBECONFIG=here")]);
+        assert!(is_well, "what was printed is used: {said}");
+        let process = fs::read_to_string(folder.join("pid")).unwrap();
+        assert!(!Path::new("/proc").join(process.trim()).exists(), "it has ended");
+        assert!(!run(vec![tried("false")]).0 && !run(vec![tried("cargo test")]).0);
+        let (is_well, said) = run(vec![Step::Start("true".into()), tried("sleep 0.2")]);
+        assert!(!is_well && said.contains("what was to run on has ended"), "{said}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    fn tempfile() -> std::path::PathBuf {
+        let folder = std::env::temp_dir().join(format!("kubewright-book-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+}
