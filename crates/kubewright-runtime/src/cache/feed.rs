@@ -29,6 +29,9 @@ pub(super) struct Feed {
     listing: Option<Listing>,
     synced: bool,
     failure: Option<String>,
+    /// What was kept of objects at the last list, and what is to be kept of them as of the next.
+    edition: u64,
+    next_edition: u64,
 }
 
 /// A list that is being read.
@@ -37,13 +40,23 @@ struct Listing {
     /// [`Feed::written`] when the list was about to be asked for: a consistent list contains those writes.
     floor: u64,
     highest: u64,
+    edition: u64,
     /// What it has, if there was anything before it that it may lack.
     keys: Option<BTreeSet<ObjectKey>>,
 }
 
 impl Feed {
     pub(super) fn new(scope: Option<String>) -> Self {
-        Self { scope, observed: 0, written: 0, listing: None, synced: false, failure: Some("not started".into()) }
+        Self {
+            scope,
+            observed: 0,
+            written: 0,
+            listing: None,
+            synced: false,
+            failure: Some("not started".into()),
+            edition: 0,
+            next_edition: 0,
+        }
     }
 
     pub(super) fn scope(&self) -> Option<&str> {
@@ -60,6 +73,16 @@ impl Feed {
 
     pub(super) fn is_synced(&self) -> bool {
         self.synced
+    }
+
+    /// From the next list on, more is kept of objects.
+    pub(super) fn renew(&mut self, edition: u64) {
+        self.next_edition = edition;
+    }
+
+    /// What is kept of all objects.
+    pub(super) fn edition(&self) -> u64 {
+        self.edition
     }
 
     pub(super) fn failure(&self) -> Option<&str> {
@@ -85,7 +108,7 @@ impl Feed {
         match event {
             Event::Init => {
                 let keys = store.within(self.scope()).next().map(|_| BTreeSet::new());
-                self.listing = Some(Listing { floor: self.written, highest: 0, keys });
+                self.listing = Some(Listing { floor: self.written, highest: 0, edition: self.next_edition, keys });
                 Ok(())
             }
             Event::InitApply(draft) => {
@@ -96,7 +119,8 @@ impl Feed {
                     }
                 }
                 let cause = if self.synced { Cause::Event } else { Cause::FirstList };
-                put(store, &draft, cause, intake, emit)
+                let is_kept = self.listing.as_ref().is_none_or(|listing| listing.edition == self.edition);
+                put(store, &draft, cause, is_kept, intake, emit)
             }
             Event::InitDone => {
                 self.finish_list(store, emit);
@@ -109,7 +133,7 @@ impl Feed {
                     return Ok(());
                 }
                 self.observe(version_of(&draft));
-                put(store, &draft, Cause::Event, intake, emit)
+                put(store, &draft, Cause::Event, true, intake, emit)
             }
             Event::Delete(draft) => {
                 self.failure = None;
@@ -141,6 +165,7 @@ impl Feed {
             store.remove(&key).map(gone_for_good).into_iter().for_each(&mut emit);
         }
         self.observe(Some(listing.floor.max(listing.highest)));
+        self.edition = listing.edition;
         self.synced = true;
         self.failure = None;
     }
@@ -150,19 +175,21 @@ fn gone_for_good(old: Row) -> Step {
     Step::new(Some(old), None, Decoded::default(), Cause::Event)
 }
 
-/// Puts an object into the store unless it is there already. One that can't be decoded leaves what is there: a stale
-/// object is a smaller evil than a deletion that didn't happen.
+/// Puts an object into the store unless it is there already, and all is kept of it. One that can't be decoded leaves what is
+/// there: a stale object is a smaller evil than a deletion that didn't happen.
 fn put(
     store: &mut Store,
     draft: &Draft,
     cause: Cause,
+    is_kept: bool,
     intake: Intake<'_>,
     mut emit: impl FnMut(Step),
 ) -> Result<(), Undecodable> {
     let known = store.get(&ObjectKey::of(draft));
     let remade = known.is_some_and(|known| !known.is(draft));
     let version = Version::of(draft.metadata.resource_version.as_deref());
-    if !remade && version.number().is_some() && known.is_some_and(|known| known.version == version) {
+    let is_known = !remade && version.number().is_some() && known.is_some_and(|known| known.version == version);
+    if is_known && is_kept {
         return Ok(());
     }
     if remade {
@@ -171,7 +198,9 @@ fn put(
     }
     let (row, decoded) = intake(store, draft)?;
     let old = store.insert(row.clone());
-    emit(Step::new(old, Some(row), decoded, cause));
+    if !is_known {
+        emit(Step::new(old, Some(row), decoded, cause));
+    }
     Ok(())
 }
 

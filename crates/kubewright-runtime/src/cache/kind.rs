@@ -5,7 +5,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -21,6 +24,7 @@ use tokio::sync::{Notify, watch};
 use tracing::error;
 
 use super::{
+    Unsynced,
     delta::{Cause, Decoded, Delta, Step},
     feed::Feed,
     live::{LiveView, Overlay},
@@ -42,7 +46,7 @@ pub(crate) enum Arrival {
     Gone { key: ObjectKey, uid: String },
 }
 
-type Handler = Arc<dyn Fn(&Delta<'_>) + Send + Sync>;
+pub(crate) type Handler = Arc<dyn Fn(&Delta<'_>) + Send + Sync>;
 pub(crate) type Listener = Arc<dyn Fn() + Send + Sync>;
 
 /// What the cache knows of one kind: one copy, for all types that read it.
@@ -62,12 +66,16 @@ pub(crate) struct Kind {
     synced: watch::Sender<bool>,
     /// One per feed: it is to begin anew.
     relists: Box<[Notify]>,
+    /// Whether it isn't watched any more.
+    is_over: AtomicBool,
 }
 
 struct State {
     store: Store,
     /// One per watched namespace, or one for all.
     feeds: Vec<Feed>,
+    /// How many types were declared after the first event.
+    edition: u64,
 }
 
 /// An object as some type.
@@ -79,6 +87,8 @@ struct Type {
     id: TypeId,
     metadata_only: bool,
     decode: Decode,
+    /// Objects show what it reads since the lists of this [edition](State::edition).
+    since: u64,
 }
 
 type Decode = fn(Document<'_>, &Dictionary) -> Result<Arc<Typed>, String>;
@@ -88,7 +98,7 @@ impl Type {
         let decode = |document: Document<'_>, dictionary: &Dictionary| {
             decode::<T>(document, dictionary).map(|object| Arc::new(object) as Arc<Typed>)
         };
-        Self { id: TypeId::of::<T>(), metadata_only: T::metadata_api(), decode }
+        Self { id: TypeId::of::<T>(), metadata_only: T::metadata_api(), decode, since: 0 }
     }
 }
 
@@ -119,11 +129,12 @@ impl Kind {
             types: RwLock::default(),
             indexes: RwLock::default(),
             dictionary: Dictionary::default(),
-            state: RwLock::new(State { store: Store::default(), feeds }),
+            state: RwLock::new(State { store: Store::default(), feeds, edition: 0 }),
             handlers: RwLock::default(),
             listeners: RwLock::default(),
             synced: watch::Sender::new(false),
             relists,
+            is_over: AtomicBool::new(false),
         }
     }
 
@@ -165,19 +176,49 @@ impl Kind {
         }
     }
 
+    /// Keeps what `T` reads, also of what is there already: for that it lists anew, unless it has. Gives the edition from
+    /// which on objects [show](Kind::is_filled) it.
+    pub(crate) fn declare_late<T: AnyObject>(&self) -> u64 {
+        let State { feeds, edition, .. } = &mut *self.state.write();
+        let mut types = self.types.write();
+        if let Some(known) = types.iter().find(|known| known.id == TypeId::of::<T>()) {
+            return known.since;
+        }
+        *edition += 1;
+        types.push(Type { since: *edition, ..Type::of::<T>() });
+        for (number, feed) in feeds.iter_mut().enumerate() {
+            feed.renew(*edition);
+            self.relist(number);
+        }
+        *edition
+    }
+
+    /// Whether there are all objects, with what the types of this edition read.
+    pub(crate) fn is_filled(&self, edition: u64) -> bool {
+        self.state.read().feeds.iter().all(|feed| feed.is_synced() && feed.edition() >= edition)
+    }
+
     /// Whether nothing but metadata is read.
     pub(super) fn is_metadata_only(&self) -> bool {
         self.types.read().iter().all(|known| known.metadata_only)
     }
 
     /// Calls `handler` with every change from now on, in order, from the task that reads the feed.
-    pub(crate) fn on_change(&self, handler: impl Fn(&Delta<'_>) + Send + Sync + 'static) {
-        self.handlers.write().push(Arc::new(handler));
+    pub(crate) fn on_change(&self, handler: impl Fn(&Delta<'_>) + Send + Sync + 'static) -> Handler {
+        let handler: Handler = Arc::new(handler);
+        self.handlers.write().push(handler.clone());
+        handler
     }
 
     /// Calls `listener` after every event that was taken in.
     pub(crate) fn on_advance(&self, listener: Listener) {
         self.listeners.write().push(listener);
+    }
+
+    /// Calls neither of these any more. Not from within them.
+    pub(crate) fn off(&self, handler: &Handler, listener: &Listener) {
+        self.handlers.write().retain(|known| !Arc::ptr_eq(known, handler));
+        self.listeners.write().retain(|known| !Arc::ptr_eq(known, listener));
     }
 
     /// Adds an index, or replaces the one of that name. Call it before the first event.
@@ -210,7 +251,7 @@ impl Kind {
     pub(super) fn take(&self, feed: usize, event: Event<Draft>) -> Result<(), Undecodable> {
         let mut steps = Vec::new();
         let (taken, synced) = {
-            let State { store, feeds } = &mut *self.state.write();
+            let State { store, feeds, .. } = &mut *self.state.write();
             let Some(feed) = feeds.get_mut(feed) else { return Ok(()) };
             let taken = feed.take(store, event, &|store, draft| self.intake(store, draft), |step| steps.push(step));
             (taken, feeds.iter().all(Feed::is_synced))
@@ -229,7 +270,7 @@ impl Kind {
     /// Tells of every object of a feed's scope again, as of an update that changed nothing.
     pub(super) fn resync(&self, feed: usize) {
         let steps = {
-            let State { store, feeds } = &*self.state.read();
+            let State { store, feeds, .. } = &*self.state.read();
             let Some(feed) = feeds.get(feed) else { return };
             let step = |row: &Row| Step::new(Some(row.clone()), Some(row.clone()), Decoded::default(), Cause::Resync);
             store.within(feed.scope()).map(step).collect::<Vec<_>>()
@@ -373,6 +414,17 @@ impl Kind {
         self.state.read().feeds.iter().find_map(|feed| feed.failure().map(str::to_owned))
     }
 
+    /// Why it has not had its first complete list, if it hasn't.
+    pub(super) fn unsynced(&self) -> Option<Unsynced> {
+        (!self.is_synced()).then(|| self.lacking())
+    }
+
+    /// Why it isn't complete.
+    pub(crate) fn lacking(&self) -> Unsynced {
+        let reason = self.failure().unwrap_or_else(|| "still listing".into());
+        Unsynced { kind: self.name.as_ref().clone(), reason }
+    }
+
     /// Changes whenever the kind's state of synchronisation may have.
     pub(crate) fn synced(&self) -> watch::Receiver<bool> {
         self.synced.subscribe()
@@ -401,6 +453,16 @@ impl Kind {
     /// Whether the cache looks into that namespace.
     pub(crate) fn covers(&self, namespace: Option<&str>) -> bool {
         self.state.read().feeds.iter().any(|feed| feed.covers(namespace))
+    }
+
+    /// Notes that it isn't watched any more.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nothing new will be seen of it.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     /// Whether a write into that namespace is visible; also true where the cache doesn't look.

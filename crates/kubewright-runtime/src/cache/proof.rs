@@ -67,8 +67,11 @@ impl Proof {
         Ok(Self { kind: kind.clone(), feed, scope, version, gone: gone.into_iter().collect() })
     }
 
-    /// Whether the cache has come that far.
+    /// Whether the cache has come that far, or nobody reads the kind any more.
     pub(crate) fn is_shown(&mut self) -> bool {
+        if self.kind.is_over() {
+            return true;
+        }
         // What is gone doesn't come back, so each is looked for until it is gone once.
         while let Some((key, uid)) = self.gone.last() {
             if self.kind.read(|store| store.get(key).is_some_and(|row| row.uid == *uid)) {

@@ -31,6 +31,8 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
     let mut failures = 0;
     loop {
         let mut events = events(&kind, scope, &client);
+        // A list that takes long would never end if it began anew each time that someone wants one.
+        let mut is_listing = true;
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
@@ -38,9 +40,14 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
                     kind.resync(feed);
                     continue;
                 }
-                () = kind.relist_wanted(feed) => break,
+                () = kind.relist_wanted(feed), if !is_listing => break,
             };
             let Some(event) = event else { break };
+            match &event {
+                Ok(Event::Init) => is_listing = true,
+                Ok(Event::InitDone) => is_listing = false,
+                _ => {}
+            }
             match event {
                 // `Init` comes before the list is asked for, and the next page may fail as before: neither shows that the server
                 // is well.

@@ -71,9 +71,10 @@ impl Journal {
     /// The copies by which the controller reads objects of a kind there. One object may be cached in several versions, each
     /// fed by a watch of its own.
     fn read(&self, kind: &KindName, namespace: Option<&str>) -> Vec<Arc<Kind>> {
-        let Services { cache, kinds, .. } = self.services.as_ref();
+        let Services { cache, kinds, watching, .. } = self.services.as_ref();
         let mut read = cache.named(kind);
-        read.retain(|kind| kinds.contains(kind.name()) && kind.covers(namespace));
+        let is_read = |name: &Arc<KindName>| kinds.contains(name) || watching.has(name);
+        read.retain(|kind| is_read(kind.name()) && kind.covers(namespace));
         read
     }
 

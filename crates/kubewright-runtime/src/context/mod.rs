@@ -26,8 +26,9 @@ pub use self::{
     workspace::{LARGEST_WORKSPACE, OpenWorkspace, Workspace, WorkspaceError},
 };
 use crate::{
-    cache::{Cache, Overlay, Reader},
+    cache::{Cache, Kind, Overlay, Reader, Unsynced},
     client::{AnyObject, Client},
+    controller::Watching,
     event::{Event, EventType, Recorder},
     object::{KindName, Object, ObjectKey},
     trace::Query,
@@ -43,6 +44,8 @@ pub(crate) struct Services {
     pub(crate) kinds: BTreeSet<Arc<KindName>>,
     /// The types that it declared for them, and so may read from the cache.
     pub(crate) types: BTreeSet<(Arc<KindName>, TypeId)>,
+    /// What its reconciles watch besides.
+    pub(crate) watching: Watching,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
     pub(crate) recorder: Recorder,
@@ -188,6 +191,60 @@ impl<K: Object> Context<K> {
         uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default()
     }
 
+    /// Watches a kind from now on, and reads it: for kinds that a controller can't declare, since only its objects say which
+    /// they are, or since they need not be there.
+    ///
+    /// Each change of an object that passes, before or after, wakes this key. Before the first list of the kind has come, the
+    /// answer says why not, and the key is woken when it has. What its last run asked for, a key hears of: a run that ends
+    /// well without asking again gives it up, and when no key asks any more, the watch ends and its memory is free. So
+    /// there is nothing to hold, to stop or to lose (controller-runtime: `Controller.Watch` of a new source, `GetInformer`,
+    /// `RemoveInformer`).
+    ///
+    /// The kind shares its watch and its copy with all that use it, and the cache's options count; a type that takes more of
+    /// objects than was kept so far costs one list more. Writes to it are waited for as ever. It isn't in
+    /// [`Manager::describe`](crate::manager::Manager::describe): the operator's role needs `list` and `watch` by hand, and its
+    /// absence doesn't keep the replica from being ready. Each change is shown to the filters of all keys that watch the kind.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
+    /// # use kubewright_runtime::{client::ClientError, context::Context, outcome::Outcome};
+    /// # async fn example(deployment: &Deployment, ctx: &Context<Deployment>) -> Result<Outcome, ClientError> {
+    /// let name = deployment.metadata.name.clone();
+    /// let Ok(secrets) = ctx.watch::<Secret>(move |secret| secret.metadata.name == name) else {
+    ///     return Ok(Outcome::done()); // it is woken when they are there
+    /// };
+    /// let secret = secrets.get(ctx.key());
+    /// # drop(secret);
+    /// # Ok(Outcome::done())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// While there is no complete list of the kind, with what failed last.
+    pub fn watch<T: Object>(&self, passes: impl Fn(&T) -> bool + Send + Sync + 'static) -> Result<Reader<T>, Unsynced> {
+        let kind = self.services.watching.watch((&(), T::is_namespaced()), &self.key, passes)?;
+        Ok(self.reader_of(kind))
+    }
+
+    /// [`Context::watch`] for a kind that is known only at run time. It counts as namespaced, unless its
+    /// [options](crate::cache::CacheOptions::kind_dynamic) say otherwise.
+    ///
+    /// # Errors
+    /// As [`Context::watch`].
+    pub fn watch_dynamic(
+        &self,
+        resource: &ApiResource,
+        passes: impl Fn(&DynamicObject) -> bool + Send + Sync + 'static,
+    ) -> Result<Reader<DynamicObject>, Unsynced> {
+        let kind = self.services.watching.watch((resource, true), &self.key, passes)?;
+        Ok(self.reader_of(kind))
+    }
+
+    fn reader_of<T: AnyObject>(&self, kind: Arc<Kind>) -> Reader<T> {
+        let live = self.views.get(kind.name()).cloned();
+        Reader::new(kind, live)
+    }
+
     /// Whether the controller may read `T`s from the cache.
     pub(crate) fn may_read<T: Object>(&self) -> bool {
         self.declared::<T>(&KindName::of::<T>()).is_some()
@@ -196,7 +253,7 @@ impl<K: Object> Context<K> {
     fn declared<T: AnyObject>(&self, name: &KindName) -> Option<Reader<T>> {
         let kind = self.services.cache.find(name)?;
         let is_declared = self.services.types.contains(&(kind.name().clone(), TypeId::of::<T>()));
-        is_declared.then(|| Reader::new(kind, self.views.get(name).cloned()))
+        is_declared.then(|| self.reader_of(kind))
     }
 
     /// Reads past the cache.

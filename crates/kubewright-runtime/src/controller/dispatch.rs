@@ -111,6 +111,7 @@ impl Dispatcher {
             let Some((taken, triggers, now)) = self.take() else { return };
             let Some(ticket) = self.share.begin(&taken.key) else {
                 // Its owner has heard of it too. Should it become ours, it is wanted anew.
+                self.services.watching.ended(&taken.key, true);
                 self.queue.with(|queue, _| {
                     queue.forget(&taken.key);
                     queue.done(&taken.key);
@@ -268,6 +269,7 @@ impl Dispatcher {
             }
         };
         self.barrier.owe(&key, writes, &read_live);
+        self.services.watching.ended(&key, matches!(end, End::Done(_)));
         let how = self.tracer.as_ref().map(|_| end.told());
         let result = self.survives(&key, &end);
         let asked = if let End::Done(outcome) = &end { outcome.priority } else { None };
@@ -403,7 +405,13 @@ impl Dispatcher {
 /// Lists what the controller reads.
 async fn prove(services: Arc<Services>) -> Vec<Proof> {
     let mut proofs = Vec::new();
-    for kind in services.kinds.iter().filter_map(|kind| services.cache.find(kind)) {
+    let declared = services.kinds.iter().filter_map(|kind| services.cache.find(kind));
+    // Of those that aren't listed yet, the first list will have all.
+    let watched = services.watching.kinds().into_iter().filter(|kind| kind.is_synced());
+    let mut kinds = declared.chain(watched).collect::<Vec<_>>();
+    kinds.sort_by(|one, other| one.name().cmp(other.name()));
+    kinds.dedup_by(|one, other| one.name() == other.name());
+    for kind in kinds {
         proofs.extend(Proof::of(&kind, &services.api, &services.random).await);
     }
     proofs

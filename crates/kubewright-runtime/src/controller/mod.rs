@@ -16,6 +16,7 @@ mod reconciler;
 mod run;
 mod source;
 mod takeover;
+mod watching;
 mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -32,6 +33,7 @@ pub use self::{channel::Waker, error::ControllerError, limit::RateLimit, reconci
 pub(crate) use self::{
     metrics::BarrierFamilies,
     prepare::{Environment, Prepared},
+    watching::Watching,
 };
 use crate::{
     cache::Reader,

@@ -25,6 +25,7 @@ use super::{
     metrics::BarrierFamilies,
     source::{Source, Wake, priority},
     takeover::{Gains, Takeover},
+    watching::{Bell, Watching},
 };
 use crate::{
     cache::{Cache, Delta, Reader},
@@ -34,7 +35,7 @@ use crate::{
     leader::fence::Fence,
     metrics::Metrics,
     object::{KindName, Object, ObjectKey},
-    queue::{LOW_PRIORITY, Now, Queue, SharedQueue, Standing, When},
+    queue::{LOW_PRIORITY, NORMAL_PRIORITY, Now, Queue, SharedQueue, Standing, When},
     shard::Share,
     trace::{self, Phase, Tracer, Traces, Trigger},
 };
@@ -118,7 +119,10 @@ impl<K: Object> Controller<K> {
         let tracer = environment.traces.controller(&name, K::kind(&()), concurrency, surroundings);
         let keys = Reader::<K>::new(environment.cache.kind::<K>(), None);
         let rank = self.priority.map(|rank| ranked(rank, keys.clone()));
-        let (kinds, types) = wire(&environment.cache, &queue, tracer.as_ref(), rank.clone(), sources);
+        let wake = waking(&queue, tracer.as_ref(), rank.clone());
+        let bell = bell(&queue, tracer.as_ref(), rank.clone());
+        let watching = Watching::new(environment.cache.clone(), wake.clone(), bell);
+        let (kinds, types) = wire(&environment.cache, &queue, &wake, sources);
         let wanted = queue.clone();
         let wake: WakeGained = Box::new(move |gained| {
             let gained = keys.keys(None, &Selector::default()).into_iter().filter(|key| gained(key));
@@ -141,6 +145,7 @@ impl<K: Object> Controller<K> {
             cache: environment.cache.clone(),
             kinds,
             types,
+            watching,
             clock: environment.clock.clone(),
             random: environment.random.clone(),
             recorder: environment.events.recorder(&field_manager),
@@ -219,16 +224,10 @@ fn standing(priority: i32, rank: Option<&Rank>, key: &ObjectKey) -> i32 {
     rank.map_or(priority, |rank| priority.saturating_add(rank(key)))
 }
 
-/// Connects the sources with the cache and the queue; returns what they declare.
-fn wire(
-    cache: &Cache,
-    queue: &Arc<SharedQueue>,
-    tracer: Option<&Arc<Tracer>>,
-    rank: Option<Rank>,
-    sources: Vec<Source>,
-) -> Declared {
+/// Wakes keys, and notes why.
+fn waking(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Rank>) -> Wake {
     let (waking, tracer) = (queue.clone(), tracer.cloned());
-    let wake: Wake = Arc::new(move |key, given: Option<i32>, delta: &Delta<'_>| {
+    Arc::new(move |key, given: Option<i32>, delta: &Delta<'_>| {
         // Comparing takes its time, so the queue isn't kept from others meanwhile.
         let trigger = tracer.as_ref().map(|_| Trigger::of(delta));
         let priority = given.unwrap_or_else(|| standing(priority(delta), rank.as_ref(), &key));
@@ -237,7 +236,25 @@ fn wire(
                 tracer.wanted(key, trigger.at(now.wall));
             }
         });
-    });
+    })
+}
+
+/// Wakes keys that wait for the list of a kind.
+fn bell(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Rank>) -> Bell {
+    let (queue, tracer) = (queue.clone(), tracer.cloned());
+    Arc::new(move |key, kind| {
+        let Some(key) = key else { return queue.ring() };
+        let priority = standing(NORMAL_PRIORITY, rank.as_ref(), key);
+        queue.add_noting(key.clone(), priority, When::Now, |key, now| {
+            if let Some(tracer) = &tracer {
+                tracer.wanted(key, Trigger::listed(kind).at(now.wall));
+            }
+        });
+    })
+}
+
+/// Connects the sources with the cache and the queue; returns what they declare.
+fn wire(cache: &Cache, queue: &Arc<SharedQueue>, wake: &Wake, sources: Vec<Source>) -> Declared {
     let (mut kinds, mut types) = (BTreeSet::new(), BTreeSet::new());
     for source in sources {
         (source.wire)(cache, wake.clone());

@@ -24,7 +24,7 @@ use kubewright_apimachinery::{
     random::Random,
 };
 use thiserror::Error;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -544,9 +544,8 @@ impl Manager {
             Some(server) => webhook::Running::start(self.webhooks, server, surroundings).await?,
             None => None,
         };
-        let mut watches = JoinSet::new();
         let families = CacheFamilies::new(metrics.registry());
-        environment.cache.start(client, &environment.random, &families, &mut watches);
+        let watches = environment.cache.start(client, &environment.random, families);
         let result = match Tenure::start(replicas, &environment) {
             Err(error) => Err(error),
             Ok(tenure) => {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::form;
 use crate::{
     cache::{Cause, Delta},
-    object::ObjectKey,
+    object::{KindName, ObjectKey},
     predicate::ChangeType,
 };
 
@@ -110,6 +110,8 @@ pub enum Reason {
     Deleted,
     /// The controller had just come to know the object, which was there before.
     InitialList,
+    /// The first list had come of a kind that a run asked to watch.
+    Listed,
     /// Nothing has changed: the cache tells of everything again from time to time, as its options say.
     Resync,
     /// The run before asked to be followed at once.
@@ -307,6 +309,11 @@ impl Trigger {
         };
         let trigger = Self::change(reason, delta.kind.kind.clone().into(), delta.object.clone());
         Self { fields: delta.changed_fields(), ..trigger }
+    }
+
+    /// The first list of a kind.
+    pub(crate) fn listed(kind: &KindName) -> Self {
+        Self { kind: Some(kind.kind.clone().into()), ..Self::new(Reason::Listed) }
     }
 
     /// The same, at this time.

@@ -176,6 +176,7 @@ impl Trigger {
             Reason::Deleted => write!(f, "{subject} was deleted")?,
             Reason::Updated => write!(f, "{subject} changed")?,
             Reason::InitialList => f.write_str("it was there when the controller began")?,
+            Reason::Listed => write!(f, "the first list of {} had come", self.kind.as_deref().unwrap_or("a kind"))?,
             Reason::Resync => f.write_str("the cache told of everything again")?,
             Reason::Requeue => f.write_str("the last run asked for another one")?,
             Reason::Timer => f.write_str("the time had come that the last run had asked for")?,

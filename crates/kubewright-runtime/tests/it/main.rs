@@ -16,6 +16,7 @@ mod signal;
 mod takeover;
 mod trace;
 mod views;
+mod watching;
 mod webhook;
 mod workspace;
 mod world;

@@ -1,0 +1,287 @@
+//! Kinds that are watched because a reconcile asks for them, and as long as one does.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
+};
+use kubewright_cluster::faults::Verb;
+use kubewright_runtime::{
+    cache::Unsynced,
+    client::ClientError,
+    context::Context,
+    controller::{Controller, Reconciler},
+    outcome::Outcome,
+};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{
+    faults::page,
+    world::{Fleet, FleetReconciler, World, controller, pass, run, until},
+};
+
+/// What a run saw: the names of the objects of its kind, or why there were none.
+type Sight = Result<Vec<String>, Unsynced>;
+
+/// Watches what its fleet's annotation says, and notes what it sees. It fails as long as it is told to.
+#[derive(Clone, Default)]
+struct Spotter {
+    sights: Arc<Mutex<BTreeMap<String, Vec<Sight>>>>,
+    fails: Arc<AtomicBool>,
+}
+
+impl Reconciler<Fleet> for Spotter {
+    type Error = anyhow::Error;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+        anyhow::ensure!(!self.fails.load(Ordering::SeqCst), "it is told to fail");
+        let resource = match fleet.annotations().get("target").map(String::as_str) {
+            Some("secrets") => ApiResource::erase::<Secret>(&()),
+            Some("configmaps") => ApiResource::erase::<ConfigMap>(&()),
+            Some("fleets") => ApiResource::erase::<Fleet>(&()),
+            _ => return Ok(Outcome::done()),
+        };
+        let name = fleet.name_any();
+        let seen = ctx.watch_dynamic(&resource, move |object| object.labels().get("for") == Some(&name));
+        let names = |object: &Arc<DynamicObject>| object.name_any();
+        let sight = seen.map(|objects| objects.list(None, &Default::default()).iter().map(names).collect());
+        self.sights.lock().entry(fleet.name_any()).or_default().push(sight);
+        Ok(Outcome::done())
+    }
+}
+
+impl Spotter {
+    fn sights(&self, fleet: &str) -> Vec<Sight> {
+        self.sights.lock().get(fleet).cloned().unwrap_or_default()
+    }
+
+    fn last(&self, fleet: &str) -> Option<Sight> {
+        self.sights(fleet).pop()
+    }
+
+    async fn sees(&self, fleet: &str, names: &[&str]) {
+        let expected = Some(Ok(names.iter().map(|name| (*name).to_owned()).collect()));
+        until(&format!("{fleet} sees {names:?}"), || async { self.last(fleet) == expected }).await;
+    }
+}
+
+async fn aim(world: &World, fleet: &str, target: &str) {
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"target": target}}}));
+    world.fleets().patch(fleet, &PatchParams::default(), &patch).await.expect("patched");
+}
+
+async fn create_secret(world: &World, name: &str, fleet: &str) {
+    let secret = serde_json::from_value(json!({"metadata": {"name": name, "labels": {"for": fleet}}}));
+    let secrets: Api<Secret> = Api::default_namespaced(world.client.clone());
+    secrets.create(&PostParams::default(), &secret.expect("a secret")).await.expect("accepted");
+}
+
+/// How often the manager has listed these, and begun to watch them.
+fn asked(world: &World, resource: &str) -> (usize, usize) {
+    let seen = world.faults.seen();
+    let count =
+        |verb| seen.iter().filter(|seen| seen.request.resource == resource && seen.request.verb == verb).count();
+    (count(Verb::List), count(Verb::Watch))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_watched_as_long_as_a_reconcile_asks_for_it() {
+    let world = World::new().await;
+    let spotter = Spotter::default();
+    let manager = run(world.manager().controller(Controller::<Fleet>::new(spotter.clone())));
+    for fleet in ["a", "b"] {
+        world.create_fleet(fleet, 0).await;
+    }
+    pass(10).await;
+    assert_eq!(asked(&world, "secrets"), (0, 0), "nobody has asked");
+
+    // The first list wakes who waits for it, also if it is empty.
+    for fleet in ["a", "b"] {
+        aim(&world, fleet, "secrets").await;
+        spotter.sees(fleet, &[]).await;
+    }
+    assert!(spotter.sights("a")[0].as_ref().is_err_and(|unsynced| unsynced.kind.plural == "secrets"));
+    assert_eq!(asked(&world, "secrets"), (1, 1), "one watch for both");
+
+    // What passes wakes the key, and no other.
+    let before = spotter.sights("b").len();
+    create_secret(&world, "one", "a").await;
+    spotter.sees("a", &["one"]).await;
+    pass(1).await;
+    assert_eq!(spotter.sights("b").len(), before);
+
+    // One that no longer asks hears nothing; the other does.
+    aim(&world, "a", "nothing").await;
+    pass(1).await;
+    let before = spotter.sights("a").len();
+    create_secret(&world, "two", "a").await;
+    create_secret(&world, "three", "b").await;
+    spotter.sees("b", &["one", "three", "two"]).await;
+    assert_eq!(spotter.sights("a").len(), before);
+
+    // With the last that asks, here by its end, the watch ends.
+    world.fleets().delete("b", &Default::default()).await.expect("deleted");
+    pass(1).await;
+    let ended = asked(&world, "secrets");
+    pass(3600).await;
+    assert_eq!(asked(&world, "secrets"), ended);
+
+    // And begins anew.
+    aim(&world, "a", "secrets").await;
+    spotter.sees("a", &["one", "three", "two"]).await;
+    assert_eq!(asked(&world, "secrets"), (ended.0 + 1, ended.1 + 1));
+    manager.stop().await;
+}
+
+/// A run that fails before it could ask has given up nothing.
+#[tokio::test(start_paused = true)]
+async fn a_run_that_fails_gives_up_no_watch() {
+    let world = World::new().await;
+    let spotter = Spotter::default();
+    let manager = run(world.manager().controller(Controller::<Fleet>::new(spotter.clone())));
+    world.create_fleet("a", 0).await;
+    aim(&world, "a", "secrets").await;
+    spotter.sees("a", &[]).await;
+    spotter.fails.store(true, Ordering::SeqCst);
+    world.resize("a", 1).await;
+    pass(60).await;
+    assert_eq!(asked(&world, "secrets").0, 1);
+    spotter.fails.store(false, Ordering::SeqCst);
+    // It would come back by itself only after minutes.
+    create_secret(&world, "one", "a").await;
+    tokio::time::timeout(Duration::from_secs(1), spotter.sees("a", &["one"])).await.expect("the secret wakes it");
+    assert_eq!(asked(&world, "secrets").0, 1);
+    manager.stop().await;
+}
+
+/// A kind that isn't there, or may not be read, is no one's business but theirs who ask for it; and it may come.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_asked_for_may_come_later() {
+    let world = World::new().await;
+    let refused = world.faults.on(Verb::READS, "secrets").always().refuse_with(403, "Forbidden", "no secrets for you");
+    let spotter = Spotter::default();
+    let manager = world.manager().controller(Controller::<Fleet>::new(spotter.clone()));
+    let probes = manager.probes().clone();
+    let manager = run(manager);
+    world.create_fleet("a", 0).await;
+    aim(&world, "a", "secrets").await;
+    until("it is refused", || async { refused.hits() > 0 }).await;
+    // A later run hears why.
+    world.resize("a", 1).await;
+    until("it knows why", || async {
+        let told = spotter.last("a").and_then(Result::err).map(|unsynced| unsynced.to_string());
+        told.is_some_and(|told| told.starts_with("secrets: ") && told.contains("no secrets for you"))
+    })
+    .await;
+    assert_eq!(page(&probes, "/readyz/caches").await, "ok");
+    world.faults.clear();
+    spotter.sees("a", &[]).await;
+    manager.stop().await;
+}
+
+/// Of a config map, nothing.
+#[derive(Clone, Debug, Deserialize, Serialize, Resource)]
+#[resource(inherit = "ConfigMap")]
+struct Shadow {
+    #[serde(with = "kubewright_runtime::view::without_annotations")]
+    metadata: ObjectMeta,
+}
+
+/// Notes the data of config maps, of which its controller keeps only names.
+#[derive(Clone, Default)]
+struct Reader(Arc<Mutex<Vec<Option<Value>>>>);
+
+impl Reconciler<Fleet> for Reader {
+    type Error = ClientError;
+
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        assert_eq!(ctx.list::<Shadow>(&Default::default()).len(), 1);
+        let maps = ctx.watch::<ConfigMap>(|_| true).map(|maps| maps.get(&ctx.key().sibling("m")));
+        self.0.lock().push(maps.ok().map(|map| json!(map.map(|map| map.data.clone()))));
+        Ok(Outcome::done())
+    }
+}
+
+/// A kind that is cached already, but without what the new type reads of it, is given only when it has that.
+#[tokio::test(start_paused = true)]
+async fn a_kind_of_which_less_was_kept_is_listed_again() {
+    let world = World::new().await;
+    let map = serde_json::from_value(json!({"metadata": {"name": "m"}, "data": {"k": "v"}})).expect("a config map");
+    world.ships().create(&PostParams::default(), &map).await.expect("accepted");
+    let reader = Reader::default();
+    let manager = run(world.manager().controller(Controller::<Fleet>::new(reader.clone()).reads::<Shadow>()));
+    world.create_fleet("a", 0).await;
+    until("the data is read", || async { reader.0.lock().last() == Some(&Some(json!({"k": "v"}))) }).await;
+    assert_eq!(reader.0.lock()[0], None, "at first it isn't there");
+    assert_eq!(asked(&world, "configmaps").0, 2);
+    let patch = Patch::Merge(json!({"data": {"k": "w"}}));
+    world.ships().patch("m", &PatchParams::default(), &patch).await.expect("patched");
+    until("the change is read", || async { reader.0.lock().last() == Some(&Some(json!({"k": "w"}))) }).await;
+    manager.stop().await;
+}
+
+/// Makes config maps until there are enough, of a kind that it watches as it goes.
+struct Maker;
+
+impl Reconciler<Fleet> for Maker {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let uid = fleet.uid().unwrap_or_default();
+        let Ok(maps) = ctx.watch::<ConfigMap>(|map| !map.owner_references().is_empty()) else {
+            return Ok(Outcome::done());
+        };
+        let there = maps.controlled_by(&uid).len();
+        if there < fleet.spec.size {
+            let metadata = ObjectMeta { generate_name: Some("m-".into()), ..ObjectMeta::default() };
+            ctx.create_owned(ConfigMap { metadata, ..ConfigMap::default() }).await?;
+            return Ok(Outcome::after(Duration::ZERO));
+        }
+        ctx.set_status(crate::world::FleetStatus { size: there, note: None }).await?;
+        Ok(Outcome::done())
+    }
+}
+
+/// Row 26 of the faults, for a kind that nobody declared: what is written is waited for.
+#[tokio::test(start_paused = true)]
+async fn row_26_what_is_watched_so_shows_ones_own_writes() {
+    let world = World::new().await;
+    let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_millis(700));
+    let manager = run(world.manager().controller(Controller::<Fleet>::new(Maker)));
+    world.create_fleet("a", 5).await;
+    world.wait_for_size("a", 5).await;
+    assert_eq!(world.ship_names().await.len(), 5);
+    manager.stop().await;
+}
+
+/// Another controller's declared kind is left alone when the last that asked is gone.
+#[tokio::test(start_paused = true)]
+async fn a_declared_kind_stays_when_no_one_asks_any_more() {
+    let world = World::new().await;
+    let spotter = Spotter::default();
+    let manager = world
+        .manager()
+        .controller(Controller::<Fleet>::new(spotter.clone()).name("spotter"))
+        .controller(controller(FleetReconciler::default()));
+    let manager = run(manager);
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    aim(&world, "a", "configmaps").await;
+    spotter.sees("a", &["a-0"]).await;
+    aim(&world, "a", "nothing").await;
+    pass(1).await;
+    world.ships().delete("a-0", &Default::default()).await.expect("deleted");
+    until("it is made again", || async { world.ship_names().await == ["a-0"] }).await;
+    manager.stop().await;
+}
