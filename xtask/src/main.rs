@@ -148,6 +148,14 @@ fn test() -> Result<()> {
         "tests, with kubectl and Chromium end to end",
         cargo(&["test", "--workspace", "--no-fail-fast", "--quiet"]),
     )?;
+    // A feature that no other step builds: its lints on the same tree, and the one test that needs it.
+    let feature = ["--features", "kubewright-runtime/opentelemetry"];
+    let mut lints = cargo(&["clippy", "--workspace", "--all-targets", "--quiet"]);
+    lints.args(feature).args(["--", "--deny", "warnings"]);
+    steps.run("lints with OpenTelemetry", lints)?;
+    let mut spans = cargo(&["test", "-p", "kubewright-runtime", "--quiet", "--test", "it"]);
+    spans.args(feature).args(["--", "telemetry::"]);
+    steps.run("spans to a collector", spans)?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
     docs.env("RUSTDOCFLAGS", "--deny warnings");
     steps.run("documentation", docs)?;

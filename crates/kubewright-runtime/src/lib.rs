@@ -26,7 +26,7 @@
 //! * [`event`]: events about objects
 //! * [`metrics`], [`probe`]: what Prometheus and the kubelet see
 //! * [`trace`]: why a key was reconciled, what the run did, and why nothing happens
-//! * [`args`], [`log`], [`signal`]: the process
+//! * [`args`], [`log`], [`signal`]: the process; with the cargo feature `opentelemetry`, `telemetry` sends spans to a collector
 //! * [`leader`]: one active replica of several; [`shard`]: all of them active, each for a part of the keys
 
 pub use kubewright_apimachinery::{clock, random};
@@ -54,6 +54,8 @@ pub mod probe;
 pub mod queue;
 pub mod shard;
 pub mod signal;
+#[cfg(feature = "opentelemetry")]
+pub mod telemetry;
 pub mod trace;
 pub mod view;
 pub mod webhook;

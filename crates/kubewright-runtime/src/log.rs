@@ -1,13 +1,21 @@
 //! Logging: `tracing` to standard error, for people or for machines.
 //!
-//! It configures the process once, from flags and environment. A program that has its own subscriber keeps it.
+//! It configures the process once, from flags and environment. A program that has its own subscriber keeps it. With the cargo
+//! feature `opentelemetry` it also starts the export of spans, if the environment asks for it.
 
 use std::{env, io, io::IsTerminal};
 
 use clap::ValueEnum;
 use thiserror::Error;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::{EnvFilter, layer::SubscriberExt, registry, util::SubscriberInitExt};
+#[cfg(not(feature = "opentelemetry"))]
+use tracing_subscriber::layer::Layered;
+use tracing_subscriber::{
+    EnvFilter, Layer, Registry,
+    layer::SubscriberExt,
+    registry,
+    util::{SubscriberInitExt, TryInitError},
+};
 
 /// The environment variables that set the level when no flag does, in order of precedence.
 pub const ENVIRONMENT: [&str; 2] = ["KUBEWRIGHT_LOG", "RUST_LOG"];
@@ -58,10 +66,9 @@ impl LogArgs {
         let filter = self.filter(|name| env::var(name).ok())?;
         let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
-        let subscriber = registry().with(filter);
         let done = match self.log_format {
-            LogFormat::Human => subscriber.with(lines.with_ansi(colours)).try_init(),
-            LogFormat::Json => subscriber.with(lines.json().flatten_event(true)).try_init(),
+            LogFormat::Human => start(filter, lines.with_ansi(colours)),
+            LogFormat::Json => start(filter, lines.json().flatten_event(true)),
         };
         if let Err(error) = done {
             tracing::debug!(%error, "logging was set up before");
@@ -87,6 +94,32 @@ impl LogArgs {
         }
         EnvFilter::builder().parse(directives).map_err(|_| error())
     }
+}
+
+/// Makes log lines of what the filter lets pass.
+#[cfg(not(feature = "opentelemetry"))]
+fn start<L>(filter: EnvFilter, lines: L) -> Result<(), TryInitError>
+where
+    L: Layer<Layered<EnvFilter, Registry>> + Send + Sync,
+{
+    registry().with(filter).with(lines).try_init()
+}
+
+/// Makes log lines of what the filter lets pass, and sends spans, whatever is logged.
+#[cfg(feature = "opentelemetry")]
+fn start<L>(filter: EnvFilter, lines: L) -> Result<(), TryInitError>
+where
+    L: Layer<Registry> + Send + Sync,
+{
+    let (layer, failure) = match crate::telemetry::layer() {
+        Ok(layer) => (layer, None),
+        Err(error) => (None, Some(error)),
+    };
+    registry().with(lines.with_filter(filter)).with(layer).try_init()?;
+    if let Some(error) = failure {
+        tracing::error!(%error, "no spans are sent");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

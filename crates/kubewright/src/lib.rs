@@ -50,6 +50,8 @@
 
 pub use k8s_openapi;
 pub use kube;
+#[cfg(feature = "opentelemetry")]
+pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{
     args, cache, churn, client, condition, context, controller, event, finalizer, leader, log, manager, metrics, name,
     object, outcome, owner, predicate, probe, queue, shard, signal, trace, view, webhook,

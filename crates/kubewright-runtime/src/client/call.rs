@@ -7,6 +7,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Client, ClientError, exchange::exchange, refusal};
 use crate::object::{KindName, ObjectKey};
+#[cfg(feature = "opentelemetry")]
+use crate::telemetry;
 
 /// What a request does, in the words of Kubernetes' roles; an apply is a `patch` there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -231,7 +233,12 @@ impl Client {
         let request = request.map_err(|source| call.failed(kube::Error::BuildRequest(source)))?;
         let noted = self.journal.as_ref().map(|journal| journal.begin(call, request.uri().query()));
         let (kube, hooks, left) = (self.kube.clone(), self.hooks.clone(), self.hooks.len());
-        let answer = Next { kube, hooks, left, call: call.clone(), request }.send().await;
+        #[cfg(feature = "opentelemetry")]
+        let span = self.journal.as_ref().map(|_| telemetry::Request::begin(call, request.method()));
+        let answer = Next { kube, hooks, left, call: call.clone(), request }.send();
+        #[cfg(feature = "opentelemetry")]
+        let answer = telemetry::Request::follow(span, answer);
+        let answer = answer.await;
         if let Some(noted) = noted {
             noted.answered(call, &answer);
         }

@@ -32,6 +32,8 @@ use crate::{
 /// What the loop works with.
 pub(super) struct Dispatcher {
     pub(super) services: Arc<Services>,
+    #[cfg(feature = "opentelemetry")]
+    pub(super) kind: crate::object::KindName,
     pub(super) work: Arc<dyn Work>,
     pub(super) queue: Arc<SharedQueue>,
     pub(super) barrier: Barrier,
@@ -171,6 +173,8 @@ impl Dispatcher {
             reconcile_id = id,
         );
         let attempt = failures.saturating_add(1);
+        #[cfg(feature = "opentelemetry")]
+        crate::telemetry::describe(&span, &self.kind, &key, attempt);
         let mut begun = Begun { key: key.clone(), id, attempt, triggers, queued: waited, held: None, started: now };
         let tape = self.tracer.as_ref().map_or_else(Tape::default, |tracer| {
             tracer.began(&mut begun);

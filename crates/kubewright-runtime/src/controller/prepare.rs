@@ -153,6 +153,8 @@ impl<K: Object> Controller<K> {
         });
         let dispatcher = Dispatcher {
             services,
+            #[cfg(feature = "opentelemetry")]
+            kind: KindName::of::<K>(),
             work,
             queue,
             barrier: Barrier::default(),

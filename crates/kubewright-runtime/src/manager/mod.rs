@@ -565,6 +565,8 @@ impl Manager {
             probes.shutdown().await;
         }
         info!("stopped");
+        #[cfg(feature = "opentelemetry")]
+        crate::telemetry::flush().await;
         result
     }
 

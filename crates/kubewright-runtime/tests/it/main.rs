@@ -14,6 +14,8 @@ mod read_your_writes;
 mod shard;
 mod signal;
 mod takeover;
+#[cfg(feature = "opentelemetry")]
+mod telemetry;
 mod trace;
 mod views;
 mod watching;
