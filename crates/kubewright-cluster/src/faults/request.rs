@@ -50,7 +50,8 @@ pub struct ApiRequest {
     pub group: String,
     /// The namespace, if the path has one.
     pub namespace: Option<String>,
-    /// The object's name, from the path, or for a create from the body. A `generateName` counts as the name.
+    /// The object's name, from the path, for a create from the body, or for a list or watch from its field selector. A
+    /// `generateName` counts as the name.
     pub name: Option<String>,
 }
 
@@ -88,7 +89,11 @@ impl ApiRequest {
             _ => return None,
         };
         let resource = subresource.map_or(plural.to_owned(), |subresource| format!("{plural}/{subresource}"));
-        let name = name.map(str::to_owned).or_else(|| name_in(body).filter(|_| verb == Verb::Create));
+        let name = name.map(str::to_owned).or_else(|| match verb {
+            Verb::Create => name_in(body),
+            Verb::List | Verb::Watch => selected_name(uri.query()?),
+            _ => None,
+        });
         Some(Self { verb, resource, group, namespace, name })
     }
 }
@@ -98,6 +103,13 @@ fn name_in(body: &Bytes) -> Option<String> {
     let metadata = body.get("metadata")?;
     let name = metadata.get("name").or_else(|| metadata.get("generateName"))?;
     name.as_str().map(Into::into)
+}
+
+/// The name that a field selector asks for.
+fn selected_name(query: &str) -> Option<String> {
+    let selector = query.split('&').find_map(|part| part.strip_prefix("fieldSelector="))?;
+    let selector = selector.replace("%3D", "=").replace("%2C", ",");
+    selector.split(',').find_map(|part| part.strip_prefix("metadata.name=")).map(Into::into)
 }
 
 #[cfg(test)]

@@ -27,14 +27,14 @@ use super::{
     Unsynced,
     delta::{Cause, Decoded, Delta, Step},
     feed::Feed,
-    live::{LiveView, Overlay},
+    live::Lists,
     options::{NamespaceOptions, Plan},
     packed::{self, Dictionary, Document, Draft, Identity, Marks, Unreadable},
     store::{Entry, Row, Store, Version},
 };
 use crate::{
-    client::{AnyObject, Client, ClientError},
-    object::{KindName, ObjectKey, version_of},
+    client::AnyObject,
+    object::{KindName, ObjectKey},
 };
 
 /// What a reconcile's write must look like in the cache before the key's next run.
@@ -42,8 +42,8 @@ use crate::{
 pub(crate) enum Arrival {
     /// The cache has seen this version, or a later one.
     Version(u64),
-    /// The object of this key and UID is gone, or is being deleted.
-    Gone { key: ObjectKey, uid: String },
+    /// The object of this key and UID, which was seen at this version if there is one, is gone, or is being deleted.
+    Gone { key: ObjectKey, uid: String, version: Option<u64> },
 }
 
 pub(crate) type Handler = Arc<dyn Fn(&Delta<'_>) + Send + Sync>;
@@ -66,6 +66,7 @@ pub(crate) struct Kind {
     synced: watch::Sender<bool>,
     /// One per feed: it is to begin anew.
     relists: Box<[Notify]>,
+    lists: Lists,
     /// Whether it isn't watched any more.
     is_over: AtomicBool,
 }
@@ -134,6 +135,7 @@ impl Kind {
             listeners: RwLock::default(),
             synced: watch::Sender::new(false),
             relists,
+            lists: Lists::default(),
             is_over: AtomicBool::new(false),
         }
     }
@@ -435,6 +437,16 @@ impl Kind {
         self.relists.iter().skip(feed).take(1).for_each(Notify::notify_one);
     }
 
+    /// Makes the feed of a namespace list anew, which then shows all that was written before.
+    pub(crate) fn catch_up(&self, namespace: Option<&str>) {
+        let feed = self.state.read().feeds.iter().position(|feed| feed.covers(namespace));
+        feed.into_iter().for_each(|feed| self.relist(feed));
+    }
+
+    pub(super) fn lists(&self) -> &Lists {
+        &self.lists
+    }
+
     /// Returns when a feed is to begin anew.
     pub(super) async fn relist_wanted(&self, feed: usize) {
         match self.relists.get(feed) {
@@ -471,52 +483,12 @@ impl Kind {
         let Some(feed) = state.feeds.iter().find(|feed| feed.covers(namespace)) else { return true };
         match arrival {
             Arrival::Version(version) => feed.observed() >= *version,
-            Arrival::Gone { key, uid } => state.store.get(key).is_none_or(|row| !row.has_uid(uid) || row.is_leaving),
+            Arrival::Gone { key, uid, version } => match state.store.get(key) {
+                Some(row) if row.has_uid(uid) => row.is_leaving,
+                // What the cache doesn't have may be yet to come.
+                _ => version.is_none_or(|version| feed.observed() >= version),
+            },
         }
-    }
-
-    /// The cache in which these namespaces are as the API server has them now.
-    pub(crate) async fn live_view(
-        self: Arc<Self>,
-        api: Client,
-        namespaces: Vec<Option<String>>,
-    ) -> Result<LiveView, ClientError> {
-        let (mut live, mut arrivals) = (Overlay::default(), Vec::new());
-        for namespace in namespaces {
-            let listed = self.list(&api, namespace.as_deref()).await?;
-            let seen = self.newer_than_cache(namespace.as_deref(), &listed);
-            arrivals.extend(seen.into_iter().map(|arrival| (namespace.clone(), arrival)));
-            let mut store = Store::default();
-            for draft in &listed {
-                let row = match self.intake(&store, draft) {
-                    Ok((row, _)) => Some(row),
-                    // As in the cache: what can't be decoded stays as it was last seen, and isn't gone.
-                    Err(_) => self.read(|known| known.get(&ObjectKey::of(draft)).filter(|row| row.is(draft)).cloned()),
-                };
-                row.into_iter().for_each(|row| drop(store.insert(row)));
-            }
-            live.add(namespace, store);
-        }
-        Ok(LiveView { overlay: Arc::new(live), arrivals })
-    }
-
-    /// What the cache would hold of a namespace, from the API server.
-    async fn list(&self, api: &Client, namespace: Option<&str>) -> Result<Vec<Draft>, ClientError> {
-        api.list_as(&self.name, namespace, self.selection(namespace)).await
-    }
-
-    /// What the cache must come to show to be as new as this list: its newest object, and the absence of what it lacks.
-    fn newer_than_cache(&self, namespace: Option<&str>, listed: &[Draft]) -> Vec<Arrival> {
-        let newest = listed.iter().filter_map(version_of).max().map(Arrival::Version);
-        let keys = listed.iter().map(ObjectKey::of).collect::<BTreeSet<_>>();
-        self.read(|store| {
-            let gone = store.within(namespace).filter(|row| !keys.contains(&row.key));
-            let gone = gone.map(|row| Arrival::Gone {
-                key: row.key.clone(),
-                uid: row.uid.as_ref().map(ToString::to_string).unwrap_or_default(),
-            });
-            newest.into_iter().chain(gone).collect()
-        })
     }
 }
 

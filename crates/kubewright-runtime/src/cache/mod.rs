@@ -38,7 +38,7 @@ pub(crate) use self::{
     delta::{Cause, Delta},
     keeper::Watches,
     kind::{Arrival, Handler, Kind, Listener},
-    live::{LiveView, Overlay},
+    live::{LiveView, Objects, Overlay},
     metrics::CacheFamilies,
     proof::Proof,
 };

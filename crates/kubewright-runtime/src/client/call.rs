@@ -71,6 +71,8 @@ pub struct Call {
     pub(super) dry_run: bool,
     /// The UID that the object must have.
     pub(super) uid: Option<String>,
+    /// The version at which the caller has seen the object.
+    pub(super) version: Option<u64>,
 }
 
 impl Call {
@@ -107,6 +109,11 @@ impl Call {
     /// The UID that the object must have, if it must have one.
     pub(crate) fn uid(&self) -> Option<&str> {
         self.uid.as_deref()
+    }
+
+    /// The version at which the caller has seen the object, if it has.
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.version
     }
 
     /// The object's key.

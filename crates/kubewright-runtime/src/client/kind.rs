@@ -225,7 +225,8 @@ impl<K: AnyObject> KindClient<K> {
     /// A request about one object, where the client's namespace puts it.
     pub(super) fn call(&self, verb: Verb, key: &ObjectKey) -> Result<Call, ClientError> {
         let dry_run = self.client.dry_run && verb.is_write();
-        let call = |key| Call { verb, kind: self.name.clone(), key, subresource: None, dry_run, uid: None };
+        let call =
+            |key| Call { verb, kind: self.name.clone(), key, subresource: None, dry_run, uid: None, version: None };
         let refused = |key: &ObjectKey| call(key.clone()).target();
         let scope = Scope::of::<K>();
         let in_namespace = |namespace: &str| ObjectKey::namespaced(namespace, key.name());
@@ -259,7 +260,7 @@ impl<K: AnyObject> KindClient<K> {
     fn call_many_in(&self, verb: Verb, namespace: Option<&str>) -> Call {
         let key = namespace.map_or_else(|| ObjectKey::cluster(""), |namespace| ObjectKey::namespaced(namespace, ""));
         let dry_run = self.client.dry_run && verb.is_write();
-        Call { verb, kind: self.name.clone(), key, subresource: None, dry_run, uid: None }
+        Call { verb, kind: self.name.clone(), key, subresource: None, dry_run, uid: None, version: None }
     }
 
     /// A request that sends the whole object.

@@ -9,6 +9,7 @@ use kube::{
 };
 
 use super::{AnyObject, Call, Client, ClientError, KindClient, Verb, kind::key_of};
+use crate::object::version_of;
 
 /// An apply that is being put together; `await` it to send it. See [`KindClient::apply`].
 #[must_use = "nothing is sent until it is awaited"]
@@ -61,11 +62,13 @@ pub struct Delete {
     client: Client,
     call: Result<(Request, Call), ClientError>,
     params: DeleteParams,
+    /// The version at which the object was seen.
+    version: Option<u64>,
 }
 
 impl Delete {
     pub(super) fn new(client: Client, call: Result<(Request, Call), ClientError>) -> Self {
-        Self { client, call, params: DeleteParams::default() }
+        Self { client, call, params: DeleteParams::default(), version: None }
     }
 
     /// The object goes at once, its dependents after it.
@@ -93,6 +96,7 @@ impl Delete {
     pub fn only(mut self, object: &impl Resource) -> Self {
         let meta = object.meta();
         let (resource_version, uid) = (meta.resource_version.clone(), meta.uid.clone());
+        self.version = version_of(object);
         self.params.preconditions = Some(Preconditions { resource_version, uid });
         self
     }
@@ -111,11 +115,11 @@ impl Delete {
     }
 
     async fn send(self) -> Result<(), ClientError> {
-        let Self { client, call, params } = self;
+        let Self { client, call, params, version } = self;
         let (requests, call) = call?;
         let params = DeleteParams { dry_run: call.is_dry_run(), ..params };
         let uid = params.preconditions.as_ref().and_then(|preconditions| preconditions.uid.clone());
-        let call = Call { uid, ..call };
+        let call = Call { uid, version, ..call };
         match client.send(&call, requests.delete(call.key().name(), &params)).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(()),

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::{
-    cache::{Arrival, Kind},
+    cache::{Arrival, Kind, Objects},
     client::{Answer, Call, ClientError, Verb},
     context::Services,
     object::{KindName, ObjectKey},
@@ -23,6 +23,8 @@ pub(crate) struct Write {
     pub(crate) namespace: Option<String>,
     /// How it will show; `None` if no answer came, so that it may have happened or not, and only a live read can tell.
     pub(crate) arrival: Option<Arrival>,
+    /// What it was about.
+    pub(crate) objects: Objects,
 }
 
 /// The writes of one run. Clones share it: it outlives a run that is cut off, and then still has its writes.
@@ -55,16 +57,19 @@ impl Journal {
     /// request's.
     pub(crate) fn begin(&self, call: &Call, query: Option<&str>) -> Pending<'_> {
         let kinds = call.changes_something().then(|| self.read(call.kind(), call.namespace()));
-        let noted = kinds.into_iter().flatten().map(|kind| (self.note(&kind, call.namespace(), None), kind)).collect();
+        let objects = || call.name().map_or(Objects::Any, |_| Objects::one(call.key().clone()));
+        let note = |kind: Arc<Kind>| (self.note(&kind, call.namespace(), None, objects()), kind);
+        let noted = kinds.into_iter().flatten().map(note).collect();
         Pending { journal: self, noted, sent: self.tape.sent(call, query) }
     }
 
     /// Notes that an object was seen at this version, past the cache.
-    pub(crate) fn saw(&self, kind: &KindName, namespace: Option<&str>, version: Option<u64>) {
+    pub(crate) fn saw(&self, kind: &KindName, key: &ObjectKey, version: Option<u64>) {
+        let namespace = key.namespace();
         for kind in self.read(kind, namespace) {
             let Some(version) = version else { continue };
             kind.wrote(namespace, version);
-            self.note(&kind, namespace, Some(Arrival::Version(version)));
+            self.note(&kind, namespace, Some(Arrival::Version(version)), Objects::one(key.clone()));
         }
     }
 
@@ -82,12 +87,12 @@ impl Journal {
         self.entries.lock().writes.values().cloned().collect()
     }
 
-    fn note(&self, kind: &Kind, namespace: Option<&str>, arrival: Option<Arrival>) -> u64 {
+    fn note(&self, kind: &Kind, namespace: Option<&str>, arrival: Option<Arrival>, objects: Objects) -> u64 {
         let mut entries = self.entries.lock();
         let number = entries.next;
         entries.next += 1;
         let kind = kind.name().clone();
-        entries.writes.insert(number, Write { kind, namespace: namespace.map(Into::into), arrival });
+        entries.writes.insert(number, Write { kind, namespace: namespace.map(Into::into), arrival, objects });
         number
     }
 }
@@ -108,66 +113,98 @@ impl Pending<'_> {
         }
         let effects = effects(call, answer);
         for (number, kind) in &self.noted {
-            let effects = effects.as_ref().map(|(effects, labels)| match effects.as_slice() {
-                // What the cache isn't to show would be waited for in vain.
-                [Arrival::Version(_)] if !kind.shows(call.namespace(), labels.as_ref()) => &[],
-                effects => effects,
-            });
-            match effects {
+            let Some((effects, labels)) = &effects else {
                 // Nobody knows: it stays as it is noted.
-                None => {}
-                Some([]) => drop(self.journal.entries.lock().writes.remove(number)),
-                Some([first, others @ ..]) => {
-                    self.settle(*number, kind, first);
-                    for effect in others {
-                        let again = self.again(*number, kind);
-                        again.into_iter().for_each(|number| self.settle(number, kind, effect));
-                    }
-                }
+                continue;
+            };
+            let shows = kind.shows(call.namespace(), labels.as_ref());
+            // What the cache isn't to show would be waited for in vain.
+            let awaited =
+                effects.iter().filter_map(|effect| if shows { Some(effect.clone()) } else { effect.unseen() });
+            let mut awaited = awaited.collect::<Vec<_>>().into_iter();
+            match awaited.next() {
+                None => drop(self.journal.entries.lock().writes.remove(number)),
+                Some(effect) => self.settle(*number, kind, effect),
+            }
+            for effect in awaited {
+                let again = self.again(*number, kind);
+                again.into_iter().for_each(|number| self.settle(number, kind, effect.clone()));
             }
         }
     }
 
-    fn settle(&self, number: u64, kind: &Kind, arrival: &Arrival) {
+    fn settle(&self, number: u64, kind: &Kind, Effect { arrival, key }: Effect) {
         let mut entries = self.journal.entries.lock();
         let Some(write) = entries.writes.get_mut(&number) else { return };
-        if let Arrival::Version(version) = arrival {
+        if let Arrival::Version(version) | Arrival::Gone { version: Some(version), .. } = &arrival {
             kind.wrote(write.namespace.as_deref(), *version);
         }
-        write.arrival = Some(arrival.clone());
+        write.objects = Objects::one(key);
+        write.arrival = Some(arrival);
     }
 
     /// A second entry for the same kind: one request may delete many objects.
     fn again(&self, number: u64, kind: &Kind) -> Option<u64> {
         let namespace = self.journal.entries.lock().writes.get(&number)?.namespace.clone();
-        Some(self.journal.note(kind, namespace.as_deref(), None))
+        Some(self.journal.note(kind, namespace.as_deref(), None, Objects::Any))
+    }
+}
+
+/// What a write has done to an object.
+#[derive(Clone)]
+struct Effect {
+    key: ObjectKey,
+    arrival: Arrival,
+}
+
+impl Effect {
+    fn version(key: ObjectKey, version: u64) -> Self {
+        Self { key, arrival: Arrival::Version(version) }
+    }
+
+    fn gone(key: ObjectKey, uid: Option<String>, version: Option<u64>) -> Self {
+        let arrival = Arrival::Gone { key: key.clone(), uid: uid.unwrap_or_default(), version };
+        Self { key, arrival }
+    }
+
+    /// It, if the object may be one that the cache doesn't show: then it won't see its versions, but may see it go.
+    fn unseen(&self) -> Option<Self> {
+        match &self.arrival {
+            Arrival::Version(_) => None,
+            Arrival::Gone { uid, .. } => Some(Self::gone(self.key.clone(), Some(uid.clone()), None)),
+        }
     }
 }
 
 /// What the answer says of the objects, and the labels if it is of one: none, if nothing was written, and `None` if that
 /// can't be told.
-fn effects(call: &Call, answer: &Result<Answer, ClientError>) -> Option<(Vec<Arrival>, Labels)> {
-    let gone = |key: &ObjectKey, uid: Option<String>| {
-        let uid = uid.or(call.uid().map(Into::into)).unwrap_or_default();
-        Arrival::Gone { key: key.clone(), uid }
-    };
+fn effects(call: &Call, answer: &Result<Answer, ClientError>) -> Option<(Vec<Effect>, Labels)> {
     match (call.verb(), answer) {
-        (Verb::Delete, Err(error)) if error.is_not_found() => Some((vec![gone(call.key(), None)], None)),
+        (Verb::Delete, Err(error)) if error.is_not_found() => {
+            Some((vec![Effect::gone(call.key().clone(), call.uid().map(Into::into), None)], None))
+        }
         (_, Err(error)) if error.is_uncertain() => None,
         (_, Err(_)) => Some((Vec::new(), None)),
         (verb, Ok(answer)) => {
             let Told { metadata, details, items } = serde_json::from_str(&answer.text).ok()?;
+            let version = metadata.version();
             let effects = match verb {
-                Verb::Delete => vec![gone(call.key(), metadata.uid.or(details.uid))],
+                Verb::Delete => {
+                    let uid = metadata.uid.or(details.uid).or(call.uid().map(Into::into));
+                    vec![Effect::gone(call.key().clone(), uid, version.or(call.version()))]
+                }
                 Verb::DeleteCollection => {
                     let item = |Item { metadata }| {
-                        let key = call.key().sibling(&metadata.name.unwrap_or_default());
-                        gone(&key, metadata.uid)
+                        let key = call.key().sibling(metadata.name.as_deref().unwrap_or_default());
+                        Effect::gone(key, metadata.uid.clone(), metadata.version())
                     };
                     items?.into_iter().map(item).collect()
                 }
                 // A subresource may be answered with something that has no version: an eviction, for one.
-                _ => vec![Arrival::Version(metadata.resource_version?.parse().ok()?)],
+                _ => {
+                    let name = metadata.name.as_deref().unwrap_or(call.key().name());
+                    vec![Effect::version(call.key().sibling(name), version?)]
+                }
             };
             Some((effects, metadata.labels))
         }
@@ -196,6 +233,12 @@ struct Metadata {
     uid: Option<String>,
     resource_version: Option<String>,
     labels: Labels,
+}
+
+impl Metadata {
+    fn version(&self) -> Option<u64> {
+        self.resource_version.as_deref()?.parse().ok()
+    }
 }
 
 type Labels = Option<BTreeMap<String, String>>;

@@ -228,7 +228,7 @@ impl<K: Object> Context<K> {
             return Err(error);
         }
         if is_controlled_by(&existing, &owner) {
-            self.journal.saw(&KindName::of::<T>(), key.namespace(), version_of(&existing));
+            self.journal.saw(&KindName::of::<T>(), key, version_of(&existing));
             return Ok(existing);
         }
         let controller = controller_of(&existing);

@@ -2,7 +2,7 @@
 //! invariant 2). A state machine: no I/O, the time is passed in.
 //!
 //! A key that must wait is parked, and takes no worker. A cache that doesn't catch up in time, or a write whose answer was
-//! lost, so that nobody knows what to wait for, is no reason to stand still: the run then reads those kinds live.
+//! lost, so that nobody knows what to wait for, is no reason to stand still: the run then reads live what it was about.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    cache::Arrival,
+    cache::{Arrival, Objects},
     context::Write,
     object::{KindName, ObjectKey},
 };
@@ -23,14 +23,20 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// How many keys are looked at for what they no longer need to wait for, each time the cache advances.
 const SWEEP: usize = 64;
 
+/// After this long a cache that is still behind is made to list anew again.
+const FORCE_AGAIN: Duration = Duration::from_secs(60);
+
 /// A kind in a namespace, or a cluster-scoped kind.
 pub(crate) type Scope = (Arc<KindName>, Option<String>);
+
+/// What a run must read live.
+pub(crate) type Stale = BTreeMap<Scope, Objects>;
 
 /// Whether a key may be worked on.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It may, if these are read live.
-    Go { stale: BTreeSet<Scope> },
+    Go { stale: Stale },
     /// It must be parked until [`Barrier::released`] gives it back.
     Wait,
 }
@@ -47,6 +53,8 @@ pub(super) struct Barrier {
     blocked: BTreeMap<Scope, Blocked>,
     /// The keys whose time ran out.
     overdue: BTreeSet<ObjectKey>,
+    /// Where the cache was made to list anew, and when.
+    forced: BTreeMap<Scope, Duration>,
     /// Where the next sweep begins.
     swept: Option<ObjectKey>,
 }
@@ -73,7 +81,7 @@ impl Barrier {
     pub(super) fn check(&mut self, key: &ObjectKey, now: Duration, has_arrived: impl Fn(&Write) -> bool) -> Verdict {
         let overdue = self.overdue.remove(key);
         self.settle(key, &has_arrived);
-        let Some(owed) = self.owed.get(key) else { return Verdict::Go { stale: BTreeSet::new() } };
+        let Some(owed) = self.owed.get(key) else { return Verdict::Go { stale: Stale::new() } };
         match awaited(owed, &has_arrived).filter(|_| !overdue).cloned() {
             Some(write) => {
                 self.park(key, now.saturating_add(PATIENCE), write);
@@ -81,13 +89,22 @@ impl Barrier {
             }
             None => {
                 let is_stale = |write: &&Write| write.arrival.is_none() || !has_arrived(write);
-                Verdict::Go { stale: owed.iter().filter(is_stale).map(scope).collect() }
+                let mut stale = Stale::new();
+                for write in owed.iter().filter(is_stale) {
+                    let known = stale.entry(scope(write)).or_insert_with(|| write.objects.clone());
+                    known.merge(&write.objects);
+                }
+                Verdict::Go { stale }
             }
         }
     }
 
-    /// The parked keys that may be taken again, each with whether its time ran out.
-    pub(super) fn released(&mut self, now: Duration, has_arrived: impl Fn(&Write) -> bool) -> Vec<(ObjectKey, bool)> {
+    /// The parked keys that may be taken again, each with the write that didn't come if its time ran out.
+    pub(super) fn released(
+        &mut self,
+        now: Duration,
+        has_arrived: impl Fn(&Write) -> bool,
+    ) -> Vec<(ObjectKey, Option<Write>)> {
         self.sweep(&has_arrived);
         let mut released = Vec::new();
         for key in self.unblocked(&has_arrived) {
@@ -95,15 +112,27 @@ impl Barrier {
             let next = self.owed.get(&key).and_then(|owed| awaited(owed, &has_arrived)).cloned();
             match next {
                 Some(write) => self.park(&key, deadline, write),
-                None => released.push((key, false)),
+                None => released.push((key, None)),
             }
         }
         while let Some((_, key)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now).cloned() {
+            let write = self.parked.get(&key).map(|(_, write)| write.clone());
             self.unpark(&key);
             self.overdue.insert(key.clone());
-            released.push((key, true));
+            released.push((key, write));
         }
         released
+    }
+
+    /// Whether the cache is to list anew what this write didn't come to show in. It is said once for all keys that wait there,
+    /// and once a minute: what each of them wrote is read live meanwhile.
+    pub(super) fn forces(&mut self, write: &Write, now: Duration) -> bool {
+        self.forced.retain(|_, forced| now.saturating_sub(*forced) < FORCE_AGAIN);
+        let is_first = !self.forced.contains_key(&scope(write));
+        if is_first {
+            self.forced.insert(scope(write), now);
+        }
+        is_first
     }
 
     fn park(&mut self, key: &ObjectKey, deadline: Duration, write: Write) {
@@ -189,6 +218,7 @@ fn add(owed: &mut Vec<Write>, write: Write) {
     });
     match same {
         Some(known) => {
+            known.objects.merge(&write.objects);
             if let (Some(Arrival::Version(known)), Some(Arrival::Version(new))) = (&mut known.arrival, write.arrival) {
                 *known = (*known).max(new);
             }
@@ -209,7 +239,8 @@ mod tests {
     }
 
     fn write<K: Object>(arrival: Option<Arrival>) -> Write {
-        Write { kind: KindName::of::<K>().into(), namespace: Some("a".into()), arrival }
+        let objects = Objects::one(ObjectKey::namespaced("a", "child"));
+        Write { kind: KindName::of::<K>().into(), namespace: Some("a".into()), arrival, objects }
     }
 
     fn version<K: Object>(version: u64) -> Write {
@@ -221,11 +252,16 @@ mod tests {
         move |write| matches!(write.arrival, Some(Arrival::Version(version)) if version <= seen)
     }
 
-    fn stale<K: Object>() -> BTreeSet<Scope> {
+    fn scope_of<K: Object>() -> BTreeSet<Scope> {
         BTreeSet::from([(KindName::of::<K>().into(), Some("a".into()))])
     }
 
-    const FREE: Verdict = Verdict::Go { stale: BTreeSet::new() };
+    fn stale<K: Object>() -> Verdict {
+        let objects = Objects::one(ObjectKey::namespaced("a", "child"));
+        Verdict::Go { stale: scope_of::<K>().into_iter().map(|scope| (scope, objects.clone())).collect() }
+    }
+
+    const FREE: Verdict = Verdict::Go { stale: Stale::new() };
     const T0: Duration = Duration::ZERO;
 
     #[test]
@@ -236,7 +272,7 @@ mod tests {
         assert_eq!(barrier.check(&key(), T0, at(8)), Verdict::Wait);
         assert!(barrier.released(T0, at(8)).is_empty());
         assert_eq!(barrier.next_deadline(), Some(PATIENCE));
-        assert_eq!(barrier.released(T0, at(9)), [(key(), false)]);
+        assert_eq!(barrier.released(T0, at(9)), [(key(), None)]);
         assert_eq!((barrier.check(&key(), T0, at(9)), barrier.next_deadline()), (FREE, None));
         assert!(barrier.owed.is_empty());
     }
@@ -255,9 +291,9 @@ mod tests {
         barrier.owe(&key(), vec![version::<Pod>(7)], &BTreeSet::new());
         assert_eq!(barrier.check(&key(), T0, at(0)), Verdict::Wait);
         assert!(barrier.released(PATIENCE - Duration::from_millis(1), at(0)).is_empty());
-        assert_eq!(barrier.released(PATIENCE, at(0)), [(key(), true)]);
-        assert_eq!(barrier.check(&key(), PATIENCE, at(0)), Verdict::Go { stale: stale::<Pod>() });
-        barrier.owe(&key(), vec![], &stale::<Pod>());
+        assert_eq!(barrier.released(PATIENCE, at(0)), [(key(), Some(version::<Pod>(7)))]);
+        assert_eq!(barrier.check(&key(), PATIENCE, at(0)), stale::<Pod>());
+        barrier.owe(&key(), vec![], &scope_of::<Pod>());
         assert_eq!(barrier.check(&key(), PATIENCE, at(6)), Verdict::Wait, "the cache is still behind");
     }
 
@@ -267,21 +303,50 @@ mod tests {
         let mut barrier = Barrier::default();
         barrier.owe(&key(), vec![write::<Pod>(None), version::<Job>(5)], &BTreeSet::new());
         assert_eq!(barrier.check(&key(), T0, at(4)), Verdict::Wait, "first what can be waited for");
-        assert_eq!(barrier.released(T0, at(5)), [(key(), false)]);
-        let read = stale::<Pod>();
-        assert_eq!(barrier.check(&key(), T0, at(5)), Verdict::Go { stale: read.clone() });
+        assert_eq!(barrier.released(T0, at(5)), [(key(), None)]);
+        let read = scope_of::<Pod>();
+        assert_eq!(barrier.check(&key(), T0, at(5)), stale::<Pod>());
         barrier.owe(&key(), vec![], &BTreeSet::new());
         assert_ne!(barrier.check(&key(), T0, at(5)), FREE, "the live read failed: still uncertain");
         barrier.owe(&key(), vec![version::<Pod>(12)], &read);
         assert_eq!(barrier.check(&key(), T0, at(11)), Verdict::Wait, "what was read live must come");
-        assert_eq!(barrier.released(T0, at(12)), [(key(), false)]);
+        assert_eq!(barrier.released(T0, at(12)), [(key(), None)]);
         assert_eq!(barrier.check(&key(), T0, at(12)), FREE);
+    }
+
+    #[test]
+    fn what_is_read_live_is_what_was_written() {
+        let mut barrier = Barrier::default();
+        let named = |name: &str, arrival| Write {
+            objects: Objects::one(ObjectKey::namespaced("a", name)),
+            ..write::<Pod>(arrival)
+        };
+        let read = |barrier: &mut Barrier, seen| match barrier.check(&key(), T0, at(seen)) {
+            Verdict::Go { stale } => stale.into_values().collect::<Vec<_>>(),
+            Verdict::Wait => Vec::new(),
+        };
+        barrier.owe(&key(), vec![named("one", None), named("two", Some(Arrival::Version(3)))], &BTreeSet::new());
+        assert_eq!(read(&mut barrier, 3), [Objects::one(ObjectKey::namespaced("a", "one"))]);
+        barrier.owe(&key(), vec![named("three", None)], &BTreeSet::new());
+        let both = ["one", "three"].map(|name| ObjectKey::namespaced("a", name));
+        assert_eq!(read(&mut barrier, 3), [Objects::These(both.into())]);
+        barrier.owe(&key(), vec![Write { objects: Objects::Any, ..named("", None) }], &BTreeSet::new());
+        assert_eq!(read(&mut barrier, 3), [Objects::Any]);
+    }
+
+    #[test]
+    fn the_cache_is_made_to_list_anew_once_for_all() {
+        let (mut barrier, soon) = (Barrier::default(), Duration::from_secs(1));
+        assert!(barrier.forces(&version::<Pod>(3), T0) && !barrier.forces(&version::<Pod>(4), soon));
+        assert!(barrier.forces(&version::<Job>(3), soon), "another kind");
+        assert!(barrier.forces(&version::<Pod>(5), FORCE_AGAIN) && barrier.forced.len() == 2);
     }
 
     #[test]
     fn each_parked_key_is_released_by_its_own_last_write() {
         let mut barrier = Barrier::default();
-        let gone = || write::<Job>(Some(Arrival::Gone { key: ObjectKey::cluster("job"), uid: "u".into() }));
+        let gone =
+            || write::<Job>(Some(Arrival::Gone { key: ObjectKey::cluster("job"), uid: "u".into(), version: None }));
         let name = |version: u64| ObjectKey::cluster(&format!("k{version}"));
         for seen in [5, 3, 4] {
             barrier.owe(&name(seen), vec![version::<Pod>(seen)], &BTreeSet::new());
@@ -293,7 +358,7 @@ mod tests {
         assert!(released(&mut barrier, 4).eq([name(3), name(4)]), "the last one waits for the deletion now");
         assert!(released(&mut barrier, 5).eq([name(5)]));
         let all = |_: &Write| true;
-        assert_eq!(barrier.released(T0, all), [(key(), false)]);
+        assert_eq!(barrier.released(T0, all), [(key(), None)]);
         assert!(barrier.blocked.is_empty() && barrier.deadlines.is_empty() && barrier.parked.is_empty());
     }
 

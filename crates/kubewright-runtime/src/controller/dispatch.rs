@@ -11,7 +11,7 @@ use tracing::{Instrument, debug, error, error_span, info, warn};
 
 use super::{
     ControllerError,
-    barrier::{Barrier, Scope, Verdict},
+    barrier::{Barrier, Stale, Verdict},
     limit::Bucket,
     metrics::BarrierMetrics,
     run::{Failure, Work},
@@ -158,7 +158,7 @@ impl Dispatcher {
         taken: Taken<ObjectKey>,
         ticket: Ticket,
         triggers: Triggers,
-        stale: BTreeSet<Scope>,
+        stale: Stale,
         now: Now,
         stop: &CancellationToken,
     ) {
@@ -205,10 +205,12 @@ impl Dispatcher {
     /// Makes parked keys ready whose writes have arrived, or whose time has run out.
     fn unpark(&mut self) {
         let now = self.queue.now().monotonic;
-        for (key, is_overdue) in self.barrier.released(now, has_arrived(&self.services)) {
-            if is_overdue {
+        for (key, overdue) in self.barrier.released(now, has_arrived(&self.services)) {
+            if let Some(write) = overdue {
                 warn!(controller = self.services.controller, object = %key, "the cache is behind: reading live");
                 self.metrics.barrier.timed_out();
+                let kind = self.services.cache.find(&write.kind).filter(|_| self.barrier.forces(&write, now));
+                kind.into_iter().for_each(|kind| kind.catch_up(write.namespace.as_deref()));
             }
             self.queue.with(|queue, _| queue.unpark(&key));
         }

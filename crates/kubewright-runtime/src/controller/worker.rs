@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
 use super::{
-    barrier::Scope,
+    barrier::{Scope, Stale},
     run::{Failure, Run, Work},
 };
 use crate::{
-    cache::{Cache, LiveView},
+    cache::{Cache, LiveView, Objects},
     client::{Client, ClientError},
     context::{Journal, Services, Views, Write},
     object::ObjectKey,
@@ -27,7 +27,7 @@ pub(super) struct Job {
     pub(super) key: ObjectKey,
     pub(super) priority: i32,
     /// What the cache must not be asked for.
-    pub(super) stale: BTreeSet<Scope>,
+    pub(super) stale: Stale,
     pub(super) timeout: Option<Duration>,
     pub(super) cancel: CancellationToken,
     pub(super) span: Span,
@@ -87,7 +87,7 @@ impl Job {
                 Ok(views) => views,
                 Err(error) => return End::Failed(Failure::new(&error, Retry::Backoff)),
             };
-            read_live = stale;
+            read_live = stale.into_keys().collect();
             let (key, journal) = (key.clone(), journal.clone());
             let run = Run { services, key, views, journal, cancel };
             work.run(run).await.map_or_else(End::Failed, End::Done)
@@ -107,19 +107,17 @@ impl Job {
 }
 
 /// Reads the stale scopes live, kind by kind.
-async fn read(
-    cache: &Cache,
-    client: &Client,
-    stale: &BTreeSet<Scope>,
-    writes: &mut Vec<Write>,
-) -> Result<Views, ClientError> {
+async fn read(cache: &Cache, client: &Client, stale: &Stale, writes: &mut Vec<Write>) -> Result<Views, ClientError> {
     let mut views = Views::new();
-    for id in stale.iter().map(|(id, _)| id).collect::<BTreeSet<_>>() {
+    for id in stale.keys().map(|(id, _)| id).collect::<BTreeSet<_>>() {
         let Some(kind) = cache.find(id) else { continue };
-        let namespaces = stale.iter().filter(|(kind, _)| kind == id).map(|(_, namespace)| namespace.clone());
-        let LiveView { overlay, arrivals } = kind.live_view(client.clone(), namespaces.collect()).await?;
-        let seen = arrivals.into_iter();
-        writes.extend(seen.map(|(namespace, arrival)| Write { kind: id.clone(), namespace, arrival: Some(arrival) }));
+        let of_kind = stale.iter().filter(|((kind, _), _)| kind == id);
+        let scopes = of_kind.map(|((_, namespace), objects)| (namespace.clone(), objects.clone())).collect();
+        let LiveView { overlay, arrivals } = kind.live_view(client, scopes).await?;
+        writes.extend(arrivals.into_iter().map(|(namespace, arrival)| {
+            let objects = stale.get(&(id.clone(), namespace.clone())).cloned().unwrap_or(Objects::Any);
+            Write { kind: id.clone(), namespace, arrival: Some(arrival), objects }
+        }));
         views.insert(id.clone(), overlay);
     }
     Ok(views)

@@ -1,9 +1,16 @@
 //! The barrier: however late the cache is, a reconcile sees what its key wrote before.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ObjectMeta;
+use kube::{ResourceExt, api::ObjectMeta};
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
     client::ClientError,
@@ -12,6 +19,7 @@ use kubewright_runtime::{
     metrics::Metrics,
     outcome::Outcome,
 };
+use parking_lot::Mutex;
 
 use crate::world::{Fleet, FleetReconciler, FleetStatus, World, controller, pass, run};
 
@@ -80,6 +88,125 @@ async fn row_2_a_create_without_an_answer_is_not_repeated() {
     world.create_fleet("a", SIZE).await;
     world.wait_for_size("a", SIZE).await;
     assert_eq!((lost.hits(), world.ship_names().await.len()), (4, SIZE));
+    manager.stop().await;
+}
+
+/// How often the ships of a namespace, or all, were listed: one alone doesn't count.
+fn lists(world: &World) -> usize {
+    let seen = world.faults.seen().into_iter().map(|seen| seen.request);
+    seen.filter(|request| (request.verb, request.resource.as_str()) == (Verb::List, "configmaps"))
+        .filter(|request| request.name.is_none())
+        .count()
+}
+
+/// Row 2, where the name is known: only that object is asked for.
+#[tokio::test(start_paused = true)]
+async fn row_2_a_named_create_without_an_answer_costs_no_list() {
+    let world = World::new().await;
+    let lost = world.faults.on(&[Verb::Create], "configmaps").times(4).lose_answer();
+    let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(2));
+    let manager = run(world.manager().controller(controller(FleetReconciler::default())));
+    world.create_fleet("a", SIZE).await;
+    world.wait_for_size("a", SIZE).await;
+    assert_eq!((lost.hits(), world.ship_names().await.len()), (4, SIZE));
+    assert_eq!(lists(&world), 1, "that of the cache");
+    manager.stop().await;
+}
+
+/// Row 2, where nothing is known of what many have written: those that wait for a list share it.
+#[tokio::test(start_paused = true)]
+async fn row_2_lost_answers_of_many_share_a_list() {
+    const FLEETS: usize = 16;
+    let world = World::new().await;
+    let lost = world.faults.on(&[Verb::Create], "configmaps").times(FLEETS).lose_answer();
+    let _slow = world.faults.on(&[Verb::List], "configmaps").always().delay(Duration::from_secs(1));
+    let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(60));
+    let controller = controller(FleetReconciler::generating_names()).concurrency(FLEETS);
+    let manager = run(world.manager().controller(controller));
+    for number in 0..FLEETS {
+        world.create_fleet(&format!("f{number:02}"), 1).await;
+    }
+    for number in 0..FLEETS {
+        world.wait_for_size(&format!("f{number:02}"), 1).await;
+    }
+    assert_eq!((lost.hits(), world.ship_names().await.len()), (FLEETS, FLEETS));
+    assert!((2..=5).contains(&lists(&world)), "{} lists for {FLEETS} keys", lists(&world));
+    manager.stop().await;
+}
+
+/// A cache that stands still is made to list anew, once for all keys that wait for it.
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_stands_still_lists_anew_once() {
+    const FLEETS: usize = 16;
+    let world = World::new().await;
+    let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
+    world.create_fleet("first", 1).await;
+    world.wait_for_size("first", 1).await;
+    let gate = world.faults.on(&[Verb::Watch], "configmaps").always().hold();
+    // The watch under way ends after its time, and the next one is held.
+    pass(300).await;
+    let before = lists(&world);
+    for number in 0..FLEETS {
+        world.create_fleet(&format!("f{number:02}"), 1).await;
+    }
+    for number in 0..FLEETS {
+        world.wait_for_size(&format!("f{number:02}"), 1).await;
+    }
+    assert_eq!(world.ship_names().await.len(), 1 + FLEETS);
+    assert_eq!(lists(&world) - before, 1, "for {FLEETS} keys");
+    drop(gate);
+    manager.stop().await;
+}
+
+/// Deletes all ships that the API server knows, once for each size, and notes each that the cache shows after that.
+#[derive(Clone, Default)]
+struct Sinker {
+    size: Arc<AtomicUsize>,
+    sunk: Arc<Mutex<BTreeSet<String>>>,
+    ghosts: Arc<Mutex<Vec<String>>>,
+}
+
+impl Reconciler<Fleet> for Sinker {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let sunk = self.sunk.lock().clone();
+        let shown = ctx.list::<ConfigMap>(&Default::default());
+        let ghosts = shown.iter().filter_map(|ship| ship.uid()).filter(|uid| sunk.contains(uid));
+        self.ghosts.lock().extend(ghosts);
+        if self.size.swap(fleet.spec.size, Ordering::SeqCst) != fleet.spec.size {
+            for ship in ctx.live().list::<ConfigMap>(&Default::default()).await? {
+                self.sunk.lock().extend(ship.uid());
+                ctx.delete(&ship).await?;
+            }
+        }
+        ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
+        // It is to be seen what the cache shows while it comes.
+        Ok(Outcome::after(Duration::from_millis(100)))
+    }
+}
+
+/// What was deleted before the cache had ever seen it doesn't show after.
+#[tokio::test(start_paused = true)]
+async fn what_was_deleted_unseen_is_never_seen() {
+    let world = World::new().await;
+    let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(2));
+    let sinker = Sinker::default();
+    let manager = run(world.manager().controller(Controller::new(sinker.clone()).reads::<ConfigMap>()));
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    for size in 2..6 {
+        let metadata = ObjectMeta { name: Some("s".into()), ..ObjectMeta::default() };
+        let ship = ConfigMap { metadata, ..ConfigMap::default() };
+        world.ships().create(&Default::default(), &ship).await.expect("accepted");
+        // So long the cache will show it.
+        pass(1).await;
+        world.resize("a", size).await;
+        world.wait_for_size("a", size).await;
+        pass(3).await;
+    }
+    assert_eq!(sinker.sunk.lock().len(), 4);
+    assert_eq!(*sinker.ghosts.lock(), Vec::<String>::new());
     manager.stop().await;
 }
 
