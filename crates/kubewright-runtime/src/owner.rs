@@ -72,6 +72,81 @@ where
     set_controller_reference_with(owner, &O::DynamicType::default(), child, &C::DynamicType::default())
 }
 
+/// Makes `owner` one of the owners of `child`, without controlling it: the child is deleted when all of its owners are.
+///
+/// The reference has neither `controller` nor `blockOwnerDeletion`. If `owner` controls the child already, it goes on doing so. An
+/// operator learns of changes of such children by
+/// [`Controller::owns_for_every_owner`](crate::controller::Controller::owns_for_every_owner).
+///
+/// # Errors
+/// [`OwnerError`], with the child untouched, if the owner isn't stored, or lives in another namespace than the child.
+///
+/// ```
+/// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
+/// # use kube::{Resource, api::ObjectMeta};
+/// # use kubewright_runtime::owner::{controller_of, has_owner, set_owner_reference};
+/// # fn named(name: &str, uid: Option<&str>) -> ObjectMeta {
+/// #     ObjectMeta { name: Some(name.into()), namespace: Some("shop".into()), uid: uid.map(Into::into), ..ObjectMeta::default() }
+/// # }
+/// let web = Deployment { metadata: named("web", Some("u1")), ..Deployment::default() };
+/// let db = Deployment { metadata: named("db", Some("u2")), ..Deployment::default() };
+/// let mut settings = ConfigMap { metadata: named("settings", None), ..ConfigMap::default() };
+/// set_owner_reference(&web, &mut settings)?;
+/// set_owner_reference(&db, &mut settings)?;
+/// assert!(has_owner(&settings, "u1") && has_owner(&settings, "u2") && controller_of(&settings).is_none());
+/// # Ok::<_, kubewright_runtime::owner::OwnerError>(())
+/// ```
+pub fn set_owner_reference<O, C>(owner: &O, child: &mut C) -> Result<(), OwnerError>
+where
+    O: Resource<DynamicType: Default>,
+    C: Resource<DynamicType: Default>,
+{
+    set_owner_reference_with(owner, &O::DynamicType::default(), child, &C::DynamicType::default())
+}
+
+/// [`set_owner_reference`] for kinds that are known only at run time.
+///
+/// # Errors
+/// As [`set_owner_reference`].
+pub fn set_owner_reference_with<O: Resource, C: Resource>(
+    owner: &O,
+    owner_type: &O::DynamicType,
+    child: &mut C,
+    child_type: &C::DynamicType,
+) -> Result<(), OwnerError> {
+    let reference = reference_to(owner, owner_type, child, child_type)?;
+    let references = child.meta_mut().owner_references.get_or_insert_default();
+    match references.iter_mut().find(|existing| existing.uid == reference.uid) {
+        // Its name and version may be of old.
+        Some(existing) => {
+            let OwnerReference { block_owner_deletion, controller, .. } = *existing;
+            *existing = OwnerReference { block_owner_deletion, controller, ..reference };
+        }
+        None => references.push(reference),
+    }
+    Ok(())
+}
+
+/// The reference to an owner, which doesn't say that it controls.
+fn reference_to<O: Resource, C: Resource>(
+    owner: &O,
+    owner_type: &O::DynamicType,
+    child: &C,
+    child_type: &C::DynamicType,
+) -> Result<OwnerReference, OwnerError> {
+    let names = || (name_of(owner, owner_type), name_of(child, child_type));
+    let Some(reference) = owner.owner_ref(owner_type) else {
+        let (owner, child) = names();
+        return Err(OwnerError::NotStored { owner, child });
+    };
+    let namespace = owner.meta().namespace.as_deref().filter(|namespace| !namespace.is_empty());
+    if namespace.is_some() && namespace != child.meta().namespace.as_deref() {
+        let (owner, child) = names();
+        return Err(OwnerError::CrossNamespace { owner, child });
+    }
+    Ok(reference)
+}
+
 /// [`set_controller_reference`] for kinds that are known only at run time.
 ///
 /// # Errors
@@ -82,21 +157,14 @@ pub fn set_controller_reference_with<O: Resource, C: Resource>(
     child: &mut C,
     child_type: &C::DynamicType,
 ) -> Result<(), OwnerError> {
-    let (owner_name, child_name) = (name_of(owner, owner_type), name_of(child, child_type));
-    let Some(reference) = owner.controller_owner_ref(owner_type) else {
-        return Err(OwnerError::NotStored { owner: owner_name, child: child_name });
-    };
-    let reference = OwnerReference { block_owner_deletion: Some(true), ..reference };
-
-    let owner_namespace = owner.meta().namespace.as_deref().filter(|namespace| !namespace.is_empty());
-    if owner_namespace.is_some() && owner_namespace != child.meta().namespace.as_deref() {
-        return Err(OwnerError::CrossNamespace { owner: owner_name, child: child_name });
-    }
+    let reference = reference_to(owner, owner_type, child, child_type)?;
+    let reference = OwnerReference { controller: Some(true), block_owner_deletion: Some(true), ..reference };
     if let Some(OwnerReference { kind, name, uid, .. }) = controller_of(child)
         && *uid != reference.uid
     {
         let controller = format!("{kind} {name} (uid {uid})");
-        return Err(OwnerError::AlreadyControlled { owner: owner_name, child: child_name, controller });
+        let (owner, child) = (name_of(owner, owner_type), name_of(child, child_type));
+        return Err(OwnerError::AlreadyControlled { owner, child, controller });
     }
 
     let references = child.meta_mut().owner_references.get_or_insert_default();
@@ -115,6 +183,11 @@ pub fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
 /// Whether the object's controller is the object with this uid.
 pub fn is_controlled_by<K: Resource>(object: &K, uid: &str) -> bool {
     controller_of(object).is_some_and(|reference| reference.uid == uid)
+}
+
+/// Whether the object with this uid is among the object's owners, whether it controls it or not.
+pub fn has_owner<K: Resource>(object: &K, uid: &str) -> bool {
+    object.meta().owner_references.iter().flatten().any(|reference| reference.uid == uid)
 }
 
 fn name_of<K: Resource>(object: &K, dynamic_type: &K::DynamicType) -> String {
@@ -179,6 +252,21 @@ mod tests {
         assert_eq!(references.len(), 2);
         assert_eq!(references[0], other);
         assert_eq!(controller_of(&pod).map(|reference| reference.uid.as_str()), Some("1"));
+    }
+
+    #[test]
+    fn an_owner_may_do_without_control() {
+        let mut pod = child("a");
+        set_owner_reference(&owner("a", "1"), &mut pod).unwrap();
+        set_controller_reference(&owner("a", "2"), &mut pod).unwrap();
+        for uid in ["1", "2"] {
+            set_owner_reference(&owner("a", uid), &mut pod).unwrap();
+        }
+        let references = pod.metadata.owner_references.clone().unwrap();
+        assert_eq!(references.iter().map(|reference| reference.controller).collect::<Vec<_>>(), [None, Some(true)]);
+        assert!(references[0].block_owner_deletion.is_none() && has_owner(&pod, "1") && !has_owner(&pod, "3"));
+        let error = set_owner_reference(&owner("b", "3"), &mut pod).unwrap_err();
+        assert!(matches!(error, OwnerError::CrossNamespace { .. }), "{error}");
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod kind;
 mod request;
 mod subresource;
 mod upsert;
+mod warnings;
 
 use std::{fmt, sync::Arc};
 
@@ -43,6 +44,7 @@ pub(crate) use self::{
     advice::advice,
     error::{explain, is_conflict, retry_after},
     upsert::Change,
+    warnings::heeding,
 };
 pub use self::{
     call::{Answer, Call, Next, Verb},

@@ -82,6 +82,7 @@ pub struct Controller<K: Object> {
     work: Arc<dyn Work>,
     finalizer: Option<&'static str>,
     is_exclusive: bool,
+    workspace: bool,
 }
 
 type WrapClient = Box<dyn FnOnce(Client) -> Client + Send>;
@@ -114,6 +115,7 @@ impl<K: Object> Controller<K> {
             work: Arc::new(Typed::<K, R>::new(reconciler)),
             finalizer: R::FINALIZER,
             is_exclusive: true,
+            workspace: false,
         }
     }
 
@@ -353,6 +355,12 @@ impl<K: Object> Controller<K> {
         Self { priority: Some(Box::new(priority)), ..self }
     }
 
+    /// Says that the reconciles use [`Context::workspace`](crate::context::Context::workspace), so that the
+    /// [description](ControllerDescription::workspace) tells whoever makes the role that they need rights to config maps.
+    pub fn workspace(self) -> Self {
+        Self { workspace: true, ..self }
+    }
+
     /// How long one reconcile may take before it is cut off and counts as failed. By default as long as it likes.
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
@@ -390,7 +398,7 @@ impl<K: Object> Controller<K> {
         uses.dedup_by(|later, first| {
             later.kind == first.kind && [first.relation, Relation::Reads].contains(&later.relation)
         });
-        ControllerDescription { name: self.name.clone(), uses, finalizer }
+        ControllerDescription { name: self.name.clone(), uses, finalizer, workspace: self.workspace }
     }
 }
 
@@ -404,6 +412,9 @@ pub struct ControllerDescription {
     pub uses: Vec<Use>,
     /// The finalizer it puts on its objects.
     pub finalizer: Option<String>,
+    /// Whether it keeps [workspaces](crate::context::Context::workspace), and so gets, creates, patches and deletes `configmaps` past the
+    /// cache, whether or not they are among the kinds it uses.
+    pub workspace: bool,
 }
 
 /// A kind that a controller uses, and how.

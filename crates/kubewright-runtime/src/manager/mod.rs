@@ -45,7 +45,7 @@ use crate::{
     shard::{ShardError, ShardOptions, Share},
     signal::Signals,
     trace::Traces,
-    webhook::{self, Endpoint, Surroundings, Webhook, WebhookDescription, WebhookServer},
+    webhook::{self, ClientAuthoritiesError, Endpoint, Surroundings, Webhook, WebhookDescription, WebhookServer},
 };
 
 /// How long work may take to end when the manager stops, as in controller-runtime.
@@ -98,6 +98,9 @@ pub enum ManagerError {
         "{0} needs the leader, and replicas that divide the keys have none: let it run on all with Runnable::needs_leader(false)"
     )]
     NoLeader(String),
+    /// The authorities of the webhooks' callers can't be read.
+    #[error(transparent)]
+    ClientAuthorities(#[from] ClientAuthoritiesError),
     /// A task of ours ended in a way that nobody thought of.
     #[error("a part of the manager ended badly")]
     Task(#[source] JoinError),
@@ -494,6 +497,7 @@ impl Manager {
             Connection::Client(client) => client.clone(),
             Connection::Args(args) => args.client(&metrics).await?,
         };
+        let client = client::heeding(&client);
         let cache = Cache::new(self.namespaces, self.cache);
         let events = Broadcaster::start(client.clone(), &hostname(), self.clock.clone(), metrics.clone());
         let fence = Fence::default();
@@ -541,7 +545,10 @@ impl Manager {
         let metrics_server = self.metrics_server.start(metrics, self.metrics_handlers, client, clock).await?;
         let surroundings = Surroundings { client, clock, metrics, readyz: &self.probes.readyz };
         let webhooks = match self.webhook_server.filter(|_| !self.webhooks.is_empty()) {
-            Some(server) => webhook::Running::start(self.webhooks, server, surroundings).await?,
+            Some(server) => {
+                let callers = server.callers()?;
+                webhook::Running::start(self.webhooks, server, callers, surroundings).await?
+            }
             None => None,
         };
         let families = CacheFamilies::new(metrics.registry());

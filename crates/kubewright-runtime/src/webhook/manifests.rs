@@ -23,7 +23,7 @@ use k8s_openapi::{
 use kube::api::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::Names;
+use super::{Names, Policies};
 use crate::object::KindName;
 
 /// What a webhook does with an object.
@@ -83,6 +83,8 @@ pub struct WebhookDescription {
     pub path: String,
     /// When it is asked.
     pub operations: Vec<Operation>,
+    /// How the API server asks.
+    pub policies: Policies,
 }
 
 impl WebhookDescription {
@@ -154,40 +156,46 @@ pub fn path(role: Role, kind: &KindName) -> String {
 /// The configurations of these webhooks. `name` is what [`WebhookServer::name`](super::WebhookServer::name) says, or nothing
 /// where another, such as kustomize, puts a prefix before the names; `authority` the certificates, in PEM, by which the server is known. Without it, the one who manages the certificate adds it.
 ///
-/// A webhook that can't be asked refuses the request (`failurePolicy: Fail`), after ten seconds at the latest.
+/// How each is asked, its [`Policies`] say: by default one that can't be asked refuses the request, after ten seconds at the latest.
 pub fn configurations(
     webhooks: &[WebhookDescription],
     name: &str,
     target: &Target,
     authority: Option<&str>,
 ) -> Configurations {
-    const TIMEOUT_SECONDS: i32 = 10;
     let names = Names::of(name);
     let metadata = |name: String| ObjectMeta { name: Some(name), ..ObjectMeta::default() };
     let of = |role| webhooks.iter().filter(move |webhook| webhook.role == role);
-    let (versions, effects, policy) = (|| vec!["v1".to_owned()], || "None".to_owned(), || Some("Fail".to_owned()));
+    let versions = || vec!["v1".to_owned()];
     let mutating: Vec<_> = of(Role::Mutating)
         .map(|webhook| MutatingWebhook {
             admission_review_versions: versions(),
             client_config: target.client(&webhook.path, authority),
-            failure_policy: policy(),
+            failure_policy: Some(webhook.policies.failure.to_string()),
+            match_conditions: webhook.policies.conditions(),
+            match_policy: webhook.policies.match_policy(),
             name: webhook.name(),
+            namespace_selector: webhook.policies.namespaces.clone().map(Into::into),
+            object_selector: webhook.policies.objects.clone().map(Into::into),
+            reinvocation_policy: webhook.policies.reinvoke.then(|| "IfNeeded".into()),
             rules: Some(webhook.rules()),
-            side_effects: effects(),
-            timeout_seconds: Some(TIMEOUT_SECONDS),
-            ..MutatingWebhook::default()
+            side_effects: webhook.policies.side_effects().into(),
+            timeout_seconds: Some(webhook.policies.timeout_seconds()),
         })
         .collect();
     let validating: Vec<_> = of(Role::Validating)
         .map(|webhook| ValidatingWebhook {
             admission_review_versions: versions(),
             client_config: target.client(&webhook.path, authority),
-            failure_policy: policy(),
+            failure_policy: Some(webhook.policies.failure.to_string()),
+            match_conditions: webhook.policies.conditions(),
+            match_policy: webhook.policies.match_policy(),
             name: webhook.name(),
+            namespace_selector: webhook.policies.namespaces.clone().map(Into::into),
+            object_selector: webhook.policies.objects.clone().map(Into::into),
             rules: Some(webhook.rules()),
-            side_effects: effects(),
-            timeout_seconds: Some(TIMEOUT_SECONDS),
-            ..ValidatingWebhook::default()
+            side_effects: webhook.policies.side_effects().into(),
+            timeout_seconds: Some(webhook.policies.timeout_seconds()),
         })
         .collect();
     Configurations {
@@ -202,13 +210,18 @@ pub fn configurations(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use kube::core::Expression;
+
     use super::*;
+    use crate::webhook::FailurePolicy;
 
     fn webhook(group: &str, role: Role) -> WebhookDescription {
         let kind =
             KindName { group: group.into(), version: "v1".into(), kind: "CronJob".into(), plural: "cronjobs".into() };
         let operations = vec![Operation::Create, Operation::Update];
-        WebhookDescription { path: path(role, &kind), kind, role, operations }
+        WebhookDescription { path: path(role, &kind), kind, role, operations, policies: Policies::default() }
     }
 
     #[test]
@@ -218,6 +231,40 @@ mod tests {
         assert_eq!(webhook.name(), "mcronjob-v1.batch.tutorial.kubebuilder.io");
         assert_eq!(super::tests::webhook("batch", Role::Validating).name(), "vcronjob-v1.batch.k8s.io");
         assert_eq!(super::tests::webhook("", Role::Validating).path, "/validate--v1-cronjob");
+    }
+
+    #[test]
+    fn policies_are_those_of_the_webhook() {
+        let quiet = webhook("a.b", Role::Mutating);
+        let policies = Policies {
+            failure: FailurePolicy::Ignore,
+            timeout: Duration::from_secs(90),
+            has_side_effects: true,
+            reinvoke: true,
+            exact: true,
+            namespaces: Some(Expression::Equal("team".into(), "a".into()).into()),
+            objects: None,
+            conditions: vec![("not-ours".into(), "request.userInfo.username != 'us'".into())],
+        };
+        let asked = WebhookDescription { policies, ..quiet.clone() };
+        let target = Target::Url("https://a".into());
+        let mut made = serde_json::to_value(configurations(&[quiet, asked], "n", &target, None).mutating).unwrap();
+        let mut policies = |number: usize| {
+            let mut webhook = made["webhooks"][number].take();
+            for other in ["admissionReviewVersions", "clientConfig", "name", "rules"] {
+                webhook.as_object_mut().unwrap().remove(other);
+            }
+            webhook
+        };
+        let usual = serde_json::json!({"failurePolicy": "Fail", "sideEffects": "None", "timeoutSeconds": 10});
+        assert_eq!(policies(0), usual, "the API server's own defaults are left to it");
+        let condition = serde_json::json!({"name": "not-ours", "expression": "request.userInfo.username != 'us'"});
+        let expected = serde_json::json!({
+            "failurePolicy": "Ignore", "sideEffects": "NoneOnDryRun", "timeoutSeconds": 30, "matchPolicy": "Exact",
+            "reinvocationPolicy": "IfNeeded", "matchConditions": [condition],
+            "namespaceSelector": {"matchLabels": {"team": "a"}},
+        });
+        assert_eq!(policies(1), expected);
     }
 
     #[test]

@@ -52,6 +52,7 @@ mod handler;
 pub mod manifests;
 mod options;
 mod patch;
+mod policies;
 mod request;
 mod review;
 mod server;
@@ -64,7 +65,8 @@ use self::handler::{Defaulting, Handler, Validating};
 pub use self::{
     findings::{Denied, Findings},
     manifests::{Operation, Role, WebhookDescription},
-    options::{Certificates, WebhookArgs, WebhookServer},
+    options::{Certificates, ClientAuthoritiesError, WebhookArgs, WebhookServer},
+    policies::{FailurePolicy, Policies},
     request::Request,
 };
 pub(crate) use self::{
@@ -127,6 +129,7 @@ pub struct Webhook<K: Object> {
     defaulting_path: String,
     validating_path: String,
     deletions: bool,
+    policies: Policies,
 }
 
 impl<K: Object> fmt::Debug for Webhook<K> {
@@ -151,6 +154,7 @@ impl<K: Object> Webhook<K> {
             defaulting_path: manifests::path(Role::Mutating, &kind),
             validating_path: manifests::path(Role::Validating, &kind),
             deletions: false,
+            policies: Policies::default(),
         }
     }
 
@@ -171,6 +175,12 @@ impl<K: Object> Webhook<K> {
         Self { deletions: true, ..self }
     }
 
+    /// How the API server asks, both the defaulters and the validators.
+    pub fn policies(mut self, change: impl FnOnce(&mut Policies)) -> Self {
+        change(&mut self.policies);
+        self
+    }
+
     /// Another path for the defaulter than kubebuilder's; it begins with a slash.
     pub fn defaulting_path(self, path: &str) -> Self {
         Self { defaulting_path: path.into(), ..self }
@@ -186,7 +196,8 @@ impl<K: Object> Webhook<K> {
         let mut endpoints = Vec::new();
         let kind = KindName::of::<K>();
         let mut add = |role, path, operations: &[Operation], handler: Arc<dyn Handler>| {
-            let description = WebhookDescription { kind: kind.clone(), role, path, operations: operations.to_vec() };
+            let (operations, policies) = (operations.to_vec(), self.policies.clone());
+            let description = WebhookDescription { kind: kind.clone(), role, path, operations, policies };
             endpoints.push(Endpoint { description, handler });
         };
         let mut operations = vec![Operation::Create, Operation::Update];

@@ -1,8 +1,15 @@
 //! Where webhooks are served, by which name, and with whose certificate.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use kubewright_apimachinery::name;
+use rustls::{
+    RootCertStore,
+    crypto::ring,
+    pki_types::{CertificateDer, pem::PemObject},
+    server::{WebPkiClientVerifier, danger::ClientCertVerifier},
+};
+use thiserror::Error;
 
 use crate::{args::program_name, probe::BindAddress};
 
@@ -37,6 +44,18 @@ pub struct WebhookServer {
     pub(crate) namespace: Option<String>,
     pub(crate) publish: Publish,
     pub(crate) interval: Duration,
+    pub(crate) client_authorities: Option<PathBuf>,
+}
+
+/// Tells who may ask.
+pub(crate) type Callers = Arc<dyn ClientCertVerifier>;
+
+/// The authorities of those who may ask can't be read.
+#[derive(Debug, Error)]
+#[error("the authorities of the webhooks' callers in {}: {why}; --webhook-client-ca-path needs a file of certificates in PEM", path.display())]
+pub struct ClientAuthoritiesError {
+    path: PathBuf,
+    why: String,
 }
 
 /// Who makes the configurations.
@@ -61,6 +80,7 @@ impl WebhookServer {
             namespace: None,
             publish: Publish::No,
             interval: INTERVAL,
+            client_authorities: None,
         }
     }
 
@@ -97,10 +117,33 @@ impl WebhookServer {
         Self { publish: Publish::Url(url.into()), ..self }
     }
 
+    /// Answers only those who show a certificate of these authorities, which are in this file in PEM, and are read once:
+    /// controller-runtime's `ClientCAName`. Without it, whoever reaches the server is answered. The API server shows one if its
+    /// `--admission-control-config-file` says so:
+    /// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#authenticate-apiservers>.
+    pub fn client_authorities(self, file: impl Into<PathBuf>) -> Self {
+        Self { client_authorities: Some(file.into()), ..self }
+    }
+
     /// How often files, Secret and configurations are looked at, and mended if need be. Ten seconds by default: three
     /// requests of single objects for self-managed certificates, none for files.
     pub fn interval(self, interval: Duration) -> Self {
         Self { interval, ..self }
+    }
+
+    /// The authorities of those who may ask; none if everybody may.
+    pub(crate) fn callers(&self) -> Result<Option<Callers>, ClientAuthoritiesError> {
+        let Some(path) = &self.client_authorities else { return Ok(None) };
+        let error = |why: String| ClientAuthoritiesError { path: path.clone(), why };
+        let text = std::fs::read(path).map_err(|why| error(why.to_string()))?;
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(&text) {
+            let certificate = certificate.map_err(|why| error(why.to_string()))?;
+            roots.add(certificate).map_err(|why| error(why.to_string()))?;
+        }
+        let provider = Arc::new(ring::default_provider());
+        let callers = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+        callers.map(Some).map_err(|why| error(why.to_string()))
     }
 
     pub(crate) fn names(&self) -> Names {
@@ -167,6 +210,10 @@ pub struct WebhookArgs {
     #[arg(long, value_name = "FILE", default_value = "tls.key")]
     pub webhook_cert_key: String,
 
+    /// A file of authorities: only those are answered who show a certificate of theirs [default: everybody is]
+    #[arg(long, value_name = "FILE")]
+    pub webhook_client_ca_path: Option<PathBuf>,
+
     /// What the webhooks' objects are named after: NAME-webhook-server-cert, NAME-webhook-service,
     /// NAME-mutating-webhook-configuration, NAME-validating-webhook-configuration [default: the operator's name]
     #[arg(long, value_name = "NAME", env = "WEBHOOK_NAME", value_parser = label)]
@@ -201,6 +248,7 @@ impl WebhookArgs {
             name: self.webhook_name.clone(),
             service: self.webhook_service_name.clone(),
             namespace: self.webhook_service_namespace.clone(),
+            client_authorities: self.webhook_client_ca_path.clone(),
             publish: self.webhook_url.clone().map_or(Publish::No, Publish::Url),
             ..WebhookServer::new(self.webhook_bind_address.clone()).certificates(certificates)
         }

@@ -1,8 +1,12 @@
 //! What a webhook knows of a request besides the object.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kubewright_apimachinery::clock::SharedClock;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::Operation;
 use crate::object::KindName;
@@ -25,6 +29,10 @@ pub struct Request {
     pub subresource: Option<String>,
     /// The kind that was asked for, which the API server may have converted.
     pub requested: KindName,
+    /// The options of the write, such as a `CreateOptions` with its `fieldManager`, or the `propagationPolicy` of a `DeleteOptions`;
+    /// null if none were sent.
+    pub options: Value,
+    pub(crate) old: Arc<Value>,
     pub(crate) clock: SharedClock,
 }
 
@@ -32,6 +40,12 @@ impl Request {
     /// The time. Always ask here, so that a simulation can set it.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    /// The object's state before the write: for a defaulter, or to read it as another type. None for a creation, and if `K` can't
+    /// read it, as what is stored may be older than the type.
+    pub fn old_object<K: DeserializeOwned>(&self) -> Option<K> {
+        K::deserialize(self.old.as_ref()).ok()
     }
 
     /// The source of time itself, to hand on.
@@ -55,6 +69,8 @@ impl Request {
             name: name.into(),
             subresource: None,
             requested: kind,
+            options: Value::Null,
+            old: Arc::default(),
             clock,
         }
     }

@@ -3,6 +3,8 @@
 //! The objects stay as they were sent, so that nothing that a type doesn't know is lost; kube's own form reads their
 //! metadata into a type.
 
+use std::sync::Arc;
+
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::api::authentication::v1::UserInfo;
 use kubewright_apimachinery::{clock::SharedClock, status::Status};
@@ -34,7 +36,7 @@ pub(super) struct Review {
     /// The kind that the object has here.
     pub(super) kind: KindName,
     pub(super) object: Value,
-    pub(super) old_object: Value,
+    pub(super) old_object: Arc<Value>,
     pub(super) request: Request,
 }
 
@@ -75,6 +77,8 @@ struct BodyRequest {
     old_object: Value,
     #[serde(default)]
     dry_run: Option<bool>,
+    #[serde(default)]
+    options: Value,
 }
 
 #[derive(Default, Deserialize)]
@@ -107,12 +111,13 @@ impl Review {
         let it = request.ok_or(ReviewError::NoRequest)?;
         let plural = it.resource.resource;
         let kind = it.kind.named(&plural);
+        let old_object = Arc::new(it.old_object);
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
         Ok(Self {
             version,
             uid: it.uid,
             object: it.object,
-            old_object: it.old_object,
+            old_object: old_object.clone(),
             request: Request {
                 operation: it.operation,
                 user: it.user_info,
@@ -121,6 +126,8 @@ impl Review {
                 name: it.name,
                 subresource: given(it.sub_resource),
                 requested: it.request_kind.map_or_else(|| kind.clone(), |asked| asked.named(&plural)),
+                options: it.options,
+                old: old_object,
                 clock: clock.clone(),
             },
             kind,
@@ -171,14 +178,15 @@ mod tests {
                 "uid": "u", "kind": {"group": "g", "version": "v2", "kind": "K"}, "operation": "UPDATE", "dryRun": true,
                 "requestKind": {"group": "g", "version": "v1", "kind": "K"}, "resource": {"resource": "ks"},
                 "userInfo": {"username": "ann", "groups": ["staff"]}, "name": "n", "namespace": "", "object": {"a": 1},
-                "oldObject": null,
+                "oldObject": null, "options": {"fieldManager": "ann"},
             }}))
             .unwrap();
             let request = &review.request;
             assert_eq!((request.operation, request.dry_run, &request.namespace), (Operation::Update, true, &None));
             assert_eq!(request.user.username.as_deref(), Some("ann"));
             assert_eq!((request.requested.version.as_str(), request.requested.plural.as_str()), ("v1", "ks"));
-            assert_eq!((&review.object, &review.old_object), (&json!({"a": 1}), &Value::Null));
+            assert_eq!((&review.object, review.old_object.as_ref()), (&json!({"a": 1}), &Value::Null));
+            assert_eq!((&request.options["fieldManager"], request.old_object::<String>()), (&json!("ann"), None));
             let answer = Answer { warnings: vec!["w".into()], patch: Some(json!([])), ..Answer::allowed() };
             let answer = review.answer(answer);
             assert_eq!(answer["apiVersion"], version);

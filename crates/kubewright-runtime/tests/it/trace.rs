@@ -3,7 +3,7 @@
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{DeleteParams, ObjectMeta, Patch};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PostParams};
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
     client::ClientError,
@@ -386,6 +386,44 @@ async fn every_line_of_a_reconcile_has_its_id() {
     let people = text(&texts);
     let told = people.lines().filter(|line| line.contains(&ours) || line.contains(&quoted)).collect::<Vec<_>>();
     assert!(told.len() == 2 && told[0].contains("looking") && told[1].contains("the reconcile failed"), "{people}");
+}
+
+/// Writes a field again and again that no config map has.
+struct Sloppy;
+
+impl Reconciler<Fleet> for Sloppy {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let patch = Patch::Merge(json!({"odd": 1}));
+        ctx.client().kind::<ConfigMap>().patch(&ObjectKey::of(fleet), &patch).await?;
+        Ok(Outcome::after(Duration::from_secs(1)))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_warns_of_is_logged_once() {
+    let world = World::new().await;
+    let lines = Lines::default();
+    let layer = {
+        let lines = lines.clone();
+        fmt::layer().json().flatten_event(true).with_writer(move || lines.clone())
+    };
+    let _logging = tracing::subscriber::set_default(registry().with(LevelFilter::INFO).with(layer));
+    let map = serde_json::from_value(json!({"metadata": {"name": "a"}})).expect("a config map");
+    world.ships().create(&PostParams::default(), &map).await.expect("accepted");
+    let (manager, traces) = start(&world, Controller::new(Sloppy)).await;
+    world.create_fleet("a", 1).await;
+    until("some runs", || async { traces.of("fleet", &key()).len() > 3 }).await;
+    manager.stop().await;
+
+    let text = String::from_utf8(lines.0.lock().clone()).expect("text");
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("json"));
+    let warnings: Vec<_> = lines.filter(|line| line["message"] == "the API server warns").collect();
+    assert_eq!(warnings.len(), 1, "{text}");
+    let warning = &warnings[0];
+    assert_eq!((&warning["level"], &warning["warning"]), (&json!("WARN"), &json!("unknown field \"odd\"")));
+    assert_eq!(warning["path"], "/api/v1/namespaces/default/configmaps/a");
 }
 
 /// The body of an answer, and its content type.

@@ -92,7 +92,9 @@ impl Launcher {
     }
 
     fn start(&self, world: &World) -> Running {
-        run(world.manager().controller(Controller::new(self.clone())))
+        let manager = world.manager().controller(Controller::new(self.clone()).workspace());
+        assert!(manager.describe().controllers[0].workspace, "whoever makes the role knows");
+        run(manager)
     }
 
     async fn until_told(&self, text: &str) {

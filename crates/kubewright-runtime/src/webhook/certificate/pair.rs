@@ -8,7 +8,7 @@ use rustls::{
     ServerConfig,
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
-    server::{ClientHello, ResolvesServerCert},
+    server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
     sign::CertifiedKey,
 };
 use thiserror::Error;
@@ -106,9 +106,18 @@ impl Slot {
     /// TLS with whatever is in the slot at each handshake. HTTP/1.1 is all that is spoken: API server and scrapers are content
     /// with it, and HTTP/2 has had more ways to be overwhelmed.
     pub(crate) fn tls(&self) -> Arc<ServerConfig> {
+        self.tls_for(None)
+    }
+
+    /// [`Slot::tls`], for those alone whom this one knows.
+    pub(crate) fn tls_for(&self, clients: Option<Arc<dyn ClientCertVerifier>>) -> Arc<ServerConfig> {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().expect("ring knows TLS 1.2 and 1.3");
-        let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(self.clone()));
+        let builder = match clients {
+            None => builder.with_no_client_auth(),
+            Some(clients) => builder.with_client_cert_verifier(clients),
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(self.clone()));
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Arc::new(config)
     }

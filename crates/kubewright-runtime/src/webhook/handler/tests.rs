@@ -14,6 +14,10 @@ impl Defaulter<ConfigMap> for Sets {
         if request.user.username.as_deref() == Some("mallory") {
             return Err(Denied::forbidden("not for mallory"));
         }
+        if let Some(ConfigMap { data: Some(old), .. }) = request.old_object() {
+            // What was there stays.
+            config.data.get_or_insert_default().extend(old);
+        }
         let value = config.data.get_or_insert_default().len().to_string();
         config.data.get_or_insert_default().entry(self.0.into()).or_insert(value);
         Ok(())
@@ -85,6 +89,14 @@ async fn defaults_are_a_patch_that_keeps_what_is_unknown() {
         let defaulted = json::apply(&object, &answer.patch.unwrap()).unwrap();
         assert_eq!(defaulted, config(json!({"a": "1", "b": "own"})));
     }
+}
+
+#[tokio::test]
+async fn a_defaulter_sees_what_was_before() {
+    let (old, new) = (config(json!({"kept": "1", "a": ""})), config(json!({"a": "2", "b": "3"})));
+    let answer = defaulting().answer(&review("UPDATE", &new, &old)).await;
+    let defaulted = json::apply(&new, &answer.patch.unwrap()).unwrap();
+    assert_eq!(defaulted, config(json!({"kept": "1", "a": "", "b": "3"})));
 }
 
 #[tokio::test]

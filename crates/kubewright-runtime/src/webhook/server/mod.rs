@@ -25,7 +25,7 @@ use super::{
         files::Files,
         keeper::{self, Keeper},
     },
-    options::{Publish, host},
+    options::{Callers, Publish, host},
     review::{Review, ReviewError},
 };
 use crate::{
@@ -74,7 +74,7 @@ impl Drop for Running {
 }
 
 impl Running {
-    /// Listens and serves, and returns when there is a certificate, or when that takes too long; none when the address is
+    /// Listens and serves, all or only those that `callers` knows, and returns when there is a certificate, or when that takes too long; none when the address is
     /// disabled. Its readiness check is `webhook`.
     ///
     /// # Errors
@@ -82,13 +82,14 @@ impl Running {
     pub(crate) async fn start(
         endpoints: Vec<Endpoint>,
         options: WebhookServer,
+        callers: Option<Callers>,
         surroundings: Surroundings<'_>,
     ) -> Result<Option<Self>, BindError> {
         let Surroundings { client, clock, metrics, readyz } = surroundings;
         let slot = Slot::new("webhooks");
         let certificates = metrics.certificates().clone();
         let metrics = WebhookMetrics::new(metrics.registry(), clock.clone());
-        let manner = Manner { tls: Some(slot.tls()), idle: IDLE, drain: DRAIN };
+        let manner = Manner { tls: Some(slot.tls_for(callers)), idle: IDLE, drain: DRAIN };
         let router = router(&endpoints, clock, &metrics);
         let server = Server::start_as("webhooks", "--webhook-bind-address", &options.address, router, manner).await?;
         let Some(server) = server else { return Ok(None) };

@@ -2,10 +2,11 @@
 
 use std::{path::Path, sync::Arc};
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::ring,
-    pki_types::{CertificateDer, ServerName},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -13,7 +14,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use kubewright_runtime::webhook::Certificates;
+use kubewright_runtime::webhook::{Certificates, WebhookServer};
 
 use super::scene::{Replica, Scene, until};
 
@@ -27,13 +28,25 @@ fn renew(folder: &Path) -> CertificateDer<'static> {
 }
 
 async fn connect(replica: &Replica, trusted: &CertificateDer<'static>) -> std::io::Result<TlsStream<TcpStream>> {
+    connect_as(replica, trusted, None).await
+}
+
+/// With a certificate and its key, if the caller has some.
+async fn connect_as(
+    replica: &Replica,
+    trusted: &CertificateDer<'static>,
+    caller: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     roots.add(trusted.clone()).unwrap();
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+        .with_root_certificates(roots);
+    let config = match caller {
+        Some((certificate, key)) => config.with_client_auth_cert(vec![certificate], key).unwrap(),
+        None => config.with_no_client_auth(),
+    };
     let stream = TcpStream::connect(replica.address).await?;
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("hook.test").unwrap(), stream).await
 }
@@ -41,9 +54,10 @@ async fn connect(replica: &Replica, trusted: &CertificateDer<'static>) -> std::i
 /// Whether a request on this connection is answered.
 async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
     let request = b"POST /validate--v1-configmap HTTP/1.1\r\nhost: hook.test\r\ncontent-length: 0\r\n\r\n";
-    stream.write_all(request).await.unwrap();
     let mut answer = [0; 4096];
-    let length = stream.read(&mut answer).await.unwrap();
+    // Who isn't let in learns it after the handshake.
+    let Ok(()) = stream.write_all(request).await else { return false };
+    let Ok(length) = stream.read(&mut answer).await else { return false };
     String::from_utf8_lossy(&answer[..length]).contains("request body is empty")
 }
 
@@ -76,4 +90,51 @@ async fn certificates_from_files_are_read_again_without_cutting_connections() {
     assert!(replica.is_ready().await);
     assert!(scene.secret().await.is_none(), "nothing is made here");
     replica.stop().await;
+}
+
+/// An authority, and a certificate of its with the key.
+fn authority() -> (String, CertificateDer<'static>, PrivateKeyDer<'static>) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(vec![]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = params.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(params, key);
+    let own = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec!["kube-apiserver".into()]).unwrap().signed_by(&own, &issuer).unwrap();
+    (authority, certificate.der().clone(), PrivateKeyDer::try_from(own.serialize_der()).unwrap())
+}
+
+#[tokio::test]
+async fn only_callers_with_a_certificate_of_the_given_authorities_are_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let server = renew(&path);
+    let (authority, certificate, key) = self::authority();
+    let (_, strange_certificate, strange_key) = self::authority();
+    std::fs::write(path.join("callers.crt"), authority).unwrap();
+    let scene = Scene::new();
+    let certificates =
+        Certificates::Directory { path: path.clone(), certificate: "my.crt".into(), key: "my.key".into() };
+    let authorities = path.join("callers.crt");
+    let replica = scene.start(|server| server.certificates(certificates).client_authorities(authorities));
+    until("it is ready", async || replica.is_ready().await).await;
+
+    let answered = async |caller| match connect_as(&replica, &server, caller).await {
+        Ok(mut stream) => answers(&mut stream).await,
+        Err(_) => false,
+    };
+    assert!(answered(Some((certificate, key))).await);
+    assert!(!answered(Some((strange_certificate, strange_key))).await, "of another authority");
+    assert!(!answered(None).await, "without one");
+    replica.stop().await;
+
+    for (name, text) in [("none.crt", None), ("empty.crt", Some(""))] {
+        let file = path.join(name);
+        if let Some(text) = text {
+            std::fs::write(&file, text).unwrap();
+        }
+        let manager = scene.manager(WebhookServer::local().client_authorities(&file));
+        let error = manager.run_until(std::future::pending::<()>()).await.unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("--webhook-client-ca-path"), "{error}");
+    }
 }

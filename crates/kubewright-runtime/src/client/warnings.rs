@@ -1,0 +1,137 @@
+//! What the API server warns of, in the log: a version that is deprecated, a field that it doesn't know, what webhooks say.
+//!
+//! They come in the heads of answers to requests that succeed; see
+//! <https://kubernetes.io/docs/reference/using-api/api-concepts/#warnings>.
+
+use std::{
+    collections::BTreeSet,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{HeaderMap, Request, Response, header::WARNING};
+use kube::{Client, client::Body};
+use parking_lot::Mutex;
+use tower::{BoxError, Service};
+use tracing::warn;
+
+/// So many different texts are remembered, as none is logged twice; then it begins anew.
+const MOST: usize = 256;
+/// The code of what is meant for users.
+const FOR_USERS: &str = "299";
+
+/// A client whose answers' warnings are logged, each text once.
+pub(crate) fn heeding(client: &Client) -> Client {
+    Client::new(Heeding { client: client.clone(), known: Arc::default() }, client.default_namespace())
+}
+
+#[derive(Clone)]
+struct Heeding {
+    client: Client,
+    known: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Service<Request<Body>> for Heeding {
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
+
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let Self { client, known } = self.clone();
+        let path = request.uri().path().to_owned();
+        async move {
+            let answer = client.send(request).await?;
+            for warning in warnings(answer.headers()) {
+                if is_new(&mut known.lock(), &warning) {
+                    warn!(path, warning, "the API server warns");
+                }
+            }
+            Ok(answer)
+        }
+        .boxed()
+    }
+}
+
+fn is_new(known: &mut BTreeSet<String>, warning: &str) -> bool {
+    if known.contains(warning) {
+        return false;
+    }
+    if known.len() >= MOST {
+        known.clear();
+    }
+    known.insert(warning.to_owned())
+}
+
+/// The texts that are meant for users. What can't be read is passed over.
+fn warnings(heads: &HeaderMap) -> Vec<String> {
+    let values = heads.get_all(WARNING).iter().filter_map(|value| std::str::from_utf8(value.as_bytes()).ok());
+    values.flat_map(texts).collect()
+}
+
+/// The texts of a head, which may hold several warnings: `299 - "text", 299 - "text" "date"`.
+fn texts(value: &str) -> Vec<String> {
+    let (mut found, mut rest) = (Vec::new(), value);
+    loop {
+        rest = rest.trim_start_matches([' ', ',', '\t']);
+        let Some((code, after)) = rest.split_once(' ') else { return found };
+        let Some((text, after)) = after.trim_start().split_once(' ').and_then(|(_agent, text)| quoted(text)) else {
+            return found;
+        };
+        if code == FOR_USERS {
+            found.push(text);
+        }
+        // A date may follow.
+        rest = quoted(after).map_or(after, |(_date, after)| after);
+    }
+}
+
+/// A text in quotation marks, and what comes after it.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let text = text.trim_start().strip_prefix('"')?;
+    let (mut content, mut escaped) = (String::new(), false);
+    for (place, letter) in text.char_indices() {
+        match letter {
+            '"' if !escaped => return Some((content, &text[place + 1..])),
+            '\\' if !escaped => escaped = true,
+            letter => {
+                escaped = false;
+                content.push(letter);
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_read_as_they_were_meant() {
+        let check = |value: &str, expected: &[&str]| assert_eq!(texts(value), expected, "{value}");
+        check(r#"299 - "v1beta1 is deprecated""#, &["v1beta1 is deprecated"]);
+        check(
+            r#"299 host "say \"no\" \\ yes" "Sun, 22 Nov 2026 02:00:00 GMT", 299 - "more""#,
+            &["say \"no\" \\ yes", "more"],
+        );
+        check(r#"199 - "not for users",299 - "for users""#, &["for users"]);
+        for broken in ["", "299", "299 -", r#"299 - ""#, r#"299 - "open"#, r#"299 - no quotes"#] {
+            check(broken, &[]);
+        }
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut known = BTreeSet::new();
+        assert!(is_new(&mut known, "a") && !is_new(&mut known, "a"));
+        for number in 0..3 * MOST {
+            assert!(is_new(&mut known, &number.to_string()));
+            assert!(known.len() <= MOST);
+        }
+    }
+}
