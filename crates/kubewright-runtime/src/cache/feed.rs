@@ -1,7 +1,8 @@
 //! What one watch has told us: a state machine from watch events to changes of the store. No I/O.
 //!
 //! It tolerates what a watch may do: events doubled, coalesced or from an older connection are recognised by their
-//! resource version, and a list after a gap shows what was deleted meanwhile.
+//! resource version, and a list after a gap shows what was deleted meanwhile. An API server whose etcd was restored counts its
+//! versions from an older one: what shows that is believed, and what may show it is asked for by another list.
 
 use std::collections::BTreeSet;
 
@@ -24,6 +25,8 @@ pub(super) struct Feed {
     scope: Option<String>,
     /// Everything up to this version has been seen.
     observed: u64,
+    /// What comes after the last list is newer than this.
+    listed: u64,
     /// The newest version that a write of ours was answered with.
     written: u64,
     listing: Option<Listing>,
@@ -32,6 +35,18 @@ pub(super) struct Feed {
     /// What was kept of objects at the last list, and what is to be kept of them as of the next.
     edition: u64,
     next_edition: u64,
+    /// Whether the next list is to be believed, whatever it is.
+    forgot: bool,
+    doubt: Option<Doubt>,
+}
+
+/// Whether the API server has gone back to an older state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// It may have: a list would tell.
+    Suspicion,
+    /// It has.
+    Certainty,
 }
 
 /// A list that is being read.
@@ -41,6 +56,10 @@ struct Listing {
     floor: u64,
     highest: u64,
     edition: u64,
+    /// Whether what was seen before says nothing.
+    forgot: bool,
+    /// Whether it shows that the API server has gone back.
+    is_back: bool,
     /// What it has, if there was anything before it that it may lack.
     keys: Option<BTreeSet<ObjectKey>>,
 }
@@ -50,12 +69,15 @@ impl Feed {
         Self {
             scope,
             observed: 0,
+            listed: 0,
             written: 0,
             listing: None,
             synced: false,
             failure: Some("not started".into()),
             edition: 0,
             next_edition: 0,
+            forgot: false,
+            doubt: None,
         }
     }
 
@@ -73,6 +95,16 @@ impl Feed {
 
     pub(super) fn is_synced(&self) -> bool {
         self.synced
+    }
+
+    /// What was seen doesn't count any more.
+    pub(super) fn forget(&mut self) {
+        (self.observed, self.listed, self.written, self.forgot) = (0, 0, 0, true);
+    }
+
+    /// What has come up since the last call.
+    pub(super) fn doubt(&mut self) -> Option<Doubt> {
+        self.doubt.take()
     }
 
     /// From the next list on, more is kept of objects.
@@ -108,19 +140,27 @@ impl Feed {
         match event {
             Event::Init => {
                 let keys = store.within(self.scope()).next().map(|_| BTreeSet::new());
-                self.listing = Some(Listing { floor: self.written, highest: 0, edition: self.next_edition, keys });
+                let (edition, forgot) = (self.next_edition, std::mem::take(&mut self.forgot));
+                self.listing = Some(Listing { floor: self.written, highest: 0, edition, forgot, is_back: false, keys });
                 Ok(())
             }
             Event::InitApply(draft) => {
-                if let Some(listing) = &mut self.listing {
-                    listing.highest = listing.highest.max(version_of(&draft).unwrap_or_default());
-                    if let Some(keys) = &mut listing.keys {
-                        keys.insert(ObjectKey::of(&draft));
-                    }
-                }
                 let cause = if self.synced { Cause::Event } else { Cause::FirstList };
-                let is_kept = self.listing.as_ref().is_none_or(|listing| listing.edition == self.edition);
-                put(store, &draft, cause, is_kept, intake, emit)
+                let is_back = self.is_back(store, &draft);
+                let Some(listing) = &mut self.listing else { return Ok(()) };
+                listing.highest = listing.highest.max(version_of(&draft).unwrap_or_default());
+                if let Some(keys) = &mut listing.keys {
+                    keys.insert(ObjectKey::of(&draft));
+                }
+                let known = match listing.forgot {
+                    true => Known::Doubted,
+                    false if listing.edition != self.edition => Known::InPart,
+                    false => Known::Whole,
+                };
+                let taken = put(store, &draft, cause, known, intake, emit);
+                // One that could not be decoded may have been there before, too.
+                listing.is_back |= is_back && taken.is_ok();
+                taken
             }
             Event::InitDone => {
                 self.finish_list(store, emit);
@@ -130,10 +170,11 @@ impl Feed {
                 self.failure = None;
                 let seen = version_of(&draft).unwrap_or(u64::MAX);
                 if seen <= self.observed {
+                    self.overtaken(store, &draft, seen);
                     return Ok(());
                 }
                 self.observe(version_of(&draft));
-                put(store, &draft, Cause::Event, true, intake, emit)
+                put(store, &draft, Cause::Event, Known::Whole, intake, emit)
             }
             Event::Delete(draft) => {
                 self.failure = None;
@@ -151,6 +192,30 @@ impl Feed {
         }
     }
 
+    /// Looks at an event that is older than what was seen. It is doubled if it is newer than the list, and an echo if the object
+    /// is known to be newer. Otherwise it may be from an API server that has gone back, and a list is to tell.
+    #[cold]
+    fn overtaken(&mut self, store: &Store, draft: &Draft, seen: u64) {
+        let known = store.get(&ObjectKey::of(draft)).filter(|known| known.is(draft));
+        let is_echo = known.is_some_and(|known| known.version.number().is_none_or(|known| known >= seen));
+        if seen <= self.listed && !is_echo {
+            self.doubt = Some(Doubt::Suspicion);
+        }
+    }
+
+    /// Whether an object of a list shows that the API server has gone back.
+    fn is_back(&self, store: &Store, draft: &Draft) -> bool {
+        let Some(version) = version_of(draft).filter(|_| self.listed > 0) else { return false };
+        match store.get(&ObjectKey::of(draft)).filter(|known| known.is(draft)) {
+            Some(known) => known
+                .version
+                .number()
+                .is_some_and(|known| version < known || (known < version && version <= self.listed)),
+            // The list before would have had it.
+            None => version <= self.listed,
+        }
+    }
+
     fn observe(&mut self, version: Option<u64>) {
         self.observed = self.observed.max(version.unwrap_or_default());
     }
@@ -164,7 +229,11 @@ impl Feed {
         for key in gone.collect::<Vec<_>>() {
             store.remove(&key).map(gone_for_good).into_iter().for_each(&mut emit);
         }
-        self.observe(Some(listing.floor.max(listing.highest)));
+        if listing.is_back {
+            (self.observed, self.written, self.doubt) = (listing.highest, 0, Some(Doubt::Certainty));
+        }
+        self.observe(Some(if listing.is_back { 0 } else { listing.floor.max(listing.highest) }));
+        self.listed = self.observed;
         self.edition = listing.edition;
         self.synced = true;
         self.failure = None;
@@ -175,13 +244,24 @@ fn gone_for_good(old: Row) -> Step {
     Step::new(Some(old), None, Decoded::default(), Cause::Event)
 }
 
-/// Puts an object into the store unless it is there already, and all is kept of it. One that can't be decoded leaves what is
+/// What an object that is in the store already is worth, if it has the same version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// It is the same.
+    Whole,
+    /// It is the same, but more is to be kept of it.
+    InPart,
+    /// It may be another.
+    Doubted,
+}
+
+/// Puts an object into the store unless it is there already. One that can't be decoded leaves what is
 /// there: a stale object is a smaller evil than a deletion that didn't happen.
 fn put(
     store: &mut Store,
     draft: &Draft,
     cause: Cause,
-    is_kept: bool,
+    worth: Known,
     intake: Intake<'_>,
     mut emit: impl FnMut(Step),
 ) -> Result<(), Undecodable> {
@@ -189,7 +269,7 @@ fn put(
     let remade = known.is_some_and(|known| !known.is(draft));
     let version = Version::of(draft.metadata.resource_version.as_deref());
     let is_known = !remade && version.number().is_some() && known.is_some_and(|known| known.version == version);
-    if is_known && is_kept {
+    if is_known && worth == Known::Whole {
         return Ok(());
     }
     if remade {
@@ -198,7 +278,7 @@ fn put(
     }
     let (row, decoded) = intake(store, draft)?;
     let old = store.insert(row.clone());
-    if !is_known {
+    if !is_known || worth == Known::Doubted {
         emit(Step::new(old, Some(row), decoded, cause));
     }
     Ok(())
@@ -283,6 +363,49 @@ mod tests {
         assert_eq!(fixture.take([Event::Delete(object("a", "1", 6)), Event::Delete(object("a", "1", 6))]), ["-a1"]);
         assert!(fixture.take([Event::Apply(object("a", "1", 5))]).is_empty(), "what is deleted doesn't come back");
         assert_eq!(fixture.take([Event::Apply(object("a", "2", 7)), Event::Delete(object("a", "1", 6))]), ["+a2"]);
+    }
+
+    /// Etcd was restored to an older state, and versions begin from there.
+    #[test]
+    fn an_older_state_is_believed_when_it_is_proven() {
+        let restored = || {
+            let mut fixture = Fixture::new();
+            fixture.list(vec![object("a", "1", 100), object("b", "1", 900)]);
+            fixture.take([Event::Apply(object("c", "1", 1000))]);
+            fixture.feed.wrote(1000);
+            fixture
+        };
+        // By a list that has an object as it was.
+        let mut fixture = restored();
+        assert_eq!(fixture.list(vec![object("a", "1", 100), object("b", "1", 400)]), ["~b1", "-c1"]);
+        assert_eq!((fixture.feed.observed(), fixture.feed.doubt()), (400, Some(Doubt::Certainty)));
+        assert_eq!(fixture.take([Event::Apply(object("a", "1", 501))]), ["~a1"]);
+        assert_eq!((fixture.feed.observed(), fixture.feed.doubt()), (501, None));
+
+        // What is older than the list, and not in it, may be an echo of the past: another list tells.
+        let changed = || vec![object("a", "1", 503)];
+        let added = || vec![object("a", "1", 100), object("d", "1", 503)];
+        for (list, change) in [(changed as fn() -> Vec<Draft>, "~a1"), (added, "+d1")] {
+            let mut fixture = restored();
+            fixture.list(vec![object("a", "1", 100)]);
+            assert_eq!(
+                (fixture.feed.observed(), fixture.feed.doubt()),
+                (1000, None),
+                "the others may have been deleted"
+            );
+            assert!(fixture.take([Event::Apply(object("a", "1", 99))]).is_empty());
+            assert_eq!(fixture.feed.doubt(), None);
+            assert!(fixture.take(list().pop().map(Event::Apply)).is_empty());
+            assert_eq!(fixture.feed.doubt(), Some(Doubt::Suspicion));
+            assert_eq!(fixture.list(list()), [change]);
+            assert_eq!((fixture.feed.observed(), fixture.feed.doubt()), (503, Some(Doubt::Certainty)));
+        }
+
+        // When the API server has said so, nothing is taken for what was seen.
+        let mut fixture = restored();
+        fixture.feed.forget();
+        assert_eq!(fixture.list(vec![object("a", "1", 100)]), ["~a1", "-b1", "-c1"]);
+        assert_eq!((fixture.feed.observed(), fixture.feed.doubt()), (100, None));
     }
 
     #[test]

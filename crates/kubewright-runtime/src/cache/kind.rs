@@ -21,12 +21,12 @@ use serde::{
     de::{MapAccess, Visitor},
 };
 use tokio::sync::{Notify, watch};
-use tracing::error;
+use tracing::{error, warn};
 
 use super::{
     Unsynced,
     delta::{Cause, Decoded, Delta, Step},
-    feed::Feed,
+    feed::{Doubt, Feed},
     live::Lists,
     options::{NamespaceOptions, Plan},
     packed::{self, Dictionary, Document, Draft, Identity, Marks, Unreadable},
@@ -250,14 +250,23 @@ impl Kind {
     }
 
     /// Takes in what a feed has read, and tells all who want to know. Returns why an object could not be decoded.
-    pub(super) fn take(&self, feed: usize, event: Event<Draft>) -> Result<(), Undecodable> {
+    pub(super) fn take(&self, number: usize, event: Event<Draft>) -> Result<(), Undecodable> {
         let mut steps = Vec::new();
-        let (taken, synced) = {
+        let (taken, synced, doubt) = {
             let State { store, feeds, .. } = &mut *self.state.write();
-            let Some(feed) = feeds.get_mut(feed) else { return Ok(()) };
+            let Some(feed) = feeds.get_mut(number) else { return Ok(()) };
             let taken = feed.take(store, event, &|store, draft| self.intake(store, draft), |step| steps.push(step));
-            (taken, feeds.iter().all(Feed::is_synced))
+            let doubt = feed.doubt();
+            (taken, feeds.iter().all(Feed::is_synced), doubt)
         };
+        match doubt {
+            None => {}
+            Some(Doubt::Suspicion) => self.relist(number),
+            Some(Doubt::Certainty) => warn!(
+                kind = %self.name,
+                "the API server shows an older state than before, as after a restore: it is believed"
+            ),
+        }
         self.tell(&steps);
         for listener in self.listeners.read().iter() {
             listener();
@@ -295,6 +304,9 @@ impl Kind {
     pub(super) fn intake(&self, store: &Store, draft: &Draft) -> Result<(Row, Decoded), Undecodable> {
         let key = store.shared(ObjectKey::of(draft));
         let undecodable = |why: String| Undecodable { key: ObjectKey::of(draft), why };
+        if draft.is_cut() {
+            return Err(undecodable(format!("it is nested more than {} levels deep", packed::DEEPEST)));
+        }
         let reshaped = self.reshaped(&key, draft).map_err(undecodable)?;
         let draft = reshaped.as_ref().unwrap_or(draft);
         let meta = &draft.metadata;
@@ -435,6 +447,13 @@ impl Kind {
     /// Makes a feed begin anew, with a list.
     pub(super) fn relist(&self, feed: usize) {
         self.relists.iter().skip(feed).take(1).for_each(Notify::notify_one);
+    }
+
+    /// Notes that the API server doesn't know what a feed has seen: what that begins with next is believed, whatever it is.
+    pub(super) fn forget(&self, feed: usize) {
+        if let Some(feed) = self.state.write().feeds.get_mut(feed) {
+            feed.forget();
+        }
     }
 
     /// Makes the feed of a namespace list anew, which then shows all that was written before.
@@ -700,6 +719,32 @@ mod tests {
         assert_eq!((bad.key.to_string().as_str(), bad.why.as_str()), ("a/p", "the cache's transform panicked"));
         kind.take(0, Event::Apply(draft(json!({"metadata": {"namespace": "a", "name": "q"}})))).expect("it is taken");
         assert_eq!(Reader::<Pod>::new(kind, None).len(), 1);
+    }
+
+    /// As deep as an API server takes it; serde_json alone would give up the whole list.
+    #[test]
+    fn an_object_nested_too_deep_is_told_and_the_others_arrive() {
+        let nested = |name: &str, depth: usize| {
+            let (open, close) = (r#"{"a":["#.repeat(depth), "]}".repeat(depth));
+            format!(r#"{{"metadata":{{"namespace":"a","name":"{name}"}},"spec":{open}{close}}}"#)
+        };
+        let items = [nested("bad", 4_000), nested("deep", 59), nested("good", 1)].join(",");
+        let list = format!(r#"{{"apiVersion":"v1","kind":"List","metadata":{{}},"items":[{items}]}}"#);
+        let list: kube::core::ObjectList<Draft> = serde_json::from_str(&list).expect("a list");
+        let kind = kind();
+        kind.declare::<Phaseless>();
+        let taken = list.items.into_iter().map(|draft| kind.take(0, Event::Apply(draft)));
+        let bad = taken.filter_map(Result::err).map(|bad| (bad.key.to_string(), bad.why)).collect::<Vec<_>>();
+        assert_eq!(bad, [("a/bad".to_owned(), "it is nested more than 120 levels deep".to_owned())]);
+        assert_eq!(Reader::<Phaseless>::new(kind, None).len(), 2);
+    }
+
+    /// A pod of any spec.
+    #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
+    #[resource(inherit = "Pod")]
+    struct Phaseless {
+        metadata: kube::api::ObjectMeta,
+        spec: Value,
     }
 
     #[test]

@@ -24,6 +24,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// right to CRDs that few operators have; a list that finds nothing costs the API server next to nothing.
 const MISSING_PAUSE: Duration = Duration::from_secs(1);
 
+/// How often an API server may say that it is behind what we have seen before that is doubted.
+const PATIENT_TRIES: u32 = 2;
+
 /// Feeds one kind from one scope until it is dropped. It never ends by itself: whatever the error, it tries again.
 pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: Random, metrics: CacheMetrics) {
     let scope = kind.scopes().nth(feed).flatten();
@@ -59,12 +62,17 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
                 Err(error) => {
                     metrics.interrupted();
                     let expired = has_code(&error, 410);
+                    // A replica of the API server that lags behind another catches up soon. If not, etcd was restored.
+                    let is_lost = is_ahead(&error) && failures >= PATIENT_TRIES;
                     let pause = if has_code(&error, 404) { MISSING_PAUSE } else { pause(failures, random.fraction()) };
                     report(&kind, feed, failures, error);
                     tokio::time::sleep(pause).await;
                     failures += 1;
+                    if is_lost {
+                        kind.forget(feed);
+                    }
                     // The watcher would ask for the same lost version for ever: only a new one begins with a list.
-                    if expired {
+                    if expired || is_lost {
                         break;
                     }
                 }
@@ -162,6 +170,19 @@ fn has_code(error: &watcher::Error, code: u16) -> bool {
     use watcher::Error::{InitialListFailed, WatchStartFailed};
     let (InitialListFailed(source) | WatchStartFailed(source)) = error else { return false };
     matches!(source, kube::Error::Api(status) if status.code == code)
+}
+
+/// Whether the version that the watch is to begin with is one that the API server doesn't have yet.
+fn is_ahead(error: &watcher::Error) -> bool {
+    use watcher::Error::{WatchError, WatchStartFailed};
+    let status = match error {
+        WatchStartFailed(kube::Error::Api(status)) | WatchError(status) => status,
+        _ => return false,
+    };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    // As client-go: older API servers say it in words only.
+    causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
+        || status.message.contains("Too large resource version")
 }
 
 /// Between half and all of the exponential pause.

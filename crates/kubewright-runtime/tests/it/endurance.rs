@@ -173,6 +173,51 @@ async fn row_16_a_server_that_was_gone_for_minutes_is_caught_up_with() {
     manager.stop().await;
 }
 
+/// Etcd is restored from a backup of days ago: the same cluster, with older versions, and another history from there.
+#[tokio::test(start_paused = true)]
+async fn row_16_a_cluster_restored_to_an_older_state_is_followed() {
+    let (world, restored) = (World::new().await, World::new().await);
+    world.create_fleet("a", 3).await;
+    for size in 0..200 {
+        world.resize("a", size).await;
+    }
+    world.resize("a", 3).await;
+    restored.create_fleet("b", 2).await;
+    let version = async |world: &World| {
+        let version = world.fleets().list(&Default::default()).await.expect("a list").metadata.resource_version;
+        version.and_then(|version| version.parse::<u64>().ok()).expect("a version")
+    };
+    assert!(version(&world).await > version(&restored).await + 150);
+
+    let (old, new) = (Cable::new(), Cable::new());
+    let (before, after) = (old.client(&world.client), new.client(&restored.faults.client(&restored.client)));
+    let is_restored = Arc::new(AtomicBool::new(false));
+    let turned = is_restored.clone();
+    let service = service_fn(move |request: Request<Body>| {
+        let client = if turned.load(Ordering::SeqCst) { after.clone() } else { before.clone() };
+        async move { client.send(request).await }
+    });
+    let manager = Manager::new(Client::new(service, "default")).clock(world.clock.clone()).random(world.random.clone());
+    let manager = run(manager.controller(controller(FleetReconciler::generating_names())));
+    world.wait_for_size("a", 3).await;
+
+    is_restored.store(true, Ordering::SeqCst);
+    old.pull();
+    let begun = world.clock.monotonic();
+    restored.wait_for_size("b", 2).await;
+    for size in [3, 4] {
+        restored.resize("b", size).await;
+        restored.wait_for_size("b", size).await;
+    }
+    restored.create_fleet("c", 1).await;
+    restored.wait_for_size("c", 1).await;
+    let took = world.clock.monotonic() - begun;
+    assert!(took < Duration::from_secs(120), "after {took:?}");
+    assert_eq!(restored.ship_names().await.len(), 5, "it has never made too many");
+    assert!(version(&world).await > version(&restored).await, "all that was below what had been seen");
+    manager.stop().await;
+}
+
 /// Counts runs by name. `stuck` never ends, `broken` always fails; the others are done at once.
 #[derive(Clone, Default)]
 struct Crew {

@@ -24,6 +24,10 @@ use crate::object::KindName;
 /// The annotation in which `kubectl apply` keeps a second copy of the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
+/// How deep an object's maps and lists may be nested; an API server takes more. JSON is read recursively, up to 127 levels, of
+/// which a list or an event needs some.
+pub(in crate::cache) const DEEPEST: u8 = 120;
+
 /// Any object, whatever its type says of it: without managed fields, the last-applied annotation, and what its kind and
 /// its [`Draft::metadata`] say anyhow.
 ///
@@ -34,6 +38,7 @@ pub(crate) struct Draft<const METADATA_ONLY: bool = false> {
     pub(crate) metadata: ObjectMeta,
     /// The rest of the metadata, then the rest of the object.
     bytes: Vec<u8>,
+    is_cut: bool,
 }
 
 impl Draft {
@@ -43,7 +48,7 @@ impl Draft {
 
     /// The same object as if it didn't have these fields.
     pub(in crate::cache) fn without(&self, fields: &[Vec<String>]) -> Self {
-        Self { metadata: self.metadata.clone(), bytes: without(&self.bytes, fields) }
+        Self { metadata: self.metadata.clone(), bytes: without(&self.bytes, fields), is_cut: self.is_cut }
     }
 
     /// The same object after `transform`, which sees all of it that is kept.
@@ -66,6 +71,11 @@ impl Draft {
         Ok(Self { metadata: self.metadata.clone(), ..transformed })
     }
 
+    /// Whether it is nested so deep that not all of it could be read.
+    pub(in crate::cache) fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// How many offsets there are to mark.
     pub(in crate::cache) fn len(&self) -> usize {
         self.bytes.len()
@@ -75,7 +85,7 @@ impl Draft {
 impl Draft<true> {
     /// The same object, as one of which there is no more.
     pub(in crate::cache) fn whole(self) -> Draft {
-        Draft { metadata: self.metadata, bytes: self.bytes }
+        Draft { metadata: self.metadata, bytes: self.bytes, is_cut: self.is_cut }
     }
 }
 
@@ -89,13 +99,13 @@ impl<'de, const METADATA_ONLY: bool> Deserialize<'de> for Draft<METADATA_ONLY> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut parts = Parts::default();
         deserializer.deserialize_any(Root(&mut parts))?;
-        let Parts { metadata, mut head, mut body } = parts;
+        let Parts { metadata, mut head, mut body, is_cut } = parts;
         if head.is_empty() {
             return Err(D::Error::custom("an object without metadata"));
         }
         Token::End.write(&mut body);
         head.append(&mut body);
-        Ok(Self { metadata, bytes: head })
+        Ok(Self { metadata, bytes: head, is_cut })
     }
 }
 
@@ -140,6 +150,7 @@ struct Parts {
     /// The rest of the metadata: empty until it has come.
     head: Vec<u8>,
     body: Vec<u8>,
+    is_cut: bool,
 }
 
 struct Root<'a>(&'a mut Parts);
@@ -152,7 +163,7 @@ impl<'de> Visitor<'de> for Root<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self(Parts { metadata, head, body }) = self;
+        let Self(Parts { metadata, head, body, is_cut }) = self;
         Token::Map.write(body);
         let name = |key: &str| match key {
             "apiVersion" | "kind" => Part::Ignored,
@@ -162,8 +173,8 @@ impl<'de> Visitor<'de> for Root<'_> {
         while let Some(part) = map.next_key_seed(Key { out: &mut *body, name })? {
             match part {
                 Part::Ignored => drop(map.next_value::<IgnoredAny>()?),
-                Part::Metadata => map.next_value_seed(Metadata { metadata, out: head })?,
-                Part::Other => map.next_value_seed(Any { out: body, without: None })?,
+                Part::Metadata => map.next_value_seed(Metadata { metadata, out: head, is_cut })?,
+                Part::Other => map.next_value_seed(Any { out: body, is_cut, left: DEEPEST - 1, without: None })?,
             }
         }
         Ok(())
@@ -246,6 +257,7 @@ impl<T: Named, F: FnOnce(&str) -> T> Visitor<'_> for Key<'_, F> {
 struct Metadata<'a> {
     metadata: &'a mut ObjectMeta,
     out: &'a mut Vec<u8>,
+    is_cut: &'a mut bool,
 }
 
 impl<'de> DeserializeSeed<'de> for Metadata<'_> {
@@ -264,7 +276,7 @@ impl<'de> Visitor<'de> for Metadata<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { metadata, out } = self;
+        let Self { metadata, out, is_cut } = self;
         Token::Map.write(out);
         let name = |key: &str| match key {
             "managedFields" | "selfLink" => Field::Ignored,
@@ -287,7 +299,7 @@ impl<'de> Visitor<'de> for Metadata<'_> {
                 Field::ResourceVersion => &mut metadata.resource_version,
                 Field::Annotations | Field::Other => {
                     let without = matches!(field, Field::Annotations).then_some(LAST_APPLIED);
-                    map.next_value_seed(Any { out, without })?;
+                    map.next_value_seed(Any { out, is_cut, left: DEEPEST - 2, without })?;
                     continue;
                 }
             };
@@ -305,6 +317,10 @@ impl<'de> Visitor<'de> for Metadata<'_> {
 /// Any value, without an entry of that key if it is a map.
 struct Any<'a> {
     out: &'a mut Vec<u8>,
+    /// Whether something was left out.
+    is_cut: &'a mut bool,
+    /// How many levels it may have.
+    left: u8,
     without: Option<&'static str>,
 }
 
@@ -319,6 +335,12 @@ impl<'de> DeserializeSeed<'de> for Any<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        if self.left == 0 {
+            *self.is_cut = true;
+            // Unlike anything else, this is read without recursion.
+            IgnoredAny::deserialize(deserializer)?;
+            return self.write(Token::Null);
+        }
         deserializer.deserialize_any(self)
     }
 }
@@ -364,21 +386,24 @@ impl<'de> Visitor<'de> for Any<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         Token::List.write(self.out);
-        while list.next_element_seed(Any { out: &mut *self.out, without: None })?.is_some() {}
-        self.write(Token::End)
+        let Self { out, is_cut, left, .. } = self;
+        while list.next_element_seed(Any { out, is_cut, left: left - 1, without: None })?.is_some() {}
+        Token::End.write(out);
+        Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         Token::Map.write(self.out);
-        let without = self.without;
+        let Self { out, is_cut, left, without } = self;
         let name = |key: &str| without != Some(key);
-        while let Some(stays) = map.next_key_seed(Key { out: &mut *self.out, name })? {
+        while let Some(stays) = map.next_key_seed(Key { out, name })? {
             if stays {
-                map.next_value_seed(Any { out: &mut *self.out, without: None })?;
+                map.next_value_seed(Any { out, is_cut, left: left - 1, without: None })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }
         }
-        self.write(Token::End)
+        Token::End.write(out);
+        Ok(())
     }
 }

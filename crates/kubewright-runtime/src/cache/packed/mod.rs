@@ -18,7 +18,7 @@ mod read;
 mod token;
 mod without;
 
-pub(super) use self::draft::Draft;
+pub(super) use self::draft::{DEEPEST, Draft};
 pub(super) use self::{
     dictionary::Dictionary,
     diff::changed_fields,
