@@ -42,8 +42,8 @@ struct Entries {
 }
 
 impl Journal {
-    /// A journal of writes to what the controller reads by its cache: what it doesn't can't be stale, and the cache of
-    /// another's kind may lack what this one needs never wait for. The tape gets all requests, for the run's trace.
+    /// A journal of the writes to the kinds that the controller reads from the cache. Other kinds can't be stale to it, and a
+    /// run need never wait for them. The tape gets all requests, for the run's trace.
     pub(crate) fn new(services: Arc<Services>, tape: Tape) -> Self {
         Self { services, tape, entries: Arc::default() }
     }

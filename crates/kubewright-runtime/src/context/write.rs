@@ -223,11 +223,11 @@ impl<K: Object> Context<K> {
     async fn existing_child<T: Object>(&self, key: &ObjectKey, error: ClientError) -> Result<T, ClientError> {
         let Some(existing) = self.live().get::<T>(key).await? else { return Err(error) };
         let owner = self.object.as_ref().and_then(|object| object.meta().uid.clone()).unwrap_or_default();
-        if is_controlled_by(&existing, &owner) && existing.meta().deletion_timestamp.is_some() {
-            // The name is free when it is gone.
-            return Err(error);
-        }
         if is_controlled_by(&existing, &owner) {
+            if existing.meta().deletion_timestamp.is_some() {
+                // The name is free when it is gone.
+                return Err(error);
+            }
             self.journal.saw(&KindName::of::<T>(), key, version_of(&existing));
             return Ok(existing);
         }

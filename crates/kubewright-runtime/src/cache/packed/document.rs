@@ -82,6 +82,28 @@ impl<'a> Document<'a> {
     }
 }
 
+/// What is asked of a value that is always there and of one shape: it is passed over without being made.
+macro_rules! always_there {
+    () => {
+        fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+            visitor.visit_unit()
+        }
+
+        fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+            visitor.visit_some(self)
+        }
+
+        fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Unreadable> {
+            visitor.visit_newtype_struct(self)
+        }
+
+        forward_to_deserialize_any! {
+            bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+            tuple_struct map struct enum identifier
+        }
+    };
+}
+
 /// A map of which the bytes have the rest.
 struct Part<'a> {
     first: [First<'a>; 4],
@@ -106,22 +128,7 @@ impl<'de> Deserializer<'de> for Part<'_> {
         visitor.visit_map(PartAccess { first: self.first.into_iter().flatten(), field: None, rest })
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-        visitor.visit_unit()
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Unreadable> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct enum identifier
-    }
+    always_there!();
 }
 
 struct PartAccess<'a> {
@@ -163,20 +170,5 @@ impl<'de> Deserializer<'de> for Shown<'_> {
         self.0.to_string().into_deserializer().deserialize_any(visitor)
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-        visitor.visit_unit()
-    }
-
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-        visitor.visit_some(self)
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Unreadable> {
-        visitor.visit_newtype_struct(self)
-    }
-
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct enum identifier
-    }
+    always_there!();
 }
