@@ -2,7 +2,7 @@
 //!
 //! It doesn't hold objects: that is the cache's business ([`crate::cache`]).
 
-use std::{any::TypeId, fmt, sync::Arc};
+use std::{any::TypeId, cmp::Ordering, fmt, sync::Arc};
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::Resource;
@@ -87,10 +87,27 @@ impl fmt::Display for KindName {
 /// An object's namespace and name. Cheap to clone; ordered by namespace, then name.
 ///
 /// A key says nothing of the UID: an object deleted and made again under the same name has the same key.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     namespace: Option<Arc<str>>,
     name: Arc<str>,
+}
+
+impl Ord for ObjectKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let namespace = match (&self.namespace, &other.namespace) {
+            // Neighbours in a tree mostly share it.
+            (Some(one), Some(same)) if Arc::ptr_eq(one, same) => Ordering::Equal,
+            (one, other) => one.cmp(other),
+        };
+        namespace.then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+impl PartialOrd for ObjectKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 impl ObjectKey {

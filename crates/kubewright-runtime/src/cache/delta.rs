@@ -1,15 +1,14 @@
 //! A change of an object, as those who wait for it get it: unpacked only as far as they ask.
 
-use std::{
-    any::{Any, TypeId},
-    cell::OnceCell,
-    fmt,
-    sync::Arc,
-};
+use std::{cell::OnceCell, fmt, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use super::{kind::Kind, store::Row};
+use super::{
+    fresh::{Types, typed},
+    kind::Kind,
+    store::Row,
+};
 use crate::{
     client::AnyObject,
     object::{KindName, ObjectKey},
@@ -19,8 +18,7 @@ use crate::{
 /// What was made of an object when it was taken in.
 #[derive(Default)]
 pub(super) struct Decoded {
-    /// The object as the types that read it.
-    pub(super) types: Vec<(TypeId, Arc<dyn Any + Send + Sync>)>,
+    pub(super) types: Types,
     /// Its owners, if they were read.
     pub(super) owners: Option<Vec<OwnerReference>>,
 }
@@ -91,8 +89,7 @@ impl<'a> Delta<'a> {
 
     /// Calls `then` with the change as seen by a `T`, unless the object is none.
     pub(crate) fn with<T: AnyObject, R>(&self, then: impl FnOnce(Change<'_, T>) -> R) -> Option<R> {
-        let known = self.step.decoded.types.iter().find(|(id, _)| *id == TypeId::of::<T>());
-        let known = known.and_then(|(_, object)| object.clone().downcast().ok());
+        let known = typed(&self.step.decoded.types);
         let object: Arc<T> = known.or_else(|| self.cache.unpack(self.newest))?;
         let old = Old { cache: self.cache, row: self.before(), unpacked: OnceCell::new() };
         Some(then(Change::lazy(self.change, object.as_ref(), &old)))

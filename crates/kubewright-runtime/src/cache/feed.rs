@@ -16,8 +16,8 @@ use super::{
 };
 use crate::object::{ObjectKey, version_of};
 
-/// Makes of an object as it came one that is kept.
-type Intake<'a> = &'a dyn Fn(&Store, &Draft) -> Result<(Row, Decoded), Undecodable>;
+/// Makes of an object as it came one that is kept, under this key.
+type Intake<'a> = &'a dyn Fn(ObjectKey, &Draft) -> Result<(Row, Decoded), Undecodable>;
 
 /// The progress of one watch, of one namespace or of all.
 #[derive(Debug)]
@@ -184,7 +184,7 @@ impl Feed {
                 let is_same = store.get(&key).is_some_and(|known| known.is(&draft));
                 if is_same && let Some(known) = store.remove(&key) {
                     // The object as the event shows it, or else as it was last seen.
-                    let (last, decoded) = intake(store, &draft).unwrap_or((known, Decoded::default()));
+                    let (last, decoded) = intake(known.key.clone(), &draft).unwrap_or((known, Decoded::default()));
                     emit(Step::new(Some(last), None, decoded, Cause::Event));
                 }
                 Ok(())
@@ -265,18 +265,20 @@ fn put(
     intake: Intake<'_>,
     mut emit: impl FnMut(Step),
 ) -> Result<(), Undecodable> {
-    let known = store.get(&ObjectKey::of(draft));
+    let key = ObjectKey::of(draft);
+    let known = store.get(&key);
     let remade = known.is_some_and(|known| !known.is(draft));
     let version = Version::of(draft.metadata.resource_version.as_deref());
+    let shared = known.map_or_else(|| store.shared(key.clone()), |known| known.key.clone());
     let is_known = !remade && version.number().is_some() && known.is_some_and(|known| known.version == version);
     if is_known && worth == Known::Whole {
         return Ok(());
     }
     if remade {
         // Deleted and made again: whoever watches must hear both, since nothing of the old one carries over.
-        store.remove(&ObjectKey::of(draft)).map(gone_for_good).into_iter().for_each(&mut emit);
+        store.remove(&key).map(gone_for_good).into_iter().for_each(&mut emit);
     }
-    let (row, decoded) = intake(store, draft)?;
+    let (row, decoded) = intake(shared, draft)?;
     let old = store.insert(row.clone());
     if !is_known || worth == Known::Doubted {
         emit(Step::new(old, Some(row), decoded, cause));
@@ -321,7 +323,7 @@ mod tests {
             let mut changes = Vec::new();
             for event in events {
                 let Self { feed, store, kind } = self;
-                feed.take(store, event, &|store, draft| kind.intake(store, draft), |Step { old, new, .. }| {
+                feed.take(store, event, &|key, draft| kind.intake(key, draft), |Step { old, new, .. }| {
                     let sign = match (&old, &new) {
                         (None, _) => '+',
                         (_, None) => '-',
@@ -437,7 +439,7 @@ mod tests {
         });
         let bad = Event::Apply(serde_json::from_value(bad).expect("an object"));
         let Fixture { feed, store, kind } = &mut fixture;
-        let taken = feed.take(store, bad, &|store, draft| kind.intake(store, draft), |_| {});
+        let taken = feed.take(store, bad, &|key, draft| kind.intake(key, draft), |_| {});
         assert_eq!(taken.map_err(|bad| bad.key.to_string()), Err("a/a".into()));
         let kept = store.get(&ObjectKey::namespaced("a", "a"));
         assert_eq!(kept.map(|kept| kept.version.clone()), Some(Version::Number(1)));

@@ -1,7 +1,7 @@
 //! One kind's part of the cache: its store, what its feeds have seen, and who wants to hear of changes.
 
 use std::{
-    any::{Any, TypeId, type_name},
+    any::{TypeId, type_name},
     collections::{BTreeMap, BTreeSet},
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -27,6 +27,7 @@ use super::{
     Unsynced,
     delta::{Cause, Decoded, Delta, Step},
     feed::{Doubt, Feed},
+    fresh::{Fresh, Typed, Types},
     live::Lists,
     options::{NamespaceOptions, Plan},
     packed::{self, Dictionary, Document, Draft, Identity, Marks, Unreadable},
@@ -64,6 +65,7 @@ pub(crate) struct Kind {
     handlers: RwLock<Vec<Handler>>,
     listeners: RwLock<Vec<Listener>>,
     synced: watch::Sender<bool>,
+    fresh: Fresh,
     /// One per feed: it is to begin anew.
     relists: Box<[Notify]>,
     lists: Lists,
@@ -78,9 +80,6 @@ struct State {
     /// How many types were declared after the first event.
     edition: u64,
 }
-
-/// An object as some type.
-type Typed = dyn Any + Send + Sync;
 
 /// A type that objects of the kind are read as.
 #[derive(Clone, Copy)]
@@ -134,6 +133,7 @@ impl Kind {
             handlers: RwLock::default(),
             listeners: RwLock::default(),
             synced: watch::Sender::new(false),
+            fresh: Fresh::default(),
             relists,
             lists: Lists::default(),
             is_over: AtomicBool::new(false),
@@ -255,7 +255,7 @@ impl Kind {
         let (taken, synced, doubt) = {
             let State { store, feeds, .. } = &mut *self.state.write();
             let Some(feed) = feeds.get_mut(number) else { return Ok(()) };
-            let taken = feed.take(store, event, &|store, draft| self.intake(store, draft), |step| steps.push(step));
+            let taken = feed.take(store, event, &|key, draft| self.intake(key, draft), |step| steps.push(step));
             let doubt = feed.doubt();
             (taken, feeds.iter().all(Feed::is_synced), doubt)
         };
@@ -266,6 +266,11 @@ impl Kind {
                 kind = %self.name,
                 "the API server shows an older state than before, as after a restore: it is believed"
             ),
+        }
+        for step in &steps {
+            if let (Some(row), Cause::Event) = (&step.new, step.cause) {
+                self.fresh.keep(row, &step.decoded.types);
+            }
         }
         self.tell(&steps);
         for listener in self.listeners.read().iter() {
@@ -301,8 +306,7 @@ impl Kind {
     }
 
     /// Reads an object as all types that want to, and keeps what they read.
-    pub(super) fn intake(&self, store: &Store, draft: &Draft) -> Result<(Row, Decoded), Undecodable> {
-        let key = store.shared(ObjectKey::of(draft));
+    pub(super) fn intake(&self, key: ObjectKey, draft: &Draft) -> Result<(Row, Decoded), Undecodable> {
         let undecodable = |why: String| Undecodable { key: ObjectKey::of(draft), why };
         if draft.is_cut() {
             return Err(undecodable(format!("it is nested more than {} levels deep", packed::DEEPEST)));
@@ -317,7 +321,7 @@ impl Kind {
         let own: Own = document.clone().read(&self.dictionary).map_err(|error| undecodable(error.to_string()))?;
         let types = self.types.read();
         let decoded = types.iter().map(|known| Ok((known.id, (known.decode)(document.clone(), &self.dictionary)?)));
-        let types = decoded.collect::<Result<Vec<_>, String>>().map_err(undecodable)?;
+        let types = decoded.collect::<Result<Types, String>>().map_err(undecodable)?;
         let row = Row::new(Entry {
             uid: meta.uid.as_deref().map(Into::into),
             version: Version::of(meta.resource_version.as_deref()),
@@ -362,6 +366,9 @@ impl Kind {
 
     /// The object of a row as a `T`.
     pub(super) fn unpack<T: AnyObject>(&self, row: &Row) -> Option<Arc<T>> {
+        if let Some(object) = self.fresh.get(row) {
+            return Some(object);
+        }
         decode(self.document(row), &self.dictionary)
             .inspect_err(
                 |why| error!(kind = %self.name, object = %row.key, r#type = type_name::<T>(), why, "can't unpack"),

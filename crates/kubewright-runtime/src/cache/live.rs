@@ -199,7 +199,7 @@ impl Kind {
 
     fn fill(&self, store: &mut Store, found: &[Draft]) {
         for draft in found {
-            let row = match self.intake(store, draft) {
+            let row = match self.intake(store.shared(ObjectKey::of(draft)), draft) {
                 Ok((row, _)) => Some(row),
                 // As in the cache: what can't be decoded stays as it was last seen, and isn't gone.
                 Err(_) => self.read(|known| known.get(&ObjectKey::of(draft)).filter(|row| row.is(draft)).cloned()),

@@ -10,6 +10,7 @@
 
 mod delta;
 mod feed;
+mod fresh;
 mod keeper;
 mod kind;
 mod live;

@@ -118,6 +118,11 @@ impl Row {
         self.uid == draft.metadata.uid.as_deref().map(Into::into)
     }
 
+    /// Whether it is this very state of the object.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     pub(super) fn has_uid(&self, uid: &str) -> bool {
         self.uid.as_ref() == Some(&Uid::from(uid))
     }
@@ -242,11 +247,8 @@ impl Store {
         self.rows.get(key)
     }
 
-    /// The same key, sharing its memory with what is there.
+    /// A key of an object that isn't there, sharing the name of its namespace with its neighbours.
     pub(super) fn shared(&self, key: ObjectKey) -> ObjectKey {
-        if let Some(known) = self.rows.get(&key) {
-            return known.key.clone();
-        }
         let neighbour = self.rows.range::<ObjectKey, _>(&key..).next();
         let neighbour = neighbour.filter(|row| row.key.namespace() == key.namespace());
         let neighbour = neighbour.or_else(|| self.rows.range::<ObjectKey, _>(..&key).next_back());

@@ -83,9 +83,14 @@ impl Job {
         let mut writes = Vec::new();
         let mut read_live = BTreeSet::new();
         let run = async {
-            let views = match read(&services.cache, &client, &stale, &mut writes).await {
-                Ok(views) => views,
-                Err(error) => return End::Failed(Failure::new(&error, Retry::Backoff)),
+            let views = if stale.is_empty() {
+                Views::new()
+            } else {
+                // In a box, since it is large and mostly not wanted, and a task is moved to its place as a whole.
+                match Box::pin(read(&services.cache, &client, &stale, &mut writes)).await {
+                    Ok(views) => views,
+                    Err(error) => return End::Failed(Failure::new(&error, Retry::Backoff)),
+                }
             };
             read_live = stale.into_keys().collect();
             let (key, journal) = (key.clone(), journal.clone());
