@@ -64,6 +64,10 @@ struct Arguments {
     /// Measure the overhead of a reconcile with so many cached objects, print it, end.
     #[arg(long, hide = true, value_name = "NUMBER")]
     overhead: Option<usize>,
+
+    /// By which runtime.
+    #[arg(long, hide = true, value_name = "RUNTIME", default_value = "kubewright")]
+    by: overhead::Runtime,
 }
 
 #[tokio::main]
@@ -90,7 +94,7 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
         return Ok(true);
     }
     if let Some(size) = arguments.overhead {
-        println!("{}", overhead::measure(clock, size).await?);
+        println!("{}", overhead::measure(clock, arguments.by, size).await?);
         return Ok(true);
     }
     setting::raise_open_files_limit();

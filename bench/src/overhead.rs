@@ -9,12 +9,14 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
+use clap::ValueEnum;
 use futures::{StreamExt, channel::mpsc};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody, combinators::UnsyncBoxBody};
 use hyper::body::Frame;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Client, client::Body};
+use kube::{Api, Client, client::Body};
+use kube_runtime::{controller::Action, watcher};
 use kubewright::{
     log::LogArgs,
     prelude::{Context, Controller, Manager, Outcome as Answer, Reconciler},
@@ -29,96 +31,170 @@ use crate::report::{Limit, Outcome, percentile};
 /// How many objects are cached.
 const SIZES: [usize; 2] = [100, 100_000];
 const WARM_UP: usize = 2_000;
-const EVENTS: usize = 20_000;
+/// How many events come one after the other.
+const BUSY: usize = 20_000;
+/// How many come when all has been at rest for a while.
+const RESTED: usize = 2_000;
 
 type Answered = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Both sizes, each in a fresh process of this program.
+/// Who calls the reconciler.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Runtime {
+    /// A manager of this runtime.
+    Kubewright,
+    /// kube-runtime's `Controller`.
+    KubeRuntime,
+}
+
+/// Microseconds.
+struct Figures {
+    median: f64,
+    slow: f64,
+    rested: f64,
+}
+
+/// Both sizes, ours and the peer's, each in a fresh process of this program.
 pub(crate) fn both() -> Result<Vec<Outcome>> {
-    let program = std::env::current_exe().context("find this program")?;
-    let mut figures = Vec::new();
-    for size in SIZES {
-        let mut command = Command::new(&program);
-        // The log is written as by default, to where it is not read.
-        let output = command.args(["--overhead", &size.to_string()]).stderr(Stdio::null()).output();
-        let output = output.context("run a measurement of the overhead")?;
-        if !output.status.success() {
-            bail!("a measurement of the overhead ended with {}", output.status);
-        }
-        let text = String::from_utf8(output.stdout).context("read a measurement's figures")?;
-        let numbers = text.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>();
-        figures.push(numbers.with_context(|| format!("read a measurement's figures: {text:?}"))?);
-    }
-    let [few, many] = &figures[..] else { bail!("two sizes were measured") };
-    let [Some(few_median), Some(many_median)] = [few, many].map(|figures| figures.first().copied()) else {
-        bail!("a measurement gave no figure")
-    };
+    let [few, many] = SIZES.map(|size| in_a_process(Runtime::Kubewright, size));
+    let [peer_few, peer_many] = SIZES.map(|size| in_a_process(Runtime::KubeRuntime, size));
+    let (few, many, peer_few, peer_many) = (few?, many?, peer_few?, peer_many?);
+    let growth = many.median / few.median;
     Ok(vec![
         Outcome {
             name: "overhead",
-            figure: many_median,
+            figure: many.median,
             unit: "µs",
             limit: Limit::AtMost(50.0),
             details: format!(
-                "with 100 objects {few_median:.1} µs; p99 {:.0} µs, with 100 objects {:.0} µs",
-                many[1], few[1]
+                "with 100 objects {:.1} µs; p99 {:.0} µs, with 100 objects {:.0} µs; after a rest of a millisecond {:.1} µs, with \
+                 100 objects {:.1} µs; kube-runtime {:.1} µs, with 100 objects {:.1} µs, after a rest {:.1} and {:.1} µs",
+                few.median,
+                many.slow,
+                few.slow,
+                many.rested,
+                few.rested,
+                peer_many.median,
+                peer_few.median,
+                peer_many.rested,
+                peer_few.rested,
             ),
             method: "A manager with one controller for ConfigMaps (0.6 KB), whose API server is a script in the same process. An event is on its way \
                      from the moment its bytes are put into the watch's body to the first line of `reconcile`: it is parsed, put \
                      into the cache and its indexes, queued, handed out to a worker, and read from the cache; network and TLS are not in it. \
-                     100,000 objects are cached; 20,000 events after 2,000 to warm up, one at a time, of objects drawn by lot; the figure is \
-                     the median. Each size has a process of its own, with the log on as by default.",
+                     100,000 objects are cached; 20,000 events after 2,000 to warm up, of objects drawn by lot, each sent as soon as the one before \
+                     is being reconciled; the figure is the median. After a rest it takes longer, since the processors have gone to sleep and \
+                     forgotten what they were at. kube-runtime's `Controller` does the same by the same script. Each size has a process of its \
+                     own, with the log on as by default.",
         },
         Outcome {
             name: "overhead-growth",
-            figure: many_median / few_median,
+            figure: growth,
             unit: "times",
             limit: Limit::AtMost(1.25),
-            details: format!("{few_median:.1} µs with 100 objects, {many_median:.1} µs with 100,000"),
+            details: format!("{:.1} µs with 100 objects, {:.1} µs with 100,000", few.median, many.median),
             method: "The medians of `overhead`, with 100,000 objects by with 100. What is left to it is what the processor's caches no longer hold.",
         },
     ])
 }
 
-/// Prints the median and the 99th percentile in microseconds.
-pub(crate) async fn measure(clock: SharedClock, size: usize) -> Result<String> {
-    LogArgs::default().init()?;
-    // On a worker, as the operator's own tasks are.
-    let mut spans = tokio::spawn(run(clock, size)).await.context("the measurement panicked")??;
-    let [median, slow] = [50, 99].map(|percent| percentile(&mut spans, percent).as_secs_f64() * 1e6);
-    Ok(format!("{median} {slow}"))
+fn in_a_process(runtime: Runtime, size: usize) -> Result<Figures> {
+    let program = std::env::current_exe().context("find this program")?;
+    let runtime = runtime.to_possible_value().context("a runtime has a name")?;
+    let mut command = Command::new(&program);
+    command.args(["--overhead", &size.to_string(), "--by", runtime.get_name()]);
+    // The log is written as by default, to where it is not read.
+    let output = command.stderr(Stdio::null()).output().context("run a measurement of the overhead")?;
+    if !output.status.success() {
+        bail!("a measurement of the overhead ended with {}", output.status);
+    }
+    let text = String::from_utf8(output.stdout).context("read a measurement's figures")?;
+    let numbers = text.split_whitespace().map(str::parse).collect::<Result<Vec<f64>, _>>();
+    match numbers.with_context(|| format!("read a measurement's figures: {text:?}"))?[..] {
+        [median, slow, rested] => Ok(Figures { median, slow, rested }),
+        _ => bail!("a measurement gave other figures than asked for: {text:?}"),
+    }
 }
 
-async fn run(clock: SharedClock, size: usize) -> Result<Vec<Duration>> {
-    let (watch, events) = mpsc::unbounded();
-    let (began, mut begins) = mpsc::unbounded();
-    let (stop, stopped) = oneshot::channel::<()>();
-    let manager = Manager::new(client(size, events))
-        .clock(clock.clone())
-        .controller(Controller::new(Told { clock: clock.clone(), began }));
-    let manager = tokio::spawn(manager.run_until(async { drop(stopped.await) }));
-    for _ in 0..size {
-        begins.next().await.context("the manager has ended")?;
+/// Prints the median and the 99th percentile of busy times and the median of rested ones, in microseconds.
+pub(crate) async fn measure(clock: SharedClock, runtime: Runtime, size: usize) -> Result<String> {
+    LogArgs::default().init()?;
+    // On a worker, as the operator's own tasks are.
+    let measured = tokio::spawn(async move {
+        let (watch, events) = mpsc::unbounded();
+        let (began, mut begins) = mpsc::unbounded();
+        let told = Told { clock: clock.clone(), began };
+        let (stop, stopped) = oneshot::channel::<()>();
+        let operator = tokio::spawn(operate(runtime, client(size, events), told, stopped));
+        for _ in 0..size {
+            begins.next().await.context("the operator has ended")?;
+        }
+        let mut script = Script { clock, watch, begins, random: Random::seeded(1), size, version: size };
+        script.play(WARM_UP, Duration::ZERO).await?;
+        let busy = script.play(BUSY, Duration::ZERO).await?;
+        let rested = script.play(RESTED, Duration::from_micros(200)).await?;
+        // The receiver may be gone if the operator ended early; its own result says why.
+        let _ = stop.send(());
+        operator.await.context("the operator panicked")??;
+        anyhow::Ok((busy, rested))
+    });
+    let (mut busy, mut rested) = measured.await.context("the measurement panicked")??;
+    let micros = |spans: &mut Vec<Duration>, percent| percentile(spans, percent).as_secs_f64() * 1e6;
+    Ok(format!("{} {} {}", micros(&mut busy, 50), micros(&mut busy, 99), micros(&mut rested, 50)))
+}
+
+/// Reconciles until it is told to stop.
+async fn operate(runtime: Runtime, client: Client, told: Told, stop: oneshot::Receiver<()>) -> Result<()> {
+    match runtime {
+        Runtime::Kubewright => {
+            let manager = Manager::new(client).clock(told.clock.clone()).controller(Controller::new(told));
+            manager.run_until(async { drop(stop.await) }).await.context("run the manager")
+        }
+        Runtime::KubeRuntime => {
+            let reconcile = |map: Arc<ConfigMap>, told: Arc<Told>| async move {
+                told.tell(&map);
+                Ok::<_, Infallible>(Action::await_change())
+            };
+            let controller = kube_runtime::Controller::new(Api::<ConfigMap>::all(client), watcher::Config::default());
+            let controller = controller.graceful_shutdown_on(async { drop(stop.await) });
+            let runs = controller.run(reconcile, |_, _, _| Action::await_change(), Arc::new(told));
+            runs.for_each(|_| std::future::ready(())).await;
+            Ok(())
+        }
     }
-    let random = Random::seeded(1);
-    let mut spans = Vec::with_capacity(WARM_UP + EVENTS);
-    for number in 0..WARM_UP + EVENTS {
-        let object = (random.fraction() * size as f64) as usize;
-        // The type is first, as from an API server; a `Value` would put the object first, and that has to be read twice.
-        let object_now = config_map(object, size + 1 + number);
-        let event = Bytes::from(format!("{{\"type\":\"MODIFIED\",\"object\":{object_now}}}\n"));
-        let sent = clock.monotonic();
-        watch.unbounded_send(event).context("the watch has ended")?;
-        let (name, begun) = begins.next().await.context("the manager has ended")?;
-        ensure!(name == format!("map-{object}"), "{name} was reconciled instead of map-{object}");
-        spans.push(begun.saturating_sub(sent));
-        // The worker ends, and all rests.
-        tokio::time::sleep(Duration::from_micros(200)).await;
+}
+
+/// What the API server tells, and what comes of it.
+struct Script {
+    clock: SharedClock,
+    watch: mpsc::UnboundedSender<Bytes>,
+    begins: mpsc::UnboundedReceiver<(String, Duration)>,
+    random: Random,
+    size: usize,
+    version: usize,
+}
+
+impl Script {
+    /// Sends events one at a time, with a rest before each, and says how long each was on its way.
+    async fn play(&mut self, events: usize, rest: Duration) -> Result<Vec<Duration>> {
+        let mut spans = Vec::with_capacity(events);
+        for _ in 0..events {
+            if !rest.is_zero() {
+                tokio::time::sleep(rest).await;
+            }
+            let object = (self.random.fraction() * self.size as f64) as usize;
+            self.version += 1;
+            // The type is first, as from an API server; a `Value` would put the object first, and that has to be read twice.
+            let object_now = config_map(object, self.version);
+            let event = Bytes::from(format!("{{\"type\":\"MODIFIED\",\"object\":{object_now}}}\n"));
+            let sent = self.clock.monotonic();
+            self.watch.unbounded_send(event).context("the watch has ended")?;
+            let (name, begun) = self.begins.next().await.context("the operator has ended")?;
+            ensure!(name == format!("map-{object}"), "{name} was reconciled instead of map-{object}");
+            spans.push(begun.saturating_sub(sent));
+        }
+        Ok(spans)
     }
-    // The receiver may be gone if the manager ended early; its own result says why.
-    let _ = stop.send(());
-    manager.await.context("the manager panicked")?.context("run the manager")?;
-    Ok(spans.split_off(WARM_UP))
 }
 
 /// Tells when it is called.
@@ -127,13 +203,19 @@ struct Told {
     began: mpsc::UnboundedSender<(String, Duration)>,
 }
 
+impl Told {
+    fn tell(&self, map: &ConfigMap) {
+        let begun = self.clock.monotonic();
+        // It is gone when the measurement is over.
+        let _ = self.began.unbounded_send((map.metadata.name.clone().unwrap_or_default(), begun));
+    }
+}
+
 impl Reconciler<ConfigMap> for Told {
     type Error = Infallible;
 
     async fn reconcile(&self, map: &ConfigMap, _: &Context<ConfigMap>) -> Result<Answer, Infallible> {
-        let begun = self.clock.monotonic();
-        // It is gone when the measurement is over.
-        let _ = self.began.unbounded_send((map.metadata.name.clone().unwrap_or_default(), begun));
+        self.tell(map);
         Ok(Answer::done())
     }
 }
