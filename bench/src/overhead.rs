@@ -225,16 +225,20 @@ fn config_map(number: usize, version: usize) -> Value {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": format!("map-{number}"), "namespace": format!("team-{}", number % 100), "uid": format!("uid-{number}"),
+            "name": format!("map-{number}"), "namespace": format!("team-{}", number % 100), "uid": uid(1, number),
             "resourceVersion": version.to_string(), "creationTimestamp": "2026-01-30T10:00:00Z",
             "labels": {"app": format!("app-{}", number % 1000), "team": format!("team-{}", number % 100)},
             "ownerReferences": [{
                 "apiVersion": "apps/v1", "kind": "Deployment", "name": format!("app-{}", number % 1000),
-                "uid": format!("owner-{}", number % 1000), "controller": true,
+                "uid": uid(2, number % 1000), "controller": true,
             }],
         },
         "data": {"settings": "a line of settings as they are\n".repeat(6), "revision": version.to_string()},
     })
+}
+
+fn uid(kind: usize, number: usize) -> String {
+    format!("{kind:08x}-5a1d-4c3b-8e2f-{number:012x}")
 }
 
 /// A client of a script that lists `size` ConfigMaps once, and whose watch then tells `events`.

@@ -139,7 +139,7 @@ impl Feed {
     ) -> Result<(), Undecodable> {
         match event {
             Event::Init => {
-                let keys = store.within(self.scope()).next().map(|_| BTreeSet::new());
+                let keys = store.has_any(self.scope()).then(BTreeSet::new);
                 let (edition, forgot) = (self.next_edition, std::mem::take(&mut self.forgot));
                 self.listing = Some(Listing { floor: self.written, highest: 0, edition, forgot, is_back: false, keys });
                 Ok(())

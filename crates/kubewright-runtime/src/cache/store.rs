@@ -1,19 +1,21 @@
 //! The objects of one kind, packed, with their indexes. Pure: no locks, no I/O.
 
 use std::{
-    borrow::Borrow,
     cmp::Ordering,
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt,
-    ops::Deref,
+    hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash},
+    ops::{Bound, Deref},
     sync::{Arc, LazyLock},
 };
+
+use hashbrown::{HashTable, hash_table};
 
 use super::packed::{Draft, Uuid};
 use crate::object::ObjectKey;
 
 /// An object's UID.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Uid {
     Uuid(Uuid),
     Other(Arc<str>),
@@ -139,12 +141,6 @@ impl Deref for Row {
     }
 }
 
-impl Borrow<ObjectKey> for Row {
-    fn borrow(&self) -> &ObjectKey {
-        &self.key
-    }
-}
-
 impl PartialEq for Row {
     fn eq(&self, other: &Self) -> bool {
         self.key == other.key
@@ -165,9 +161,23 @@ impl Ord for Row {
     }
 }
 
-/// A [`Row`] ordered by its controller, then its key.
+/// A [`Row`] in the order of its controllers, then of its keys.
 #[derive(Clone, Debug)]
-struct Child(Row);
+struct Child {
+    /// The hash of the controller's UID: what is compared, mostly, is in the tree itself.
+    controller: u64,
+    row: Row,
+}
+
+impl Child {
+    fn new(row: Row) -> Self {
+        Self { controller: row.controller.as_ref().map(hash).unwrap_or_default(), row }
+    }
+}
+
+fn hash<T: Hash + ?Sized>(value: &T) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
+}
 
 impl PartialEq for Child {
     fn eq(&self, other: &Self) -> bool {
@@ -185,14 +195,21 @@ impl PartialOrd for Child {
 
 impl Ord for Child {
     fn cmp(&self, other: &Self) -> Ordering {
-        (&self.0.controller, &self.0).cmp(&(&other.0.controller, &other.0))
+        let ours = (self.controller, &self.row.controller, &self.row);
+        ours.cmp(&(other.controller, &other.row.controller, &other.row))
     }
 }
 
 /// Objects by key, by controller, and by the values of the declared indexes.
+///
+/// An event looks its object up several times, and in a tree each step down is another place in memory. So the keys are
+/// hashed, and whoever wants them in order pays for it. Each namespace has a table of its own: names that somebody has
+/// chosen to fall on one another are slow for that namespace only.
 #[derive(Debug, Default)]
 pub(super) struct Store {
-    rows: BTreeSet<Row>,
+    /// By namespace, which is empty for what has none.
+    namespaces: BTreeMap<Arc<str>, HashTable<Row>>,
+    len: usize,
     children: BTreeSet<Child>,
     indexes: Vec<BTreeSet<(Arc<str>, Row)>>,
 }
@@ -200,7 +217,7 @@ pub(super) struct Store {
 impl Store {
     /// Puts an object in the place of what its key holds, which is returned.
     pub(super) fn insert(&mut self, row: Row) -> Option<Row> {
-        let old = self.rows.replace(row.clone());
+        let old = self.place(row.clone());
         if let Some(old) = &old {
             // Mostly a change leaves it where it is: then it takes its old state's place, which costs one search.
             if old.values != row.values {
@@ -217,13 +234,36 @@ impl Store {
             self.indexes[*index].replace((value.clone(), row.clone()));
         }
         if row.controller.is_some() {
-            self.children.replace(Child(row));
+            self.children.replace(Child::new(row));
         }
         old
     }
 
+    fn place(&mut self, row: Row) -> Option<Row> {
+        let namespace = row.key.namespace().unwrap_or_default();
+        if !self.namespaces.contains_key(namespace) {
+            self.namespaces.insert(namespace.into(), HashTable::new());
+        }
+        let rows = self.namespaces.get_mut(namespace)?;
+        match rows.entry(hash(row.key.name()), |known| known.key == row.key, |known| hash(known.key.name())) {
+            hash_table::Entry::Occupied(mut known) => Some(std::mem::replace(known.get_mut(), row)),
+            hash_table::Entry::Vacant(place) => {
+                place.insert(row);
+                self.len += 1;
+                None
+            }
+        }
+    }
+
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Row> {
-        let old = self.rows.take(key)?;
+        let namespace = key.namespace().unwrap_or_default();
+        let rows = self.namespaces.get_mut(namespace)?;
+        let known = rows.find_entry(hash(key.name()), |known| known.key == *key).ok()?;
+        let (old, _) = known.remove();
+        if rows.is_empty() {
+            self.namespaces.remove(namespace);
+        }
+        self.len -= 1;
         self.unlink_values(&old);
         self.unlink_child(&old);
         Some(old)
@@ -239,33 +279,46 @@ impl Store {
 
     fn unlink_child(&mut self, row: &Row) {
         if row.controller.is_some() {
-            self.children.remove(&Child(row.clone()));
+            self.children.remove(&Child::new(row.clone()));
         }
     }
 
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&Row> {
-        self.rows.get(key)
+        let rows = self.namespaces.get(key.namespace().unwrap_or_default())?;
+        rows.find(hash(key.name()), |row| row.key == *key)
     }
 
     /// A key of an object that isn't there, sharing the name of its namespace with its neighbours.
     pub(super) fn shared(&self, key: ObjectKey) -> ObjectKey {
-        let neighbour = self.rows.range::<ObjectKey, _>(&key..).next();
-        let neighbour = neighbour.filter(|row| row.key.namespace() == key.namespace());
-        let neighbour = neighbour.or_else(|| self.rows.range::<ObjectKey, _>(..&key).next_back());
-        match neighbour {
+        let neighbours = self.namespaces.get(key.namespace().unwrap_or_default());
+        match neighbours.and_then(|rows| rows.iter().next()) {
             Some(row) if row.key.namespace() == key.namespace() => row.key.sibling(key.name()),
             _ => key,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.rows.len()
+        self.len
     }
 
-    /// The objects of a namespace, or all of them, in the order of their keys.
-    pub(super) fn within<'a>(&'a self, namespace: Option<&'a str>) -> impl Iterator<Item = &'a Row> {
-        let from = namespace.map_or(ObjectKey::cluster(""), |namespace| ObjectKey::namespaced(namespace, ""));
-        self.rows.range(from..).take_while(move |row| namespace.is_none() || row.key.namespace() == namespace)
+    /// The objects of a namespace, or all of them, in the order of their keys, which are sorted for it.
+    pub(super) fn within(&self, namespace: Option<&str>) -> impl Iterator<Item = &Row> {
+        let tables = match namespace {
+            Some(namespace) => {
+                self.namespaces.range::<str, _>((Bound::Included(namespace), Bound::Included(namespace)))
+            }
+            None => self.namespaces.range::<str, _>(..),
+        };
+        tables.flat_map(|(_, rows)| {
+            let mut rows = rows.iter().collect::<Vec<_>>();
+            rows.sort_unstable();
+            rows
+        })
+    }
+
+    /// Whether there is any object of a namespace, or at all.
+    pub(super) fn has_any(&self, namespace: Option<&str>) -> bool {
+        namespace.map_or(!self.namespaces.is_empty(), |namespace| self.namespaces.contains_key(namespace))
     }
 
     /// The objects with this value in the index of this number, in the order of their keys.
@@ -277,8 +330,8 @@ impl Store {
     /// The objects whose controller has this UID, in the order of their keys.
     pub(super) fn controlled_by(&self, uid: &str) -> impl Iterator<Item = &Row> {
         let uid = Uid::from(uid);
-        let children = self.children.range(Child(Row::first_child(uid.clone()))..);
-        children.map(|Child(row)| row).take_while(move |row| row.controller.as_ref() == Some(&uid))
+        let children = self.children.range(Child::new(Row::first_child(uid.clone()))..);
+        children.map(|Child { row, .. }| row).take_while(move |row| row.controller.as_ref() == Some(&uid))
     }
 }
 

@@ -28,6 +28,9 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// which a list or an event needs some.
 pub(in crate::cache) const DEEPEST: u8 = 120;
 
+/// How many bytes most objects' metadata, and the rest of them, take at most: it saves growing there step by step.
+const USUAL: usize = 1024;
+
 /// Any object, whatever its type says of it: without managed fields, the last-applied annotation, and what its kind and
 /// its [`Draft::metadata`] say anyhow.
 ///
@@ -97,7 +100,7 @@ impl<const METADATA_ONLY: bool> fmt::Debug for Draft<METADATA_ONLY> {
 
 impl<'de, const METADATA_ONLY: bool> Deserialize<'de> for Draft<METADATA_ONLY> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut parts = Parts::default();
+        let mut parts = Parts { head: Vec::with_capacity(USUAL), body: Vec::with_capacity(USUAL), ..Parts::default() };
         deserializer.deserialize_any(Root(&mut parts))?;
         let Parts { metadata, mut head, mut body, is_cut } = parts;
         if head.is_empty() {
