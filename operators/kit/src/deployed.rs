@@ -3,13 +3,18 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf, process::Stdio, time::Duration};
 
+use http::{Request, Uri};
 use k8s_openapi::api::{
     apps::v1::Deployment,
+    authentication::v1::TokenRequest,
     coordination::v1::Lease,
-    core::v1::Pod,
+    core::v1::{Pod, Service, ServiceAccount},
     rbac::v1::{ClusterRole, PolicyRule, Role},
 };
-use kube::{Api, ResourceExt, api::ListParams};
+use kube::{
+    Api, Client, Config, Error, ResourceExt,
+    api::{ListParams, PostParams},
+};
 use kubewright_cluster::{Cluster, ImageTable, Program};
 use tokio::{
     process::Command,
@@ -147,6 +152,45 @@ impl Deployed {
         self.is_available(2).await;
     }
 
+    /// That the metrics are served where the manifests say, by HTTPS, to those whose token may get them and to no others. It
+    /// takes the role for readers from the manifests too.
+    pub async fn check_metrics(&self) {
+        let (stranger, reader) = (self.token("stranger").await, self.token("reader").await);
+        let role = format!("--clusterrole={}-metrics-reader", self.name);
+        self.kubectl(&["create", "clusterrolebinding", "reader", &role, "--serviceaccount=default:reader"]).await;
+        let services: Api<Service> = Api::namespaced(self.cluster.client(), &self.namespace());
+        let service = services.get(&format!("{}-metrics-service", self.manager())).await.unwrap();
+        let address = format!("{}:8443", service.spec.and_then(|spec| spec.cluster_ip).unwrap());
+        // Of the service's pods any may answer, and none may have begun to.
+        let answer = async |token: Option<&str>, wanted: Result<(), u16>| {
+            let mut page = String::new();
+            self.eventually(&format!("{address} answers {wanted:?}"), async || {
+                let answer = metrics(&address, token).await;
+                page = answer.as_ref().cloned().unwrap_or_default();
+                answer.map(drop) == wanted
+            })
+            .await;
+            page
+        };
+        answer(None, Err(401)).await;
+        answer(Some("nobody's"), Err(401)).await;
+        answer(Some(&stranger), Err(403)).await;
+        let page = answer(Some(&reader), Ok(())).await;
+        for family in ["controller_runtime_max_concurrent_reconciles", "workqueue_depth", "rest_client_requests_total"]
+        {
+            assert!(page.contains(family), "{family} in\n{page}");
+        }
+    }
+
+    /// Makes a service account in the namespace `default`; a token of it.
+    pub async fn token(&self, account: &str) -> String {
+        self.kubectl(&["create", "serviceaccount", account]).await;
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.cluster.client(), "default");
+        let (parameters, request) = (PostParams::default(), TokenRequest::default());
+        let made = accounts.create_token_request(account, &parameters, &request).await.unwrap();
+        made.status.unwrap().token.unwrap()
+    }
+
     /// That the operator was never denied anything, and that it has used all of its rights but those in `spare`
     /// (`group resource verb`, `-` for the core group): such as are for accidents that did not happen here.
     pub async fn check_rights(&self, spare: &[&str]) {
@@ -190,6 +234,20 @@ impl Deployed {
     pub async fn stop(self) {
         self.cluster.shutdown().await;
     }
+}
+
+/// The page of metrics at an address, whose certificate nobody can verify; else the code of the answer, 0 if there is none.
+pub async fn metrics(address: &str, token: Option<&str>) -> Result<String, u16> {
+    let url: Uri = format!("https://{address}").parse().unwrap();
+    let mut config = Config::new(url);
+    config.accept_invalid_certs = true;
+    config.default_retry = false;
+    config.auth_info = serde_json::from_value(serde_json::json!({ "token": token })).unwrap();
+    let client = Client::try_from(config).unwrap();
+    client.request_text(Request::get("/metrics").body(Vec::new()).unwrap()).await.map_err(|error| match error {
+        Error::Api(status) => status.code,
+        _ => 0,
+    })
 }
 
 fn right(group: &str, resource: &str, verb: &str) -> String {

@@ -15,7 +15,7 @@ pub mod rows;
 mod subject;
 mod world;
 
-pub use deployed::Deployed;
+pub use deployed::{Deployed, metrics};
 pub use history::History;
 pub use manifests::{Config, needed};
 pub use mishap::{Mishap, Unlucky, go_wrong_everywhere};

@@ -445,7 +445,8 @@ impl Manager {
         Ok(client::Client::new(kube))
     }
 
-    /// The health and readiness checks, to add some. The manager's own are `ping`, `caches` and, with webhooks, `webhook`.
+    /// The health and readiness checks, to add some. The manager's own are `ping`, `caches`,
+    /// with webhooks `webhook`, and with sharding `shards`: that it takes part, and sees who else does.
     pub fn probes(&self) -> &Probes {
         &self.probes
     }
@@ -538,7 +539,7 @@ impl Manager {
             group.push(runnable.task(&environment));
         }
 
-        add_checks(&self.probes, &environment.cache);
+        add_checks(&self.probes, &environment.cache, &environment.share);
         let router = self.probes.router().merge(probe::traces_router(self.traces.clone()));
         let probes = Server::start("probes", "--health-probe-bind-address", &self.probe_address, router).await?;
         let Environment { client, clock, metrics, .. } = &environment;
@@ -623,8 +624,12 @@ fn controller_task(controller: Prepared) -> Task {
     Box::new(|stop, abort| controller.run(stop, abort).map_err(ManagerError::from).boxed())
 }
 
-/// The manager's own checks: that it answers, and that its caches are filled.
-fn add_checks(probes: &Probes, cache: &Cache) {
+/// The manager's own checks: that it answers, that its caches are filled, and that it has its part of the keys.
+fn add_checks(probes: &Probes, cache: &Cache, share: &Share) {
+    if share.is_of_a_group() {
+        let share = share.clone();
+        probes.readyz.add("shards", move || std::future::ready(share.check()));
+    }
     probes.healthz.add("ping", || async { Ok(()) });
     let cache = cache.clone();
     probes.readyz.add("caches", move || {

@@ -60,6 +60,7 @@ impl Membership {
             joined: joined.clone(),
             lost: lost.clone().drop_guard(),
             draining: None,
+            has_told_of_litter: false,
         };
         let task = tokio::spawn(keeper.run(stop.clone()));
         Ok(Self { joined, lost, stop, task })
@@ -103,6 +104,8 @@ struct Keeper {
     lost: DropGuard,
     /// Work is waited for that isn't ours any more.
     draining: Option<Drain>,
+    /// It was told that leases can't be taken away.
+    has_told_of_litter: bool,
 }
 
 struct Drain {
@@ -180,6 +183,7 @@ impl Keeper {
             None => return Err(Setback::trouble("another process has our identity, or its lease")),
         }
         if has_looked {
+            self.share.inform(self.desk.monotonic().saturating_add(self.options.lease_duration));
             self.report();
         }
         Ok(has_news)
@@ -200,11 +204,19 @@ impl Keeper {
     }
 
     /// Takes away the lease of a replica that is long gone. Should it fail, there is a next time.
-    async fn clear_litter(&self) {
+    async fn clear_litter(&mut self) {
         let Some((name, preconditions)) = self.member.litter(self.desk.monotonic()) else { return };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.desk.leases().delete(&name, &parameters).await {
             Ok(_) => tracing::debug!(name, "sharding: the lease of a replica that is gone is removed"),
+            Err(kube::Error::Api(status)) if status.code == 403 && !self.has_told_of_litter => {
+                self.has_told_of_litter = true;
+                tracing::warn!(
+                    name,
+                    error = status.message,
+                    "sharding: the lease of a replica that is gone stays: the role needs the right to delete leases"
+                );
+            }
             Err(error) => tracing::debug!(name, %error, "sharding: the lease of a replica that is gone stays"),
         }
     }

@@ -40,7 +40,8 @@
 //! # What it asks for
 //!
 //! The Role for leader election (`leases` in the operator's namespace: `get`, `create`, `update`) needs `list` too, and
-//! `delete` to clear away the leases of replicas that are gone. Replicas that elect a leader know nothing of those that
+//! `delete` to clear away the leases of replicas that are gone. A replica that doesn't take part, or that couldn't list the
+//! leases for a `lease_duration`, isn't ready (`/readyz/shards`). Replicas that elect a leader know nothing of those that
 //! divide the work: to go from one to the other, stop all before you start any (a Deployment does that by `strategy: Recreate`).
 
 mod member;

@@ -1,6 +1,6 @@
 //! What a replica may work on, as controllers ask for it.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use kubewright_apimachinery::clock::SharedClock;
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ struct State {
     grant: Grant,
     /// What is worked on, and how many times: each controller has keys of its own.
     work: BTreeMap<Place, usize>,
+    /// Until when we may say that we know who the others are; none before we have joined them.
+    informed: Option<Duration>,
 }
 
 impl fmt::Debug for Share {
@@ -56,7 +58,7 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let Some((shared, place)) = self.0.take() else { return };
         let mut state = shared.state.lock();
-        let State { grant, work } = &mut *state;
+        let State { grant, work, .. } = &mut *state;
         if let Some(count) = work.get_mut(&place) {
             *count -= 1;
             if *count == 0 {
@@ -88,6 +90,37 @@ impl Share {
         }
         *state.work.entry(place).or_default() += 1;
         Some(Ticket(Some((shared.clone(), place))))
+    }
+
+    /// Whether this replica shares the keys with others.
+    pub(crate) fn is_of_a_group(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Whether this replica takes part, as a check of its readiness: it has joined the others, and sees who they are.
+    ///
+    /// # Errors
+    /// What is wrong, and what to do.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Some(shared) = &self.0 else { return Ok(()) };
+        match shared.state.lock().informed {
+            Some(until) if shared.clock.monotonic() < until => Ok(()),
+            Some(_) => {
+                Err("it is long since the leases of the other replicas could be listed: the log says why".into())
+            }
+            None => {
+                Err("this replica has not joined the others yet: if that lasts, the log says why; it takes the right \
+                         to list leases"
+                    .into())
+            }
+        }
+    }
+
+    /// Notes that we have joined, and that what we know of the others will do until then.
+    pub(super) fn inform(&self, until: Duration) {
+        if let Some(shared) = &self.0 {
+            shared.state.lock().informed = Some(until);
+        }
     }
 
     /// Calls `listener` whenever keys become ours, right before work on them can [begin](Self::begin): it must be quick.

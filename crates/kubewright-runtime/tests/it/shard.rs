@@ -233,3 +233,35 @@ async fn a_name_that_cannot_be_a_label_is_refused() {
     let error = manager.run_until(std::future::pending::<()>()).await.expect_err("it is refused");
     assert!(error.to_string().contains("can't name a group: must be no more than 63 characters"), "{error}");
 }
+
+/// What a check of the readiness says.
+async fn readiness(probes: &kubewright_runtime::probe::Probes) -> String {
+    crate::faults::page(probes, "/readyz/shards").await
+}
+
+/// One that doesn't see the others can't tell which keys are its own: it must not look as if all were well.
+#[tokio::test(start_paused = true)]
+async fn a_replica_that_may_not_list_the_leases_is_not_ready() {
+    let replicas = Replicas::new(4).await;
+    let network = Faults::new();
+    network.on(&[Verb::List], "leases").always().refuse(403, "Forbidden");
+    let manager = replicas.manager("a", &network, 0.0);
+    let probes = manager.probes().clone();
+    let running = run(manager);
+    pass(60).await;
+    let page = readiness(&probes).await;
+    assert!(page.contains("has not joined the others yet") && page.contains("list leases"), "{page}");
+    assert_eq!(replicas.log.runs.load(Ordering::SeqCst), 0, "nothing is worked on");
+    network.clear();
+    until("it is ready", || async { readiness(&probes).await == "ok" }).await;
+    until("it works", || async { replicas.signed(1).await.get("a") == Some(&4) }).await;
+
+    // The right is taken away: what it has it keeps, but it can't go on so for ever.
+    network.on(&[Verb::List], "leases").always().refuse(403, "Forbidden");
+    pass(5).await;
+    assert_eq!(readiness(&probes).await, "ok");
+    pass(30).await;
+    let page = readiness(&probes).await;
+    assert!(page.contains("could be listed"), "{page}");
+    running.stop().await;
+}

@@ -20,6 +20,7 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     deployed.until(&["get", "pods", "-o", "name"], str::is_empty).await;
     deployed.kubectl(&["apply", "-f", &sample]).await;
     deployed.until(&phase, |phase| phase == "DONE").await;
+    deployed.check_metrics().await;
     deployed.check_rights(&SPARE).await;
     deployed.stop().await;
 }

@@ -37,6 +37,7 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     assert!(logs.contains("Hello from the Kubernetes cluster"), "{logs}");
     deployed.kubectl(&["delete", name]).await;
     deployed.until(&["get", "jobs", "-o", "name"], str::is_empty).await;
+    deployed.check_metrics().await;
     deployed.check_rights(&SPARE).await;
     deployed.stop().await;
 }

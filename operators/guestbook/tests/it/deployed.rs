@@ -35,6 +35,7 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     deployed.until(&active, |printed| all_ready(printed) && printed != second).await;
     deployed.kubectl(&["delete", "guestbook", "guestbook-sample"]).await;
     deployed.until(&["get", "pods", "-o", "name"], str::is_empty).await;
+    deployed.check_metrics().await;
     deployed.check_rights(&SPARE).await;
     deployed.stop().await;
 }

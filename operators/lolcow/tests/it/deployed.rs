@@ -28,6 +28,7 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     deployed.until(&arguments, |arguments| arguments.contains("Moo")).await;
     deployed.kubectl(&["delete", "lolcow", "cow"]).await;
     deployed.until(&["get", "deployments", "-o", "name"], str::is_empty).await;
+    deployed.check_metrics().await;
     deployed.check_rights(&SPARE).await;
     deployed.stop().await;
 }
