@@ -36,7 +36,7 @@ impl Fence {
         self.0.store(nanoseconds, Ordering::Release);
     }
 
-    fn stands(&self, now: Duration) -> bool {
+    pub(crate) fn stands(&self, now: Duration) -> bool {
         now < Duration::from_nanos(self.0.load(Ordering::Acquire))
     }
 

@@ -1,6 +1,9 @@
 //! One member's side of the protocol that the [module](super) describes, as a state machine: no I/O, time passed in.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -8,9 +11,13 @@ use kube::api::Preconditions;
 
 use super::{
     GROUP_LABEL, ShardOptions, VIEW_ANNOTATION,
+    claim::Claim,
     view::{Place, View},
 };
 use crate::leader::candidate::{Action, Candidate, duration, holder};
+
+/// The most that is announced as busy: it goes over the wire with each look of each member.
+const MOST_BUSY: usize = 1024;
 
 /// What a member may work on, until it is told anew.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -18,9 +25,9 @@ pub(super) struct Grant {
     me: String,
     /// All of these must give a key to us: what we have announced, what we may have announced, and what we are about to.
     claims: Vec<View>,
-    /// What each of the others has announced: none of these may give the key to who announced it. Without a view, they
-    /// may have announced anything. `None` until we know.
-    others: Option<Vec<(String, Option<View>)>>,
+    /// What each of the others has announced: none of these may cover the key. Without a claim, they may have announced
+    /// anything. `None` until we know.
+    others: Option<Vec<(String, Option<Claim>)>>,
     /// Until when that is true, by our clock.
     pub(super) fence: Option<Duration>,
 }
@@ -32,10 +39,22 @@ impl Grant {
         Self { me: "a".into(), claims: vec![View::of(["a"])], others: Some(Vec::new()), fence: Some(fence) }
     }
 
+    /// A grant by which nobody else's announcement counts: for tests of what finds that.
+    #[cfg(test)]
+    pub(super) fn blind(self) -> Self {
+        Self { others: self.others.map(|_| Vec::new()), ..self }
+    }
+
+    /// A grant by which only what is to be announced counts, not what is: for tests of what finds that.
+    #[cfg(test)]
+    pub(super) fn hasty(self, target: &View) -> Self {
+        Self { claims: vec![target.clone()], ..self }
+    }
+
     /// Whether we may begin to work on what is there, as long as the fence stands.
     pub(super) fn gives(&self, place: Place) -> bool {
         let is_claimed =
-            |(member, view): &(String, Option<View>)| view.as_ref().is_none_or(|view| view.gives(place, member));
+            |(member, claim): &(String, Option<Claim>)| claim.as_ref().is_none_or(|claim| claim.covers(place, member));
         !self.claims.is_empty()
             && self.claims.iter().all(|view| view.gives(place, &self.me))
             && self.others.as_ref().is_some_and(|others| !others.iter().any(is_claimed))
@@ -55,7 +74,7 @@ struct Peer {
     /// When we first saw it as it is.
     changed: Duration,
     duration: Duration,
-    view: Option<View>,
+    claim: Option<Claim>,
     is_released: bool,
     is_there: bool,
     /// Since when it doesn't count, if so.
@@ -65,13 +84,13 @@ struct Peer {
 impl Peer {
     fn seen(lease: &Lease, ours: Duration, now: Duration) -> Self {
         let metadata = &lease.metadata;
-        let view = metadata.annotations.as_ref().and_then(|annotations| annotations.get(VIEW_ANNOTATION));
+        let claim = metadata.annotations.as_ref().and_then(|annotations| annotations.get(VIEW_ANNOTATION));
         Self {
             version: metadata.resource_version.clone(),
             uid: metadata.uid.clone(),
             changed: now,
             duration: duration(lease, ours),
-            view: view.and_then(|view| View::parse(view)),
+            claim: claim.and_then(|claim| Claim::parse(claim)),
             is_released: holder(lease).is_none(),
             is_there: true,
             gone: None,
@@ -93,7 +112,7 @@ impl Peer {
 /// What we have announced.
 #[derive(Debug)]
 struct Announced {
-    view: View,
+    claim: Claim,
     /// When we came to know that it is stored.
     since: Duration,
 }
@@ -109,7 +128,7 @@ pub(super) struct Member {
     target: View,
     announced: Option<Announced>,
     /// What we have sent, and don't know to be stored.
-    in_doubt: Option<View>,
+    in_doubt: Option<Claim>,
     grant: Grant,
     /// How often the members have changed.
     rebalances: u64,
@@ -155,15 +174,12 @@ impl Member {
         !self.candidate.must_read()
     }
 
-    /// Whether the members are to be told of another view than they were.
-    pub(super) fn has_news(&self) -> bool {
-        self.announced.as_ref().is_none_or(|announced| announced.view != self.target)
-    }
-
-    /// Whether all members have announced the same.
+    /// Whether all members have announced the same, and nobody works on what isn't theirs by it.
     pub(super) fn is_settled(&self) -> bool {
-        let agrees = |(_, view): &(String, Option<View>)| view.as_ref() == Some(&self.target);
-        self.grant.claims == [self.target.clone()] && self.grant.others.iter().flatten().all(agrees)
+        let agrees = |claim: &Claim| claim.view == self.target && claim.busy.is_empty();
+        let ours = self.announced.as_ref().is_some_and(|announced| agrees(&announced.claim));
+        let theirs = |(_, claim): &(String, Option<Claim>)| claim.as_ref().is_some_and(agrees);
+        ours && self.grant.claims == [self.target.clone()] && self.grant.others.iter().flatten().all(theirs)
     }
 
     /// The leases of the group, as they were at some time from `asked` until `now`.
@@ -204,12 +220,12 @@ impl Member {
     fn claim(&mut self, asked: Duration) {
         let target = self.target.clone();
         let is_fresh = self.announced.as_ref().filter(|announced| asked >= announced.since);
-        if let Some(Announced { view, .. }) = is_fresh {
+        if let Some(Announced { claim, .. }) = is_fresh {
             let others = self.peers.iter().filter(|(_, peer)| peer.gone.is_none());
-            self.grant.others = Some(others.map(|(name, peer)| (name.clone(), peer.view.clone())).collect());
+            self.grant.others = Some(others.map(|(name, peer)| (name.clone(), peer.claim.clone())).collect());
             // What may have been announced since stays claimed until that is cleared up.
             if self.in_doubt.is_none() {
-                self.grant.claims = vec![view.clone()];
+                self.grant.claims = vec![claim.view.clone()];
             }
         }
         if !self.grant.claims.contains(&target) {
@@ -217,17 +233,17 @@ impl Member {
         }
     }
 
-    /// What to write. `is_drained` says whether all that is worked on is ours by [`Member::target`]: only then may that be
-    /// announced. Ask after the grant was made known to whoever begins work.
-    pub(super) fn decide(&mut self, is_drained: bool, now: Duration, wall: Timestamp) -> Action {
-        let view = match &self.announced {
-            Some(announced) if !is_drained => announced.view.clone(),
-            _ => self.target.clone(),
+    /// What to write. `busy` is what is worked on and isn't ours by [`Member::target`]: it is announced too, and if it is too
+    /// much for that, what was announced before stays. Look at it after the grant was made known to whoever begins work.
+    pub(super) fn decide(&mut self, busy: BTreeSet<Place>, now: Duration, wall: Timestamp) -> Action {
+        let claim = match &self.announced {
+            Some(announced) if busy.len() > MOST_BUSY => announced.claim.clone(),
+            _ => Claim { view: self.target.clone(), busy },
         };
         let decorate = |mut lease: Box<Lease>| {
             let metadata = &mut lease.metadata;
             metadata.labels.get_or_insert_default().insert(GROUP_LABEL.into(), self.group.clone());
-            metadata.annotations.get_or_insert_default().insert(VIEW_ANNOTATION.into(), view.to_string());
+            metadata.annotations.get_or_insert_default().insert(VIEW_ANNOTATION.into(), claim.to_string());
             lease
         };
         let action = match self.candidate.decide(now, wall) {
@@ -236,20 +252,21 @@ impl Member {
             Action::Update(lease) => Action::Update(decorate(lease)),
         };
         // If something else is in doubt, it stays so: any of them may be what is stored.
-        let is_known = self.announced.as_ref().is_some_and(|announced| announced.view == view);
+        let is_known = self.announced.as_ref().is_some_and(|announced| announced.claim == claim);
         if !is_known || self.in_doubt.is_some() {
-            self.in_doubt = Some(view);
+            self.in_doubt = Some(claim);
         }
         action
     }
 
     /// What was decided was sent at `sent`, took effect, and this came back. All that was sent before has taken effect
-    /// earlier, or never will: each write names the version that it replaces.
-    pub(super) fn written(&mut self, lease: Lease, sent: Duration, now: Duration) {
+    /// earlier, or never will: each write names the version that it replaces. Returns whether something new was announced by
+    /// which there may be more to do.
+    pub(super) fn written(&mut self, lease: Lease, sent: Duration, now: Duration) -> bool {
         self.candidate.written(lease, sent);
-        if let Some(view) = self.in_doubt.take() {
-            self.announced = Some(Announced { view, since: now });
-        }
+        let Some(claim) = self.in_doubt.take() else { return false };
+        let had = self.announced.replace(Announced { claim, since: now });
+        had.map(|had| had.claim.view) != self.announced.as_ref().map(|has| has.claim.view.clone())
     }
 
     /// A request was refused, or its answer didn't come.

@@ -173,15 +173,14 @@ impl Keeper {
         }
         // Nobody begins work that isn't ours by the new view from here on; then it counts what is under way.
         self.publish();
-        let is_drained = self.share.is_drained(self.member.target(), &self.options.own_lease().name);
-        self.watch_drain(is_drained);
-        let has_news = is_drained && self.member.has_news();
+        let busy = self.share.beyond(self.member.target(), &self.options.own_lease().name);
+        self.watch_drain(busy.is_empty());
         let sent = self.desk.monotonic();
-        let action = self.member.decide(is_drained, sent, self.desk.wall());
-        match self.desk.write(action).await? {
+        let action = self.member.decide(busy, sent, self.desk.wall());
+        let has_news = match self.desk.write(action).await? {
             Some(lease) => self.member.written(lease, sent, self.desk.monotonic()),
             None => return Err(Setback::trouble("another process has our identity, or its lease")),
-        }
+        };
         if has_looked {
             self.share.inform(self.desk.monotonic().saturating_add(self.options.lease_duration));
             self.report();

@@ -7,20 +7,21 @@
 //! # A key is never worked by two
 //!
 //! Replicas learn at different times who is there, so they never just act on what they see. On its lease, each
-//! **announces** a view (the members it reckons with), and by that *claims* the keys that this view gives to itself. Then:
+//! **announces** a view (the members it reckons with), and by that *claims* the keys that this view gives to itself; and beside
+//! it the keys that it is still **busy** with although the view doesn't give them to it, which it claims as well. Then:
 //!
 //! 1. It begins work on a key only if it has announced a view that gives it the key, and then, in a list of the leases that
-//!    it asked for after it knew the announcement to be stored, no other has announced one that gives the key to *that* one.
-//! 2. Once it sees other members than those announced, it begins no more work on what it is to give up. It announces the
-//!    new view when what it was working on of that has come to its end: nothing is interrupted half-way, and what it
-//!    keeps it goes on with.
+//!    it asked for after it knew the announcement to be stored, no other has announced that it claims the key.
+//! 2. Once it sees other members than those announced, it begins no more work on what it is to give up. Then it announces the
+//!    new view, and what it is busy with by then; and when that has come to its end, that it is no more. So nothing is
+//!    interrupted half-way, and nobody waits for more than is worked on.
 //! 3. It stops everything at once, and ends, when it could not renew its lease for `renew_deadline`.
 //! 4. It disregards another's lease only when that was given back, or when it saw no change of it for `lease_duration`, which
 //!    is longer, from a first look until before the request for the last one. Both are measured by monotonic clocks, each
 //!    its own; nobody reads another's wall clock.
 //!
-//! Why that is enough. By 2, what a member works on is always among what its stored view gives it. Let A and B work on one
-//! key, and B have begun later. B has looked at A's lease before it began, and found that A's view didn't give A the key. If A
+//! Why that is enough. By 2, what a member works on is always among what its stored announcement claims. Let A and B work on one
+//! key, and B have begun later. B has looked at A's lease before it began, and found that A didn't claim the key. If A
 //! was at work by then, that contradicts 2. If it was not, A stored the view that gives it the key after that look, so after B's, and
 //! looked at B's lease later still; there it found the view by which B was to begin, and may not have begun. What A could not see of B, or B of A, is
 //! what 4 disregards; but by 3 and 4 who is disregarded has stopped. Requests that come late do no harm: each write
@@ -34,7 +35,7 @@
 //!
 //! When a replica leaves in good order: until the others look again, so about the `retry_period`. When it vanishes: the
 //! `lease_duration` more. When one comes: two or three times the `retry_period`, for the keys it is to get, and for as
-//! long as those of them take that are being worked on. A reconcile that never ends would keep them for ever: give the
+//! long as it takes, a key that is being worked on. A reconcile that never ends would keep its key for ever: give the
 //! controller a [time limit](crate::controller::Controller::timeout).
 //!
 //! # What it asks for
@@ -44,6 +45,7 @@
 //! leases for a `lease_duration`, isn't ready (`/readyz/shards`). Replicas that elect a leader know nothing of those that
 //! divide the work: to go from one to the other, stop all before you start any (a Deployment does that by `strategy: Recreate`).
 
+mod claim;
 mod member;
 mod membership;
 mod share;
@@ -66,7 +68,8 @@ use crate::leader::{LeaderOptions, LeaderOptionsError};
 /// On a member's lease: the group's name.
 pub const GROUP_LABEL: &str = "shard.kubewright.dev/group";
 
-/// On a member's lease: the view it has announced.
+/// On a member's lease: the members it has announced, and behind a `/` the hashes of the keys it is busy with beside what these
+/// give it (at most 1,024; with more it waits).
 pub const VIEW_ANNOTATION: &str = "shard.kubewright.dev/view";
 
 /// The longest name of a group: it is a label's value, and the names of the leases begin with it.

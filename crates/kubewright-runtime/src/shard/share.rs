@@ -1,6 +1,11 @@
 //! What a replica may work on, as controllers ask for it.
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use kubewright_apimachinery::clock::SharedClock;
 use parking_lot::Mutex;
@@ -147,9 +152,11 @@ impl Share {
         shared.listeners.lock().iter().for_each(|listener| listener(gained.clone()));
     }
 
-    /// Whether all that is worked on belongs to this member by this view.
-    pub(super) fn is_drained(&self, view: &View, member: &str) -> bool {
-        self.0.as_ref().is_none_or(|shared| shared.state.lock().work.keys().all(|place| view.gives(*place, member)))
+    /// What is worked on and doesn't belong to this member by this view.
+    pub(super) fn beyond(&self, view: &View, member: &str) -> BTreeSet<Place> {
+        let Some(shared) = &self.0 else { return BTreeSet::new() };
+        let state = shared.state.lock();
+        state.work.keys().copied().filter(|place| !view.gives(*place, member)).collect()
     }
 
     /// Returns when work has ended that wasn't ours any more, now or since the last call.

@@ -1,29 +1,56 @@
 //! Many members against one API server in simulated time: requests that are late, lost or answered to nobody; clocks that
-//! run at different speeds; members that crash, stand still, leave and come. Only [`Member`] is real.
+//! run at different speeds; members that crash, stand still, leave and come; work that hangs; leases that are deleted by hand.
+//! [`Member`], [`Share`] and [`Fence`] are the real ones; the loop between them is played, step by step.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use kubewright_apimachinery::random::Random;
+use kubewright_apimachinery::{clock::Clock, random::Random};
 
-use super::{
-    ShardOptions,
-    member::{Grant, Member},
-    view::{Place, hash},
+use super::{ShardOptions, Share, Ticket, member::Member, view::Place};
+use crate::{
+    leader::{candidate::Action, fence::Fence},
+    object::ObjectKey,
 };
-use crate::leader::candidate::Action;
 
 /// How much time passes between two looks at everything.
 const STEP: u64 = 50;
 /// The keys.
-const PLACES: u64 = 24;
-/// The longest that a request is under way, each way; and that work takes.
+const KEYS: u64 = 24;
+/// The longest that a request is under way, each way; and that work takes, unless it hangs.
 const LATEST: u64 = 20_000;
 const LONGEST_WORK: u64 = 30_000;
+/// How long work may go on after its replica was told to leave.
+const GRACE: u64 = 10_000;
 
-fn places() -> impl Iterator<Item = Place> {
-    (0..PLACES).map(|number| Place(hash(&number.to_le_bytes())))
+fn key(number: u64) -> ObjectKey {
+    ObjectKey::cluster(&format!("key-{number}"))
+}
+
+/// What is done wrong on purpose, to see that it is found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sabotage {
+    None,
+    /// A new view is announced without what is still worked on.
+    SilentAboutWork,
+    /// Work begins whatever others have announced.
+    BlindToOthers,
+    /// Work begins by a view that isn't announced yet.
+    Hasty,
+    /// Work goes on, whether the lease is renewed or not.
+    Unfenced,
+    /// Others count as gone before they have stopped.
+    Impatient,
+    /// A renewal counts from when its answer came.
+    LateFence,
 }
 
 #[derive(Clone)]
@@ -92,41 +119,79 @@ impl Server {
 enum Phase {
     Pausing { until: u64 },
     Listing { number: u64, asked: Duration, until: u64 },
-    Writing { number: u64, sent: Duration, until: u64, news: bool },
+    Writing { number: u64, sent: Duration, until: u64 },
+}
+
+/// A clock that began at another time than the others, and runs at another speed.
+#[derive(Debug)]
+struct NodeClock {
+    time: Arc<AtomicU64>,
+    offset: u64,
+    rate: f64,
+}
+
+impl Clock for NodeClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+
+    fn monotonic(&self) -> Duration {
+        let time = Duration::from_millis(self.time.load(Ordering::Relaxed));
+        Duration::from_millis(self.offset) + time.mul_f64(self.rate)
+    }
 }
 
 struct Node {
     member: Member,
-    options: ShardOptions,
-    grant: Grant,
-    offset: u64,
-    rate: f64,
+    name: String,
+    clock: Arc<NodeClock>,
+    share: Share,
+    fence: Fence,
     phase: Phase,
     has_joined: bool,
-    is_leaving: bool,
+    /// Since when it is to leave.
+    leaving: Option<u64>,
     /// Crashed, lost or left.
     is_over: bool,
     frozen_until: u64,
     /// What is worked on, and until when.
-    work: BTreeMap<Place, u64>,
+    work: BTreeMap<u64, (Ticket, u64)>,
+    /// The leases that it has ever seen, and whether its own was taken away under it.
+    seen: BTreeSet<String>,
+    is_robbed: bool,
 }
 
 impl Node {
-    fn clock(&self, time: u64) -> Duration {
-        Duration::from_millis(self.offset) + Duration::from_millis(time).mul_f64(self.rate)
+    fn time(&self) -> Duration {
+        self.clock.monotonic()
     }
 
-    fn stands(&self, time: u64) -> bool {
-        self.grant.fence.is_some_and(|fence| self.clock(time) < fence)
+    /// Whether it holds its lease, so that its requests are sent.
+    fn stands(&self) -> bool {
+        self.fence.stands(self.time())
     }
 
-    /// Whether it may yet act on what it works on. One that has just stood still looks at its fence before it does.
-    fn is_working_on(&self, place: Place, time: u64) -> bool {
-        !self.is_over && self.work.contains_key(&place) && (self.frozen_until + STEP < time || self.stands(time))
+    /// Whether it may yet act on what it works on.
+    fn is_working_on(&self, key: u64) -> bool {
+        !self.is_over && self.work.contains_key(&key) && self.stands()
     }
 
-    fn is_drained(&self) -> bool {
-        self.work.keys().all(|place| self.member.target().gives(*place, &self.options.own_lease().name))
+    fn busy(&self) -> BTreeSet<Place> {
+        self.share.beyond(self.member.target(), &self.name)
+    }
+
+    /// Makes known what is its own, as the real loop does.
+    fn publish(&self, sabotage: Sabotage) {
+        let mut grant = match sabotage {
+            Sabotage::BlindToOthers => self.member.grant().blind(),
+            Sabotage::Hasty => self.member.grant().hasty(self.member.target()),
+            _ => self.member.grant(),
+        };
+        if sabotage == Sabotage::Unfenced && grant.fence.is_some() {
+            grant.fence = Some(Duration::MAX);
+        }
+        self.fence.set(grant.fence);
+        self.share.set(grant);
     }
 }
 
@@ -138,27 +203,38 @@ struct Tally {
     lost: usize,
     crashed: usize,
     left: usize,
+    aborted: usize,
+    hung: usize,
     deleted: usize,
+    robbed: usize,
+    /// Begun beside one whose lease was deleted by hand, by one that had never seen it: that can't be helped.
+    excused: usize,
+    /// Begun beside another: what must not be.
+    doubled: Vec<String>,
 }
 
 struct World {
     random: Random,
+    sabotage: Sabotage,
     time: u64,
+    clock: Arc<AtomicU64>,
     server: Server,
     nodes: Vec<Node>,
     flights: Vec<Flight>,
     numbers: u64,
     badness: f64,
     /// Who works on a key now, and who did last.
-    last: BTreeMap<Place, usize>,
+    last: BTreeMap<u64, usize>,
     tally: Tally,
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, sabotage: Sabotage) -> Self {
         Self {
             random: Random::seeded(seed),
+            sabotage,
             time: 0,
+            clock: Arc::default(),
             server: Server::default(),
             nodes: Vec::new(),
             flights: Vec::new(),
@@ -182,21 +258,27 @@ impl World {
     }
 
     fn join(&mut self) {
-        let options = ShardOptions::new("system", "operator", format!("replica-{}", self.nodes.len()));
-        let member = Member::new(&options);
+        let mut options = ShardOptions::new("system", "operator", format!("replica-{}", self.nodes.len()));
+        if self.sabotage == Sabotage::Impatient {
+            options.lease_duration = Duration::from_secs(3);
+        }
+        let (time, offset) = (self.clock.clone(), self.draw(1_000_000));
+        // The deadline and the duration bear a third.
+        let clock = Arc::new(NodeClock { time, offset, rate: 0.9 + 0.2 * self.random.fraction() });
         self.nodes.push(Node {
-            grant: member.grant(),
-            member,
-            options,
-            offset: self.draw(1_000_000),
-            // The deadline and the duration bear a third.
-            rate: 0.9 + 0.2 * self.random.fraction(),
+            member: Member::new(&options),
+            name: options.own_lease().name,
+            share: Share::of_a_group(clock.clone()),
+            clock,
+            fence: Fence::default(),
             phase: Phase::Pausing { until: self.time },
             has_joined: false,
-            is_leaving: false,
+            leaving: None,
             is_over: false,
             frozen_until: 0,
             work: BTreeMap::new(),
+            seen: BTreeSet::new(),
+            is_robbed: false,
         });
     }
 
@@ -246,30 +328,36 @@ impl World {
         if node.frozen_until > time {
             return;
         }
-        node.work.retain(|_, until| *until > time);
-        if node.has_joined && !node.stands(time) {
+        node.work.retain(|_, (_, until)| *until > time);
+        if let Some(since) = node.leaving.filter(|since| node.work.is_empty() || *since + GRACE < time) {
             node.is_over = true;
-            self.tally.lost += 1;
-            return;
-        }
-        if node.is_leaving && node.work.is_empty() {
-            // The release is a last write that nobody waits for.
-            node.is_over = true;
-            let lease = node.member.candidate().release(Timestamp::UNIX_EPOCH);
             self.tally.left += 1;
+            if !std::mem::take(&mut node.work).is_empty() {
+                // What was cut off may still take effect: the lease is left to expire.
+                self.tally.aborted += usize::from(since < time);
+                return;
+            }
+            // The release is a last write that nobody waits for.
+            let lease = node.member.candidate().release(Timestamp::UNIX_EPOCH);
             if let Some(lease) = lease {
                 self.send(index, Request::Write(Action::Update(Box::new(lease))));
             }
             return;
         }
         self.turn(index);
+        let node = &mut self.nodes[index];
+        if node.has_joined && !node.stands() {
+            node.is_over = true;
+            self.tally.lost += 1;
+            return;
+        }
         self.begin_work(index);
     }
 
     fn turn(&mut self, index: usize) {
-        let time = self.time;
+        let (time, sabotage) = (self.time, self.sabotage);
         let period = 2_000 + self.draw(400);
-        let clock = self.nodes[index].clock(time);
+        let clock = self.nodes[index].time();
         match self.nodes[index].phase {
             Phase::Pausing { until } if until <= time => {
                 let number = self.send(index, Request::List);
@@ -279,9 +367,14 @@ impl World {
             Phase::Listing { number, asked, until } => match self.answer(index, number) {
                 Some(Answer::Leases(leases)) => {
                     let node = &mut self.nodes[index];
+                    node.seen.extend(leases.iter().filter_map(|lease| lease.metadata.name.clone()));
                     node.member.listed(leases, asked, clock);
-                    node.grant = node.member.grant();
-                    self.write(index);
+                    node.publish(sabotage);
+                    // Who finds its own lease gone has no more to write: another may have begun.
+                    match node.has_joined && !node.stands() {
+                        true => {}
+                        false => self.write(index),
+                    }
                 }
                 Some(_) => unreachable!("a list is answered by a list"),
                 // What is known of it is enough to renew it.
@@ -289,14 +382,15 @@ impl World {
                 None if until <= time => self.nodes[index].phase = Phase::Pausing { until: time + period },
                 None => {}
             },
-            Phase::Writing { number, sent, until, news } => {
+            Phase::Writing { number, sent, until } => {
                 let answer = self.answer(index, number);
                 let node = &mut self.nodes[index];
                 node.phase = match answer {
                     Some(Answer::Written(lease)) => {
-                        node.member.written(*lease, sent, clock);
+                        let sent = if sabotage == Sabotage::LateFence { clock } else { sent };
+                        let has_news = node.member.written(*lease, sent, clock);
                         node.has_joined = true;
-                        Phase::Pausing { until: if news { time } else { time + period } }
+                        Phase::Pausing { until: if has_news { time } else { time + period } }
                     }
                     None if until > time => return,
                     _ => {
@@ -304,50 +398,61 @@ impl World {
                         Phase::Pausing { until: time + period }
                     }
                 };
-                node.grant = node.member.grant();
+                node.publish(sabotage);
             }
         }
     }
 
     fn write(&mut self, index: usize) {
-        let (time, node) = (self.time, &mut self.nodes[index]);
-        let clock = node.clock(time);
+        let (time, sabotage, node) = (self.time, self.sabotage, &mut self.nodes[index]);
+        let clock = node.time();
         if let Some((name, conditions)) = node.member.litter(clock) {
             self.tally.deleted += 1;
             self.send(index, Request::Delete(name, conditions.resource_version));
         }
         let node = &mut self.nodes[index];
-        let drained = node.is_drained();
-        let news = node.member.has_news() && drained;
-        let action = node.member.decide(drained, clock, Timestamp::UNIX_EPOCH);
+        let busy = if sabotage == Sabotage::SilentAboutWork { BTreeSet::new() } else { node.busy() };
+        let action = node.member.decide(busy, clock, Timestamp::UNIX_EPOCH);
         let number = self.send(index, Request::Write(action));
-        self.nodes[index].phase = Phase::Writing { number, sent: clock, until: time + 5_000, news };
+        self.nodes[index].phase = Phase::Writing { number, sent: clock, until: time + 5_000 };
     }
 
     fn begin_work(&mut self, index: usize) {
-        let (place, until) = (Place(hash(&self.draw(PLACES).to_le_bytes())), self.time + self.draw(4_000));
-        let until = if self.chance(0.01) { self.time + self.draw(LONGEST_WORK) } else { until };
-        let (time, node) = (self.time, &mut self.nodes[index]);
-        let may = node.grant.gives(place) && node.stands(time) && !node.is_leaving;
-        if !may || node.work.contains_key(&place) {
+        let (number, until) = (self.draw(KEYS), self.time + self.draw(4_000));
+        let kind = self.draw(2_000);
+        let until = match kind {
+            0 => u64::MAX,
+            1..20 => self.time + self.draw(LONGEST_WORK),
+            _ => until,
+        };
+        let node = &mut self.nodes[index];
+        if node.leaving.is_some() || node.work.contains_key(&number) {
             return;
         }
-        node.work.insert(place, until);
-        let others = self.alive().filter(|other| *other != index && self.nodes[*other].is_working_on(place, time));
-        let others = others.collect::<Vec<_>>();
-        let told = |node: &usize| (*node, self.nodes[*node].frozen_until, &self.nodes[*node].grant);
-        assert!(
-            others.is_empty(),
-            "at {time} {place:?} is begun by {:?} while others are at it: {:?}",
-            told(&index),
-            others.iter().map(told).collect::<Vec<_>>()
-        );
+        let Some(ticket) = node.share.begin(&key(number)) else { return };
+        node.work.insert(number, (ticket, until));
+        self.tally.hung += usize::from(kind == 0);
+        for other in self.alive().filter(|other| *other != index).collect::<Vec<_>>() {
+            let (node, other) = (&self.nodes[index], &self.nodes[other]);
+            if !other.is_working_on(number) {
+                continue;
+            }
+            if other.is_robbed && !node.seen.contains(&other.name) || node.is_robbed {
+                self.tally.excused += 1;
+            } else {
+                let (time, grants) = (self.time, [node.member.grant(), other.member.grant()]);
+                self.tally
+                    .doubled
+                    .push(format!("at {time} key {number} by {}, and {}: {grants:?}", node.name, other.name));
+            }
+        }
         self.tally.begun += 1;
-        self.tally.moved += usize::from(self.last.insert(place, index).is_some_and(|last| last != index));
+        self.tally.moved += usize::from(self.last.insert(number, index).is_some_and(|last| last != index));
     }
 
     fn step(&mut self) {
         self.time += STEP;
+        self.clock.store(self.time, Ordering::Relaxed);
         self.carry();
         // Not always in the same order.
         let mut order: Vec<_> = self.alive().collect();
@@ -360,14 +465,21 @@ impl World {
     fn disturb(&mut self) {
         let alive = self.alive().collect::<Vec<_>>();
         let victim = alive.get(self.draw(alive.len().max(1) as u64) as usize).copied();
-        match (self.draw(10), victim) {
+        match (self.draw(12), victim) {
             (0, Some(victim)) => {
                 self.nodes[victim].is_over = true;
                 self.tally.crashed += 1;
             }
-            (1, Some(victim)) => self.nodes[victim].is_leaving = true,
+            (1, Some(victim)) => drop(self.nodes[victim].leaving.get_or_insert(self.time)),
             (2 | 3, Some(victim)) => self.nodes[victim].frozen_until = self.time + self.draw(30_000),
             (4 | 5, _) if alive.len() < 5 => self.join(),
+            (6, Some(victim)) if self.chance(0.5) => {
+                let node = &mut self.nodes[victim];
+                if self.server.leases.remove(&node.name).is_some() {
+                    node.is_robbed = true;
+                    self.tally.robbed += 1;
+                }
+            }
             _ => self.badness = self.random.fraction().powi(2),
         }
         if self.alive().count() < 2 {
@@ -376,14 +488,17 @@ impl World {
     }
 }
 
-fn simulate(seed: u64) -> Tally {
-    let mut world = World::new(seed);
+fn simulate(seed: u64, sabotage: Sabotage) -> Tally {
+    let mut world = World::new(seed, sabotage);
     (0..3).for_each(|_| world.join());
     while world.time < 600_000 {
         world.step();
         if world.chance(0.008) {
             world.disturb();
         }
+    }
+    if sabotage != Sabotage::None {
+        return world.tally;
     }
     // All is well from now on. What is late comes yet, work under way ends, leases run out, and some turns pass.
     world.badness = 0.0;
@@ -392,26 +507,49 @@ fn simulate(seed: u64) -> Tally {
     while world.time < 600_000 + patience {
         world.step();
     }
-    for place in places() {
-        let owners = world.alive().filter(|node| world.nodes[*node].grant.gives(place)).count();
-        assert_eq!(owners, 1, "seed {seed}: owners of {place:?}");
+    let alive = world.alive().collect::<Vec<_>>();
+    let hangs =
+        |number: u64| alive.iter().any(|node| world.nodes[*node].work.get(&number).is_some_and(|it| it.1 == u64::MAX));
+    for number in 0..KEYS {
+        let owners = alive.iter().filter(|node| world.nodes[**node].share.begin(&key(number)).is_some()).count();
+        // Work that never ends holds up its own key, and no other.
+        assert!(owners == 1 || owners == 0 && hangs(number), "seed {seed}: {owners} owners of key {number}");
     }
-    assert!(world.alive().all(|node| world.nodes[node].member.is_settled()), "seed {seed}");
+    let is_busy = alive.iter().any(|node| !world.nodes[*node].busy().is_empty());
+    assert!(is_busy || alive.iter().all(|node| world.nodes[*node].member.is_settled()), "seed {seed}");
     world.tally
 }
 
 #[test]
 fn never_two_on_a_key_and_none_without_anyone_for_long() {
     let mut sum = Tally::default();
-    for seed in 0..24 {
-        let Tally { begun, moved, lost, crashed, left, deleted } = simulate(seed);
-        sum.begun += begun;
-        sum.moved += moved;
-        sum.lost += lost;
-        sum.crashed += crashed;
-        sum.left += left;
-        sum.deleted += deleted;
+    for seed in 0..32 {
+        let tally = simulate(seed, Sabotage::None);
+        assert!(tally.doubled.is_empty(), "seed {seed}: {:#?}", tally.doubled);
+        let add = |sum: &mut usize, more: usize| *sum += more;
+        add(&mut sum.begun, tally.begun);
+        add(&mut sum.moved, tally.moved);
+        add(&mut sum.lost, tally.lost);
+        add(&mut sum.crashed, tally.crashed);
+        add(&mut sum.left, tally.left);
+        add(&mut sum.aborted, tally.aborted);
+        add(&mut sum.hung, tally.hung);
+        add(&mut sum.deleted, tally.deleted);
+        add(&mut sum.robbed, tally.robbed);
+        add(&mut sum.excused, tally.excused);
     }
-    let enough = sum.begun > 20_000 && sum.moved > 1_000 && sum.lost > 20 && sum.crashed > 20 && sum.left > 20;
-    assert!(enough && sum.deleted > 20, "too little happened to show anything: {sum:?}");
+    let Tally { begun, moved, lost, crashed, left, aborted, hung, deleted, robbed, .. } = sum;
+    assert!(begun > 40_000 && moved > 2_000, "too little happened to show anything: {sum:?}");
+    let enough = [lost, crashed, left, deleted, robbed].iter().all(|count| *count > 20) && hung.min(aborted) > 5;
+    assert!(enough, "too little went wrong to show anything: {sum:?}");
+}
+
+/// A model that finds nothing shows nothing: each of these must be found.
+#[test]
+fn a_broken_protocol_is_found() {
+    use Sabotage::{BlindToOthers, Hasty, Impatient, LateFence, SilentAboutWork, Unfenced};
+    for sabotage in [SilentAboutWork, BlindToOthers, Hasty, Unfenced, Impatient, LateFence] {
+        let found = (0..200).find(|seed| !simulate(*seed, sabotage).doubled.is_empty());
+        assert!(found.is_some(), "{sabotage:?} is not found");
+    }
 }

@@ -2,15 +2,11 @@
 //!
 //! Every member draws a weight for every key, and the highest wins. So each has about the same share, and when one comes
 //! or goes only the keys that it gets or had move. All replicas must come to the same weights, in every release: the
-//! hashes are written down here, and a view that is announced names their version.
+//! hashes are written down here, and what is [announced](super::claim) names their version.
 
 use std::{fmt, sync::Arc};
 
 use crate::object::ObjectKey;
-
-/// The way keys are given to members. Another way needs another version, so that replicas of two releases never believe
-/// that they agree.
-const VERSION: &str = "v1";
 
 /// FNV-1a with 64 bits.
 pub(super) fn hash(bytes: &[u8]) -> u64 {
@@ -51,14 +47,6 @@ impl fmt::Debug for View {
     }
 }
 
-/// As it is announced.
-impl fmt::Display for View {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(VERSION)?;
-        self.members().try_for_each(|member| write!(f, " {member}"))
-    }
-}
-
 impl View {
     pub(super) fn of<'a>(members: impl IntoIterator<Item = &'a str>) -> Self {
         let seats = members.into_iter().map(|member| Seat { member: member.into(), hash: hash(member.as_bytes()) });
@@ -66,12 +54,6 @@ impl View {
         seats.sort();
         seats.dedup();
         Self(seats.into())
-    }
-
-    /// What was announced; none if it is of another version, or no view at all.
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        let mut words = text.split_whitespace();
-        (words.next() == Some(VERSION)).then(|| Self::of(words))
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = &str> {
@@ -113,7 +95,6 @@ mod tests {
         let owner = |name: &str| view(5).owner(Place::of(&ObjectKey::namespaced("default", name))).map(str::to_owned);
         let owners = ["a", "b", "web", "db"].map(|name| owner(name).unwrap_or_default());
         assert_eq!(owners, ["podset-0", "podset-3", "podset-1", "podset-3"]);
-        assert_eq!(view(2).to_string(), "v1 podset-0 podset-1");
     }
 
     #[test]
@@ -137,13 +118,8 @@ mod tests {
     }
 
     #[test]
-    fn a_view_is_read_as_it_was_announced() {
-        let view = view(3);
-        assert_eq!(View::parse(&view.to_string()), Some(view.clone()));
-        assert_eq!(View::of(["podset-2", "podset-0", "podset-1", "podset-1"]), view);
-        for other in ["", "v0 podset-0", "v2 podset-0", "podset-0"] {
-            assert_eq!(View::parse(other), None, "{other:?}");
-        }
+    fn views_of_the_same_members_are_equal() {
+        assert_eq!(View::of(["podset-2", "podset-0", "podset-1", "podset-1"]), view(3));
         assert_eq!(View::of([]).owner(Place(7)), None);
     }
 }

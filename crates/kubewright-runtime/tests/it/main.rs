@@ -10,12 +10,14 @@ mod leader;
 mod lifecycle;
 mod manager;
 mod metrics;
+mod order;
 mod read_your_writes;
 mod shard;
 mod signal;
 mod takeover;
 #[cfg(feature = "opentelemetry")]
 mod telemetry;
+mod threads;
 mod trace;
 mod views;
 mod watching;

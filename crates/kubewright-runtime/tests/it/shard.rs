@@ -204,6 +204,37 @@ async fn replicas_divide_the_keys_and_take_over_from_each_other() {
     }
 }
 
+/// Who comes gets its part of the keys although one of those that move is worked on for ever.
+#[tokio::test(start_paused = true)]
+async fn a_reconcile_that_never_ends_holds_up_its_own_key_alone() {
+    let mut replicas = Replicas::new(FLEETS).await;
+    replicas.start("a");
+    replicas.wait_for_shares(1, &["a"]).await;
+    // Four workers hang, each on a key. Of those that are to move some are among them, by all odds.
+    let slow = replicas.running.remove("a").expect("it runs");
+    slow.stop().await;
+    replicas.resize_all(2).await;
+    let hanging = run(replicas.manager("hanging", &Faults::new(), 1e9));
+    until("it is at work", || async { replicas.log.at_work.lock().len() == 4 }).await;
+    let busy = replicas.log.at_work.lock().keys().cloned().collect::<BTreeSet<_>>();
+    replicas.start("b");
+    replicas.start("c");
+    // What is theirs: two thirds, without what the first is busy with.
+    until("all that may move has moved", || async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let signed = replicas.signed(2).await;
+        signed.values().sum::<usize>() > FLEETS / 2 && signed.keys().eq(["b", "c"])
+    })
+    .await;
+    let still = replicas.log.at_work.lock().clone();
+    assert!(busy.iter().all(|key| still.get(key).is_some_and(|replica| replica == "hanging")), "{still:?}");
+    assert_eq!(*replicas.log.doubled.lock(), Vec::<String>::new());
+    hanging.crash().await;
+    for (_, running) in replicas.running {
+        running.stop().await;
+    }
+}
+
 /// Row 13 of the faults, for shards: one that reaches nobody stops before the others take its keys.
 #[tokio::test(start_paused = true)]
 async fn row_13_a_replica_that_is_cut_off_has_stopped_when_others_take_over() {

@@ -9,7 +9,7 @@ use k8s_openapi::api::{
     rbac::v1::{ClusterRole, ClusterRoleBinding},
 };
 use kube::{Api, api::PostParams};
-use kubewright_apimachinery::clock::SystemClock;
+use kubewright_apimachinery::clock::{SystemClock, VirtualClock};
 use kubewright_apiserver::ApiServer;
 use kubewright_apiserver::UserInfo;
 use kubewright_cluster::faults::Faults;
@@ -211,4 +211,21 @@ async fn an_api_server_that_refuses_to_say_lets_nobody_in() {
     let stream = TcpStream::connect(running.server.address()).await.unwrap();
     assert_eq!(fetch(stream, "/metrics", Some("anything")).await, (500, "Authentication failed".into()));
     running.shutdown().await;
+}
+
+/// Nobody else looks after the certificate that is made in memory: it must be another before it ends.
+#[tokio::test(start_paused = true)]
+async fn a_certificate_of_its_own_is_renewed_before_it_ends() {
+    let virtual_clock = VirtualClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
+    let (slot, clock): (_, SharedClock) = (Slot::new("metrics"), virtual_clock);
+    let own = make(&slot, None, &clock);
+    let first = slot.get().unwrap().not_after();
+    let keeper = tokio::spawn(keep(slot.clone(), own, clock.clone()));
+    while clock.now() <= first {
+        assert!(slot.get().unwrap().is_valid_at(clock.now()), "at {}", clock.now());
+        tokio::time::sleep(Duration::from_secs(6 * 3600)).await;
+    }
+    let second = slot.get().unwrap();
+    assert!(second.not_after() > first && second.is_valid_at(clock.now()));
+    keeper.abort();
 }

@@ -1,0 +1,89 @@
+//! In which order a manager starts: servers, webhooks, caches, what runs everywhere, and then what waits for the lease.
+
+use std::sync::Arc;
+
+use clap::Parser;
+use kubewright_cluster::faults::Verb;
+use kubewright_runtime::{
+    args::ManagerArgs,
+    leader::LeaderOptions,
+    manager::{Manager, ManagerError, Runnable},
+    probe::BindAddress,
+};
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+
+use crate::world::{FleetReconciler, World, controller, own_address, run, until};
+
+fn address() -> BindAddress {
+    own_address().to_string().parse().expect("an address")
+}
+
+async fn answers(address: &BindAddress) -> bool {
+    TcpStream::connect(address.to_string()).await.is_ok()
+}
+
+#[tokio::test]
+async fn servers_answer_before_the_caches_are_filled_and_nothing_works_before_it_may() {
+    let world = World::new().await;
+    let (probes, metrics) = (address(), address());
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let telling = |name: &'static str| {
+        let told = told.clone();
+        Runnable::new(name, async move |_| {
+            told.lock().push(name);
+            Ok(())
+        })
+    };
+    let lists = world.faults.on(Verb::READS, "fleets").always().hold();
+    let elections = world.faults.on(&[Verb::Get, Verb::Create], "leases").always().hold();
+    let reconciler = FleetReconciler::default();
+    let runs = reconciler.runs.clone();
+    let manager = world
+        .manager()
+        .probe_address(probes.clone())
+        .metrics_address(metrics.clone())
+        .leader_election(LeaderOptions::new("default", "fleets", "a"))
+        .runnable(telling("elected"))
+        .runnable(telling("everywhere").needs_leader(false))
+        .controller(controller(reconciler));
+    world.create_fleet("a", 1).await;
+    let running = run(manager);
+    until("the caches are asked for", || async {
+        world.faults.seen().iter().any(|seen| seen.request.resource == "fleets")
+    })
+    .await;
+    // They are begun after the servers, so that one can ask what is missing.
+    assert!(answers(&probes).await && answers(&metrics).await);
+    until("what runs everywhere runs", || async { !told.lock().is_empty() }).await;
+    assert_eq!(*told.lock(), ["everywhere"]);
+    elections.open();
+    until("it is elected", || async { told.lock().len() == 2 }).await;
+    assert_eq!(*told.lock(), ["everywhere", "elected"]);
+    assert_eq!(runs.load(std::sync::atomic::Ordering::SeqCst), 0, "no reconcile without a filled cache");
+    lists.open();
+    world.wait_for_size("a", 1).await;
+    running.stop().await;
+    assert!(!answers(&probes).await && !answers(&metrics).await, "they end with it");
+}
+
+#[derive(Parser)]
+struct Program {
+    #[command(flatten)]
+    manager: ManagerArgs,
+}
+
+/// One active replica, or all of them.
+#[test]
+fn electing_a_leader_and_dividing_the_keys_exclude_each_other() {
+    let start = |flags: &[&str]| {
+        let program = Program::try_parse_from([&["operator", "--log-level=off"], flags].concat()).expect("flags");
+        Manager::with_args(program.manager)
+    };
+    let error = start(&["--leader-elect", "--shard"]).expect_err("it is refused");
+    assert!(matches!(error, ManagerError::LeaderAndShards), "{error}");
+    assert!(error.to_string().contains("--leader-elect and --shard exclude each other"), "{error}");
+    for one in [&["--leader-elect"][..], &["--shard"], &["--leader-elect=false", "--shard"], &[]] {
+        assert!(start(one).is_ok(), "{one:?}");
+    }
+}
