@@ -33,6 +33,7 @@ pub use self::{channel::Waker, error::ControllerError, limit::RateLimit, reconci
 pub(crate) use self::{
     metrics::BarrierFamilies,
     prepare::{Environment, Prepared},
+    source::Index,
     watching::Watching,
 };
 use crate::{
@@ -250,7 +251,9 @@ impl<K: Object> Controller<K> {
     }
 
     /// Adds an index to the cache of kind `T`, for [`Reader::indexed`]: the values under which an object is found. An
-    /// index is shared by the manager's controllers, so its name should say what it holds, such as `spec.nodeName`.
+    /// index is shared by the manager's controllers, so its name should say what it holds, such as `spec.nodeName`. Two of one name
+    /// and kind are refused ([`ManagerError::SameIndex`](crate::manager::ManagerError::SameIndex)), unless they are made by one
+    /// function that captures nothing.
     pub fn index<T: Object>(
         self,
         name: &'static str,
@@ -386,6 +389,11 @@ impl<K: Object> Controller<K> {
     fn outside(mut self, source: RunSource) -> Self {
         self.outside.push(source);
         self
+    }
+
+    /// The indexes that it declares.
+    pub(crate) fn indexes(&self) -> Vec<(KindName, Index)> {
+        self.sources.iter().filter_map(|source| Some((source.kind.clone(), source.index?))).collect()
     }
 
     pub(crate) fn describe(&self) -> ControllerDescription {

@@ -50,12 +50,32 @@ pub(super) struct Source {
     pub(super) relation: Relation,
     /// The type that the kind is read as.
     pub(super) of: TypeId,
+    /// The index that it declares.
+    pub(super) index: Option<Index>,
     pub(super) wire: Wire,
+}
+
+/// An index by its name, and the function that makes it if that is known: one that captures nothing has a type of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Index {
+    pub(crate) name: &'static str,
+    function: Option<TypeId>,
+}
+
+impl Index {
+    fn new<F: 'static>(name: &'static str, _: &F) -> Self {
+        Self { name, function: (size_of::<F>() == 0).then(TypeId::of::<F>) }
+    }
+
+    /// Whether they are one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self == other && self.function.is_some()
+    }
 }
 
 impl Source {
     fn new<T: Object>(relation: Relation, wire: impl FnOnce(&Cache, Wake) + Send + 'static) -> Self {
-        Self { kind: KindName::of::<T>(), relation, of: TypeId::of::<T>(), wire: Box::new(wire) }
+        Self { kind: KindName::of::<T>(), relation, of: TypeId::of::<T>(), index: None, wire: Box::new(wire) }
     }
 
     /// The reconciled kind itself.
@@ -122,7 +142,7 @@ impl Source {
 
     fn dynamic(resource: ApiResource, relation: Relation, wire: impl FnOnce(&Cache, Wake) + Send + 'static) -> Self {
         let kind = KindName::named::<DynamicObject>(&resource);
-        Self { kind, relation, of: TypeId::of::<DynamicObject>(), wire: Box::new(wire) }
+        Self { kind, relation, of: TypeId::of::<DynamicObject>(), index: None, wire: Box::new(wire) }
     }
 
     /// Objects of kind `T` wake nothing.
@@ -135,7 +155,9 @@ impl Source {
         name: &'static str,
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<T>(Relation::Reads, move |cache, _| cache.kind::<T>().index(name, values))
+        let index = Some(Index::new(name, &values));
+        let source = Self::new::<T>(Relation::Reads, move |cache, _| cache.kind::<T>().index(name, values));
+        Self { index, ..source }
     }
 
     /// [`Source::indexed`] of a kind that is known only at run time.
@@ -144,9 +166,11 @@ impl Source {
         name: &'static str,
         values: impl Fn(&DynamicObject) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        Self::dynamic(resource.clone(), Relation::Reads, move |cache, _| {
+        let index = Some(Index::new(name, &values));
+        let source = Self::dynamic(resource.clone(), Relation::Reads, move |cache, _| {
             cache.kind_with::<DynamicObject>(&resource, true).index(name, values);
-        })
+        });
+        Self { index, ..source }
     }
 }
 

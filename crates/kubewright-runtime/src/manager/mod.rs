@@ -35,12 +35,12 @@ use crate::{
     args::{ConnectError, ManagerArgs, hostname, program_name},
     cache::{Cache, CacheFamilies, CacheOptions, NotSynced},
     client,
-    controller::{BarrierFamilies, Controller, ControllerDescription, ControllerError, Environment, Prepared},
+    controller::{BarrierFamilies, Controller, ControllerDescription, ControllerError, Environment, Index, Prepared},
     event::Broadcaster,
     leader::{LeaderOptions, LeaderOptionsError, fence::Fence, identity},
     log::LevelError,
     metrics::{self, Metrics, MetricsServer},
-    object::Object,
+    object::{KindName, Object},
     probe::{self, BindAddress, BindError, Probes, Server},
     shard::{ShardError, ShardOptions, Share},
     signal::Signals,
@@ -73,6 +73,20 @@ pub enum ManagerError {
     /// Two controllers have one name, so that their metrics, events and field ownership would mix.
     #[error("two controllers are named {0:?}: give one of them another name with Controller::name")]
     SameName(String),
+    /// Two indexes of one kind have one name, so that one would be found in the other's place.
+    #[error(
+        "controllers {first:?} and {second:?} both declare an index {index:?} of {kind}: declare it in one of them, or give one another name"
+    )]
+    SameIndex {
+        /// The kind.
+        kind: String,
+        /// The name of the index.
+        index: String,
+        /// The controller that declares it first.
+        first: String,
+        /// The other one; it may be the same.
+        second: String,
+    },
     /// Two webhooks have one path.
     #[error(
         "two webhooks are served at {0:?}: give one of them another path with Webhook::defaulting_path or validating_path"
@@ -217,6 +231,8 @@ trait Prepare: std::fmt::Debug + Send {
 
     fn needs_leader(&self) -> bool;
 
+    fn indexes(&self) -> Vec<(KindName, Index)>;
+
     fn prepare(self: Box<Self>, environment: &Environment<'_>) -> Prepared;
 }
 
@@ -227,6 +243,10 @@ impl<K: Object> Prepare for Controller<K> {
 
     fn needs_leader(&self) -> bool {
         Controller::is_exclusive(self)
+    }
+
+    fn indexes(&self) -> Vec<(KindName, Index)> {
+        Controller::indexes(self)
     }
 
     fn prepare(self: Box<Self>, environment: &Environment<'_>) -> Prepared {
@@ -579,11 +599,18 @@ impl Manager {
     }
 
     fn check(&self) -> Result<(), ManagerError> {
-        let mut names = BTreeSet::new();
+        let (mut names, mut indexes) = (BTreeSet::new(), BTreeMap::new());
         for controller in &self.controllers {
             let name = controller.describe().name;
             if !names.insert(name.clone()) {
                 return Err(ManagerError::SameName(name));
+            }
+            for (kind, index) in controller.indexes() {
+                let (first, known) = indexes.entry((kind.clone(), index.name)).or_insert_with(|| (name.clone(), None));
+                if known.replace(index).is_some_and(|known: Index| !known.is(&index)) {
+                    let (kind, index, first) = (kind.to_string(), index.name.into(), first.clone());
+                    return Err(ManagerError::SameIndex { kind, index, first, second: name });
+                }
             }
         }
         if let Some(path) = metrics::doubled(&self.metrics_handlers) {

@@ -14,6 +14,7 @@ use kubewright_runtime::{
     client::ClientError,
     context::Context,
     controller::{Controller, Reconciler},
+    manager::ManagerError,
     outcome::Outcome,
 };
 use parking_lot::Mutex;
@@ -131,4 +132,23 @@ async fn a_kind_known_by_name_has_options_an_index_and_owners() {
     let seen = world.faults.seen().into_iter().filter(|seen| seen.request.resource == "configmaps");
     assert_eq!(seen.filter(|seen| seen.request.verb == Verb::List).count(), 1);
     manager.stop().await;
+}
+
+fn by_color(map: &ConfigMap) -> Vec<String> {
+    map.labels().get("color").cloned().into_iter().collect()
+}
+
+/// One index can't stand for two; that two controllers declare the same is no harm.
+#[tokio::test(start_paused = true)]
+async fn two_indexes_of_one_name_are_refused() {
+    let world = World::new().await;
+    let looker = |name: &str| Controller::<ConfigMap>::new(Looker::default()).name(name);
+    let manager = world.manager().controller(looker("one").index("color", by_color));
+    let same = manager.controller(looker("two").index("color", by_color).index("other", |_: &ConfigMap| Vec::new()));
+    run(same).stop().await;
+    let manager = world.manager().controller(looker("one").index("color", by_color));
+    let other = manager.controller(looker("two").index_dynamic(&maps(), "color", |_| Vec::new()));
+    let error = other.run_until(std::future::pending::<()>()).await.expect_err("it is refused");
+    assert!(matches!(&error, ManagerError::SameIndex { first, second, .. } if first == "one" && second == "two"));
+    assert!(error.to_string().contains("\"color\" of configmaps"), "{error}");
 }
