@@ -249,6 +249,11 @@ impl Kind {
         read(&self.state.read().store)
     }
 
+    /// The version of an object, as the cache has it.
+    pub(crate) fn version_of(&self, key: &ObjectKey) -> Option<u64> {
+        self.read(|store| store.get(key)?.version.number())
+    }
+
     /// Takes in what a feed has read, and tells all who want to know. Returns why an object could not be decoded.
     pub(super) fn take(&self, number: usize, event: Event<Draft>) -> Result<(), Undecodable> {
         let mut steps = Vec::new();

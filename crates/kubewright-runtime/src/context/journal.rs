@@ -39,6 +39,12 @@ pub(crate) struct Journal {
 struct Entries {
     next: u64,
     writes: BTreeMap<u64, Write>,
+    /// What was answered last about objects that were written, while the run's trace wants to know.
+    versions: BTreeMap<(Arc<KindName>, ObjectKey), u64>,
+}
+
+fn own(kind: &Kind, key: &ObjectKey) -> (Arc<KindName>, ObjectKey) {
+    (kind.name().clone(), key.clone())
 }
 
 impl Journal {
@@ -56,11 +62,25 @@ impl Journal {
     /// Notes a write before it is sent: should its answer be lost, or the run be cut off, it stays noted. `query` is the
     /// request's.
     pub(crate) fn begin(&self, call: &Call, query: Option<&str>) -> Pending<'_> {
-        let kinds = call.changes_something().then(|| self.read(call.kind(), call.namespace()));
+        let kinds = match call.changes_something() {
+            true => self.read(call.kind(), call.namespace()),
+            false => Vec::new(),
+        };
+        let before = self.version_before(call, &kinds);
         let objects = || call.name().map_or(Objects::Any, |_| Objects::one(call.key().clone()));
         let note = |kind: Arc<Kind>| (self.note(&kind, call.namespace(), None, objects()), kind);
-        let noted = kinds.into_iter().flatten().map(note).collect();
-        Pending { journal: self, noted, sent: self.tape.sent(call, query) }
+        let noted = kinds.into_iter().map(note).collect();
+        Pending { journal: self, noted, before, sent: self.tape.sent(call, query) }
+    }
+
+    /// The latest version that is known of the object: from the cache, or by the run's own last write. For the trace alone.
+    fn version_before(&self, call: &Call, kinds: &[Arc<Kind>]) -> Option<u64> {
+        if !self.tape.is_on() || !matches!(call.verb(), Verb::Update | Verb::Patch | Verb::Apply) {
+            return None;
+        }
+        let written = kinds.iter().filter_map(|kind| self.entries.lock().versions.get(&own(kind, call.key())).copied());
+        let cached = kinds.iter().filter_map(|kind| kind.version_of(call.key()));
+        written.chain(cached).max()
     }
 
     /// Notes that an object was seen at this version, past the cache.
@@ -101,17 +121,24 @@ impl Journal {
 pub(crate) struct Pending<'a> {
     journal: &'a Journal,
     noted: Vec<(u64, Arc<Kind>)>,
+    /// The object's version before, if that is known.
+    before: Option<u64>,
     sent: Sent,
 }
 
 impl Pending<'_> {
     /// Notes how the write will show, or that there was none.
     pub(crate) fn answered(self, call: &Call, answer: &Result<Answer, ClientError>) {
-        self.sent.answered(call, answer);
         if self.noted.is_empty() {
-            return;
+            return self.sent.answered(call, answer, None);
         }
         let effects = effects(call, answer);
+        let version = effects.as_ref().and_then(|(effects, _)| match effects.as_slice() {
+            [Effect { arrival: Arrival::Version(version), .. }] => Some(*version),
+            _ => None,
+        });
+        self.sent.answered(call, answer, self.before.zip(version).map(|(before, after)| before < after));
+        self.remember(call, version);
         for (number, kind) in &self.noted {
             let Some((effects, labels)) = &effects else {
                 // Nobody knows: it stays as it is noted.
@@ -130,6 +157,14 @@ impl Pending<'_> {
                 let again = self.again(*number, kind);
                 again.into_iter().for_each(|number| self.settle(number, kind, effect.clone()));
             }
+        }
+    }
+
+    fn remember(&self, call: &Call, version: Option<u64>) {
+        let Some(version) = version.filter(|_| self.journal.tape.is_on()) else { return };
+        let mut entries = self.journal.entries.lock();
+        for (_, kind) in &self.noted {
+            entries.versions.insert(own(kind, call.key()), version);
         }
     }
 

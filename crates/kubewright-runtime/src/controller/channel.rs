@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use crate::{
     object::ObjectKey,
     queue::{NORMAL_PRIORITY, SharedQueue, When},
-    trace::{Reason, Tracer, Trigger},
+    trace::{Tracer, Trigger},
 };
 
 /// Wakes keys of one controller from outside its watches; see [`Controller::source`](super::Controller::source). Cheap to clone.
@@ -19,6 +19,8 @@ pub struct Waker {
     queue: Arc<SharedQueue>,
     /// Unless traces are off.
     tracer: Option<Arc<Tracer>>,
+    /// What wakes, for the traces.
+    name: Option<Arc<str>>,
 }
 
 impl fmt::Debug for Waker {
@@ -29,7 +31,12 @@ impl fmt::Debug for Waker {
 
 impl Waker {
     pub(super) fn new(queue: Arc<SharedQueue>, tracer: Option<Arc<Tracer>>) -> Self {
-        Self { queue, tracer }
+        Self { queue, tracer, name: None }
+    }
+
+    /// The same, by a name that the traces tell as the reason: `because the channel orders named it`.
+    pub fn named(&self, name: &str) -> Self {
+        Self { name: Some(name.into()), ..self.clone() }
     }
 
     /// Wants a key now, as if its object had changed.
@@ -42,7 +49,7 @@ impl Waker {
     pub fn wake_with(&self, key: ObjectKey, priority: i32) {
         self.queue.add_noting(key, priority, When::Now, |key, now| {
             if let Some(tracer) = &self.tracer {
-                tracer.wanted(key, Trigger::new(Reason::Channel).at(now.wall));
+                tracer.wanted(key, Trigger::channel(self.name.as_deref()).at(now.wall));
             }
         });
     }

@@ -364,7 +364,10 @@ impl<K: Object> Controller<K> {
         Self { workspace: true, ..self }
     }
 
-    /// How long one reconcile may take before it is cut off and counts as failed. By default as long as it likes.
+    /// How long one reconcile may take before it counts as failed, whatever it comes to: [`Context::cancelled`] tells it, and a second later
+    /// it is cut off. By default as long as it likes.
+    ///
+    /// [`Context::cancelled`]: crate::context::Context::cancelled
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }

@@ -115,6 +115,7 @@ impl<K: Object> Controller<K> {
             cache: environment.cache.clone(),
             kinds: sources.iter().map(|source| Arc::new(source.kind.clone())).collect(),
             reconciled: Reader::<K>::new(environment.cache.kind::<K>(), None),
+            share: share.clone(),
         };
         let tracer = environment.traces.controller(&name, K::kind(&()), concurrency, surroundings);
         let keys = Reader::<K>::new(environment.cache.kind::<K>(), None);
@@ -181,6 +182,7 @@ struct Surroundings<K> {
     cache: Cache,
     kinds: BTreeSet<Arc<KindName>>,
     reconciled: Reader<K>,
+    share: Share,
 }
 
 impl<K: Object> trace::Surroundings for Surroundings<K> {
@@ -194,6 +196,10 @@ impl<K: Object> trace::Surroundings for Surroundings<K> {
 
     fn standing(&self, key: &ObjectKey) -> Standing {
         self.queue.with(|queue, now| queue.standing(key, now))
+    }
+
+    fn is_ours(&self, key: &ObjectKey) -> bool {
+        self.share.is_ours(key)
     }
 
     fn ready(&self) -> usize {

@@ -1,6 +1,6 @@
 //! One worker's task: the live reads that the barrier asks for, then the reconcile, with its panics and its time limit.
 
-use std::{collections::BTreeSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use futures::FutureExt;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,9 @@ use crate::{
     panic::message,
     trace::{self, Begun, Notes, Tape},
 };
+
+/// How long a run may go on that has used up its time, and is told so.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// A key and all that working on it takes.
 pub(super) struct Job {
@@ -78,6 +81,7 @@ impl Job {
         let Self { services, work, key, priority, stale, timeout, cancel, span, begun, tape } = self;
         // Whatever the run has started and left behind hears that it is over, however it ends.
         let _over = cancel.clone().drop_guard();
+        let late = cancel.clone();
         let journal = Journal::new(services.clone(), tape.clone());
         let client = services.api.clone().journaled(journal.clone());
         let mut writes = Vec::new();
@@ -98,10 +102,15 @@ impl Job {
             work.run(run).await.map_or_else(End::Failed, End::Done)
         };
         let limited = async {
-            match timeout {
-                Some(timeout) => tokio::time::timeout(timeout, run).await.unwrap_or(End::TimedOut(timeout)),
-                None => run.await,
+            let Some(limit) = timeout else { return run.await };
+            let mut run = pin!(run);
+            if let Ok(end) = tokio::time::timeout(limit, &mut run).await {
+                return end;
             }
+            // It may have something to put in order.
+            late.cancel();
+            let _ = tokio::time::timeout(LAST_WORDS, run).await;
+            End::TimedOut(limit)
         };
         let end = AssertUnwindSafe(limited).catch_unwind().await;
         let end = end.unwrap_or_else(|panic| End::Panicked(message(panic.as_ref()).into()));

@@ -21,6 +21,8 @@ const SERIES_QUIET: Duration = Duration::from_secs(6 * 60);
 const SERIES_REFRESH: Duration = Duration::from_secs(5 * 60);
 /// As many series are remembered.
 const MAX_SERIES: usize = 4096;
+/// The spending of as many objects is remembered.
+const MAX_BUCKETS: usize = 4096;
 /// New events that an object may have at once…
 const BURST: u32 = 25;
 /// …and the time after which it may have one more.
@@ -128,10 +130,7 @@ impl Correlator {
             }
             !quiet
         });
-        self.buckets.retain(|_, bucket| {
-            bucket.refill(now);
-            bucket.tokens < BURST
-        });
+        self.forget_full_buckets(now);
         writes
     }
 
@@ -154,11 +153,30 @@ impl Correlator {
 
     fn take_token(&mut self, key: &SeriesKey, now: Duration) -> bool {
         let object = (key.controller.clone(), key.regarding.clone());
+        if self.buckets.len() >= MAX_BUCKETS && !self.buckets.contains_key(&object) {
+            self.forget_buckets(now);
+        }
         let bucket = self.buckets.entry(object).or_insert(Bucket { tokens: BURST, counted: now });
         bucket.refill(now);
         let taken = bucket.tokens > 0;
         bucket.tokens -= u32::from(taken);
         taken
+    }
+
+    fn forget_full_buckets(&mut self, now: Duration) {
+        self.buckets.retain(|_, bucket| {
+            bucket.refill(now);
+            bucket.tokens < BURST
+        });
+    }
+
+    /// Makes room for one, at the cost of the object that has spent least: it gains least by it.
+    fn forget_buckets(&mut self, now: Duration) {
+        self.forget_full_buckets(now);
+        let fullest = self.buckets.iter().max_by_key(|(_, bucket)| bucket.tokens).map(|(object, _)| object.clone());
+        if let Some(fullest) = fullest.filter(|_| self.buckets.len() >= MAX_BUCKETS) {
+            self.buckets.remove(&fullest);
+        }
     }
 
     fn make_room(&mut self, now: Duration) {

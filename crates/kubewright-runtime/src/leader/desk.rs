@@ -43,6 +43,10 @@ impl Setback {
         Self { why: why.into(), is_trouble: true }
     }
 
+    pub(crate) fn why(&self) -> &str {
+        &self.why
+    }
+
     pub(crate) fn no_answer(limit: Duration) -> Self {
         Self { why: format!("no answer within {limit:?}"), is_trouble: true }
     }

@@ -1,9 +1,10 @@
 //! The loop that keeps one candidate's lease: reads, writes, waits, and says when leadership begins and ends.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use kube::Client;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
+use parking_lot::Mutex;
 use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
@@ -25,6 +26,10 @@ pub struct LeaderElection {
     lost: CancellationToken,
     stop: CancellationToken,
     task: JoinHandle<()>,
+    fence: Fence,
+    clock: SharedClock,
+    /// Why the last try to keep the lease came to nothing.
+    setback: Arc<Mutex<Option<String>>>,
 }
 
 impl LeaderElection {
@@ -54,16 +59,18 @@ impl LeaderElection {
         options.validate()?;
         metrics.set_leader(&options.name, false);
         let (elected, lost, stop) = <(CancellationToken, CancellationToken, CancellationToken)>::default();
+        let setback = Arc::<Mutex<Option<String>>>::default();
         let elector = Elector {
-            desk: Desk::new("leader election", client, &options, clock, random),
+            desk: Desk::new("leader election", client, &options, clock.clone(), random),
             candidate: Candidate::new(options),
             metrics,
-            fence,
+            fence: fence.clone(),
+            setback: setback.clone(),
             elected: elected.clone(),
             lost: lost.clone().drop_guard(),
         };
         let task = tokio::spawn(elector.run(stop.clone()));
-        Ok(Self { elected, lost, stop, task })
+        Ok(Self { elected, lost, stop, task, fence, clock, setback })
     }
 
     /// Cancelled when we become the leader: work may begin.
@@ -77,9 +84,16 @@ impl LeaderElection {
         self.lost.clone()
     }
 
-    /// Whether we lead.
+    /// Whether we lead: also right after the process stood still for so long that the lease has run out, which [`lost`](Self::lost)
+    /// tells only when its task has run again.
     pub fn is_leader(&self) -> bool {
-        self.elected.is_cancelled() && !self.lost.is_cancelled()
+        let stands = self.fence.stands(self.clock.monotonic());
+        self.elected.is_cancelled() && !self.lost.is_cancelled() && stands
+    }
+
+    /// Why the leadership could not be kept, as far as that is known: what failed last, or who leads now.
+    pub fn setback(&self) -> Option<String> {
+        self.setback.lock().clone()
     }
 
     /// Gives the lease up, if we hold it, so that another replica needn't wait for it to expire. Call it when the work
@@ -103,6 +117,7 @@ struct Elector {
     candidate: Candidate,
     metrics: Metrics,
     fence: Fence,
+    setback: Arc<Mutex<Option<String>>>,
     elected: CancellationToken,
     /// Tells also when this task ends in a way that nobody thought of.
     lost: DropGuard,
@@ -145,10 +160,16 @@ impl Elector {
             Ok(()) if self.remaining().is_some() => {
                 self.metrics.set_leader(&self.candidate.options().name, true);
                 self.elected.cancel();
+                *self.setback.lock() = None;
                 self.desk.tell(format!("leading as {}", self.candidate.options().identity));
             }
-            Ok(()) => self.desk.tell(format!("standing by, {} leads", self.candidate.holder().unwrap_or("nobody"))),
+            Ok(()) => {
+                let leader = self.candidate.holder().unwrap_or("nobody").to_owned();
+                *self.setback.lock() = Some(format!("{leader} leads"));
+                self.desk.tell(format!("standing by, {leader} leads"));
+            }
             Err(setback) => {
+                *self.setback.lock() = Some(setback.why().into());
                 self.candidate.unsure();
                 self.desk.complain(setback);
             }

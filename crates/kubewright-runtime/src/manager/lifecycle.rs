@@ -54,7 +54,10 @@ impl Tenure {
 
     fn loss(&self) -> ManagerError {
         match &self.holding {
-            Holding::Leadership(_) => ManagerError::LeadershipLost(self.lease.clone()),
+            Holding::Leadership(election) => {
+                let why = election.setback().unwrap_or_else(|| "the process stood still".into());
+                ManagerError::LeadershipLost { lease: self.lease.clone(), why }
+            }
             Holding::Membership(_) => ManagerError::ShardLost(self.lease.clone()),
         }
     }

@@ -118,8 +118,15 @@ pub enum ManagerError {
     /// A task of ours ended in a way that nobody thought of.
     #[error("a part of the manager ended badly")]
     Task(#[source] JoinError),
+    /// The path of a handler of the metrics server is none.
+    #[error(
+        "the path {0:?} of a metrics handler must begin with a slash, and hold neither braces nor blanks, nor parts that begin with ':' or '*'"
+    )]
+    BadMetricsPath(String),
     /// The path of a webhook is none.
-    #[error("the webhook path {0:?} must begin with a slash and hold neither braces nor blanks")]
+    #[error(
+        "the webhook path {0:?} must begin with a slash, and hold neither braces nor blanks, nor parts that begin with ':' or '*'"
+    )]
     BadPath(String),
     /// The durations of the leader election don't fit together.
     #[error(transparent)]
@@ -133,8 +140,13 @@ pub enum ManagerError {
     #[error(transparent)]
     Shards(#[from] ShardError),
     /// Another replica leads now. Let the process end, and be started again.
-    #[error("leadership lost: the lease {0} could not be renewed in time")]
-    LeadershipLost(String),
+    #[error("leadership lost: the lease {lease} could not be renewed in time: {why}")]
+    LeadershipLost {
+        /// Its namespace and name.
+        lease: String,
+        /// What failed last, or who leads now.
+        why: String,
+    },
     /// The other replicas take over our keys. Let the process end, and be started again.
     #[error("the place among the shards is lost: the lease {0} could not be renewed in time")]
     ShardLost(String),
@@ -613,6 +625,9 @@ impl Manager {
                 }
             }
         }
+        if let Some((path, _)) = self.metrics_handlers.iter().find(|(path, _)| !is_plain(path)) {
+            return Err(ManagerError::BadMetricsPath(path.clone()));
+        }
         if let Some(path) = metrics::doubled(&self.metrics_handlers) {
             return Err(ManagerError::SameMetricsPath(path.into()));
         }
@@ -622,7 +637,7 @@ impl Manager {
         }
         let mut paths = BTreeSet::new();
         for path in self.webhooks.iter().map(|webhook| &webhook.description.path) {
-            if !path.starts_with('/') || path.contains(['{', '}', ' ', '?', '#']) {
+            if !is_plain(path) {
                 return Err(ManagerError::BadPath(path.clone()));
             }
             if !paths.insert(path) {
@@ -644,6 +659,12 @@ impl Replicas {
             false => Self::Lead(LeaderOptions::new(namespace, name, identity)),
         }
     }
+}
+
+/// Whether a path means itself and nothing else.
+fn is_plain(path: &str) -> bool {
+    let has_odd_part = path.split('/').any(|part| part.starts_with([':', '*']));
+    path.starts_with('/') && !path.contains(['{', '}', ' ', '?', '#']) && !has_odd_part
 }
 
 /// A controller as a part of the lifecycle.

@@ -46,7 +46,9 @@ struct Inner {
     client: Client,
     clock: SharedClock,
     /// By the hash of the token, so that none is kept.
-    users: Mutex<Memory<[u8; 32], Option<UserInfo>>>,
+    users: Mutex<Memory<[u8; 32], UserInfo>>,
+    /// Tokens that are no one's: of these anyone can send any number, so they have a memory of their own.
+    strangers: Mutex<Memory<[u8; 32], ()>>,
     rights: Mutex<Memory<Question, bool>>,
     questions: Semaphore,
 }
@@ -65,6 +67,10 @@ struct Question {
 struct Memory<K, V>(BTreeMap<K, (Duration, V)>);
 
 impl<K: Ord, V: Clone> Memory<K, V> {
+    fn new() -> Mutex<Self> {
+        Mutex::new(Self(BTreeMap::new()))
+    }
+
     fn get(&self, key: &K, now: Duration) -> Option<V> {
         self.0.get(key).filter(|(until, _)| now < *until).map(|(_, value)| value.clone())
     }
@@ -100,8 +106,8 @@ impl Refusal {
 
 impl Gate {
     pub(super) fn new(client: Client, clock: SharedClock) -> Self {
-        let (users, rights) = (Mutex::new(Memory(BTreeMap::new())), Mutex::new(Memory(BTreeMap::new())));
-        Self(Arc::new(Inner { client, clock, users, rights, questions: Semaphore::new(AT_ONCE) }))
+        let (users, strangers, rights) = (Memory::new(), Memory::new(), Memory::new());
+        Self(Arc::new(Inner { client, clock, users, strangers, rights, questions: Semaphore::new(AT_ONCE) }))
     }
 
     /// For `axum::middleware::from_fn_with_state`.
@@ -143,9 +149,12 @@ impl Inner {
     /// Whose token it is; none if no one's.
     async fn user(&self, token: &str) -> Result<Option<UserInfo>, Refusal> {
         let digest: [u8; 32] = Sha256::digest(token).into();
-        let found = self.users.lock().get(&digest, self.clock.monotonic());
-        if let Some(user) = found {
-            return Ok(user);
+        let now = self.clock.monotonic();
+        if let Some(user) = self.users.lock().get(&digest, now) {
+            return Ok(Some(user));
+        }
+        if self.strangers.lock().get(&digest, now).is_some() {
+            return Ok(None);
         }
         let spec = TokenReviewSpec { token: token.into(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
@@ -153,8 +162,10 @@ impl Inner {
         let status = review.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true));
         let now = self.clock.monotonic();
-        let until = now + if user.is_some() { KNOWN } else { UNKNOWN };
-        self.users.lock().put(digest, user.clone(), now, until);
+        match &user {
+            Some(user) => self.users.lock().put(digest, user.clone(), now, now + KNOWN),
+            None => self.strangers.lock().put(digest, (), now, now + UNKNOWN),
+        }
         Ok(user)
     }
 

@@ -34,7 +34,7 @@ pub(crate) use self::{
 pub use self::{
     client::{ClientMetrics, ClientMetricsLayer},
     controller::{ActiveWorker, ControllerMetrics, ReconcileResult},
-    queue::{QueueMetrics, WorkTimer},
+    queue::{QueueMetrics, QueueState, WorkTimer},
     server::{MetricsArgs, MetricsServer},
 };
 

@@ -74,7 +74,7 @@ impl Families {
             name: name.into(),
             depth: self.depth.clone(),
             gauges: Mutex::default(),
-            depths: Mutex::new(Box::new(Vec::new)),
+            follow: Mutex::new(Box::new(QueueState::default)),
             adds: self.adds.with_label_values(&labels),
             waited: self.waited.with_label_values(&labels),
             worked: self.worked.with_label_values(&labels),
@@ -98,7 +98,7 @@ struct Inner {
     depth: IntGaugeVec,
     /// The gauges of the priorities seen so far.
     gauges: Mutex<BTreeMap<i32, IntGauge>>,
-    depths: Mutex<Depths>,
+    follow: Mutex<Follow>,
     adds: IntCounter,
     waited: Histogram,
     worked: Histogram,
@@ -114,8 +114,17 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// Tells how many keys wait, by priority.
-type Depths = Box<dyn Fn() -> Vec<(i32, usize)> + Send>;
+/// Tells of a queue.
+type Follow = Box<dyn FnMut() -> QueueState + Send>;
+
+/// What a queue tells of itself when it is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueState {
+    /// How many keys wait, by priority.
+    pub depths: Vec<(i32, usize)>,
+    /// How many keys were added since it was last asked that didn't wait already, by events, retries and timers.
+    pub added: u64,
+}
 
 /// When each piece of work began, by its number.
 #[derive(Debug, Default)]
@@ -125,15 +134,10 @@ struct InWork {
 }
 
 impl QueueMetrics {
-    /// A key was added that didn't wait already.
-    pub fn added(&self) {
-        self.0.adds.inc();
-    }
-
-    /// `depths` tells from now on how many keys wait, by priority. It is asked when the metrics are read, so that keeping
-    /// count costs a queue nothing.
-    pub fn follow(&self, depths: impl Fn() -> Vec<(i32, usize)> + Send + 'static) {
-        *self.0.depths.lock() = Box::new(depths);
+    /// `tell` tells from now on of the queue. It is asked when the metrics are read, so that keeping count costs a queue
+    /// nothing.
+    pub fn follow(&self, tell: impl FnMut() -> QueueState + Send + 'static) {
+        *self.0.follow.lock() = Box::new(tell);
     }
 
     /// Priorities that are left out have none, if they ever had any.
@@ -166,7 +170,8 @@ impl QueueMetrics {
 
     /// Brings up to date the gauges that nothing else keeps so.
     pub(super) fn refresh(&self) {
-        let depths = (self.0.depths.lock())();
+        let QueueState { depths, added } = (self.0.follow.lock())();
+        self.0.adds.inc_by(added);
         self.set_depths(&depths);
         let now = self.0.clock.monotonic();
         let in_work = self.0.in_work.lock();
@@ -209,8 +214,8 @@ mod tests {
             let line = text.lines().find(|line| line.starts_with(&format!("workqueue_{name}{{"))).unwrap().to_owned();
             line.rsplit_once(' ').unwrap().1.to_owned()
         };
-        queue.added();
-        queue.follow(|| vec![(0, 1)]);
+        let mut added = 1;
+        queue.follow(move || QueueState { depths: vec![(0, 1)], added: std::mem::take(&mut added) });
         let first = queue.taken(Duration::from_secs(2));
         tokio::time::advance(Duration::from_secs(3)).await;
         let second = queue.taken(Duration::ZERO);
@@ -228,8 +233,11 @@ mod tests {
     #[test]
     fn asking_twice_gives_the_same_queue() {
         let metrics = Metrics::new(kubewright_apimachinery::clock::SystemClock::shared());
-        metrics.queue("at").added();
-        metrics.queue("at").added();
+        for _ in 0..2 {
+            metrics.queue("at").follow(|| QueueState { added: 1, ..QueueState::default() });
+            metrics.encode().unwrap();
+        }
+        metrics.queue("at").follow(QueueState::default);
         assert!(metrics.encode().unwrap().contains("workqueue_adds_total{controller=\"at\",name=\"at\"} 2"));
     }
 }

@@ -30,6 +30,8 @@ use super::BindAddress;
 const HEADER_DEADLINE: Duration = Duration::from_secs(30);
 /// Answers under way get this long when the server stops.
 const DRAIN: Duration = Duration::from_secs(2);
+/// How many connections may be open at once: more than probes, scrapers and API servers have.
+const CONNECTIONS: usize = 256;
 /// How long a client may take for its handshake.
 const GREETING: Duration = Duration::from_secs(10);
 /// How long to wait when the process can't take connections (mostly: too many open files).
@@ -64,11 +66,13 @@ pub(crate) struct Manner {
     pub(crate) idle: Duration,
     /// How long answers under way get when the server stops.
     pub(crate) drain: Duration,
+    /// How many connections may be open. Others wait until one is closed.
+    pub(crate) connections: usize,
 }
 
 impl Default for Manner {
     fn default() -> Self {
-        Self { tls: None, idle: HEADER_DEADLINE, drain: DRAIN }
+        Self { tls: None, idle: HEADER_DEADLINE, drain: DRAIN, connections: CONNECTIONS }
     }
 }
 
@@ -163,7 +167,7 @@ async fn serve(listener: TcpListener, router: Router, manner: Manner, stop: Canc
         tokio::select! {
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
+            accepted = listener.accept(), if connections.len() < manner.connections => match accepted {
                 Ok((stream, _)) => {
                     connections.spawn(connection(stream, router.clone(), manner.clone(), stop.clone()));
                 }
@@ -289,6 +293,27 @@ mod tests {
         assert!(answer.ends_with("done"), "{answer}");
         shutdown.await.unwrap();
         TcpStream::connect(address).await.expect_err("nobody listens any more");
+    }
+
+    #[tokio::test]
+    async fn who_comes_when_all_connections_are_taken_waits() {
+        let address = "127.0.0.1:0".parse().unwrap();
+        let manner = Manner { connections: 1, ..Manner::default() };
+        let router = Router::new().route("/", get(async || "done"));
+        let server = Server::start_as("tests", "--address", &address, router, manner).await.unwrap().unwrap();
+        let (mut first, mut second) = (connect(&server).await, connect(&server).await);
+        for stream in [&mut second, &mut first] {
+            stream.write_all(REQUEST).await.unwrap();
+        }
+        let (mut answer, mut later) = ([0; 512], [0; 512]);
+        let length = first.read(&mut answer).await.unwrap();
+        assert!(answer[..length].ends_with(b"done"));
+        let early = timeout(Duration::from_millis(100), second.read(&mut later)).await;
+        assert!(early.is_err(), "the place is taken");
+        drop(first);
+        let length = second.read(&mut later).await.unwrap();
+        assert!(later[..length].ends_with(b"done"));
+        server.shutdown().await;
     }
 
     #[tokio::test]

@@ -98,6 +98,8 @@ pub struct Queue<K> {
     by_wall: BTreeMap<(Timestamp, u64), usize>,
     backoff: Backoff,
     working: usize,
+    /// How often a key came to be wanted now.
+    added: u64,
     /// Numbers everything that waits, so that equals are in the order of their coming.
     sequence: u64,
     closed: bool,
@@ -194,6 +196,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             by_wall: BTreeMap::new(),
             backoff,
             working: 0,
+            added: 0,
             sequence: 0,
             closed: false,
         }
@@ -325,6 +328,11 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.ready.depths()
     }
 
+    /// How often a key that wasn't wanted came to be: at once, or when a delay was over.
+    pub fn added(&self) -> u64 {
+        self.added
+    }
+
     /// How many keys are being worked on.
     pub fn working(&self) -> usize {
         self.working
@@ -347,6 +355,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         let ticket = Ticket { priority, sequence: self.next_sequence(), since, delayed };
         let Some(entry) = self.entries.at_mut(place) else { return false };
         let old = entry.demand;
+        self.added += u64::from(old.is_none());
         let new = old.map_or(ticket, |old| old.merge(ticket));
         entry.demand = Some(new);
         let is_free = entry.phase == Phase::Idle;

@@ -6,7 +6,7 @@ use kubewright_apimachinery::clock::SharedClock;
 
 use super::sync::{Mutex, Notify, wait};
 use crate::{
-    metrics::QueueMetrics,
+    metrics::{QueueMetrics, QueueState},
     object::ObjectKey,
     queue::{Backoff, Now, Queue, When},
 };
@@ -37,7 +37,6 @@ pub struct SharedQueue<K = ObjectKey> {
     queue: Arc<Mutex<Queue<K>>>,
     bell: Notify,
     clock: SharedClock,
-    metrics: QueueMetrics,
 }
 
 impl<K: Clone + Eq + Hash + Send + 'static> SharedQueue<K> {
@@ -50,8 +49,15 @@ impl<K: Clone + Eq + Hash + Send + 'static> SharedQueue<K> {
     pub fn of(queue: Queue<K>, clock: SharedClock, metrics: QueueMetrics) -> Self {
         let queue = Arc::new(Mutex::new(queue));
         let told = Arc::downgrade(&queue);
-        metrics.follow(move || told.upgrade().map(|queue| queue.lock().depths().collect()).unwrap_or_default());
-        Self { queue, bell: Notify::new(), clock, metrics }
+        let mut known = 0;
+        metrics.follow(move || {
+            let Some(queue) = told.upgrade() else { return QueueState::default() };
+            let queue = queue.lock();
+            let added = queue.added() - known;
+            known = queue.added();
+            QueueState { depths: queue.depths().collect(), added }
+        });
+        Self { queue, bell: Notify::new(), clock }
     }
 
     /// The time that the queue goes by.
@@ -71,9 +77,7 @@ impl<K: Clone + Eq + Hash + Send + 'static> SharedQueue<K> {
         note(&key, now);
         let is_new = queue.add(key, priority, when, now);
         drop(queue);
-        if is_new {
-            self.metrics.added();
-        } else if when == When::Now {
+        if !is_new && when == When::Now {
             // It waits already, so whoever waits for keys has heard of it.
             return;
         }

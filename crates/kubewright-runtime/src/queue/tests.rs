@@ -504,3 +504,18 @@ proptest! {
         prop_assert_eq!(queue.entries.keys().into_iter().copied().collect::<BTreeSet<_>>(), known);
     }
 }
+
+#[test]
+fn keys_that_come_to_be_wanted_are_counted_once_each() {
+    let mut queue = Queue::new(Backoff::default());
+    let at = |seconds| Now { monotonic: Duration::from_secs(seconds), wall: Timestamp::UNIX_EPOCH };
+    for _ in 0..2 {
+        queue.add("a", NORMAL_PRIORITY, When::Now, at(0));
+    }
+    queue.add("b", NORMAL_PRIORITY, When::After(Duration::from_secs(5)), at(0));
+    assert_eq!(queue.added(), 1);
+    while let Some(taken) = queue.take(at(9)) {
+        queue.done(&taken.key);
+    }
+    assert_eq!(queue.added(), 2, "a delay counts when it is over");
+}

@@ -128,6 +128,11 @@ impl Share {
         }
     }
 
+    /// Whether work on a key could begin here.
+    pub(crate) fn is_ours(&self, key: &ObjectKey) -> bool {
+        self.0.as_ref().is_none_or(|shared| shared.state.lock().grant.gives(Place::of(key)))
+    }
+
     /// Calls `listener` whenever keys become ours, right before work on them can [begin](Self::begin): it must be quick.
     pub(crate) fn on_gain(&self, listener: impl Fn(Gained) + Send + Sync + 'static) {
         if let Some(shared) = &self.0 {

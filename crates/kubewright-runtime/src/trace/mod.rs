@@ -277,6 +277,8 @@ pub enum Present {
     },
     /// It waits for a change.
     Idle,
+    /// Another replica works on it.
+    Elsewhere,
 }
 
 #[cfg(test)]

@@ -205,7 +205,8 @@ pub struct Write {
     /// Why it failed, if it did. What an answer says of a Secret is not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Whether the API server changed anything; absent if that isn't known.
+    /// Whether the API server changed anything; absent if that isn't known. Of an update, a patch or an apply it is known by
+    /// the object's version, if the controller's cache has the object; what another changes at the same moment counts as ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
     /// How long the answer took.
@@ -291,6 +292,11 @@ impl Trigger {
     pub(crate) fn new(reason: Reason) -> Self {
         let at = Timestamp::UNIX_EPOCH;
         Self { reason, kind: None, object: None, fields: Vec::new(), more_fields: 0, times: 1, at }
+    }
+
+    /// Someone outside of the watches, by this name.
+    pub(crate) fn channel(name: Option<&str>) -> Self {
+        Self { object: name.map(ObjectKey::cluster), ..Self::new(Reason::Channel) }
     }
 
     /// A change of an object.

@@ -47,6 +47,11 @@ impl Tape {
         Self(Some(Arc::new(Inner { clock, notes: Mutex::default() })))
     }
 
+    /// Whether it notes anything.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Notes what a cache answered.
     pub(crate) fn read<T: Object>(&self, query: impl FnOnce() -> Query, found: Option<usize>) {
         let found = found.map(|found| u32::try_from(found).unwrap_or(u32::MAX));
@@ -123,8 +128,8 @@ enum What {
 }
 
 impl Sent {
-    /// Notes the answer.
-    pub(crate) fn answered(&self, call: &Call, answer: &Result<Answer, ClientError>) {
+    /// Notes the answer, and whether it shows that something is different, if that is known.
+    pub(crate) fn answered(&self, call: &Call, answer: &Result<Answer, ClientError>, changed: Option<bool>) {
         let Some(inner) = &self.tape.0 else { return };
         let duration = Some(inner.clock.monotonic().saturating_sub(self.started));
         let error = answer.as_ref().err().map(|error| shown(&call.kind().kind, error));
@@ -140,7 +145,8 @@ impl Sent {
                 };
                 if let Some(write) = inner.notes.lock().writes.get_mut(*place) {
                     let is_certain = matches!(call.verb(), Verb::Create | Verb::Delete) && call.changes_something();
-                    write.changed = (is_certain && error.is_none()).then_some(true);
+                    let changed = if is_certain { Some(true) } else { changed };
+                    write.changed = changed.filter(|_| error.is_none());
                     if let (None, Ok(answer)) = (call.name(), answer) {
                         write.object = named(call.key(), answer);
                     }

@@ -280,6 +280,7 @@ impl KeyPage {
             }
             Present::Ready => f.write_str("is about to run"),
             Present::Delayed { left } => write!(f, "waits {} more for its time", Short(*left)),
+            Present::Elsewhere => f.write_str("belongs to another replica: ask there"),
             Present::Idle if !self.exists => {
                 write!(f, "is at rest: the cache has no {} of that name", self.controller.kind)
             }
@@ -460,6 +461,7 @@ mod tests {
         for (present, phase, expected) in [
             (Present::Idle, Phase::Working, "is at rest until something changes that wakes it"),
             (Present::Ready, Phase::Working, "waits for a worker: all 1 are busy, and 4 keys wait"),
+            (Present::Elsewhere, Phase::Working, "belongs to another replica: ask there"),
             (Present::Delayed { left: Duration::from_secs(8) }, Phase::Working, "waits 8 s more for its time"),
             (
                 Present::Held { since: noon(8) },

@@ -35,6 +35,9 @@ pub(crate) trait Surroundings: Send + Sync {
     /// What the queue does with the key.
     fn standing(&self, key: &ObjectKey) -> Standing;
 
+    /// Whether the key is worked on by this replica, and not by another.
+    fn is_ours(&self, key: &ObjectKey) -> bool;
+
     /// How many keys are ready.
     fn ready(&self) -> usize;
 
@@ -266,12 +269,14 @@ impl Tracer {
     pub(super) fn key(&self, key: &ObjectKey) -> KeyPage {
         let (now, exists, standing) =
             (self.surroundings.now(), self.surroundings.exists(key), self.surroundings.standing(key));
+        let is_ours = self.surroundings.is_ours(key);
         let controller = self.summary();
         let state = self.state.lock();
         let live = state.keys.get(key);
         let present = match (live.and_then(|live| live.running.clone()), live.and_then(|live| live.held), standing) {
             (Some((since, id)), _, _) => Present::Running { since, id },
             (None, Some(since), Standing::Parked) => Present::Held { since: since.wall },
+            (None, ..) if !is_ours => Present::Elsewhere,
             (None, _, Standing::Ready | Standing::Parked | Standing::Working) => Present::Ready,
             (None, _, Standing::Delayed(left)) => Present::Delayed { left },
             (None, _, Standing::Idle) => Present::Idle,

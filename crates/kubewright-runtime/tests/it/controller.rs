@@ -15,6 +15,7 @@ use kubewright_runtime::{
     object::ObjectKey,
     outcome::Outcome,
     queue::Backoff,
+    trace::{End, Traces},
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -172,6 +173,37 @@ async fn row_15_a_panic_may_be_the_end_of_all() {
     assert!(matches!(error, ManagerError::Controller(ControllerError::Panicked { .. })), "{error:?}");
     assert_eq!(error.to_string(), "the reconciler of fleet panicked at default/wild: on purpose");
     assert_eq!(*told.lock(), ["begins", "ends"], "others have their time");
+}
+
+/// Takes too long, but puts things in order when it is told so.
+struct Orderly(Arc<Mutex<Vec<Duration>>>);
+
+impl Reconciler<Fleet> for Orderly {
+    type Error = std::convert::Infallible;
+
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, Self::Error> {
+        let start = ctx.monotonic();
+        ctx.cancelled().cancelled().await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        self.0.lock().push(ctx.monotonic() - start);
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_hears_that_its_time_is_up() {
+    let world = World::new().await;
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (traces, orderly) = (Traces::default(), Controller::new(Orderly(told.clone())).timeout(Duration::from_secs(2)));
+    let manager = run(world.manager().traces(traces.clone()).controller(orderly));
+    world.create_fleet("late", 1).await;
+    until("it has failed all the same", || async {
+        let runs = traces.of("fleet", &key("late"));
+        runs.first().is_some_and(|run| run.end == End::TimedOut { limit: Duration::from_secs(2) })
+    })
+    .await;
+    assert_eq!(told.lock()[0], Duration::from_millis(2500));
+    manager.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -291,7 +291,8 @@ async fn row_15_a_time_limit_frees_the_worker_of_a_reconcile_that_hangs() {
     create_others(&world, &crew).await;
     for size in 2..5 {
         let longest = wake_others(&world, &crew, size).await;
-        assert!(longest < Duration::from_secs(6), "{longest:?} is more than one run of the stuck one");
+        // A run that is told that its time is over has a second to end.
+        assert!(longest < Duration::from_secs(7), "{longest:?} is more than one run of the stuck one");
     }
     let before = crew.runs("stuck");
     pass(3600).await;

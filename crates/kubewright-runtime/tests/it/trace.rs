@@ -426,6 +426,43 @@ async fn what_the_api_server_warns_of_is_logged_once() {
     assert_eq!(warning["path"], "/api/v1/namespaces/default/configmaps/a");
 }
 
+/// Writes the same twice.
+struct Twice;
+
+impl Reconciler<Fleet> for Twice {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
+        for _ in 0..2 {
+            ctx.client().kind::<ConfigMap>().patch(&ObjectKey::of(fleet), &patch).await?;
+        }
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_woken_and_what_has_changed_is_told() {
+    let world = World::new().await;
+    let map = serde_json::from_value(json!({"metadata": {"name": "a"}})).expect("a config map");
+    world.ships().create(&PostParams::default(), &map).await.expect("accepted");
+    world.create_fleet("a", 1).await;
+    let orders = Controller::new(Twice).reads::<ConfigMap>().source(|waker| async move {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        waker.named("orders").wake(key());
+        std::future::pending().await
+    });
+    let (manager, traces) = start(&world, orders).await;
+    until("two runs", || async { traces.of("fleet", &key()).len() > 1 }).await;
+    manager.stop().await;
+    let runs = traces.of("fleet", &key());
+    let changed = |run: &Trace| run.writes.iter().map(|write| write.changed).collect::<Vec<_>>();
+    assert_eq!(changed(&runs[0]), [Some(true), Some(false)]);
+    assert_eq!(changed(&runs[1]), [Some(false), Some(false)]);
+    let text = runs[1].to_string();
+    assert!(text.contains("because the channel orders named it") && text.contains("(200, no change)"), "{text}");
+}
+
 /// The body of an answer, and its content type.
 async fn fetch(port: u16, path: &str, accept: &str) -> (u16, String, String) {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("it listens");

@@ -89,7 +89,7 @@ impl Running {
         let slot = Slot::new("webhooks");
         let certificates = metrics.certificates().clone();
         let metrics = WebhookMetrics::new(metrics.registry(), clock.clone());
-        let manner = Manner { tls: Some(slot.tls_for(callers)), idle: IDLE, drain: DRAIN };
+        let manner = Manner { tls: Some(slot.tls_for(callers)), idle: IDLE, drain: DRAIN, ..Manner::default() };
         let router = router(&endpoints, clock, &metrics);
         let server = Server::start_as("webhooks", "--webhook-bind-address", &options.address, router, manner).await?;
         let Some(server) = server else { return Ok(None) };
