@@ -1,0 +1,316 @@
+//! `kubewright create api`: what it may do, and what `PROJECT` says after it. Its templates are not there yet.
+
+use thiserror::Error;
+
+use crate::{
+    name::{Domain, Group, Kind, NameError, Plural, Version, qualified_group},
+    project::{Api, Key, Project, Resource},
+};
+
+/// Kubernetes' own groups, as `--group` says them, with what their names end with.
+const CORE: &[(&str, &str)] = &[
+    ("admissionregistration", "k8s.io"),
+    ("apiextensions", "k8s.io"),
+    ("apps", ""),
+    ("authentication", "k8s.io"),
+    ("authorization", "k8s.io"),
+    ("autoscaling", ""),
+    ("batch", ""),
+    ("certificates", "k8s.io"),
+    ("coordination", "k8s.io"),
+    ("core", ""),
+    ("discovery", "k8s.io"),
+    ("events", "k8s.io"),
+    ("flowcontrol.apiserver", "k8s.io"),
+    ("networking", "k8s.io"),
+    ("node", "k8s.io"),
+    ("policy", ""),
+    ("rbac.authorization", "k8s.io"),
+    ("resource", "k8s.io"),
+    ("scheduling", "k8s.io"),
+    ("storage", "k8s.io"),
+];
+
+/// Why a kind isn't scaffolded. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ApiError {
+    /// A name can't be taken.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Neither types nor a controller are wanted.
+    #[error("there is nothing to do: answer y, or give --resource or --controller")]
+    Nothing,
+    /// Types of another crate are named, and types are to be made.
+    #[error(
+        "--external-api-path and --external-api-domain are for kinds of another crate: use them with --resource=false"
+    )]
+    ExternalResource,
+    /// A domain is given for a kind of another crate, and no path.
+    #[error(
+        "--external-api-domain without --external-api-path: say where the type is, such as --external-api-path=gateway_api::gateways"
+    )]
+    NoPath,
+    /// It is there.
+    #[error("{kind} in version {version} has its types already: edit {path}, or use --force to make the file anew")]
+    Exists {
+        /// The kind.
+        kind: String,
+        /// The version.
+        version: String,
+        /// Where its types are.
+        path: String,
+    },
+    /// The project has kinds of another group.
+    #[error(
+        "the project has kinds of another group than {0}: use kubewright edit --multigroup first, which keeps groups in folders"
+    )]
+    OtherGroup(String),
+    /// Types or files of another kind are in the way.
+    #[error("{kind} would share types or a file with the kind {other} of the same version: choose another name")]
+    Clash {
+        /// The kind.
+        kind: String,
+        /// The one that is there.
+        other: String,
+    },
+    /// A controller is wanted for a kind that nobody defines.
+    #[error(
+        "the project has no types of {0}, and it is none of Kubernetes' own: \
+         use --resource to make them, or --external-api-path to name the crate that has them"
+    )]
+    Unknown(String),
+}
+
+/// A kind of another crate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct External {
+    /// Where its type is, as Rust says it: `gateway_api::gateways`.
+    pub path: String,
+    /// What its group ends with.
+    pub domain: String,
+    /// The crate, with a version after `@` if that is to be said.
+    pub module: String,
+}
+
+/// What is to be scaffolded.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CreateApi {
+    /// Its group, without the domain. None takes the domain itself.
+    pub group: Option<Group>,
+    /// Its version.
+    pub version: Version,
+    /// Its kind.
+    pub kind: Kind,
+    /// What many are called, if not as the kind says.
+    pub plural: Option<Plural>,
+    /// Whether its types are made.
+    pub resource: bool,
+    /// Whether its controller is made.
+    pub controller: bool,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+    /// Whether what is there is made anew.
+    pub force: bool,
+    /// Where its types are, if another crate has them.
+    pub external: Option<External>,
+}
+
+impl CreateApi {
+    /// Types in namespaces, and a controller.
+    pub fn new(group: Option<Group>, version: Version, kind: Kind) -> Self {
+        let (plural, external) = (None, None);
+        Self {
+            group,
+            version,
+            kind,
+            plural,
+            resource: true,
+            controller: true,
+            namespaced: true,
+            force: false,
+            external,
+        }
+    }
+
+    /// Looks whether that may be, and notes it in the project.
+    ///
+    /// # Errors
+    /// If it may not; the project is as it was.
+    pub fn note<'a>(&self, project: &'a mut Project) -> Result<&'a Resource, ApiError> {
+        if !self.resource && !self.controller {
+            return Err(ApiError::Nothing);
+        }
+        match &self.external {
+            Some(_) if self.resource => return Err(ApiError::ExternalResource),
+            Some(external) if external.path.is_empty() => return Err(ApiError::NoPath),
+            _ => {}
+        }
+        let project_domain = project.domain.clone();
+        let own = self.key(&project_domain);
+        let has_types = project.resource(&own).is_some_and(|resource| resource.api.is_some());
+        if self.resource {
+            self.check_types(project, &own, has_types)?;
+        }
+        let core = CORE.iter().find(|(group, _)| !self.resource && !has_types && own.group == *group);
+        let key = match (&self.external, core) {
+            (Some(external), _) => Key { domain: &external.domain, ..own },
+            (None, Some((_, domain))) => Key { domain, ..own },
+            (None, None) if !self.resource && !has_types => return Err(ApiError::Unknown(self.kind.to_string())),
+            (None, None) => own,
+        };
+        let path = match (&self.external, core) {
+            (Some(external), _) => external.path.clone(),
+            (None, Some((group, _))) => format!("k8s_openapi::api::{}::{}", group.replace('.', "_"), self.version),
+            (None, None) => self.path(project),
+        };
+        let resource = project.resource_mut(&key);
+        resource.path = path;
+        resource.plural = self.plural.clone().unwrap_or_else(|| self.kind.plural()).to_string();
+        resource.controller |= self.controller;
+        resource.core = core.is_some() && self.external.is_none();
+        if let Some(external) = &self.external {
+            resource.external = true;
+            resource.module.clone_from(&external.module);
+        }
+        if self.resource {
+            resource.api = Some(Api::new(self.namespaced));
+        }
+        Ok(resource)
+    }
+
+    fn key<'a>(&'a self, domain: &'a str) -> Key<'a> {
+        let group = self.group.as_ref().map(Group::as_str).unwrap_or_default();
+        Key { group, domain, version: self.version.as_str(), kind: self.kind.as_str() }
+    }
+
+    /// Whether types of this kind may be made in the project.
+    fn check_types(&self, project: &Project, key: &Key<'_>, has_types: bool) -> Result<(), ApiError> {
+        let domain = (!project.domain.is_empty()).then(|| project.domain.parse::<Domain>()).transpose()?;
+        qualified_group(self.group.as_ref(), domain.as_ref())?;
+        if has_types && !self.force {
+            let (kind, version) = (self.kind.to_string(), self.version.to_string());
+            return Err(ApiError::Exists { kind, version, path: self.file(project) });
+        }
+        if !project.multigroup && project.has_other_group(key.group) {
+            return Err(ApiError::OtherGroup(key.group.to_owned()));
+        }
+        if let Some(other) = project.clash(key) {
+            return Err(ApiError::Clash { kind: self.kind.to_string(), other: other.kind.clone() });
+        }
+        Ok(())
+    }
+
+    /// The module of its types, below the crate.
+    fn path(&self, project: &Project) -> String {
+        let library = project.project_name.replace('-', "_");
+        format!("{library}::{}", self.folder(project).replace('/', "::"))
+    }
+
+    /// The file of its types.
+    fn file(&self, project: &Project) -> String {
+        format!("src/{}/{}.rs", self.folder(project), self.kind.module())
+    }
+
+    fn folder(&self, project: &Project) -> String {
+        match &self.group {
+            Some(group) if project.multigroup => format!("api/{}/{}", group.module(), self.version),
+            _ => format!("api/{}", self.version),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn project() -> Project {
+        Project::new("my-operator".parse().unwrap(), Some("my.domain".parse().unwrap()))
+    }
+
+    fn api(group: &str, kind: &str) -> CreateApi {
+        CreateApi::new(Some(group.parse().unwrap()), "v1".parse().unwrap(), kind.parse().unwrap())
+    }
+
+    /// Asserts a refusal that leaves the project alone.
+    fn refused(api: &CreateApi, project: &mut Project) -> String {
+        let before = project.clone();
+        let error = api.note(project).unwrap_err().to_string();
+        assert_eq!(*project, before);
+        error
+    }
+
+    #[test]
+    fn a_kind_of_the_project() {
+        let mut project = project();
+        let resource = api("batch", "CronJob").note(&mut project).unwrap();
+        assert_eq!(resource.path, "my_operator::api::v1");
+        assert_eq!((resource.domain.as_str(), resource.plural.as_str()), ("my.domain", "cronjobs"));
+        assert!(resource.controller && !resource.core && resource.api.as_ref().unwrap().namespaced);
+        let again = refused(&api("batch", "CronJob"), &mut project);
+        assert!(again.contains("edit src/api/v1/cronjob.rs, or use --force"), "{again}");
+        let mut forced = api("batch", "CronJob");
+        (forced.force, forced.namespaced) = (true, false);
+        assert!(!forced.note(&mut project).unwrap().api.as_ref().unwrap().namespaced);
+        assert_eq!(project.resources.len(), 1);
+    }
+
+    #[test]
+    fn groups_are_kept_apart_where_there_are_several() {
+        let mut project = project();
+        api("batch", "CronJob").note(&mut project).unwrap();
+        let other = api("sea-creatures", "Kraken");
+        assert!(refused(&other, &mut project).contains("kubewright edit --multigroup"));
+        project.multigroup = true;
+        assert_eq!(other.note(&mut project).unwrap().path, "my_operator::api::sea_creatures::v1");
+    }
+
+    #[test]
+    fn a_controller_for_a_kind_of_kubernetes() {
+        let mut project = project();
+        let mut api = api("apps", "Deployment");
+        api.resource = false;
+        let resource = api.note(&mut project).unwrap();
+        assert!(resource.core && resource.api.is_none() && resource.domain.is_empty());
+        assert_eq!(resource.path, "k8s_openapi::api::apps::v1");
+        api.kind = "Thing".parse().unwrap();
+        api.group = Some("mine".parse().unwrap());
+        assert!(refused(&api, &mut project).contains("--external-api-path"));
+        // Types of the project first, then a controller for them.
+        (api.resource, api.controller, project.multigroup) = (true, false, true);
+        api.note(&mut project).unwrap();
+        (api.resource, api.controller) = (false, true);
+        assert!(api.note(&mut project).unwrap().controller);
+        assert_eq!(project.resources.len(), 2);
+    }
+
+    #[test]
+    fn a_controller_for_a_kind_of_another_crate() {
+        let mut project = project();
+        let mut api = api("cert-manager", "Certificate");
+        let (path, domain, module) = ("cert_manager::v1".into(), "io".into(), "cert-manager@1".into());
+        api.external = Some(External { path, domain, module });
+        assert!(refused(&api, &mut project).contains("--resource=false"));
+        api.resource = false;
+        let resource = api.note(&mut project).unwrap();
+        assert!(resource.external && !resource.core && resource.controller);
+        assert_eq!((resource.domain.as_str(), resource.module.as_str()), ("io", "cert-manager@1"));
+        api.external.as_mut().unwrap().path.clear();
+        assert!(refused(&api, &mut project).contains("say where the type is"));
+    }
+
+    #[test]
+    fn nothing_and_clashes_are_refused() {
+        let mut project = project();
+        let mut nothing = api("batch", "CronJob");
+        (nothing.resource, nothing.controller) = (false, false);
+        assert!(refused(&nothing, &mut project).contains("--controller"));
+        api("batch", "CronJob").note(&mut project).unwrap();
+        assert!(refused(&api("batch", "Cronjob"), &mut project).contains("with the kind CronJob"));
+        project.domain.clear();
+        let mut bare = api("batch", "Foo");
+        bare.group = None;
+        assert!(refused(&bare, &mut project).contains("--group"));
+    }
+}

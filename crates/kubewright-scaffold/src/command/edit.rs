@@ -1,0 +1,96 @@
+//! `kubewright edit`: what a project is, changed later.
+
+use std::collections::BTreeSet;
+
+use thiserror::Error;
+
+use crate::project::Project;
+
+/// Why a project isn't changed. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum EditError {
+    /// No flag was given.
+    #[error("there is nothing to do: give --multigroup, --namespaced, --license or --owner")]
+    Nothing,
+    /// There is more than one group.
+    #[error("the project has kinds of the groups {0}, which only folders by group keep apart: leave it as it is")]
+    Groups(String),
+}
+
+/// What is to be otherwise; what isn't said stays.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Edit {
+    /// Whether kinds are in folders by group. Those that are there stay where they are: their owner moves them.
+    pub multigroup: Option<bool>,
+    /// Whether it watches chosen namespaces only.
+    pub namespaced: Option<bool>,
+    /// The licence in the heads of new files.
+    pub license: Option<String>,
+    /// The owner in the heads of new files.
+    pub owner: Option<String>,
+}
+
+impl Edit {
+    /// Notes it in the project.
+    ///
+    /// # Errors
+    /// If it can't be; the project is as it was.
+    pub fn note(&self, project: &mut Project) -> Result<(), EditError> {
+        let Self { multigroup, namespaced, license, owner } = self;
+        if multigroup.is_none() && namespaced.is_none() && license.is_none() && owner.is_none() {
+            return Err(EditError::Nothing);
+        }
+        if *multigroup == Some(false) {
+            let groups: BTreeSet<_> = project.resources.iter().map(|resource| resource.group.as_str()).collect();
+            if groups.len() > 1 {
+                return Err(EditError::Groups(groups.into_iter().collect::<Vec<_>>().join(", ")));
+            }
+        }
+        project.multigroup = multigroup.unwrap_or(project.multigroup);
+        project.namespaced = namespaced.unwrap_or(project.namespaced);
+        for (name, value) in [("license", license), ("owner", owner)] {
+            if let Some(value) = value {
+                project.set(name, value);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::project::Key;
+
+    fn project() -> Project {
+        Project::new("my-operator".parse().unwrap(), None)
+    }
+
+    #[test]
+    fn what_is_not_said_stays() {
+        let mut project = project();
+        let mut edit = Edit { multigroup: Some(true), owner: Some("Jane".into()), ..Edit::default() };
+        edit.note(&mut project).unwrap();
+        (edit.multigroup, edit.owner, edit.namespaced) = (None, None, Some(true));
+        edit.note(&mut project).unwrap();
+        assert!(project.multigroup && project.namespaced);
+        assert_eq!((project.setting("owner"), project.setting("license")), (Some("Jane"), None));
+        assert_eq!(Edit::default().note(&mut project), Err(EditError::Nothing));
+    }
+
+    #[test]
+    fn several_groups_need_folders() {
+        let mut project = project();
+        project.multigroup = true;
+        for group in ["ship", "crew"] {
+            project.resource_mut(&Key { group, domain: "", version: "v1", kind: "Captain" });
+        }
+        let edit = Edit { multigroup: Some(false), ..Edit::default() };
+        assert!(edit.note(&mut project).unwrap_err().to_string().contains("crew, ship"));
+        project.resources.pop();
+        edit.note(&mut project).unwrap();
+        assert!(!project.multigroup);
+    }
+}

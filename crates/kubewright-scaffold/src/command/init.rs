@@ -1,0 +1,189 @@
+//! `kubewright init`: a project without kinds.
+
+use thiserror::Error;
+
+use crate::{
+    name::{Domain, ProjectName},
+    plan::Plan,
+    project::{self, Project, ProjectError},
+    template::{TemplateError, render},
+};
+
+macro_rules! templates {
+    ($($path:literal from $template:literal,)*) => {
+        [$(($path, include_str!(concat!("../../templates/init/", $template, ".in")))),*]
+    };
+}
+
+/// The files of a new project, by path. The templates end in `.in`: cargo takes a folder with a `Cargo.toml` for another package.
+const FILES: &[(&str, &str)] = &templates![
+    ".dockerignore" from "dockerignore",
+    "Cargo.toml" from "Cargo.toml",
+    "Dockerfile" from "Dockerfile",
+    "config/default/kustomization.yaml" from "config/default/kustomization.yaml",
+    "config/default/manager_metrics_patch.yaml" from "config/default/manager_metrics_patch.yaml",
+    "config/default/metrics_service.yaml" from "config/default/metrics_service.yaml",
+    "config/manager/kustomization.yaml" from "config/manager/kustomization.yaml",
+    "config/manager/manager.yaml" from "config/manager/manager.yaml",
+    "config/network-policy/allow-metrics-traffic.yaml" from "config/network-policy/allow-metrics-traffic.yaml",
+    "config/network-policy/kustomization.yaml" from "config/network-policy/kustomization.yaml",
+    "config/prometheus/kustomization.yaml" from "config/prometheus/kustomization.yaml",
+    "config/prometheus/monitor.yaml" from "config/prometheus/monitor.yaml",
+    "config/rbac/kustomization.yaml" from "config/rbac/kustomization.yaml",
+    "config/rbac/leader_election_role.yaml" from "config/rbac/leader_election_role.yaml",
+    "config/rbac/leader_election_role_binding.yaml" from "config/rbac/leader_election_role_binding.yaml",
+    "config/rbac/metrics_auth_role.yaml" from "config/rbac/metrics_auth_role.yaml",
+    "config/rbac/metrics_auth_role_binding.yaml" from "config/rbac/metrics_auth_role_binding.yaml",
+    "config/rbac/metrics_reader_role.yaml" from "config/rbac/metrics_reader_role.yaml",
+    "config/rbac/role.yaml" from "config/rbac/role.yaml",
+    "config/rbac/role_binding.yaml" from "config/rbac/role_binding.yaml",
+    "config/rbac/service_account.yaml" from "config/rbac/service_account.yaml",
+    "src/lib.rs" from "src/lib.rs",
+    "src/main.rs" from "src/main.rs",
+];
+
+/// Those that many folders have already, which are left as they are.
+const MODEST: &[(&str, &str)] = &templates![
+    ".gitignore" from "gitignore",
+    "README.md" from "README.md",
+];
+
+/// A project that can't be begun.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum InitError {
+    /// A template asks for what it isn't given.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// `PROJECT` can't be written.
+    #[error(transparent)]
+    Project(#[from] ProjectError),
+}
+
+/// What a new project is to be.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Init {
+    /// Its name.
+    pub name: ProjectName,
+    /// What the groups of its kinds end with.
+    pub domain: Option<Domain>,
+    /// Where its sources will be, if that is known.
+    pub repo: String,
+    /// Whether kinds are in folders by group.
+    pub multigroup: bool,
+}
+
+impl Init {
+    /// A project of this name.
+    pub fn new(name: ProjectName) -> Self {
+        Self { name, domain: None, repo: String::new(), multigroup: false }
+    }
+
+    /// Plans its files.
+    ///
+    /// # Errors
+    /// If a template is broken.
+    pub fn plan(&self, plan: &mut Plan<'_>) -> Result<(), InitError> {
+        let library = self.name.library();
+        let values =
+            [("project", self.name.as_str()), ("library", library.as_str()), ("version", env!("CARGO_PKG_VERSION"))];
+        for (path, template) in FILES {
+            plan.create(path, render(template, &values)?);
+        }
+        for (path, template) in MODEST {
+            plan.create_if_missing(path, render(template, &values)?);
+        }
+        let mut project = Project::new(self.name.clone(), self.domain.clone());
+        project.repo.clone_from(&self.repo);
+        project.multigroup = self.multigroup;
+        plan.create(project::FILE, project.write()?);
+        Ok(())
+    }
+}
+
+/// The first of a folder's entries that has no place where a project is begun. Hidden ones, texts in Markdown and what is written in capitals,
+/// such as `LICENSE`, are fine, as for kubebuilder; and so is what a command that was killed has left, which the plan compares.
+pub fn unexpected<'a>(entries: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let is_ours = |name: &str| {
+        let of = |path: &str| path.split('/').next() == Some(name);
+        FILES.iter().any(|(path, _)| of(path))
+    };
+    let is_fine = |name: &str| {
+        name.starts_with('.')
+            || name.ends_with(".md")
+            || name != project::FILE && name.bytes().all(|byte| byte.is_ascii_uppercase())
+            || is_ours(name)
+    };
+    entries.into_iter().find(|name| !is_fine(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::marker;
+
+    fn files() -> BTreeMap<String, String> {
+        let folder = BTreeMap::new();
+        let mut plan = Plan::new(&folder);
+        let mut init = Init::new("my-operator".parse().unwrap());
+        init.domain = Some("my.domain".parse().unwrap());
+        init.plan(&mut plan).unwrap();
+        plan.finish().unwrap().into_iter().map(|change| (change.path, change.after)).collect()
+    }
+
+    #[test]
+    fn all_templates_are_filled_in() {
+        let files = files();
+        assert_eq!(files.len(), FILES.len() + MODEST.len() + 1);
+        for (path, text) in &files {
+            assert!(!text.contains('@') && text.ends_with('\n') && !text.contains(" \n"), "{path}:\n{text}");
+        }
+        assert!(files["src/main.rs"].contains("my_operator::register"));
+        assert_eq!(Project::read(&files["PROJECT"]).unwrap().domain, "my.domain");
+    }
+
+    #[test]
+    fn each_kustomization_names_what_is_there() {
+        let files = files();
+        for (path, text) in files.iter().filter(|(path, _)| path.ends_with(".yaml")) {
+            let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+            for resource in documents.iter().filter_map(|document| document["resources"].as_array()).flatten() {
+                let folder = path.rsplit_once('/').unwrap().0;
+                let resource = resource.as_str().unwrap();
+                let target = match resource.strip_prefix("../") {
+                    Some(sibling) => format!("config/{sibling}/kustomization.yaml"),
+                    None => format!("{folder}/{resource}"),
+                };
+                assert!(files.contains_key(&target), "{path} names {resource}");
+            }
+        }
+    }
+
+    #[test]
+    fn later_commands_find_their_markers() {
+        let files = files();
+        for (path, name) in [
+            ("Cargo.toml", "dependencies"),
+            ("src/lib.rs", "modules"),
+            ("src/lib.rs", "builder"),
+            ("config/default/kustomization.yaml", "defaultresources"),
+            ("config/default/kustomization.yaml", "defaultpatches"),
+            ("config/rbac/kustomization.yaml", "rbacresources"),
+        ] {
+            marker::insert(&files[path], path, name, "x", marker::Place::Last).unwrap().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_folder_with_other_things_is_none_for_a_project() {
+        let check = |entries: &[&'static str]| unexpected(entries.iter().copied());
+        assert_eq!(check(&[".git", "README.md", "LICENSE", "Cargo.toml", "src"]), None);
+        assert_eq!(check(&["main.go", "go.mod"]), Some("main.go"));
+        assert_eq!(check(&["PROJECT"]), Some("PROJECT"));
+    }
+}

@@ -1,0 +1,13 @@
+//! What each command may do and plans: options in, a [plan](crate::plan::Plan) and what `PROJECT` says after it out.
+
+mod api;
+mod edit;
+mod init;
+mod webhook;
+
+pub use self::{
+    api::{ApiError, CreateApi, External},
+    edit::{Edit, EditError},
+    init::{Init, InitError, unexpected},
+    webhook::{CreateWebhook, WebhookError},
+};

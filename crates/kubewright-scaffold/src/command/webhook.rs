@@ -1,0 +1,195 @@
+//! `kubewright create webhook`: what it may do, and what `PROJECT` says after it. Its templates are not there yet.
+
+use thiserror::Error;
+
+use crate::{
+    name::{Kind, Version},
+    project::{Key, Project, Resource, Webhooks},
+};
+
+/// Why no webhook is scaffolded. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum WebhookError {
+    /// None is wanted.
+    #[error("there is nothing to do: give --defaulting, --programmatic-validation or --conversion")]
+    Nothing,
+    /// The kind isn't in the project.
+    #[error("the project has no {kind} in version {version}: make it with kubewright create api first")]
+    NoKind {
+        /// The kind.
+        kind: String,
+        /// The version.
+        version: String,
+    },
+    /// They are there.
+    #[error("{kind} in version {version} has {what} already: edit it, or use --force to make the file anew")]
+    Exists {
+        /// The kind.
+        kind: String,
+        /// The version.
+        version: String,
+        /// Which are there.
+        what: String,
+    },
+    /// A kind of another is to be converted.
+    #[error("{0} is not a kind of this project, so its versions are for others to convert: leave --conversion out")]
+    NotOurs(String),
+    /// Versions to convert without conversion, or the other way round.
+    #[error("--conversion makes this version the one that is stored, and --spoke names each other one: give both")]
+    Spokes,
+    /// A version is converted to itself.
+    #[error("{0} is the version that is stored: --spoke is for the others")]
+    Itself(String),
+}
+
+/// What is to be scaffolded.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct CreateWebhook {
+    /// The group of the kind, without its domain.
+    pub group: String,
+    /// The version: for conversion, the one that is stored.
+    pub version: Version,
+    /// The kind.
+    pub kind: Kind,
+    /// Whether there is to be one that sets defaults.
+    pub defaulting: bool,
+    /// Whether there is to be one that refuses.
+    pub validation: bool,
+    /// Whether versions are converted.
+    pub conversion: bool,
+    /// The versions that are converted to and from the stored one.
+    pub spokes: Vec<Version>,
+    /// Whether what is there is made anew.
+    pub force: bool,
+}
+
+impl CreateWebhook {
+    /// No webhook of this kind yet.
+    pub fn new(group: &str, version: Version, kind: Kind) -> Self {
+        let (group, spokes) = (group.to_owned(), Vec::new());
+        Self { group, version, kind, defaulting: false, validation: false, conversion: false, spokes, force: false }
+    }
+
+    /// Looks whether that may be, and notes it in the project.
+    ///
+    /// # Errors
+    /// If it may not; the project is as it was.
+    pub fn note<'a>(&self, project: &'a mut Project) -> Result<&'a Resource, WebhookError> {
+        if !self.defaulting && !self.validation && !self.conversion {
+            return Err(WebhookError::Nothing);
+        }
+        if self.conversion == self.spokes.is_empty() {
+            return Err(WebhookError::Spokes);
+        }
+        if self.spokes.contains(&self.version) {
+            return Err(WebhookError::Itself(self.version.to_string()));
+        }
+        let place = self.place(project, &self.version)?;
+        for spoke in &self.spokes {
+            self.place(project, spoke)?;
+        }
+        let resource = &mut project.resources[place];
+        if self.conversion && resource.api.is_none() {
+            return Err(WebhookError::NotOurs(self.kind.to_string()));
+        }
+        let there = resource.webhooks.clone().unwrap_or_default();
+        let what = self.twice(&there);
+        if !self.force && !what.is_empty() {
+            let (kind, version) = (self.kind.to_string(), self.version.to_string());
+            return Err(WebhookError::Exists { kind, version, what: what.join(" and ") });
+        }
+        let mut more = Webhooks::default();
+        (more.defaulting, more.validation, more.conversion) = (self.defaulting, self.validation, self.conversion);
+        more.spoke = self.spokes.iter().map(ToString::to_string).collect();
+        resource.webhooks.get_or_insert_default().join(more);
+        Ok(resource)
+    }
+
+    /// Where among the project's resources the kind is, in a version. Its domain is its own: it may be another's kind.
+    fn place(&self, project: &Project, version: &Version) -> Result<usize, WebhookError> {
+        let is_it = |resource: &Resource| {
+            let Key { group, version: of, kind, .. } = resource.key();
+            (group, of, kind) == (self.group.as_str(), version.as_str(), self.kind.as_str())
+        };
+        let missing = || WebhookError::NoKind { kind: self.kind.to_string(), version: version.to_string() };
+        project.resources.iter().position(is_it).ok_or_else(missing)
+    }
+
+    /// Which of the wanted are there. Another spoke is no second conversion.
+    fn twice(&self, there: &Webhooks) -> Vec<&'static str> {
+        let is_known = |spoke: &Version| there.spoke.iter().any(|known| known == spoke.as_str());
+        let wanted = [
+            (self.defaulting && there.defaulting, "a defaulting webhook"),
+            (self.validation && there.validation, "a validating webhook"),
+            (self.conversion && self.spokes.iter().any(is_known), "a conversion for one of these versions"),
+        ];
+        wanted.into_iter().filter_map(|(is_twice, what)| is_twice.then_some(what)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::CreateApi;
+
+    fn project() -> Project {
+        let mut project = Project::new("my-operator".parse().unwrap(), Some("my.domain".parse().unwrap()));
+        for version in ["v1", "v2"] {
+            let group = Some("batch".parse().unwrap());
+            CreateApi::new(group, version.parse().unwrap(), "CronJob".parse().unwrap()).note(&mut project).unwrap();
+        }
+        project
+    }
+
+    fn webhook(version: &str) -> CreateWebhook {
+        CreateWebhook::new("batch", version.parse().unwrap(), "CronJob".parse().unwrap())
+    }
+
+    fn refused(webhook: &CreateWebhook, project: &mut Project) -> String {
+        let before = project.clone();
+        let error = webhook.note(project).unwrap_err().to_string();
+        assert_eq!(*project, before);
+        error
+    }
+
+    #[test]
+    fn webhooks_are_added_one_by_one() {
+        let mut project = project();
+        let mut first = webhook("v1");
+        first.defaulting = true;
+        first.note(&mut project).unwrap();
+        first.validation = true;
+        assert!(refused(&first, &mut project).contains("v1 has a defaulting webhook already"));
+        first.defaulting = false;
+        let webhooks = first.note(&mut project).unwrap().webhooks.clone().unwrap();
+        assert!(webhooks.defaulting && webhooks.validation && webhooks.webhook_version == "v1");
+        first.force = true;
+        first.note(&mut project).unwrap();
+    }
+
+    #[test]
+    fn conversion_has_a_hub_and_spokes() {
+        let mut project = project();
+        let mut hub = webhook("v2");
+        hub.conversion = true;
+        assert!(refused(&hub, &mut project).contains("give both"));
+        hub.spokes = vec!["v2".parse().unwrap()];
+        assert!(refused(&hub, &mut project).contains("is the version that is stored"));
+        hub.spokes = vec!["v3".parse().unwrap()];
+        assert!(refused(&hub, &mut project).contains("no CronJob in version v3"));
+        hub.spokes = vec!["v1".parse().unwrap()];
+        assert_eq!(hub.note(&mut project).unwrap().webhooks.as_ref().unwrap().spoke, ["v1"]);
+        assert!(refused(&hub, &mut project).contains("a conversion for one of these versions"));
+    }
+
+    #[test]
+    fn nothing_is_made_for_nobody() {
+        let mut project = project();
+        assert!(refused(&webhook("v1"), &mut project).contains("--defaulting"));
+        let mut unknown = webhook("v9");
+        unknown.validation = true;
+        assert!(refused(&unknown, &mut project).contains("kubewright create api first"));
+    }
+}

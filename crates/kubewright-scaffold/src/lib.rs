@@ -1,0 +1,19 @@
+//! What the command line makes: projects, their files, and how later commands change them.
+//!
+//! * [`name`] says which domains, groups, versions, kinds and projects there may be, and what becomes of them in Rust;
+//! * [`project`] reads and writes the file `PROJECT`, in kubebuilder's layout of version 3;
+//! * [`template`] fills in the texts that files begin as;
+//! * [`marker`] puts code into files that are there, at the comments that say where;
+//! * [`plan`] gathers all that a command would write, and refuses it as a whole;
+//! * [`command`] says what each command plans;
+//! * [`write`](mod@write) does it, or leaves everything as it was.
+//!
+//! All but the last are values in, values out. Nothing here prints, asks, or starts a program.
+
+pub mod command;
+pub mod marker;
+pub mod name;
+pub mod plan;
+pub mod project;
+pub mod template;
+pub mod write;

@@ -1,0 +1,245 @@
+//! Putting code into files that are there.
+//!
+//! A marker is a comment of its own line that says what belongs above it: `// +kubebuilder:scaffold:modules`. The prefix is
+//! kubebuilder's, and so are the names where it has them, so that its tools and its users find them. Other than there, a marker
+//! that is missing is an error, which says what to do by hand, and nothing is written.
+
+use std::{cmp::Ordering, iter::Peekable, str::Chars};
+
+use thiserror::Error;
+
+const PREFIX: &str = "+kubebuilder:scaffold:";
+
+/// Where above the marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Right above it.
+    Last,
+    /// Among the lines of the same sort that are right above it, in their order, which is that of rustfmt for `mod`. For a fragment of
+    /// one line.
+    Sorted,
+}
+
+/// A marker that doesn't say where.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum MarkerError {
+    /// It isn't there.
+    #[error("{file} has no line `{marker}`. Put it where this belongs and try again, or add this by hand:\n{fragment}")]
+    Missing {
+        /// The file.
+        file: String,
+        /// The whole line.
+        marker: String,
+        /// What would have been put in.
+        fragment: String,
+    },
+    /// It is there more than once.
+    #[error(
+        "{file} has the line `{marker}` {times} times. Leave the one where this belongs and try again:\n{fragment}"
+    )]
+    Ambiguous {
+        /// The file.
+        file: String,
+        /// The whole line.
+        marker: String,
+        /// How often.
+        times: usize,
+        /// What would have been put in.
+        fragment: String,
+    },
+}
+
+/// The line of a marker in a file: behind `//` in Rust, behind `#` elsewhere.
+pub fn line(file: &str, name: &str) -> String {
+    format!("{} {PREFIX}{name}", comment(file))
+}
+
+fn comment(file: &str) -> &'static str {
+    if file.ends_with(".rs") { "//" } else { "#" }
+}
+
+/// The text of a file with a fragment put in above a marker, indented as that is. None if the fragment is there already, whatever
+/// its indent and wherever it is.
+///
+/// # Errors
+/// If the marker isn't there, or more than once.
+pub fn insert(text: &str, file: &str, name: &str, fragment: &str, place: Place) -> Result<Option<String>, MarkerError> {
+    let fragment: Vec<&str> = fragment.trim_matches('\n').lines().collect();
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let found: Vec<usize> = (0..lines.len()).filter(|&index| is_marker(lines[index], comment(file), name)).collect();
+    let [marker] = found[..] else {
+        let (file, marker, fragment) = (file.to_owned(), line(file, name), fragment.join("\n"));
+        return Err(match found.len() {
+            0 => MarkerError::Missing { file, marker, fragment },
+            times => MarkerError::Ambiguous { file, marker, times, fragment },
+        });
+    };
+    if contains(&lines, &fragment) {
+        return Ok(None);
+    }
+    let at = match (place, &fragment[..]) {
+        (Place::Sorted, [one]) => sorted_place(&lines[..marker], one),
+        _ => marker,
+    };
+    let indent = &lines[marker][..lines[marker].len() - lines[marker].trim_start().len()];
+    let end = if lines[marker].ends_with("\r\n") { "\r\n" } else { "\n" };
+    let mut whole = String::with_capacity(text.len() + 64 * fragment.len());
+    whole.extend(lines[..at].iter().copied());
+    for line in &fragment {
+        if !line.is_empty() {
+            whole.push_str(indent);
+            whole.push_str(line);
+        }
+        whole.push_str(end);
+    }
+    whole.extend(lines[at..].iter().copied());
+    Ok(Some(whole))
+}
+
+fn is_marker(line: &str, comment: &str, name: &str) -> bool {
+    let marker = line.trim().strip_prefix(comment).and_then(|rest| rest.trim_start().strip_prefix(PREFIX));
+    marker == Some(name)
+}
+
+fn contains(lines: &[&str], fragment: &[&str]) -> bool {
+    let same = |window: &[&str]| window.iter().zip(fragment).all(|(line, wanted)| line.trim() == wanted.trim());
+    fragment.is_empty() || lines.windows(fragment.len()).any(same)
+}
+
+/// Where among the lines above, which end at the marker, a line belongs.
+fn sorted_place(above: &[&str], line: &str) -> usize {
+    let alike = above.iter().rev().take_while(|other| sort(other) == sort(line)).count();
+    let first = above.len() - alike;
+    let behind = |other: &&str| natural(key(other), key(line)) != Ordering::Greater;
+    first + above[first..].iter().take_while(|other| behind(other)).count()
+}
+
+/// The first word of a line: `mod`, whoever may see it.
+fn sort(line: &str) -> Option<&str> {
+    line.split_whitespace().find(|word| !word.starts_with("pub"))
+}
+
+/// What a line is sorted by: a module's name, or all of it.
+fn key(line: &str) -> &str {
+    let line = line.trim();
+    line.split_once("mod ").map_or(line, |(_, name)| name).trim_end_matches(';')
+}
+
+/// The order of texts in which `v2` is before `v10`.
+fn natural(one: &str, other: &str) -> Ordering {
+    let (mut one, mut other) = (one.chars().peekable(), other.chars().peekable());
+    loop {
+        let order = match (one.peek(), other.peek()) {
+            (None, None) => return Ordering::Equal,
+            (Some(a), Some(b)) if a.is_ascii_digit() && b.is_ascii_digit() => number(&mut one).cmp(&number(&mut other)),
+            _ => one.next().cmp(&other.next()),
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+}
+
+/// The number that comes next: by its length without leading zeros, then by its digits, so that none is too large.
+fn number(text: &mut Peekable<Chars<'_>>) -> (usize, String) {
+    let mut digits = String::new();
+    while let Some(digit) = text.next_if(char::is_ascii_digit) {
+        digits.push(digit);
+    }
+    let digits = digits.trim_start_matches('0').to_owned();
+    (digits.len(), digits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIB: &str = "\
+//! An operator.
+
+pub mod api;
+mod v2;
+// +kubebuilder:scaffold:modules
+
+/// Adds it.
+pub fn register(manager: Manager) -> Manager {
+    manager
+        .kind::<Foo>()
+        // +kubebuilder:scaffold:builder
+}
+";
+
+    fn put(text: &str, name: &str, fragment: &str, place: Place) -> String {
+        insert(text, "src/lib.rs", name, fragment, place).unwrap().unwrap()
+    }
+
+    #[test]
+    fn a_fragment_is_put_above_the_marker_with_its_indent() {
+        let text = put(LIB, "builder", "\n.kind::<Bar>()\n\n.webhook(\n    bar(),\n)\n", Place::Last);
+        let expected = "        .kind::<Foo>()\n        .kind::<Bar>()\n\n        .webhook(\n            bar(),\n        )\n        // +kube";
+        assert!(text.contains(expected), "{text}");
+        assert_eq!(text.lines().count(), LIB.lines().count() + 5);
+    }
+
+    #[test]
+    fn what_is_there_is_not_put_in_again() {
+        let check = |fragment| insert(LIB, "src/lib.rs", "builder", fragment, Place::Last).unwrap();
+        assert_eq!(check(".kind::<Foo>()"), None);
+        assert_eq!(check("    manager\n.kind::<Foo>()\n"), None);
+        assert!(check("manager\n.kind::<Bar>()").is_some());
+        assert_eq!(check(""), None);
+    }
+
+    #[test]
+    fn modules_are_put_in_by_name() {
+        let order = |text: &str| -> Vec<String> {
+            text.lines().filter_map(|line| line.split_once("mod ")).map(|(_, name)| name.to_owned()).collect()
+        };
+        let mut text = LIB.to_owned();
+        for module in ["mod v10;", "pub mod v1;", "mod aaa;", "pub(crate) mod bus;"] {
+            text = put(&text, "modules", module, Place::Sorted);
+        }
+        assert_eq!(order(&text), ["aaa;", "api;", "bus;", "v1;", "v2;", "v10;"]);
+        let first = put("// +kubebuilder:scaffold:modules", "modules", "mod a;", Place::Sorted);
+        assert_eq!(first, "mod a;\n// +kubebuilder:scaffold:modules");
+    }
+
+    #[test]
+    fn numbers_are_in_the_order_of_numbers() {
+        let order = ["", "a", "a1", "a2", "a10", "a99999999999999999999999", "b", "v1", "v1alpha1", "v1beta1", "v2"];
+        for pair in order.windows(2) {
+            assert_eq!(natural(pair[0], pair[1]), Ordering::Less, "{pair:?}");
+            assert_eq!(natural(pair[1], pair[0]), Ordering::Greater, "{pair:?}");
+        }
+        assert_eq!(natural("a01", "a1"), Ordering::Equal);
+    }
+
+    #[test]
+    fn yaml_has_its_own_comments_and_lines_keep_their_ends() {
+        let text = "resources:\r\n#+kubebuilder:scaffold:crdkustomizeresource\r\n";
+        let inserted = insert(text, "config/crd/kustomization.yaml", "crdkustomizeresource", "- a.yaml", Place::Last);
+        assert_eq!(
+            inserted.unwrap().unwrap(),
+            "resources:\r\n- a.yaml\r\n#+kubebuilder:scaffold:crdkustomizeresource\r\n"
+        );
+    }
+
+    #[test]
+    fn a_marker_that_is_missing_or_there_twice_is_refused_with_what_to_do() {
+        let refused =
+            |text: &str| insert(text, "src/lib.rs", "builder", ".kind()", Place::Last).unwrap_err().to_string();
+        for text in [
+            "",
+            "// +kubebuilder:scaffold:builders",
+            "# +kubebuilder:scaffold:builder",
+            "x // +kubebuilder:scaffold:builder",
+        ] {
+            let error = refused(text);
+            assert!(error.starts_with("src/lib.rs has no line `// +kubebuilder:scaffold:builder`."), "{error}");
+            assert!(error.ends_with("by hand:\n.kind()"), "{error}");
+        }
+        let twice = refused("//+kubebuilder:scaffold:builder\n  // +kubebuilder:scaffold:builder\n.kind()");
+        assert!(twice.contains("2 times"), "{twice}");
+    }
+}

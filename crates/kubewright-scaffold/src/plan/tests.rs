@@ -1,0 +1,89 @@
+use super::*;
+
+fn folder(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+    files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect()
+}
+
+fn paths(changes: &[Change]) -> Vec<&str> {
+    changes.iter().map(|change| change.path.as_str()).collect()
+}
+
+fn refusals(plan: Plan<'_>) -> String {
+    plan.finish().unwrap_err().to_string()
+}
+
+#[test]
+fn new_files_come_first_and_the_project_last() {
+    let folder = folder(&[("PROJECT", "old"), ("src/lib.rs", "// +kubebuilder:scaffold:modules\n")]);
+    let mut plan = Plan::new(&folder);
+    plan.replace("PROJECT", "new").insert("src/lib.rs", "modules", "mod b;", Place::Sorted);
+    plan.create("z", "").create("a/b", "text");
+    plan.insert("src/lib.rs", "modules", "mod a;", Place::Sorted);
+    let changes = plan.finish().unwrap();
+    assert_eq!(paths(&changes), ["a/b", "z", "src/lib.rs", "PROJECT"]);
+    assert_eq!(changes[2].after, "mod a;\nmod b;\n// +kubebuilder:scaffold:modules\n");
+    assert_eq!(changes[2].before.as_deref(), Some("// +kubebuilder:scaffold:modules\n"));
+}
+
+#[test]
+fn what_is_there_already_is_no_change() {
+    let folder = folder(&[("same", "text"), ("kept", "the user's"), ("marked", "x\n# +kubebuilder:scaffold:a\n")]);
+    let mut plan = Plan::new(&folder);
+    plan.create("same", "text").create_if_missing("kept", "ours").insert("marked", "a", "x", Place::Last);
+    assert!(plan.finish().unwrap().is_empty());
+}
+
+#[test]
+fn everything_in_the_way_is_told_at_once() {
+    let folder = folder(&[("there", "the user's"), ("unmarked", "")]);
+    let mut plan = Plan::new(&folder);
+    plan.create("fine", "").create("there", "ours").create("there", "ours again");
+    plan.insert("gone", "a", "first", Place::Last).insert("unmarked", "a", "second", Place::Last);
+    let told = refusals(plan);
+    assert!(told.starts_with("there is there already and differs"), "{told}");
+    assert!(told.contains("\ngone is missing.") && told.contains("first\nunmarked has no line"), "{told}");
+    assert!(told.ends_with("second") && told.matches("differs").count() == 1, "{told}");
+}
+
+#[test]
+fn force_overwrites() {
+    let folder = folder(&[("there", "the user's")]);
+    let mut plan = Plan::new(&folder);
+    plan.force(true).create("there", "ours");
+    let changes = plan.finish().unwrap();
+    assert_eq!((changes[0].before.as_deref(), changes[0].after.as_str()), (Some("the user's"), "ours"));
+}
+
+#[test]
+fn code_can_be_put_into_a_file_of_the_same_plan() {
+    let folder = folder(&[]);
+    let mut plan = Plan::new(&folder);
+    plan.create("a.yaml", "# +kubebuilder:scaffold:a\n").insert("a.yaml", "a", "- b", Place::Last);
+    let changes = plan.finish().unwrap();
+    assert_eq!((changes[0].before.as_ref(), changes[0].after.as_str()), (None, "- b\n# +kubebuilder:scaffold:a\n"));
+}
+
+#[test]
+fn paths_stay_in_the_project() {
+    for path in ["", "/etc/passwd", "../up", "a/../../up", "a//b", "./a", "a/", "a\\b", "a\0"] {
+        let folder = folder(&[]);
+        let mut plan = Plan::new(&folder);
+        plan.replace(path, "");
+        assert!(refusals(plan).contains("is no path in the project"), "{path:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cant_be_read_is_told() {
+    struct Broken;
+
+    impl Source for Broken {
+        fn read(&self, _: &str) -> io::Result<Option<String>> {
+            Err(io::ErrorKind::PermissionDenied.into())
+        }
+    }
+
+    let mut plan = Plan::new(&Broken);
+    plan.create("a", "").replace("a", "");
+    assert_eq!(refusals(plan), "a can't be read: permission denied");
+}

@@ -1,0 +1,81 @@
+//! Filling in the texts that files begin as.
+//!
+//! A template is a file with `@name@` where a value belongs, and nothing else: no conditions, no loops. What is optional is put in
+//! later, at a [marker](crate::marker).
+
+use thiserror::Error;
+
+/// A template that asks for what isn't there.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the template asks for @{0}@, which has no value")]
+pub struct TemplateError(pub String);
+
+/// `text` with each `@name@` replaced by its value. An `@` that begins no name, as in `actions/checkout@v4`, stays.
+///
+/// ```
+/// use kubewright_scaffold::template::render;
+///
+/// let values = [("kind", "CronJob"), ("group", "batch")];
+/// assert_eq!(render("kind: @kind@ # @you", &values)?, "kind: CronJob # @you");
+/// # Ok::<(), kubewright_scaffold::template::TemplateError>(())
+/// ```
+///
+/// # Errors
+/// If a name has no value.
+pub fn render(text: &str, values: &[(&str, &str)]) -> Result<String, TemplateError> {
+    let mut rendered = String::with_capacity(text.len() + text.len() / 4);
+    let mut rest = text;
+    while let Some(at) = rest.find('@') {
+        let (before, after) = (&rest[..at], &rest[at + 1..]);
+        rendered.push_str(before);
+        match placeholder(after) {
+            Some(name) => {
+                let value =
+                    values.iter().find(|(known, _)| *known == name).ok_or_else(|| TemplateError(name.into()))?;
+                rendered.push_str(value.1);
+                rest = &after[name.len() + 1..];
+            }
+            None => {
+                rendered.push('@');
+                rest = after;
+            }
+        }
+    }
+    rendered.push_str(rest);
+    Ok(rendered)
+}
+
+/// The name that `text` begins with, if it is one and an `@` ends it.
+fn placeholder(text: &str) -> Option<&str> {
+    let (name, _) = text.split_once('@')?;
+    let is_name = name.starts_with(|first: char| first.is_ascii_lowercase())
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    is_name.then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_names_are_replaced() {
+        let values = [("kind", "Foo"), ("lower_kind", "foo"), ("empty", "")];
+        let check = |text: &str, expected: &str| assert_eq!(render(text, &values).unwrap(), expected);
+        check("", "");
+        check("@kind@@lower_kind@@empty@", "Foofoo");
+        check("a@b.c @ @kind @Kind@ @1@ ${{ x }}", "a@b.c @ @kind @Kind@ @1@ ${{ x }}");
+        check("x @ Some(_) => @kind@", "x @ Some(_) => Foo");
+        check("jane@example.com @kind@ ü@", "jane@example.com Foo ü@");
+        check("@@kind@", "@Foo");
+    }
+
+    #[test]
+    fn values_are_not_looked_at_again() {
+        assert_eq!(render("@a@", &[("a", "@b@"), ("b", "c")]).unwrap(), "@b@");
+    }
+
+    #[test]
+    fn a_name_without_a_value_is_an_error() {
+        assert_eq!(render("@kin@", &[("kind", "Foo")]), Err(TemplateError("kin".into())));
+    }
+}

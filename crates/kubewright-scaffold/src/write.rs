@@ -1,0 +1,289 @@
+//! Writing what a command has planned: all of it, or nothing.
+//!
+//! Everything is written to a folder of its own inside the project first, since only within a file system is a move one step. Then
+//! each file is moved to its place, in the order of the [plan](crate::plan): a reader sees the old or the new text of a file, never half
+//! of one. If a move fails, those before it are undone.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use tempfile::TempDir;
+use thiserror::Error;
+
+use crate::plan::{Change, Source};
+
+/// What the folder's name begins with, in which everything is written first.
+const STAGE: &str = ".kubewright-";
+
+/// Something that could not be written.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// A file was changed by someone else meanwhile.
+    #[error("{0} was changed by another program meanwhile. Nothing was written: try again")]
+    Changed(PathBuf),
+    /// A path leads out of the project, by a symbolic link.
+    #[error("{0} leads out of the project by a symbolic link. Nothing was written")]
+    Outside(PathBuf),
+    /// The disk refused.
+    #[error("{path} could not be written: {why}. Nothing was changed")]
+    Failed {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+    },
+    /// The disk refused, and then again when what had been written was to be taken back.
+    #[error("{path} could not be written: {why}. Taking back {undone} failed too ({undo}): its old text is in {stage}")]
+    Half {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: io::Error,
+        /// The file that could not be taken back.
+        undone: PathBuf,
+        /// Why.
+        undo: io::Error,
+        /// Where the old files are.
+        stage: PathBuf,
+    },
+}
+
+/// A project's folder on disk.
+#[derive(Clone, Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// The folder at this path.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// Writes all changes, or none. Folders are made as needed, and what is overwritten keeps its permissions.
+    ///
+    /// # Errors
+    /// If a file isn't any more as the plan found it, or if the disk refuses.
+    pub fn write(&self, changes: &[Change]) -> Result<(), WriteError> {
+        if changes.is_empty() {
+            return Ok(());
+        }
+        for change in changes {
+            self.check(change)?;
+        }
+        let failed = |why| WriteError::Failed { path: self.0.clone(), why };
+        let stage = tempfile::Builder::new().prefix(STAGE).tempdir_in(&self.0).map_err(failed)?;
+        for (index, change) in changes.iter().enumerate() {
+            let path = self.0.join(&change.path);
+            prepare(&stage, index, change, &path).map_err(|why| WriteError::Failed { path, why })?;
+        }
+        let mut moves = Moves { stage, done: Vec::new(), folders: Vec::new() };
+        for (index, change) in changes.iter().enumerate() {
+            let path = self.0.join(&change.path);
+            if let Err(why) = moves.carry_out(index, &path, change.before.is_some()) {
+                return Err(moves.undo(path, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// That a file is as the plan found it, and in the project.
+    fn check(&self, change: &Change) -> Result<(), WriteError> {
+        let path = self.0.join(&change.path);
+        let failed = |why| WriteError::Failed { path: path.clone(), why };
+        let root = self.0.canonicalize().map_err(failed)?;
+        let there = path.ancestors().find(|ancestor| ancestor.symlink_metadata().is_ok()).unwrap_or(&self.0);
+        if !there.canonicalize().map_err(failed)?.starts_with(&root) {
+            return Err(WriteError::Outside(path));
+        }
+        if self.read(&change.path).map_err(failed)? != change.before {
+            return Err(WriteError::Changed(path));
+        }
+        Ok(())
+    }
+}
+
+impl Source for Folder {
+    fn read(&self, path: &str) -> io::Result<Option<String>> {
+        match fs::read_to_string(self.0.join(path)) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Writes the new text of a file to the stage, and keeps a copy of the old one there.
+fn prepare(stage: &TempDir, index: usize, change: &Change, path: &Path) -> io::Result<()> {
+    let new = new_in(stage.path(), index);
+    fs::write(&new, &change.after)?;
+    if change.before.is_some() {
+        fs::copy(path, old_in(stage.path(), index))?;
+        fs::set_permissions(&new, fs::metadata(path)?.permissions())?;
+    }
+    Ok(())
+}
+
+fn new_in(stage: &Path, index: usize) -> PathBuf {
+    stage.join(format!("{index}.new"))
+}
+
+fn old_in(stage: &Path, index: usize) -> PathBuf {
+    stage.join(format!("{index}.old"))
+}
+
+/// What was moved so far.
+struct Moves {
+    stage: TempDir,
+    /// The files, with the place of the old one in the stage if there was one.
+    done: Vec<(PathBuf, Option<PathBuf>)>,
+    /// The folders that were made, outermost first.
+    folders: Vec<PathBuf>,
+}
+
+impl Moves {
+    fn carry_out(&mut self, index: usize, path: &Path, is_there: bool) -> io::Result<()> {
+        let missing: Vec<_> = path.ancestors().skip(1).take_while(|folder| !folder.exists()).collect();
+        for folder in missing.into_iter().rev() {
+            fs::create_dir(folder)?;
+            self.folders.push(folder.to_owned());
+        }
+        // A link is not followed by a move: what it points to is what was read, so that is what is replaced.
+        let target = if is_there { path.canonicalize()? } else { path.to_owned() };
+        fs::rename(new_in(self.stage.path(), index), &target)?;
+        self.done.push((target, is_there.then(|| old_in(self.stage.path(), index))));
+        Ok(())
+    }
+
+    /// Puts everything back, the last first.
+    fn undo(self, path: PathBuf, why: io::Error) -> WriteError {
+        for (undone, old) in self.done.into_iter().rev() {
+            let back = match old {
+                Some(old) => fs::rename(old, &undone),
+                None => fs::remove_file(&undone),
+            };
+            if let Err(undo) = back {
+                return WriteError::Half { path, why, undone, undo, stage: self.stage.keep() };
+            }
+        }
+        for folder in self.folders.iter().rev() {
+            // One that isn't empty any more is someone else's by now.
+            let _ = fs::remove_dir(folder);
+        }
+        WriteError::Failed { path, why }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, os::unix::fs::PermissionsExt};
+
+    use super::*;
+    use crate::plan::Plan;
+
+    /// All files below a folder with their text, and all folders.
+    fn all(root: &Path) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        let mut folders = vec![root.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.strip_prefix(root).unwrap().display().to_string();
+                if path.is_dir() {
+                    found.insert(format!("{name}/"), String::new());
+                    folders.push(path);
+                } else {
+                    found.insert(name, fs::read_to_string(path).unwrap());
+                }
+            }
+        }
+        found
+    }
+
+    fn scene() -> (TempDir, Folder) {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("PROJECT"), "old").unwrap();
+        let folder = Folder::new(root.path());
+        (root, folder)
+    }
+
+    fn changes(folder: &Folder, files: &[(&str, &str)]) -> Vec<Change> {
+        let mut plan = Plan::new(folder);
+        for (path, text) in files {
+            plan.replace(path, *text);
+        }
+        plan.finish().unwrap()
+    }
+
+    #[test]
+    fn everything_is_written_and_nothing_else_left() {
+        let (root, folder) = scene();
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(root.path().join("PROJECT"), executable).unwrap();
+        folder.write(&changes(&folder, &[("PROJECT", "new"), ("a/b/c", "text"), ("a/d", "")])).unwrap();
+        let expected = [("PROJECT", "new"), ("a/", ""), ("a/b/", ""), ("a/b/c", "text"), ("a/d", "")];
+        let expected = expected.map(|(path, text)| (path.to_owned(), text.to_owned()));
+        assert_eq!(all(root.path()), BTreeMap::from(expected));
+        assert_eq!(fs::metadata(root.path().join("PROJECT")).unwrap().permissions().mode() & 0o777, 0o755);
+        folder.write(&[]).unwrap();
+    }
+
+    #[test]
+    fn what_was_moved_is_taken_back_when_a_move_fails() {
+        let (root, folder) = scene();
+        fs::write(root.path().join("z"), "z").unwrap();
+        let planned = changes(&folder, &[("a/b", "text"), ("a/c/d", "text"), ("z", "Z"), ("PROJECT", "new")]);
+        // A folder in a file's place, which no move replaces. The check would find it, so it is left out here.
+        let before = all(root.path());
+        let mut moves =
+            Moves { stage: tempfile::tempdir_in(root.path()).unwrap(), done: Vec::new(), folders: Vec::new() };
+        for (index, change) in planned.iter().enumerate() {
+            prepare(&moves.stage, index, change, &root.path().join(&change.path)).unwrap();
+        }
+        for (index, change) in planned.iter().enumerate() {
+            moves.carry_out(index, &root.path().join(&change.path), change.before.is_some()).unwrap();
+        }
+        let failed = moves.carry_out(9, &root.path().join("new/e"), false).unwrap_err();
+        let error = moves.undo(root.path().join("new/e"), failed).to_string();
+        assert!(error.contains("new/e could not be written") && error.ends_with("Nothing was changed"), "{error}");
+        assert_eq!(all(root.path()), before);
+    }
+
+    #[test]
+    fn a_file_that_was_changed_meanwhile_is_left_alone() {
+        let (root, folder) = scene();
+        let planned = changes(&folder, &[("PROJECT", "new"), ("a", "text")]);
+        fs::write(root.path().join("PROJECT"), "another's").unwrap();
+        let before = all(root.path());
+        let error = folder.write(&planned).unwrap_err().to_string();
+        assert!(error.contains("PROJECT was changed by another program"), "{error}");
+        assert_eq!(all(root.path()), before);
+    }
+
+    #[test]
+    fn nothing_is_written_where_the_disk_refuses() {
+        let (root, folder) = scene();
+        // A file where a folder would have to be.
+        let error = folder.write(&[Change { path: "PROJECT/a".into(), before: None, after: String::new() }]);
+        assert!(matches!(error, Err(WriteError::Failed { .. })), "{error:?}");
+        assert_eq!(all(root.path()).len(), 1);
+        let nowhere = Folder::new(root.path().join("gone"));
+        assert!(nowhere.write(&changes(&nowhere, &[("a", "")])).is_err());
+    }
+
+    #[test]
+    fn links_lead_nowhere_else() {
+        let (root, folder) = scene();
+        let outside = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.path().join("out")).unwrap();
+        let error = folder.write(&changes(&folder, &[("out/a/b", "text")])).unwrap_err();
+        assert!(matches!(error, WriteError::Outside(_)), "{error}");
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+        // One that stays inside is followed, and stays a link.
+        std::os::unix::fs::symlink("PROJECT", root.path().join("same")).unwrap();
+        folder.write(&changes(&folder, &[("same", "new")])).unwrap();
+        assert_eq!(fs::read_to_string(root.path().join("PROJECT")).unwrap(), "new");
+        assert!(root.path().join("same").is_symlink());
+    }
+}
