@@ -64,6 +64,17 @@ struct Listing {
     keys: Option<BTreeSet<ObjectKey>>,
 }
 
+impl Listing {
+    /// What is worth what is kept already, of this edition.
+    fn worth(&self, edition: u64) -> Known {
+        match self.forgot {
+            true => Known::Doubted,
+            false if self.edition != edition => Known::InPart,
+            false => Known::Whole,
+        }
+    }
+}
+
 impl Feed {
     pub(super) fn new(scope: Option<String>) -> Self {
         Self {
@@ -129,6 +140,25 @@ impl Feed {
         self.written = self.written.max(version);
     }
 
+    /// Whether the object of this event will be asked for, as far as that can be told before: then under which key.
+    pub(super) fn wants(&self, store: &Store, event: &Event<Draft>) -> Option<ObjectKey> {
+        let (Event::Apply(draft) | Event::InitApply(draft) | Event::Delete(draft)) = event else { return None };
+        let key = ObjectKey::of(draft);
+        let known = store.get(&key).filter(|known| known.is(draft));
+        let version = || Version::of(draft.metadata.resource_version.as_deref());
+        let is_wanted = match event {
+            Event::Apply(_) => version_of(draft).is_none_or(|version| version > self.observed),
+            Event::Delete(_) => known.is_some(),
+            _ => match &self.listing {
+                Some(listing) if listing.worth(self.edition) == Known::Whole => {
+                    known.is_none_or(|known| known.version != version())
+                }
+                listing => listing.is_some(),
+            },
+        };
+        is_wanted.then(|| known.map_or_else(|| store.shared(key), |known| known.key.clone()))
+    }
+
     /// Takes in one event; `emit` gets each change of the store.
     pub(super) fn take(
         &mut self,
@@ -152,12 +182,8 @@ impl Feed {
                 if let Some(keys) = &mut listing.keys {
                     keys.insert(ObjectKey::of(&draft));
                 }
-                let known = match listing.forgot {
-                    true => Known::Doubted,
-                    false if listing.edition != self.edition => Known::InPart,
-                    false => Known::Whole,
-                };
-                let taken = put(store, &draft, cause, known, intake, emit);
+                let worth = listing.worth(self.edition);
+                let taken = put(store, &draft, cause, worth, intake, emit);
                 // One that could not be decoded may have been there before, too.
                 listing.is_back |= is_back && taken.is_ok();
                 taken

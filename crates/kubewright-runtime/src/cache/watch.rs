@@ -24,6 +24,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// right to CRDs that few operators have; a list that finds nothing costs the API server next to nothing.
 const MISSING_PAUSE: Duration = Duration::from_secs(1);
 
+/// How long a list may stand still when somebody wants one that begins now, before it is given up for that. It doubles with each
+/// that was, until the client's own patience is shorter.
+const FIRST_STANDSTILL: Duration = Duration::from_secs(10);
+
+/// How many objects a resync tells before it looks for events.
+const AT_A_TIME: usize = 100;
+
 /// How often an API server may say that it is behind what we have seen before that is doubted.
 const PATIENT_TRIES: u32 = 2;
 
@@ -31,24 +38,44 @@ const PATIENT_TRIES: u32 = 2;
 pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: Random, metrics: CacheMetrics) {
     let scope = kind.scopes().nth(feed).flatten();
     let mut resync = Resync::every(kind.resync_period()).await;
-    let mut failures = 0;
+    // What is yet to be told of a resync.
+    let mut untold = Vec::new().into_iter();
+    let (mut failures, mut standstill) = (0, FIRST_STANDSTILL);
     loop {
         let mut events = events(&kind, scope, &client);
-        // A list that takes long would never end if it began anew each time that someone wants one.
-        let mut is_listing = true;
+        // Whether a list is under way, and whether somebody wants another: it takes its turn, for a list that takes long would
+        // never end if it began anew each time.
+        let (mut is_listing, mut is_wanted) = (true, false);
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
-                () = resync.tick() => {
-                    kind.resync(feed);
+                () = resync.tick(), if untold.as_slice().is_empty() => {
+                    untold = kind.all_of(feed).into_iter();
                     continue;
                 }
-                () = kind.relist_wanted(feed), if !is_listing => break,
+                // In parts, between which there is time for events and for other tasks.
+                () = tokio::task::yield_now(), if !untold.as_slice().is_empty() => {
+                    kind.resync(&untold.by_ref().take(AT_A_TIME).collect::<Vec<_>>());
+                    continue;
+                }
+                () = kind.relist_wanted(feed), if !is_wanted => {
+                    is_wanted = true;
+                    if is_listing {
+                        continue;
+                    }
+                    break;
+                }
+                () = pass(standstill), if is_wanted => {
+                    debug!(kind = %kind.name(), "a list stands still: it is begun anew");
+                    standstill = standstill.saturating_mul(2);
+                    break;
+                }
             };
             let Some(event) = event else { break };
             match &event {
-                Ok(Event::Init) => is_listing = true,
-                Ok(Event::InitDone) => is_listing = false,
+                // It is asked for after this, and so is what was wanted.
+                Ok(Event::Init) => (is_listing, is_wanted) = (true, false),
+                Ok(Event::InitDone) => (is_listing, standstill) = (false, FIRST_STANDSTILL),
                 _ => {}
             }
             match event {
@@ -77,8 +104,15 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
                     }
                 }
             }
+            if is_wanted && !is_listing {
+                break;
+            }
         }
     }
+}
+
+async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
 }
 
 /// When everything is told again, if ever.

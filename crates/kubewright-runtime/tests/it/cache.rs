@@ -1,6 +1,13 @@
 //! What the cache looks at and keeps, as its options and the controllers say.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::{
@@ -16,9 +23,11 @@ use kubewright_runtime::{
     controller::{Controller, Reconciler},
     manager::ManagerError,
     outcome::Outcome,
+    predicate::Predicate,
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::world::{Fleet, World, run, until};
 
@@ -151,4 +160,29 @@ async fn two_indexes_of_one_name_are_refused() {
     let error = other.run_until(std::future::pending::<()>()).await.expect_err("it is refused");
     assert!(matches!(&error, ManagerError::SameIndex { first, second, .. } if first == "one" && second == "two"));
     assert!(error.to_string().contains("\"color\" of configmaps"), "{error}");
+}
+
+/// So many objects are told in parts: events, and all other tasks, get their turn between them.
+#[tokio::test(start_paused = true)]
+async fn a_resync_lets_others_in() {
+    let world = World::new().await;
+    for number in 0..250 {
+        create(&world, "default", &format!("m{number:03}"), "red", None).await;
+    }
+    let (told, begun) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+    let (counted, ring) = (told.clone(), begun.clone());
+    let retold = Predicate::<ConfigMap>::new(move |change| {
+        if change.old().is_some() && counted.fetch_add(1, Ordering::SeqCst) == 0 {
+            ring.notify_one();
+        }
+        true
+    });
+    let options = CacheOptions::new().resync(Duration::from_secs(60));
+    let controller = Controller::new(Looker::default()).predicate(retold);
+    let manager = run(world.manager().cache(options).controller(controller));
+    begun.notified().await;
+    let first = told.load(Ordering::SeqCst);
+    assert!((1..=100).contains(&first), "{first} of them before anything else");
+    until("all are told", || async { told.load(Ordering::SeqCst) == 250 }).await;
+    manager.stop().await;
 }

@@ -231,6 +231,46 @@ async fn a_kind_of_which_less_was_kept_is_listed_again() {
     manager.stop().await;
 }
 
+/// Notes whether it sees config maps, at first by their names alone.
+#[derive(Clone, Default)]
+struct Curious(Arc<Mutex<Vec<bool>>>);
+
+impl Reconciler<Fleet> for Curious {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let sees = match fleet.spec.size {
+            0 => ctx.watch::<Shadow>(|_| true).is_ok(),
+            _ => ctx.watch::<ConfigMap>(|_| true).is_ok(),
+        };
+        self.0.lock().push(sees);
+        Ok(Outcome::done())
+    }
+}
+
+/// A list that hangs is not waited for by those who want another, and one that only takes long is.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_stands_still_is_begun_anew_for_who_wants_another() {
+    let world = World::new().await;
+    let gate = world.faults.on(&[Verb::List], "configmaps").hold();
+    let curious = Curious::default();
+    let manager = run(world.manager().controller(Controller::<Fleet>::new(curious.clone())));
+    world.create_fleet("a", 0).await;
+    until("it is listed", || async { asked(&world, "configmaps").0 == 1 }).await;
+    pass(20).await;
+    assert_eq!(asked(&world, "configmaps").0, 1, "nobody wants another");
+    world.resize("a", 1).await;
+    until("it is wanted", || async { curious.0.lock().len() == 2 }).await;
+    pass(8).await;
+    assert_eq!(asked(&world, "configmaps").0, 1, "it may come yet");
+    // The client itself would wait for a minute and a half.
+    let seen = until("it sees them", || async { curious.0.lock().last() == Some(&true) });
+    tokio::time::timeout(Duration::from_secs(4), seen).await.expect("soon");
+    assert_eq!(asked(&world, "configmaps"), (2, 1));
+    drop(gate);
+    manager.stop().await;
+}
+
 /// Makes config maps until there are enough, of a kind that it watches as it goes.
 struct Maker;
 

@@ -2,6 +2,7 @@
 
 use std::{
     any::{TypeId, type_name},
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -256,11 +257,14 @@ impl Kind {
 
     /// Takes in what a feed has read, and tells all who want to know. Returns why an object could not be decoded.
     pub(super) fn take(&self, number: usize, event: Event<Draft>) -> Result<(), Undecodable> {
+        // Nobody else changes what this feed has put into the store, so readers needn't wait while its object is decoded.
+        let decoded = Cell::new(self.decoded(number, &event));
+        let intake = |key, draft: &Draft| decoded.take().unwrap_or_else(|| self.intake(key, draft));
         let mut steps = Vec::new();
         let (taken, synced, doubt) = {
             let State { store, feeds, .. } = &mut *self.state.write();
             let Some(feed) = feeds.get_mut(number) else { return Ok(()) };
-            let taken = feed.take(store, event, &|key, draft| self.intake(key, draft), |step| steps.push(step));
+            let taken = feed.take(store, event, &intake, |step| steps.push(step));
             let doubt = feed.doubt();
             (taken, feeds.iter().all(Feed::is_synced), doubt)
         };
@@ -288,14 +292,30 @@ impl Kind {
         taken
     }
 
-    /// Tells of every object of a feed's scope again, as of an update that changed nothing.
-    pub(super) fn resync(&self, feed: usize) {
-        let steps = {
+    /// What is to be kept of an event's object, if it will be asked for.
+    fn decoded(&self, feed: usize, event: &Event<Draft>) -> Option<Result<(Row, Decoded), Undecodable>> {
+        let (Event::Apply(draft) | Event::InitApply(draft) | Event::Delete(draft)) = event else { return None };
+        let key = {
             let State { store, feeds, .. } = &*self.state.read();
-            let Some(feed) = feeds.get(feed) else { return };
-            let step = |row: &Row| Step::new(Some(row.clone()), Some(row.clone()), Decoded::default(), Cause::Resync);
-            store.within(feed.scope()).map(step).collect::<Vec<_>>()
+            feeds.get(feed)?.wants(store, event)?
         };
+        Some(self.intake(key, draft))
+    }
+
+    /// The objects of a feed's scope, in the order of their keys.
+    pub(super) fn all_of(&self, feed: usize) -> Vec<ObjectKey> {
+        let State { store, feeds, .. } = &*self.state.read();
+        let rows = feeds.get(feed).into_iter().flat_map(|feed| store.within(feed.scope()));
+        rows.map(|row| row.key.clone()).collect()
+    }
+
+    /// Tells of these objects again, as of an update that changed nothing, unless they are gone.
+    pub(super) fn resync(&self, keys: &[ObjectKey]) {
+        let steps = self.read(|store| {
+            let rows = keys.iter().filter_map(|key| store.get(key));
+            let step = |row: &Row| Step::new(Some(row.clone()), Some(row.clone()), Decoded::default(), Cause::Resync);
+            rows.map(step).collect::<Vec<_>>()
+        });
         self.tell(&steps);
     }
 
@@ -610,163 +630,4 @@ pub(super) struct Undecodable {
 }
 
 #[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::Pod;
-    use kube::{
-        Resource, ResourceExt,
-        core::{PartialObjectMeta, Selector},
-    };
-    use serde::Serialize;
-    use serde_json::{Value, json};
-
-    use super::{
-        super::{
-            options::{CacheOptions, KindOptions},
-            reader::Reader,
-        },
-        *,
-    };
-    use crate::object::Object;
-
-    /// Of a pod, its phase.
-    #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
-    #[resource(inherit = "Pod")]
-    struct Phased {
-        #[serde(with = "crate::view::without_annotations")]
-        metadata: kube::api::ObjectMeta,
-        status: Value,
-    }
-
-    fn pod() -> Value {
-        json!({
-            "metadata": {
-                "namespace": "a", "name": "p", "uid": "0b7e9b7e-1111-4222-8333-a00000000001", "resourceVersion": "12",
-                "labels": {"app": "web"}, "annotations": {"x": "y"},
-            },
-            "spec": {"containers": [{"name": "c", "image": "i"}], "nodeName": "n"},
-            "status": {"phase": "Running", "podIP": "10.0.0.1"},
-        })
-    }
-
-    fn kind() -> Arc<Kind> {
-        kind_with(KindOptions::new())
-    }
-
-    fn kind_with(options: KindOptions) -> Arc<Kind> {
-        let name = KindName::of::<Pod>();
-        let plan = CacheOptions::new().kind::<Pod>(options).of(&name, true, &BTreeSet::new());
-        Arc::new(Kind::new(name, plan))
-    }
-
-    fn only<T: Object>(kind: &Arc<Kind>) -> Arc<T> {
-        Reader::<T>::new(kind.clone(), None).get(&ObjectKey::namespaced("a", "p")).expect("it is there")
-    }
-
-    #[test]
-    fn a_kind_is_kept_as_all_its_types_read_it() {
-        let (whole, view, both) = (kind(), kind(), kind());
-        whole.declare::<Pod>();
-        view.declare::<Phased>();
-        both.declare::<PartialObjectMeta<Pod>>();
-        both.declare::<Phased>();
-        for kind in [&whole, &view, &both] {
-            kind.put(&pod());
-        }
-        let expected: Pod = serde_json::from_value(pod()).expect("a pod");
-        assert_eq!(*only::<Pod>(&whole), expected);
-        assert_eq!(only::<Phased>(&whole).status["podIP"], "10.0.0.1");
-
-        let seen = only::<Pod>(&view);
-        assert_eq!((&seen.spec, seen.annotations().len()), (&None, 0), "no one reads them");
-        assert_eq!((seen.labels(), seen.uid()), (expected.labels(), expected.uid()));
-        assert_eq!(seen.resource_version().as_deref(), Some("12"));
-        assert_eq!(only::<Phased>(&view).status["phase"], "Running");
-
-        assert_eq!(only::<PartialObjectMeta<Pod>>(&both).annotations(), expected.annotations());
-        assert_eq!(only::<Phased>(&both).status["phase"], "Running");
-        assert_eq!(only::<Pod>(&both).spec, None);
-        let size = |kind: &Kind| kind.read(|store| store.within(None).map(|row| row.bytes.len()).sum::<usize>());
-        assert!(size(&view) < size(&both) && size(&both) < size(&whole));
-    }
-
-    #[test]
-    fn only_the_metadata_is_asked_for_if_no_one_reads_more() {
-        let kind = kind();
-        kind.declare::<PartialObjectMeta<Pod>>();
-        assert!(kind.is_metadata_only());
-        kind.put(&pod());
-        assert_eq!(only::<Pod>(&kind).status, None);
-        kind.declare::<Phased>();
-        assert!(!kind.is_metadata_only());
-    }
-
-    #[test]
-    fn a_transform_is_what_all_see() {
-        let options = KindOptions::new().without(["status", "podIP"]).transform(|pod| {
-            assert_eq!((pod.data["status"].get("podIP"), pod.metadata.name.as_deref()), (None, Some("p")));
-            pod.data["spec"]["nodeName"] = "elsewhere".into();
-            pod.metadata.labels.get_or_insert_default().insert("app".into(), "db".into());
-            pod.metadata.name = Some("other".into());
-        });
-        let kind = kind_with(options);
-        kind.index("node", |pod: &Pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect());
-        kind.put(&pod());
-        let mut expected: Pod = serde_json::from_value(pod()).expect("a pod");
-        expected.status.as_mut().expect("a status").pod_ip = None;
-        expected.spec.as_mut().expect("a spec").node_name = Some("elsewhere".into());
-        expected.metadata.labels.get_or_insert_default().insert("app".into(), "db".into());
-        assert_eq!(*only::<Pod>(&kind), expected, "and its name stays");
-        let reader = Reader::<Pod>::new(kind, None);
-        assert_eq!(reader.indexed_keys("node", "elsewhere"), [ObjectKey::namespaced("a", "p")]);
-        let labelled = Selector::from_iter([("app".to_owned(), "db".to_owned())]);
-        assert_eq!(reader.keys(None, &labelled).len(), 1);
-    }
-
-    #[test]
-    fn a_transform_that_panics_leaves_its_object_out() {
-        let kind = kind_with(KindOptions::new().transform(|pod| assert!(pod.data.get("spec").is_none(), "a spec")));
-        kind.declare::<Pod>();
-        let draft = |value: Value| serde_json::from_value(value).expect("an object");
-        let bad = kind.take(0, Event::Apply(draft(pod()))).expect_err("it is told");
-        assert_eq!((bad.key.to_string().as_str(), bad.why.as_str()), ("a/p", "the cache's transform panicked"));
-        kind.take(0, Event::Apply(draft(json!({"metadata": {"namespace": "a", "name": "q"}})))).expect("it is taken");
-        assert_eq!(Reader::<Pod>::new(kind, None).len(), 1);
-    }
-
-    /// As deep as an API server takes it; serde_json alone would give up the whole list.
-    #[test]
-    fn an_object_nested_too_deep_is_told_and_the_others_arrive() {
-        let nested = |name: &str, depth: usize| {
-            let (open, close) = (r#"{"a":["#.repeat(depth), "]}".repeat(depth));
-            format!(r#"{{"metadata":{{"namespace":"a","name":"{name}"}},"spec":{open}{close}}}"#)
-        };
-        let items = [nested("bad", 4_000), nested("deep", 59), nested("good", 1)].join(",");
-        let list = format!(r#"{{"apiVersion":"v1","kind":"List","metadata":{{}},"items":[{items}]}}"#);
-        let list: kube::core::ObjectList<Draft> = serde_json::from_str(&list).expect("a list");
-        let kind = kind();
-        kind.declare::<Phaseless>();
-        let taken = list.items.into_iter().map(|draft| kind.take(0, Event::Apply(draft)));
-        let bad = taken.filter_map(Result::err).map(|bad| (bad.key.to_string(), bad.why)).collect::<Vec<_>>();
-        assert_eq!(bad, [("a/bad".to_owned(), "it is nested more than 120 levels deep".to_owned())]);
-        assert_eq!(Reader::<Phaseless>::new(kind, None).len(), 2);
-    }
-
-    /// A pod of any spec.
-    #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
-    #[resource(inherit = "Pod")]
-    struct Phaseless {
-        metadata: kube::api::ObjectMeta,
-        spec: Value,
-    }
-
-    #[test]
-    fn labels_select_without_an_index() {
-        let kind = kind();
-        kind.declare::<Pod>();
-        kind.put(&pod());
-        let reader = Reader::<Pod>::new(kind, None);
-        let keys = |selector: &str| reader.keys(None, &Selector::from_iter([("app".to_owned(), selector.to_owned())]));
-        assert_eq!(keys("web"), [ObjectKey::namespaced("a", "p")]);
-        assert!(keys("db").is_empty());
-    }
-}
+mod tests;
