@@ -115,16 +115,20 @@ pub fn set_owner_reference_with<O: Resource, C: Resource>(
     child_type: &C::DynamicType,
 ) -> Result<(), OwnerError> {
     let reference = reference_to(owner, owner_type, child, child_type)?;
+    let known = child.meta().owner_references.iter().flatten().find(|known| known.uid == reference.uid);
+    let (controller, block_owner_deletion) =
+        known.map(|known| (known.controller, known.block_owner_deletion)).unwrap_or_default();
+    put(child, OwnerReference { controller, block_owner_deletion, ..reference });
+    Ok(())
+}
+
+/// Adds a reference, in the place of an older one to the same owner: its name and version may have been others.
+fn put<C: Resource>(child: &mut C, reference: OwnerReference) {
     let references = child.meta_mut().owner_references.get_or_insert_default();
-    match references.iter_mut().find(|existing| existing.uid == reference.uid) {
-        // Its name and version may be of old.
-        Some(existing) => {
-            let OwnerReference { block_owner_deletion, controller, .. } = *existing;
-            *existing = OwnerReference { block_owner_deletion, controller, ..reference };
-        }
+    match references.iter_mut().find(|known| known.uid == reference.uid) {
+        Some(known) => *known = reference,
         None => references.push(reference),
     }
-    Ok(())
 }
 
 /// The reference to an owner, which doesn't say that it controls.
@@ -166,12 +170,7 @@ pub fn set_controller_reference_with<O: Resource, C: Resource>(
         let (owner, child) = (name_of(owner, owner_type), name_of(child, child_type));
         return Err(OwnerError::AlreadyControlled { owner, child, controller });
     }
-
-    let references = child.meta_mut().owner_references.get_or_insert_default();
-    match references.iter_mut().find(|existing| existing.uid == reference.uid) {
-        Some(existing) => *existing = reference,
-        None => references.push(reference),
-    }
+    put(child, reference);
     Ok(())
 }
 

@@ -137,8 +137,7 @@ pub(crate) fn describe(span: &Span, kind: &KindName, key: &ObjectKey, attempt: u
 }
 
 fn name_object(span: &Span, kind: &KindName, namespace: Option<&str>, name: Option<&str>) {
-    let version = if kind.group.is_empty() { kind.version.clone() } else { format!("{}/{}", kind.group, kind.version) };
-    span.set_attribute("k8s.object.api_version", version);
+    span.set_attribute("k8s.object.api_version", kind.api_version());
     span.set_attribute("k8s.object.kind", kind.kind.clone());
     if let Some(namespace) = namespace {
         span.set_attribute("k8s.namespace.name", namespace.to_owned());

@@ -257,8 +257,9 @@ impl Feed {
         }
         if listing.is_back {
             (self.observed, self.written, self.doubt) = (listing.highest, 0, Some(Doubt::Certainty));
+        } else {
+            self.observe(Some(listing.floor.max(listing.highest)));
         }
-        self.observe(Some(if listing.is_back { 0 } else { listing.floor.max(listing.highest) }));
         self.listed = self.observed;
         self.edition = listing.edition;
         self.synced = true;

@@ -3,17 +3,12 @@
 //! They come in the heads of answers to requests that succeed; see
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#warnings>.
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
-use futures::{FutureExt, future::BoxFuture};
-use http::{HeaderMap, Request, Response, header::WARNING};
+use http::{HeaderMap, Request, header::WARNING};
 use kube::{Client, client::Body};
 use parking_lot::Mutex;
-use tower::{BoxError, Service};
+use tower::service_fn;
 use tracing::warn;
 
 /// So many different texts are remembered, as none is logged twice; then it begins anew.
@@ -23,26 +18,9 @@ const FOR_USERS: &str = "299";
 
 /// A client whose answers' warnings are logged, each text once.
 pub(crate) fn heeding(client: &Client) -> Client {
-    Client::new(Heeding { client: client.clone(), known: Arc::default() }, client.default_namespace())
-}
-
-#[derive(Clone)]
-struct Heeding {
-    client: Client,
-    known: Arc<Mutex<BTreeSet<String>>>,
-}
-
-impl Service<Request<Body>> for Heeding {
-    type Response = Response<Body>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Self { client, known } = self.clone();
+    let (inner, known) = (client.clone(), Arc::<Mutex<BTreeSet<String>>>::default());
+    let send = move |request: Request<Body>| {
+        let (client, known) = (inner.clone(), known.clone());
         let path = request.uri().path().to_owned();
         async move {
             let answer = client.send(request).await?;
@@ -51,10 +29,10 @@ impl Service<Request<Body>> for Heeding {
                     warn!(path, warning, "the API server warns");
                 }
             }
-            Ok(answer)
+            Ok::<_, kube::Error>(answer)
         }
-        .boxed()
-    }
+    };
+    Client::new(service_fn(send), client.default_namespace())
 }
 
 fn is_new(known: &mut BTreeSet<String>, warning: &str) -> bool {

@@ -62,10 +62,7 @@ impl Journal {
     /// Notes a write before it is sent: should its answer be lost, or the run be cut off, it stays noted. `query` is the
     /// request's.
     pub(crate) fn begin(&self, call: &Call, query: Option<&str>) -> Pending<'_> {
-        let kinds = match call.changes_something() {
-            true => self.read(call.kind(), call.namespace()),
-            false => Vec::new(),
-        };
+        let kinds = if call.changes_something() { self.read(call.kind(), call.namespace()) } else { Vec::new() };
         let before = self.version_before(call, &kinds);
         let objects = || call.name().map_or(Objects::Any, |_| Objects::one(call.key().clone()));
         let note = |kind: Arc<Kind>| (self.note(&kind, call.namespace(), None, objects()), kind);

@@ -9,16 +9,14 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
-use futures::{FutureExt, future::BoxFuture};
-use http::{Method, Request, Response};
+use http::{Method, Request};
 use kube::{Client, client::Body};
 use kubewright_apimachinery::clock::SharedClock;
 use thiserror::Error;
-use tower::{BoxError, Service};
+use tower::{BoxError, service_fn};
 
 /// Until when a lease is held, by our monotonic clock. Clones are one.
 #[derive(Clone, Debug, Default)]
@@ -42,42 +40,23 @@ impl Fence {
 
     /// The client, but for writes that come when the lease isn't held.
     pub(crate) fn guard(&self, client: &Client, clock: SharedClock) -> Client {
-        Client::new(Guarded { client: client.clone(), fence: self.clone(), clock }, client.default_namespace())
-    }
-}
-
-#[derive(Clone)]
-struct Guarded {
-    client: Client,
-    fence: Fence,
-    clock: SharedClock,
-}
-
-impl Service<Request<Body>> for Guarded {
-    type Response = Response<Body>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<Body>, BoxError>>;
-
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        if !is_read && !self.fence.stands(self.clock.monotonic()) {
-            return std::future::ready(Err(Fenced.into())).boxed();
-        }
-        let client = self.client.clone();
-        async move { client.send(request).await.map_err(Into::into) }.boxed()
+        let (fence, guarded) = (self.clone(), client.clone());
+        let send = move |request: Request<Body>| {
+            let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+            let may_go = is_read || fence.stands(clock.monotonic());
+            let client = guarded.clone();
+            async move { if may_go { Ok(client.send(request).await?) } else { Err(BoxError::from(Fenced)) } }
+        };
+        Client::new(service_fn(send), client.default_namespace())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use http::Response;
     use http_body_util::BodyExt;
     use jiff::Timestamp;
     use kubewright_apimachinery::clock::{Clock, VirtualClock};
-    use tower::service_fn;
 
     use super::*;
 
