@@ -10,6 +10,7 @@ use std::{
 };
 
 use hashbrown::{HashTable, hash_table};
+use triomphe::ThinArc;
 
 use super::packed::{Draft, Uuid};
 use crate::object::ObjectKey;
@@ -89,30 +90,34 @@ pub(super) struct Entry {
     pub(super) is_leaving: bool,
     /// Its values in the declared indexes, by the number of the index.
     pub(super) values: Box<[(usize, Arc<str>)]>,
-    /// The rest, [packed](super::packed).
-    pub(super) bytes: Box<[u8]>,
 }
 
-/// An [`Entry`] that store, indexes and readers share, ordered by its key.
+/// An [`Entry`] and the rest of its object, [packed](super::packed), in one piece of memory that store, indexes and readers
+/// share; ordered by its key.
 #[derive(Clone, Debug)]
-pub(super) struct Row(Arc<Entry>);
+pub(super) struct Row(ThinArc<Entry, u8>);
 
 impl Row {
-    pub(super) fn new(entry: Entry) -> Self {
-        Self(Arc::new(entry))
+    pub(super) fn new(entry: Entry, bytes: &[u8]) -> Self {
+        Self(ThinArc::from_header_and_slice(entry, bytes))
+    }
+
+    /// The rest of the object.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0.slice
     }
 
     /// Not an object, but the first place where one with this controller could be.
     fn first_child(controller: Uid) -> Self {
-        Self::new(Entry {
+        let entry = Entry {
             key: ObjectKey::cluster(""),
             uid: None,
             version: Version::Number(0),
             controller: Some(controller),
             is_leaving: false,
             values: Box::default(),
-            bytes: Box::default(),
-        })
+        };
+        Self::new(entry, &[])
     }
 
     /// Whether it is of the same object, and not of an earlier or later one of its name.
@@ -122,7 +127,7 @@ impl Row {
 
     /// Whether it is this very state of the object.
     pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        self.0.ptr() == other.0.ptr()
     }
 
     pub(super) fn has_uid(&self, uid: &str) -> bool {
@@ -137,7 +142,7 @@ impl Deref for Row {
     type Target = Entry;
 
     fn deref(&self) -> &Entry {
-        &self.0
+        &self.0.header.header
     }
 }
 
@@ -340,15 +345,15 @@ mod tests {
     use super::*;
 
     fn row(namespace: &str, name: &str, controller: &str, values: &[&str]) -> Row {
-        Row::new(Entry {
+        let entry = Entry {
             key: ObjectKey::namespaced(namespace, name),
             uid: Some(format!("{namespace}-{name}").as_str().into()),
             version: Version::Number(1),
             controller: Some(controller.into()),
             is_leaving: false,
             values: values.iter().map(|value| (0, Arc::from(*value))).collect(),
-            bytes: Box::default(),
-        })
+        };
+        Row::new(entry, &[])
     }
 
     fn names<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<String> {
@@ -401,7 +406,7 @@ mod tests {
         let new = row("a", "1", "u", &["red"]);
         store.insert(new.clone());
         for found in [store.get(&new.key), store.indexed(0, "red").next(), store.controlled_by("u").next()] {
-            assert!(found.is_some_and(|found| Arc::ptr_eq(&found.0, &new.0)));
+            assert!(found.is_some_and(|found| found.is_same(&new)));
         }
     }
 
@@ -424,6 +429,6 @@ mod tests {
         assert_eq!(Version::of(Some("012")).to_string(), "012");
         assert_eq!(Version::of(Some("x")).to_string(), "x");
         assert_eq!((Version::of(None).is_known(), Version::of(None).number()), (false, None));
-        assert_eq!(size_of::<Entry>(), 136);
+        assert_eq!(size_of::<Entry>(), 120);
     }
 }

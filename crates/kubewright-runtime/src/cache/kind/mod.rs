@@ -347,16 +347,16 @@ impl Kind {
         let types = self.types.read();
         let decoded = types.iter().map(|known| Ok((known.id, (known.decode)(document.clone(), &self.dictionary)?)));
         let types = decoded.collect::<Result<Types, String>>().map_err(undecodable)?;
-        let row = Row::new(Entry {
+        let bytes = packed::pack(draft, &marks, key.name(), &self.dictionary);
+        let entry = Entry {
             uid: meta.uid.as_deref().map(Into::into),
             version: Version::of(meta.resource_version.as_deref()),
             controller: own.controller().map(|owner| owner.uid.as_str().into()),
             is_leaving: own.metadata.deletion_timestamp.is_some(),
             values: self.values(&types),
-            bytes: packed::pack(draft, &marks, key.name(), &self.dictionary),
             key,
-        });
-        Ok((row, Decoded { types, owners: Some(own.metadata.owner_references) }))
+        };
+        Ok((Row::new(entry, &bytes), Decoded { types, owners: Some(own.metadata.owner_references) }))
     }
 
     /// An object as the options want it, if they want it otherwise.
@@ -411,13 +411,13 @@ impl Kind {
     }
 
     pub(super) fn changed_fields(&self, old: &Row, new: &Row) -> Vec<String> {
-        packed::changed_fields(&old.bytes, &new.bytes, &self.dictionary)
+        packed::changed_fields(old.bytes(), new.bytes(), &self.dictionary)
     }
 
     fn document<'a>(&'a self, row: &'a Row) -> Document<'a> {
         let uid = row.uid.as_ref().map(|uid| uid as _);
         let version = row.version.is_known().then_some(&row.version as _);
-        Document::packed(&row.bytes, self.identity(&row.key, uid, version))
+        Document::packed(row.bytes(), self.identity(&row.key, uid, version))
     }
 
     fn identity<'a>(

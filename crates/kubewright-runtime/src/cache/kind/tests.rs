@@ -75,7 +75,7 @@ fn a_kind_is_kept_as_all_its_types_read_it() {
     assert_eq!(only::<PartialObjectMeta<Pod>>(&both).annotations(), expected.annotations());
     assert_eq!(only::<Phased>(&both).status["phase"], "Running");
     assert_eq!(only::<Pod>(&both).spec, None);
-    let size = |kind: &Kind| kind.read(|store| store.within(None).map(|row| row.bytes.len()).sum::<usize>());
+    let size = |kind: &Kind| kind.read(|store| store.within(None).map(|row| row.bytes().len()).sum::<usize>());
     assert!(size(&view) < size(&both) && size(&both) < size(&whole));
 }
 

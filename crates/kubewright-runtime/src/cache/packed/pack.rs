@@ -9,7 +9,7 @@ use super::{
 
 /// The values of a draft that are marked, with their strings in the dictionary where that pays. `object` tells the draft's
 /// object from others of its kind.
-pub(in crate::cache) fn pack(draft: &Draft, marks: &Marks, object: &str, dictionary: &Dictionary) -> Box<[u8]> {
+pub(in crate::cache) fn pack(draft: &Draft, marks: &Marks, object: &str, dictionary: &Dictionary) -> Vec<u8> {
     let mut unknown = Vec::new();
     let bytes = {
         let strings = dictionary.strings();
@@ -26,7 +26,7 @@ pub(in crate::cache) fn pack(draft: &Draft, marks: &Marks, object: &str, diction
         packer.out
     };
     dictionary.learn(object, unknown);
-    bytes.into_boxed_slice()
+    bytes
 }
 
 struct Packer<'a, 'd> {

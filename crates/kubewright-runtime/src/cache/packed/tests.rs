@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::*;
 
 /// An object packed after it was read as a `T`.
-fn packed<'de, T: Deserialize<'de>>(object: &Value, dictionary: &Dictionary) -> Box<[u8]> {
+fn packed<'de, T: Deserialize<'de>>(object: &Value, dictionary: &Dictionary) -> Vec<u8> {
     let draft: Draft = serde_json::from_str(&object.to_string()).expect("an object");
     let marks = Marks::new(draft.len());
     Document::draft(&draft, identity(&draft), &marks).read::<T>(dictionary).map(drop).expect("a T");
