@@ -28,9 +28,6 @@ fn unreachable_advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<io::Error>() {
-            if let Some(rustls) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-                return certificate_advice(rustls);
-            }
             let found = match error.kind() {
                 io::ErrorKind::ConnectionRefused => {
                     Some("nothing listens there: is the cluster running, and is the kubeconfig that of this cluster?")
@@ -50,7 +47,9 @@ fn unreachable_advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
         if let Some(rustls) = error.downcast_ref::<rustls::Error>() {
             return certificate_advice(rustls);
         }
-        next = error.source();
+        // One that wraps another passes it over as its source.
+        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = inner.map(|inner| inner as _).or_else(|| error.source());
     }
     None
 }
@@ -118,6 +117,8 @@ mod tests {
         check(failed(io::Error::from(io::ErrorKind::ConnectionReset)), "");
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(error));
         check(failed(invalid(CertificateError::UnknownIssuer)), "the kubeconfig is of another cluster");
+        let wrapped = io::Error::other(invalid(CertificateError::BadSignature));
+        check(failed(wrapped), "the kubeconfig is of another cluster");
         check(failed(invalid(CertificateError::NotValidForName)), "that its certificate has");
         check(failed(invalid(CertificateError::Expired)), "renew");
         let no_tls = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);

@@ -272,3 +272,30 @@ fn key_of(occurrence: &Occurrence) -> SeriesKey {
 fn truncated(text: &str, length: usize) -> &str {
     &text[..text.floor_char_boundary(length)]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::Event as Told, *};
+
+    fn occurrence(object: usize, note: &str) -> Occurrence {
+        let regarding = ObjectReference { uid: Some(object.to_string()), ..ObjectReference::default() };
+        Occurrence { regarding, event: Told::normal("Any", note), controller: "c".into(), time: Timestamp::UNIX_EPOCH }
+    }
+
+    /// However many objects have events, and within whatever time: what is remembered is bounded, and who had too many has.
+    #[test]
+    fn the_spending_of_so_many_objects_is_remembered() {
+        let (mut correlator, now) = (Correlator::new("i"), Duration::from_secs(1000));
+        for number in 0..BURST {
+            let decision = correlator.observe(occurrence(0, &number.to_string()), now);
+            assert!(matches!(decision, Decision::Write(_)));
+        }
+        for object in 1..MAX_BUCKETS + 200 {
+            assert!(matches!(correlator.observe(occurrence(object, "one"), now), Decision::Write(_)));
+            assert!(correlator.buckets.len() <= MAX_BUCKETS && correlator.series.len() <= MAX_SERIES);
+        }
+        assert_eq!(correlator.observe(occurrence(0, "one more"), now), Decision::Limited);
+        correlator.refresh(now + REFILL * (BURST + 1));
+        assert!(correlator.is_idle(), "all that is over is forgotten");
+    }
+}

@@ -1,6 +1,14 @@
 //! Several candidates against one lease on a paused clock, with a network that delays, loses and refuses.
 
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
@@ -185,6 +193,33 @@ async fn a_leader_that_reaches_nobody_gives_up_before_another_takes_over() {
     let held = clock.monotonic() - elected_at;
     assert!(held <= Duration::from_secs(10), "{held:?}");
     assert!(!first.is_leader());
+}
+
+/// The clock of a machine on which a process stands still: time passes, and none of its tasks runs.
+#[derive(Debug)]
+struct Standstill(Arc<VirtualClock>, AtomicU64);
+
+impl Clock for Standstill {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+
+    fn monotonic(&self) -> Duration {
+        self.0.monotonic() + Duration::from_secs(self.1.load(Ordering::SeqCst))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_stood_still_does_not_lead_although_nobody_has_told_it() {
+    let network = Network::new(1);
+    let clock = Arc::new(Standstill(clock(SignedDuration::ZERO), AtomicU64::new(0)));
+    let first = network.candidate("first", clock.clone());
+    first.elected().cancelled().await;
+    clock.1.store(9, Ordering::SeqCst);
+    assert!(first.is_leader(), "the lease holds yet");
+    clock.1.store(10, Ordering::SeqCst);
+    assert!(!first.is_leader() && !first.lost().is_cancelled(), "no task of it has run since");
+    timeout(Duration::from_secs(3), first.lost().cancelled()).await.expect("it is told at its next look");
 }
 
 #[tokio::test(start_paused = true)]

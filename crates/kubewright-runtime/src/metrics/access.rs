@@ -214,6 +214,14 @@ fn bearer(request: &Request) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use kubewright_apimachinery::clock::SystemClock;
+    use serde_json::json;
+    use tower::{BoxError, service_fn};
+
     use super::*;
 
     #[test]
@@ -227,6 +235,38 @@ mod tests {
             assert!(memory.0.len() <= MEMORY);
         }
         assert_eq!(memory.get(&(3 * MEMORY - 1), second(29)), Some(false));
+    }
+
+    /// Anyone may send any number of tokens: they take no memory, and push out nobody whom we know.
+    #[tokio::test]
+    async fn garbage_tokens_take_bounded_memory_and_push_out_no_one() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let server = service_fn(move |request: http::Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let body = request.into_body().collect().await?.to_bytes();
+                let mut review: serde_json::Value = serde_json::from_slice(&body)?;
+                let is_good = review["spec"]["token"] == "good";
+                review["status"] = match review["kind"] == "TokenReview" {
+                    true => json!({"authenticated": is_good, "user": {"username": "prometheus"}}),
+                    false => json!({"allowed": true}),
+                };
+                Ok::<_, BoxError>(Response::new(Body::from(serde_json::to_vec(&review)?)))
+            }
+        });
+        let gate = Gate::new(Client::new(server, "default"), SystemClock::shared());
+        let admit = async |token: &str| gate.0.admit(token, "get".into(), "/metrics".into()).await.is_ok();
+        assert!(admit("good").await);
+        assert_eq!(asked.swap(0, Ordering::Relaxed), 2);
+        for number in 0..2 * MEMORY {
+            assert!(!admit(&format!("garbage {number}")).await);
+            assert!(gate.0.strangers.lock().0.len() <= MEMORY);
+        }
+        assert_eq!(asked.swap(0, Ordering::Relaxed), 2 * MEMORY);
+        assert!(!admit(&format!("garbage {}", 2 * MEMORY - 1)).await && admit("good").await);
+        assert_eq!(asked.load(Ordering::Relaxed), 0, "both are known");
+        assert_eq!((gate.0.users.lock().0.len(), gate.0.rights.lock().0.len()), (1, 1));
     }
 
     #[test]

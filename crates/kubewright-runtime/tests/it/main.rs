@@ -2,6 +2,7 @@
 
 mod cache;
 mod client;
+mod connect;
 mod controller;
 mod endurance;
 mod event;

@@ -1,19 +1,25 @@
 //! In which order a manager starts: servers, webhooks, caches, what runs everywhere, and then what waits for the lease.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use clap::Parser;
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
     args::ManagerArgs,
     leader::LeaderOptions,
     manager::{Manager, ManagerError, Runnable},
     probe::BindAddress,
+    webhook::{Denied, Findings, Request, Validator, Webhook, WebhookServer},
 };
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 
-use crate::world::{FleetReconciler, World, controller, own_address, run, until};
+use crate::{
+    faults::page,
+    world::{FleetReconciler, World, controller, own_address, run, until},
+};
 
 fn address() -> BindAddress {
     own_address().to_string().parse().expect("an address")
@@ -65,6 +71,43 @@ async fn servers_answer_before_the_caches_are_filled_and_nothing_works_before_it
     world.wait_for_size("a", 1).await;
     running.stop().await;
     assert!(!answers(&probes).await && !answers(&metrics).await, "they end with it");
+}
+
+struct Anything;
+
+impl Validator<ConfigMap> for Anything {
+    async fn validate_create(&self, _: &ConfigMap, _: &Request) -> Result<Findings, Denied> {
+        Ok(Findings::default())
+    }
+}
+
+/// The API server may need them to answer what the caches ask for, as a conversion.
+#[tokio::test]
+async fn webhooks_are_served_after_the_servers_and_before_the_caches_begin() {
+    let world = World::new().await;
+    // The certificate is made for the world's time, and begins before it.
+    world.clock.jump(SignedDuration::from_hours(24 * 365 * 56));
+    let (probes, webhooks) = (address(), address());
+    let certificate = world.faults.on(&[Verb::Get], "secrets").always().hold();
+    let manager = world
+        .manager()
+        .probe_address(probes.clone())
+        .webhook(Webhook::<ConfigMap>::new().validating(Anything))
+        .webhook_server(WebhookServer::new(webhooks.clone()))
+        .controller(controller(FleetReconciler::default()));
+    let checks = manager.probes().clone();
+    let running = run(manager);
+    let is_asked_for = |resource: &str| world.faults.seen().iter().any(|seen| seen.request.resource == resource);
+    until("the certificate is looked for", || async { is_asked_for("secrets") }).await;
+    assert!(answers(&probes).await && answers(&webhooks).await);
+    // Had the caches been begun before, they would have asked by now.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!is_asked_for("fleets") && page(&checks, "/readyz/webhook").await.contains("no certificate yet"));
+    certificate.open();
+    until("the caches are asked for", || async { is_asked_for("fleets") }).await;
+    assert_eq!(page(&checks, "/readyz/webhook").await, "ok");
+    running.stop().await;
+    assert!(!answers(&webhooks).await, "they end with it");
 }
 
 #[derive(Parser)]
