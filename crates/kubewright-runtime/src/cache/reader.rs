@@ -9,7 +9,11 @@ use super::{
     live::Overlay,
     store::{Row, Store},
 };
-use crate::{client::AnyObject, object::ObjectKey};
+use crate::{
+    client::AnyObject,
+    object::ObjectKey,
+    trace::{Query, Tape},
+};
 
 /// Reads of one kind as `K`s: from the shared cache, or with a live read laid over it, when the cache was too old.
 ///
@@ -18,12 +22,15 @@ use crate::{client::AnyObject, object::ObjectKey};
 pub struct Reader<K> {
     kind: Arc<Kind>,
     live: Option<Arc<Overlay>>,
+    /// Of the run that reads, if it is traced.
+    tape: Tape,
     of: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Reader<K> {
     fn clone(&self) -> Self {
-        Self { kind: self.kind.clone(), live: self.live.clone(), of: PhantomData }
+        let Self { kind, live, tape, of } = self;
+        Self { kind: kind.clone(), live: live.clone(), tape: tape.clone(), of: *of }
     }
 }
 
@@ -36,27 +43,36 @@ impl<K> fmt::Debug for Reader<K> {
 impl<K: AnyObject> Reader<K> {
     /// Reads of a kind that was declared to be read as `K`, with what was read live, if anything was.
     pub(crate) fn new(kind: Arc<Kind>, live: Option<Arc<Overlay>>) -> Self {
-        Self { kind, live, of: PhantomData }
+        Self { kind, live, tape: Tape::default(), of: PhantomData }
+    }
+
+    /// The same, but a trace tells what is read by it.
+    pub(crate) fn noted(self, tape: &Tape) -> Self {
+        Self { tape: tape.clone(), ..self }
     }
 
     /// The object of this key.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
-        self.row(key).and_then(|row| self.kind.unpack(&row))
+        let row = self.row(key);
+        self.note(|| Query::Name { object: key.clone() }, usize::from(row.is_some()));
+        row.and_then(|row| self.kind.unpack(&row))
     }
 
     /// The objects of a namespace, or of all, whose labels match.
     pub fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Arc<K>> {
-        self.unpack(self.selected(namespace, selector))
+        self.unpack(self.selected_noting(namespace, selector))
     }
 
     /// The keys of what [`Reader::list`] gives, without making the objects.
     pub fn keys(&self, namespace: Option<&str>, selector: &Selector) -> Vec<ObjectKey> {
-        keys(self.selected(namespace, selector))
+        keys(self.selected_noting(namespace, selector))
     }
 
     /// The objects whose controller has this UID.
     pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
-        self.unpack(self.rows(|store| store.controlled_by(uid).cloned().collect()))
+        let rows = self.rows(|store| store.controlled_by(uid).cloned().collect());
+        self.note(|| Query::Owner, rows.len());
+        self.unpack(rows)
     }
 
     /// The objects with this value in the index of this name.
@@ -77,10 +93,12 @@ impl<K: AnyObject> Reader<K> {
 
     /// How many objects there are.
     pub fn len(&self) -> usize {
-        match &self.live {
+        let count = match &self.live {
             None => self.kind.read(Store::len),
             Some(_) => self.rows(|store| store.within(None).cloned().collect()).len(),
-        }
+        };
+        self.note(|| Query::Cache, count);
+        count
     }
 
     /// Whether there are none.
@@ -90,12 +108,18 @@ impl<K: AnyObject> Reader<K> {
 
     /// Whether there is an object of this key.
     pub fn contains(&self, key: &ObjectKey) -> bool {
-        self.row(key).is_some()
+        let is_there = self.row(key).is_some();
+        self.note(|| Query::Name { object: key.clone() }, usize::from(is_there));
+        is_there
     }
 
     /// Whether the key is another object's than the one of this UID.
     pub(crate) fn is_another(&self, key: &ObjectKey, uid: &str) -> bool {
         self.row(key).is_some_and(|row| !row.has_uid(uid))
+    }
+
+    fn note(&self, query: impl FnOnce() -> Query, found: usize) {
+        self.tape.read(|| self.kind.name().kind.clone().into(), query, found);
     }
 
     fn row(&self, key: &ObjectKey) -> Option<Row> {
@@ -119,10 +143,18 @@ impl<K: AnyObject> Reader<K> {
         rows
     }
 
+    fn selected_noting(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Row> {
+        let rows = self.selected(namespace, selector);
+        self.note(|| Query::labels(namespace, selector), rows.len());
+        rows
+    }
+
     fn found(&self, index: &str, value: &str) -> Vec<Row> {
         let number = self.kind.index_number(index);
         let number = number.unwrap_or_else(|| panic!("{} has no index {index:?}", std::any::type_name::<K>()));
-        self.rows(|store| store.indexed(number, value).cloned().collect())
+        let rows = self.rows(|store| store.indexed(number, value).cloned().collect());
+        self.note(|| Query::Index { index: index.into(), value: value.into() }, rows.len());
+        rows
     }
 
     fn unpack(&self, rows: Vec<Row>) -> Vec<Arc<K>> {

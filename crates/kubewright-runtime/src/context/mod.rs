@@ -31,7 +31,6 @@ use crate::{
     controller::Watching,
     event::{Event, EventType, Recorder},
     object::{KindName, Object, ObjectKey},
-    trace::Query,
 };
 
 /// What all runs of one controller share.
@@ -121,11 +120,9 @@ impl<K: Object> Context<K> {
     /// # Panics
     /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
     pub fn owned<T: Object>(&self) -> Vec<Arc<T>> {
-        let reader = self.reader::<T>();
+        let reader = self.cached::<T>();
         let uid = self.object.as_ref().and_then(|object| object.meta().uid.as_deref());
-        let owned = uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default();
-        self.journal.tape().read::<T>(|| Query::Owner, Some(owned.len()));
-        owned
+        uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default()
     }
 
     /// An object from the cache.
@@ -133,9 +130,7 @@ impl<K: Object> Context<K> {
     /// # Panics
     /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
     pub fn get<T: Object>(&self, key: &ObjectKey) -> Option<Arc<T>> {
-        let found = self.reader::<T>().get(key);
-        self.journal.tape().read::<T>(|| Query::Name { object: key.clone() }, Some(usize::from(found.is_some())));
-        found
+        self.cached().get(key)
     }
 
     /// Objects from the cache whose labels match: those in the reconciled object's namespace, or all if it or `T` is
@@ -145,22 +140,19 @@ impl<K: Object> Context<K> {
     /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
     pub fn list<T: Object>(&self, selector: &Selector) -> Vec<Arc<T>> {
         let namespace = self.key.namespace().filter(|_| T::is_namespaced());
-        let found = self.reader::<T>().list(namespace, selector);
-        self.journal.tape().read::<T>(|| Query::labels(namespace, selector), Some(found.len()));
-        found
+        self.cached().list(namespace, selector)
     }
 
-    /// The cache of a kind, for every other kind of read.
+    /// The cache of a kind, for every other kind of read. What is read of it, the trace tells.
     ///
     /// # Panics
     /// If the controller didn't declare `T` with `owns`, `watches` or `reads`: reading a kind that isn't watched would
     /// find nothing, and fields that weren't asked for aren't kept, and a reconciler would act on that.
     pub fn cached<T: Object>(&self) -> Reader<T> {
-        self.journal.tape().read::<T>(|| Query::Cache, None);
-        self.reader()
+        self.reader().noted(self.journal.tape())
     }
 
-    /// [`Context::cached`], for reads that the trace tells one by one.
+    /// [`Context::cached`], for reads that are no business of the trace.
     pub(crate) fn reader<T: Object>(&self) -> Reader<T> {
         self.declared(&KindName::of::<T>()).unwrap_or_else(|| {
             let (controller, kind) = (&self.services.controller, T::kind(&()));
@@ -173,12 +165,13 @@ impl<K: Object> Context<K> {
     /// # Panics
     /// If the controller didn't declare it with `owns_dynamic`, `watches_dynamic` or `reads_dynamic`.
     pub fn cached_dynamic(&self, resource: &ApiResource) -> Reader<DynamicObject> {
-        self.declared(&KindName::named::<DynamicObject>(resource)).unwrap_or_else(|| {
+        let reader = self.declared(&KindName::named::<DynamicObject>(resource)).unwrap_or_else(|| {
             let (controller, kind) = (&self.services.controller, &resource.kind);
             panic!(
                 "controller {controller} doesn't watch {kind}: add .owns_dynamic, .watches_dynamic or .reads_dynamic"
             )
-        })
+        });
+        reader.noted(self.journal.tape())
     }
 
     /// [`Context::owned`] for a kind that is known only at run time.
@@ -223,7 +216,7 @@ impl<K: Object> Context<K> {
     /// While there is no complete list of the kind, with what failed last.
     pub fn watch<T: Object>(&self, passes: impl Fn(&T) -> bool + Send + Sync + 'static) -> Result<Reader<T>, Unsynced> {
         let kind = self.services.watching.watch((&(), T::is_namespaced()), &self.key, passes)?;
-        Ok(self.reader_of(kind))
+        Ok(self.reader_of(kind).noted(self.journal.tape()))
     }
 
     /// [`Context::watch`] for a kind that is known only at run time. It counts as namespaced, unless its
@@ -237,7 +230,7 @@ impl<K: Object> Context<K> {
         passes: impl Fn(&DynamicObject) -> bool + Send + Sync + 'static,
     ) -> Result<Reader<DynamicObject>, Unsynced> {
         let kind = self.services.watching.watch((resource, true), &self.key, passes)?;
-        Ok(self.reader_of(kind))
+        Ok(self.reader_of(kind).noted(self.journal.tape()))
     }
 
     fn reader_of<T: AnyObject>(&self, kind: Arc<Kind>) -> Reader<T> {

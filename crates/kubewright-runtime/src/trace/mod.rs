@@ -310,7 +310,7 @@ mod tests {
                     {"kind": "Pod", "by": "owner", "live": false, "found": 3},
                     {"kind": "Pod", "by": "labels", "namespace": "demo", "selector": "app=web", "live": false, "found": 1},
                     {"kind": "Pod", "by": "name", "object": "demo/web-0", "live": false, "found": 1},
-                    {"kind": "Pod", "by": "cache", "live": false},
+                    {"kind": "Pod", "by": "index", "index": "spec.nodeName", "value": "n1", "live": false, "found": 2},
                     {
                         "kind": "Pod", "by": "name", "object": "demo/web-9", "live": true, "durationSeconds": 0.007,
                         "error": "no answer",

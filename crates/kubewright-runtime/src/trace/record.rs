@@ -174,9 +174,16 @@ pub enum Query {
         /// The selector as `kubectl -l` takes it; empty for every object.
         selector: String,
     },
-    /// The children of the reconciled object.
+    /// The objects that have some controller: mostly the reconciled object.
     Owner,
-    /// The cache of the kind was handed out; what was read from it isn't known.
+    /// Objects by an index of the cache.
+    Index {
+        /// Its name.
+        index: String,
+        /// The value in it.
+        value: String,
+    },
+    /// All that the cache has were counted.
     Cache,
 }
 
@@ -372,6 +379,7 @@ impl Trace {
             let query = match &read.query {
                 Query::Name { object } => key(Some(object)),
                 Query::Labels { namespace, selector } => text(namespace) + selector.len(),
+                Query::Index { index, value } => index.len() + value.len(),
                 Query::Owner | Query::Cache => 0,
             };
             size_of::<Read>() + query + text(&read.error)

@@ -91,7 +91,7 @@ pub(super) fn full() -> Trace {
             read(Query::Owner, 3),
             read(Query::Labels { namespace: Some("demo".into()), selector: "app=web".into() }, 1),
             read(Query::Name { object: pod("web-0") }, 1),
-            Read { found: None, ..read(Query::Cache, 0) },
+            read(Query::Index { index: "spec.nodeName".into(), value: "n1".into() }, 2),
             live,
         ],
         more_reads: 1,

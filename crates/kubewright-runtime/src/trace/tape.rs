@@ -10,7 +10,7 @@ use super::{Query, Read, Told, Write};
 use crate::{
     client::{Answer, Call, ClientError, Verb, explain},
     event::{Event, EventType},
-    object::{Object, ObjectKey},
+    object::ObjectKey,
 };
 
 /// As many of each are kept of a run; the rest is counted.
@@ -53,9 +53,9 @@ impl Tape {
     }
 
     /// Notes what a cache answered.
-    pub(crate) fn read<T: Object>(&self, query: impl FnOnce() -> Query, found: Option<usize>) {
-        let found = found.map(|found| u32::try_from(found).unwrap_or(u32::MAX));
-        self.note_read(|| Read { kind: T::kind(&()), query: query(), live: false, found, duration: None, error: None });
+    pub(crate) fn read(&self, kind: impl FnOnce() -> Cow<'static, str>, query: impl FnOnce() -> Query, found: usize) {
+        let found = Some(u32::try_from(found).unwrap_or(u32::MAX));
+        self.note_read(|| Read { kind: kind(), query: query(), live: false, found, duration: None, error: None });
     }
 
     /// Notes a request. A write is noted before it is sent: should its answer be lost, or the run be cut off, it stays noted

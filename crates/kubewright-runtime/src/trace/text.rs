@@ -88,17 +88,16 @@ impl Read {
         match (&self.query, self.found) {
             (Query::Name { object }, Some(0)) => write!(f, "no {} {}", self.kind, key(object))?,
             (Query::Name { object }, _) => write!(f, "{} {}", self.kind, key(object))?,
-            (Query::Cache, _) => write!(f, "the cache of {}", many(&self.kind))?,
             (query, found) => {
                 match found {
                     Some(1) => write!(f, "1 {}", self.kind)?,
                     Some(found) => write!(f, "{found} {}", many(&self.kind))?,
                     None => f.write_str(&many(&self.kind))?,
                 }
-                if let Query::Labels { selector, .. } = query
-                    && !selector.is_empty()
-                {
-                    write!(f, " with {}", clean(selector))?;
+                match query {
+                    Query::Labels { selector, .. } if !selector.is_empty() => write!(f, " with {}", clean(selector))?,
+                    Query::Index { index, value } => write!(f, " with {} {}", clean(index), clean(value))?,
+                    _ => {}
                 }
             }
         }
@@ -380,7 +379,7 @@ mod tests {
             "12:00:03Z podset demo/web failed after 3.1 ms (attempt 3) because it changed in spec.replicas and \
              metadata.labels[\"app\"], and 2 more (3 times), Pod demo/web-abc was deleted, the last run failed, \
              and 4 other objects changed; was held back 200 ms until the cache showed what was written last; \
-             read 3 Pods, 1 Pod with app=web, Pod demo/web-0, the cache of Pods, \
+             read 3 Pods, 1 Pod with app=web, Pod demo/web-0, 2 Pods with spec.nodeName n1, \
              Pod demo/web-9 live in vain (no answer), and 1 more; created Pod demo/web-1 (201), \
              couldn't create Pod demo/web-2 (403: pods is forbidden), \
              tried to delete Pod demo/web-3, without an answer (connection reset), patched status (200, no change), \

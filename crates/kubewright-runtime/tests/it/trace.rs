@@ -3,7 +3,10 @@
 use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{DeleteParams, ObjectMeta, Patch, PostParams};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, ObjectMeta, Patch, PostParams},
+};
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
     client::ClientError,
@@ -234,7 +237,7 @@ impl Reconciler<Fleet> for Busy {
                 ctx.event(EventType::Warning, "Empty", "no ships at all");
                 let _ = ctx.get::<ConfigMap>(&ctx.key().sibling("other"));
                 let _ = ctx.list::<ConfigMap>(&Default::default());
-                let _ = ctx.cached::<ConfigMap>();
+                let _ = ctx.cached::<ConfigMap>().len();
                 for _ in 0..50 {
                     let _ = ctx.live().get::<Fleet>(ctx.key()).await?;
                 }
@@ -514,5 +517,38 @@ async fn the_probe_port_shows_them_as_json_and_as_text() {
     assert!(last.contains("fleet default/a is "), "{body}");
     let (code, _, body) = fetch(port, "/debug/traces/other/default/a", "*/*").await;
     assert_eq!((code, body.as_str()), (404, "no controller \"other\"; there are: fleet\n"));
+    manager.stop().await;
+}
+
+/// Reads in every way that the cache has.
+struct Bookworm;
+
+impl Reconciler<Fleet> for Bookworm {
+    type Error = ClientError;
+
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let Ok(secrets) = ctx.watch::<Secret>(|_| false) else { return Ok(Outcome::done()) };
+        let red = kube::core::Selector::from_iter([("color".to_owned(), "red".to_owned())]);
+        let maps = ctx.cached::<ConfigMap>();
+        assert_eq!((maps.len(), maps.get(&ctx.key().sibling("m")).is_some(), secrets.is_empty()), (1, true, true));
+        assert!(!maps.contains(&ctx.key().sibling("n")) && maps.list(None, &red).is_empty());
+        assert!(maps.controlled_by("nobody").is_empty() && ctx.owned::<ConfigMap>().is_empty());
+        assert_eq!(maps.indexed_keys("by name", "m").len(), 1);
+        Ok(Outcome::done())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_read_of_the_cache_is_told_one_by_one() {
+    let world = World::new().await;
+    let map = serde_json::from_value(json!({"metadata": {"name": "m"}})).expect("a config map");
+    world.ships().create(&PostParams::default(), &map).await.expect("accepted");
+    let controller = Controller::new(Bookworm).index("by name", |map: &ConfigMap| vec![map.name_any()]);
+    let traces = Traces::default();
+    let manager = run(world.manager().traces(traces.clone()).controller(controller));
+    world.create_fleet("a", 0).await;
+    let told = "read 1 ConfigMap, ConfigMap default/m, 0 Secrets, no ConfigMap default/n, \
+                0 ConfigMaps with color=red, 0 ConfigMaps, 0 ConfigMaps, 1 ConfigMap with by name m; ";
+    until("it is told", || async { traces.of("fleet", &key()).iter().any(|run| run.to_string().contains(told)) }).await;
     manager.stop().await;
 }
