@@ -1,11 +1,16 @@
 //! A change of an object, as those who wait for it get it: unpacked only as far as they ask.
 
-use std::{cell::OnceCell, fmt, sync::Arc};
+use std::{
+    any::TypeId,
+    cell::{OnceCell, RefCell},
+    fmt,
+    sync::Arc,
+};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::{
-    fresh::{Types, typed},
+    fresh::{Typed, Types, typed},
     kind::Kind,
     store::Row,
 };
@@ -43,11 +48,25 @@ pub(super) struct Step {
     pub(super) cause: Cause,
     /// What differs, once someone has asked.
     pub(super) changed: OnceCell<Vec<String>>,
+    /// The states that were unpacked because someone asked, by whether it is the old one and as which type: others ask, too.
+    unpacked: RefCell<Vec<(bool, TypeId, Arc<Typed>)>>,
 }
 
 impl Step {
     pub(super) fn new(old: Option<Row>, new: Option<Row>, decoded: Decoded, cause: Cause) -> Self {
-        Self { old, new, decoded, cause, changed: OnceCell::new() }
+        Self { old, new, decoded, cause, changed: OnceCell::new(), unpacked: RefCell::default() }
+    }
+
+    /// A state as a `T`, unless it is none.
+    fn unpack<T: AnyObject>(&self, cache: &Kind, row: &Row, is_old: bool) -> Option<Arc<T>> {
+        let is_it = |(old, id, _): &&(bool, TypeId, Arc<Typed>)| (*old, *id) == (is_old, TypeId::of::<T>());
+        let known = self.unpacked.borrow().iter().find(is_it).map(|(.., object)| object.clone());
+        if let Some(object) = known.and_then(|object| object.downcast().ok()) {
+            return Some(object);
+        }
+        let object = cache.unpack::<T>(row)?;
+        self.unpacked.borrow_mut().push((is_old, TypeId::of::<T>(), object.clone()));
+        Some(object)
     }
 }
 
@@ -90,8 +109,8 @@ impl<'a> Delta<'a> {
     /// Calls `then` with the change as seen by a `T`, unless the object is none.
     pub(crate) fn with<T: AnyObject, R>(&self, then: impl FnOnce(Change<'_, T>) -> R) -> Option<R> {
         let known = typed(&self.step.decoded.types);
-        let object: Arc<T> = known.or_else(|| self.cache.unpack(self.newest))?;
-        let old = Old { cache: self.cache, row: self.before(), unpacked: OnceCell::new() };
+        let object: Arc<T> = known.or_else(|| self.step.unpack(self.cache, self.newest, false))?;
+        let old = Old { cache: self.cache, step: self.step, row: self.before(), unpacked: OnceCell::new() };
         Some(then(Change::lazy(self.change, object.as_ref(), &old)))
     }
 
@@ -112,12 +131,13 @@ impl<'a> Delta<'a> {
 /// The state before, unpacked when it is first asked for.
 struct Old<'a, T> {
     cache: &'a Kind,
+    step: &'a Step,
     row: Option<&'a Row>,
     unpacked: OnceCell<Option<Arc<T>>>,
 }
 
 impl<T: AnyObject> Before<T> for Old<'_, T> {
     fn get(&self) -> Option<&T> {
-        self.unpacked.get_or_init(|| self.cache.unpack(self.row?)).as_deref()
+        self.unpacked.get_or_init(|| self.step.unpack(self.cache, self.row?, true)).as_deref()
     }
 }

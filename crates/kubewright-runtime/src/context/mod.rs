@@ -28,7 +28,7 @@ pub use self::{
 use crate::{
     cache::{Cache, Kind, Overlay, Reader, Unsynced},
     client::{AnyObject, Client},
-    controller::Watching,
+    controller::{Asked, Watching},
     event::{Event, EventType, Recorder},
     object::{KindName, Object, ObjectKey},
 };
@@ -196,7 +196,8 @@ impl<K: Object> Context<K> {
     /// The kind shares its watch and its copy with all that use it, and the cache's options count; a type that takes more of
     /// objects than was kept so far costs one list more. Writes to it are waited for as ever. It isn't in
     /// [`Manager::describe`](crate::manager::Manager::describe): the operator's role needs `list` and `watch` by hand, and its
-    /// absence doesn't keep the replica from being ready. Each change is shown to the filters of all keys that watch the kind.
+    /// absence doesn't keep the replica from being ready. Each change is shown to the filters of all keys that watch the kind: where
+    /// one object is wanted, [`Context::watch_object`] costs nothing for the others.
     ///
     /// ```
     /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
@@ -215,8 +216,29 @@ impl<K: Object> Context<K> {
     /// # Errors
     /// While there is no complete list of the kind, with what failed last.
     pub fn watch<T: Object>(&self, passes: impl Fn(&T) -> bool + Send + Sync + 'static) -> Result<Reader<T>, Unsynced> {
-        let kind = self.services.watching.watch((&(), T::is_namespaced()), &self.key, passes)?;
-        Ok(self.reader_of(kind).noted(self.journal.tape()))
+        self.watch_as((&(), T::is_namespaced()), Asked::Passing(Box::new(passes)))
+    }
+
+    /// [`Context::watch`] of one object, which is given if it is there. However many keys watch however many objects so, a change
+    /// finds whom it wakes by the object's key.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::{Pod, Secret};
+    /// # use kubewright_runtime::{context::Context, outcome::Outcome};
+    /// # fn example(pod: &Pod, ctx: &Context<Pod>) -> Outcome {
+    /// let Ok(secret) = ctx.watch_object::<Secret>(&ctx.key().sibling("credentials")) else {
+    ///     return Outcome::done(); // it is woken when they are listed
+    /// };
+    /// # drop(secret);
+    /// # Outcome::done()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Context::watch`].
+    pub fn watch_object<T: Object>(&self, key: &ObjectKey) -> Result<Option<Arc<T>>, Unsynced> {
+        let reader = self.watch_as::<T>((&(), T::is_namespaced()), Asked::Object(key.clone()))?;
+        Ok(reader.get(key))
     }
 
     /// [`Context::watch`] for a kind that is known only at run time. It counts as namespaced, unless its
@@ -229,7 +251,24 @@ impl<K: Object> Context<K> {
         resource: &ApiResource,
         passes: impl Fn(&DynamicObject) -> bool + Send + Sync + 'static,
     ) -> Result<Reader<DynamicObject>, Unsynced> {
-        let kind = self.services.watching.watch((resource, true), &self.key, passes)?;
+        self.watch_as((resource, true), Asked::Passing(Box::new(passes)))
+    }
+
+    /// [`Context::watch_object`] for a kind that is known only at run time, as [`Context::watch_dynamic`] has them.
+    ///
+    /// # Errors
+    /// As [`Context::watch`].
+    pub fn watch_object_dynamic(
+        &self,
+        resource: &ApiResource,
+        key: &ObjectKey,
+    ) -> Result<Option<Arc<DynamicObject>>, Unsynced> {
+        let reader = self.watch_as::<DynamicObject>((resource, true), Asked::Object(key.clone()))?;
+        Ok(reader.get(key))
+    }
+
+    fn watch_as<T: AnyObject>(&self, of: (&T::DynamicType, bool), asked: Asked<T>) -> Result<Reader<T>, Unsynced> {
+        let kind = self.services.watching.watch(of, &self.key, asked)?;
         Ok(self.reader_of(kind).noted(self.journal.tape()))
     }
 

@@ -34,7 +34,7 @@ pub(crate) use self::{
     metrics::BarrierFamilies,
     prepare::{Environment, Prepared},
     source::Index,
-    watching::Watching,
+    watching::{Asked, Watching},
 };
 use crate::{
     cache::Reader,

@@ -2,7 +2,7 @@
 //! run of some key asked for it. No I/O: the cache starts and ends the watches.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
@@ -23,7 +23,30 @@ use crate::{
 pub(crate) type Bell = Arc<dyn Fn(Option<&ObjectKey>, &KindName) + Send + Sync>;
 
 /// Which changes wake a key.
-type Filter = Box<dyn Fn(&Delta<'_>) -> bool + Send + Sync>;
+enum Filter {
+    /// Those of one object.
+    Object(ObjectKey),
+    /// Those that pass.
+    Passing(Box<dyn Fn(&Delta<'_>) -> bool + Send + Sync>),
+}
+
+/// Which objects of a kind a run asks for.
+pub(crate) enum Asked<T> {
+    Object(ObjectKey),
+    Passing(Box<dyn Fn(&T) -> bool + Send + Sync>),
+}
+
+impl<T: AnyObject> From<Asked<T>> for Filter {
+    fn from(asked: Asked<T>) -> Self {
+        match asked {
+            Asked::Object(key) => Self::Object(key),
+            Asked::Passing(passes) => Self::Passing(Box::new(move |delta| {
+                let passes = |change: Change<'_, T>| passes(change.object()) || change.old().is_some_and(&passes);
+                delta.with(passes).unwrap_or_default()
+            })),
+        }
+    }
+}
 
 /// What the keys of one controller watch.
 pub(crate) struct Watching {
@@ -45,6 +68,10 @@ struct Watched {
 #[derive(Default)]
 struct Wishes {
     keys: BTreeMap<ObjectKey, Wish>,
+    /// Which of them want to hear of an object, so that its changes find them.
+    by_object: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// Which of them must be asked about each change.
+    asking: BTreeSet<ObjectKey>,
     /// The keys that were told that the kind isn't listed yet, and of which edition it is to be.
     waiting: BTreeMap<ObjectKey, u64>,
 }
@@ -77,7 +104,7 @@ impl Watching {
         &self,
         (of, is_namespaced): (&T::DynamicType, bool),
         key: &ObjectKey,
-        passes: impl Fn(&T) -> bool + Send + Sync + 'static,
+        asked: Asked<T>,
     ) -> Result<Arc<Kind>, Unsynced> {
         let mut kinds = self.kinds.lock();
         let watched = kinds.entry(Arc::new(KindName::named::<T>(of))).or_insert_with_key(|name| {
@@ -87,11 +114,7 @@ impl Watching {
         let Watched { kind, wishes, .. } = watched;
         let edition = kind.declare_late::<T>();
         let mut wishes = wishes.lock();
-        let filter = move |delta: &Delta<'_>| {
-            let passes = |change: Change<'_, T>| passes(change.object()) || change.old().is_some_and(&passes);
-            delta.with(passes).unwrap_or_default()
-        };
-        wishes.keys.entry(key.clone()).or_default().asked.push(Box::new(filter));
+        wishes.ask(key, asked.into());
         if kind.is_filled(edition) {
             return Ok(kind.clone());
         }
@@ -146,8 +169,22 @@ impl Watching {
 }
 
 impl Wishes {
-    fn woken_by(&self, delta: &Delta<'_>) -> Vec<ObjectKey> {
-        self.keys.iter().filter(|(_, wish)| wish.wants(delta)).map(|(key, _)| key.clone()).collect()
+    fn ask(&mut self, key: &ObjectKey, filter: Filter) {
+        match &filter {
+            Filter::Object(object) => {
+                self.by_object.entry(object.clone()).or_default().insert(key.clone());
+            }
+            Filter::Passing(_) => {
+                self.asking.insert(key.clone());
+            }
+        }
+        self.keys.entry(key.clone()).or_default().asked.push(filter);
+    }
+
+    fn woken_by(&self, delta: &Delta<'_>) -> BTreeSet<ObjectKey> {
+        let named = self.by_object.get(delta.object).into_iter().flatten();
+        let passing = self.asking.iter().filter(|key| self.keys.get(key).is_some_and(|wish| wish.wants(delta)));
+        named.chain(passing).cloned().collect()
     }
 
     /// The keys that need no longer wait.
@@ -160,10 +197,20 @@ impl Wishes {
     fn ended(&mut self, key: &ObjectKey, is_done: bool) -> bool {
         if let Some(wish) = self.keys.get_mut(key) {
             let asked = std::mem::take(&mut wish.asked);
-            if is_done {
-                *wish = Wish { settled: asked, ..Wish::default() };
-            } else {
-                wish.failed = asked;
+            let over = match is_done {
+                true => std::mem::replace(wish, Wish { settled: asked, ..Wish::default() }).into_filters(),
+                false => std::mem::replace(&mut wish.failed, asked),
+            };
+            for object in over.iter().filter_map(Filter::object).filter(|object| !wish.names(object)) {
+                if let Some(keys) = self.by_object.get_mut(object) {
+                    keys.remove(key);
+                    if keys.is_empty() {
+                        self.by_object.remove(object);
+                    }
+                }
+            }
+            if wish.filters().all(|filter| filter.object().is_some()) {
+                self.asking.remove(key);
             }
             if wish.filters().next().is_none() {
                 self.keys.remove(key);
@@ -174,19 +221,86 @@ impl Wishes {
     }
 }
 
+impl Filter {
+    fn object(&self) -> Option<&ObjectKey> {
+        match self {
+            Self::Object(object) => Some(object),
+            Self::Passing(_) => None,
+        }
+    }
+}
+
 impl Wish {
     fn filters(&self) -> impl Iterator<Item = &Filter> {
         self.settled.iter().chain(&self.failed).chain(&self.asked)
     }
 
+    fn into_filters(self) -> Vec<Filter> {
+        [self.settled, self.failed, self.asked].into_iter().flatten().collect()
+    }
+
+    /// Whether changes of this object are wanted, whatever they are.
+    fn names(&self, object: &ObjectKey) -> bool {
+        self.filters().any(|filter| filter.object() == Some(object))
+    }
+
+    /// Whether a filter lets the change pass.
     fn wants(&self, delta: &Delta<'_>) -> bool {
         let passes = |filter: &Filter| {
+            let Filter::Passing(passes) = filter else { return false };
             // It is an operator's: one that panics must not keep other keys from being woken.
-            catch_unwind(AssertUnwindSafe(|| filter(delta))).unwrap_or_else(|_| {
+            catch_unwind(AssertUnwindSafe(|| passes(delta))).unwrap_or_else(|_| {
                 error!(kind = %delta.kind, object = %delta.object, "a filter of a watch panicked: it counts as passed");
                 true
             })
         };
         self.filters().any(passes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::namespaced("a", name)
+    }
+
+    /// Who watches what: by the object, and with filters.
+    fn wanted(wishes: &Wishes) -> (Vec<String>, Vec<String>) {
+        let pair = |(object, keys): (&ObjectKey, &BTreeSet<ObjectKey>)| {
+            let keys = keys.iter().map(ObjectKey::name).collect::<Vec<_>>();
+            format!("{} {}", object.name(), keys.join(","))
+        };
+        let asking = wishes.asking.iter().map(|key| key.name().to_owned());
+        (wishes.by_object.iter().map(pair).collect(), asking.collect())
+    }
+
+    #[test]
+    fn what_no_run_names_any_more_is_not_looked_for() {
+        let mut wishes = Wishes::default();
+        let object = |name: &str| Filter::Object(key(name));
+        wishes.ask(&key("one"), object("x"));
+        wishes.ask(&key("one"), Filter::Passing(Box::new(|_| true)));
+        wishes.ask(&key("two"), object("x"));
+        assert_eq!(
+            wanted(&wishes),
+            (vec!["x one,two".into()], vec!["one".into()]),
+            "from the moment on that it is asked for"
+        );
+        assert!(wishes.ended(&key("one"), true) && wishes.ended(&key("two"), true));
+
+        // One that fails adds to what it heard of before.
+        wishes.ask(&key("one"), object("y"));
+        assert!(wishes.ended(&key("one"), false));
+        assert_eq!(wanted(&wishes), (vec!["x one,two".into(), "y one".into()], vec!["one".into()]));
+        wishes.ask(&key("one"), object("y"));
+        assert!(wishes.ended(&key("one"), true));
+        assert_eq!(wanted(&wishes), (vec!["x two".into(), "y one".into()], vec![]));
+        wishes.ask(&key("two"), Filter::Passing(Box::new(|_| true)));
+        assert!(wishes.ended(&key("two"), true) && wishes.ended(&key("one"), true));
+        assert_eq!(wanted(&wishes), (vec![], vec!["two".into()]));
+        assert!(!wishes.ended(&key("two"), true), "nobody wants anything");
+        assert_eq!(wanted(&wishes), (vec![], vec![]));
     }
 }

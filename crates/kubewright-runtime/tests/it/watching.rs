@@ -271,6 +271,53 @@ async fn a_list_that_stands_still_is_begun_anew_for_who_wants_another() {
     manager.stop().await;
 }
 
+/// Watches the one secret that its fleet's annotation names, and notes whether it is there.
+#[derive(Clone, Default)]
+struct Keen(Arc<Mutex<BTreeMap<String, Vec<bool>>>>);
+
+impl Reconciler<Fleet> for Keen {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let Some(target) = fleet.annotations().get("target") else { return Ok(Outcome::done()) };
+        if let Ok(secret) = ctx.watch_object::<Secret>(&ctx.key().sibling(target)) {
+            self.0.lock().entry(fleet.name_any()).or_default().push(secret.is_some());
+        }
+        Ok(Outcome::done())
+    }
+}
+
+/// The changes of an object wake those that watch this one.
+#[tokio::test(start_paused = true)]
+async fn one_object_wakes_who_watches_it() {
+    let world = World::new().await;
+    let keen = Keen::default();
+    let manager = run(world.manager().controller(Controller::<Fleet>::new(keen.clone())));
+    let sights = |fleet: &str| keen.0.lock().get(fleet).cloned().unwrap_or_default();
+    for (fleet, target) in [("a", "one"), ("b", "two")] {
+        world.create_fleet(fleet, 0).await;
+        aim(&world, fleet, target).await;
+        until("it is looked for", || async { sights(fleet) == [false] }).await;
+    }
+    create_secret(&world, "one", "").await;
+    until("it is seen", || async { sights("a") == [false, true] }).await;
+    pass(5).await;
+    assert_eq!(sights("b"), [false], "it is another's");
+
+    aim(&world, "a", "two").await;
+    until("the other is looked for", || async { sights("a") == [false, true, false] }).await;
+    let secrets: Api<Secret> = Api::default_namespaced(world.client.clone());
+    secrets.delete("one", &Default::default()).await.expect("deleted");
+    pass(5).await;
+    assert_eq!(sights("a").len(), 3, "it was looked at before");
+    create_secret(&world, "two", "").await;
+    until("both see it", || async { sights("a").last() == Some(&true) && sights("b") == [false, true] }).await;
+    secrets.delete("two", &Default::default()).await.expect("deleted");
+    until("both miss it", || async { sights("a").last() == Some(&false) && sights("b") == [false, true, false] }).await;
+    assert_eq!(asked(&world, "secrets"), (1, 1));
+    manager.stop().await;
+}
+
 /// Makes config maps until there are enough, of a kind that it watches as it goes.
 struct Maker;
 

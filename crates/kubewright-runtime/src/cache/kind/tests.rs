@@ -16,7 +16,7 @@ use super::{
     },
     *,
 };
-use crate::object::Object;
+use crate::{object::Object, predicate::Change};
 
 /// Of a pod, its phase.
 #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
@@ -183,6 +183,45 @@ fn a_resync_tells_what_is_there_by_then() {
     put("d", 5);
     kind.resync(&keys[..2]);
     assert_eq!(*told.lock(), [("a".to_owned(), Vec::new())]);
+}
+
+static READ: AtomicUsize = AtomicUsize::new(0);
+
+/// A pod that counts how often one is read.
+#[derive(Clone, Debug, Deserialize, Serialize, Resource)]
+#[resource(inherit = "Pod")]
+struct Counted {
+    #[serde(deserialize_with = "counting")]
+    metadata: kube::api::ObjectMeta,
+}
+
+fn counting<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<kube::api::ObjectMeta, D::Error> {
+    READ.fetch_add(1, Ordering::Relaxed);
+    Deserialize::deserialize(deserializer)
+}
+
+/// However many filters look at a change.
+#[test]
+fn each_state_of_a_change_is_unpacked_once() {
+    let kind = kind();
+    kind.declare::<Counted>();
+    let put = |name: &str, version: u64| {
+        kind.put(&json!({"metadata": {"namespace": "a", "name": name, "resourceVersion": version.to_string()}}));
+    };
+    put("p", 1);
+    // What came last is kept unpacked for a while.
+    let crowd = |from: u64| (from..from + 50).for_each(|version| put(&format!("q{version}"), version));
+    crowd(2);
+    for _ in 0..3 {
+        kind.on_change(|delta| assert!(delta.with(|change: Change<'_, Counted>| change.old().is_some()).is_some()));
+    }
+    READ.store(0, Ordering::Relaxed);
+    put("p", 100);
+    assert_eq!(READ.swap(0, Ordering::Relaxed), 2, "the new one as it comes, and the old one");
+    crowd(200);
+    READ.store(0, Ordering::Relaxed);
+    kind.resync(&[ObjectKey::namespaced("a", "p")]);
+    assert_eq!(READ.load(Ordering::Relaxed), 2, "each of them by itself");
 }
 
 /// As deep as an API server takes it; serde_json alone would give up the whole list.
