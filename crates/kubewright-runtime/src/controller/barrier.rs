@@ -20,8 +20,9 @@ use crate::{
 /// How long a key waits for the cache.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How many keys are looked at for what they no longer need to wait for, each time the cache advances.
-const SWEEP: usize = 64;
+/// How many keys are looked at for what they no longer need to wait for, each time that the loop goes round: with each run, which
+/// adds one at most, it does so more than once.
+const SWEEP: usize = 8;
 
 /// After this long a cache that is still behind is made to list anew again.
 const FORCE_AGAIN: Duration = Duration::from_secs(60);
@@ -41,15 +42,34 @@ pub(super) enum Verdict {
     Wait,
 }
 
+/// What the cache shows.
+pub(super) trait Shown {
+    /// Whether it shows this write.
+    fn has(&self, write: &Write) -> bool;
+
+    /// By which of its watches it comes to show it: of two writes that come by one, the one of the lower version comes no later.
+    fn watch(&self, write: &Write) -> Scope;
+}
+
+impl<F: Fn(&Write) -> bool> Shown for F {
+    fn has(&self, write: &Write) -> bool {
+        self(write)
+    }
+
+    fn watch(&self, write: &Write) -> Scope {
+        scope(write)
+    }
+}
+
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Barrier {
     /// What the cache must show before the key's next run.
     owed: BTreeMap<ObjectKey, Vec<Write>>,
-    /// The keys that are parked, until when, and one write that each waits for.
-    parked: BTreeMap<ObjectKey, (Duration, Write)>,
+    /// The keys that are parked.
+    parked: BTreeMap<ObjectKey, Parked>,
     deadlines: BTreeSet<(Duration, ObjectKey)>,
-    /// The parked keys by what they wait for, so that an event is compared with few.
+    /// The parked keys by the watch that they wait for, so that an event is compared with few.
     blocked: BTreeMap<Scope, Blocked>,
     /// The keys whose time ran out.
     overdue: BTreeSet<ObjectKey>,
@@ -59,7 +79,16 @@ pub(super) struct Barrier {
     swept: Option<ObjectKey>,
 }
 
-/// The keys that wait for something in one scope.
+/// A key that waits.
+#[derive(Debug)]
+struct Parked {
+    until: Duration,
+    /// One of the writes that it waits for, and by which watch that comes.
+    write: Write,
+    watch: Scope,
+}
+
+/// The keys that wait for something that comes by one watch.
 #[derive(Debug, Default)]
 struct Blocked {
     by_version: BTreeSet<(u64, ObjectKey)>,
@@ -78,17 +107,18 @@ impl Barrier {
     }
 
     /// Whether a key that was taken from the queue may be worked on.
-    pub(super) fn check(&mut self, key: &ObjectKey, now: Duration, has_arrived: impl Fn(&Write) -> bool) -> Verdict {
+    pub(super) fn check(&mut self, key: &ObjectKey, now: Duration, shown: impl Shown) -> Verdict {
         let overdue = self.overdue.remove(key);
-        self.settle(key, &has_arrived);
+        self.settle(key, &shown);
         let Some(owed) = self.owed.get(key) else { return Verdict::Go { stale: Stale::new() } };
-        match awaited(owed, &has_arrived).filter(|_| !overdue).cloned() {
+        match awaited(owed, &shown).filter(|_| !overdue).cloned() {
             Some(write) => {
-                self.park(key, now.saturating_add(PATIENCE), write);
+                let watch = shown.watch(&write);
+                self.park(key, Parked { until: now.saturating_add(PATIENCE), write, watch });
                 Verdict::Wait
             }
             None => {
-                let is_stale = |write: &&Write| write.arrival.is_none() || !has_arrived(write);
+                let is_stale = |write: &&Write| write.arrival.is_none() || !shown.has(write);
                 let mut stale = Stale::new();
                 for write in owed.iter().filter(is_stale) {
                     let known = stale.entry(scope(write)).or_insert_with(|| write.objects.clone());
@@ -100,26 +130,24 @@ impl Barrier {
     }
 
     /// The parked keys that may be taken again, each with the write that didn't come if its time ran out.
-    pub(super) fn released(
-        &mut self,
-        now: Duration,
-        has_arrived: impl Fn(&Write) -> bool,
-    ) -> Vec<(ObjectKey, Option<Write>)> {
-        self.sweep(&has_arrived);
+    pub(super) fn released(&mut self, now: Duration, shown: impl Shown) -> Vec<(ObjectKey, Option<Write>)> {
+        self.sweep(&shown);
         let mut released = Vec::new();
-        for key in self.unblocked(&has_arrived) {
-            let Some(deadline) = self.unpark(&key) else { continue };
-            let next = self.owed.get(&key).and_then(|owed| awaited(owed, &has_arrived)).cloned();
+        for key in self.unblocked(&shown) {
+            let Some(Parked { until, .. }) = self.unpark(&key) else { continue };
+            let next = self.owed.get(&key).and_then(|owed| awaited(owed, &shown)).cloned();
             match next {
-                Some(write) => self.park(&key, deadline, write),
+                Some(write) => {
+                    let watch = shown.watch(&write);
+                    self.park(&key, Parked { until, write, watch });
+                }
                 None => released.push((key, None)),
             }
         }
         while let Some((_, key)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now).cloned() {
-            let write = self.parked.get(&key).map(|(_, write)| write.clone());
-            self.unpark(&key);
+            let parked = self.unpark(&key);
             self.overdue.insert(key.clone());
-            released.push((key, write));
+            released.push((key, parked.map(|parked| parked.write)));
         }
         released
     }
@@ -135,35 +163,34 @@ impl Barrier {
         is_first
     }
 
-    fn park(&mut self, key: &ObjectKey, deadline: Duration, write: Write) {
-        let blocked = self.blocked.entry(scope(&write)).or_default();
-        match &write.arrival {
+    fn park(&mut self, key: &ObjectKey, parked: Parked) {
+        let blocked = self.blocked.entry(parked.watch.clone()).or_default();
+        match &parked.write.arrival {
             Some(Arrival::Version(version)) => drop(blocked.by_version.insert((*version, key.clone()))),
             _ => drop(blocked.by_deletion.insert(key.clone())),
         }
-        self.deadlines.insert((deadline, key.clone()));
-        self.parked.insert(key.clone(), (deadline, write));
+        self.deadlines.insert((parked.until, key.clone()));
+        self.parked.insert(key.clone(), parked);
     }
 
-    fn unpark(&mut self, key: &ObjectKey) -> Option<Duration> {
-        let (deadline, write) = self.parked.remove(key)?;
-        self.deadlines.remove(&(deadline, key.clone()));
-        let scope = scope(&write);
-        if let Some(blocked) = self.blocked.get_mut(&scope) {
-            match &write.arrival {
+    fn unpark(&mut self, key: &ObjectKey) -> Option<Parked> {
+        let parked = self.parked.remove(key)?;
+        self.deadlines.remove(&(parked.until, key.clone()));
+        if let Some(blocked) = self.blocked.get_mut(&parked.watch) {
+            match &parked.write.arrival {
                 Some(Arrival::Version(version)) => drop(blocked.by_version.remove(&(*version, key.clone()))),
                 _ => drop(blocked.by_deletion.remove(key)),
             }
             if blocked.by_version.is_empty() && blocked.by_deletion.is_empty() {
-                self.blocked.remove(&scope);
+                self.blocked.remove(&parked.watch);
             }
         }
-        Some(deadline)
+        Some(parked)
     }
 
     /// The parked keys for which what they were parked for has arrived.
-    fn unblocked(&self, has_arrived: &impl Fn(&Write) -> bool) -> Vec<ObjectKey> {
-        let is_here = |key: &&ObjectKey| self.parked.get(*key).is_some_and(|(_, write)| has_arrived(write));
+    fn unblocked(&self, shown: &impl Shown) -> Vec<ObjectKey> {
+        let is_here = |key: &&ObjectKey| self.parked.get(*key).is_some_and(|parked| shown.has(&parked.write));
         let here = self.blocked.values().flat_map(|blocked| {
             // In the order of versions, so that the first which isn't here ends the search.
             let versions = blocked.by_version.iter().map(|(_, key)| key).take_while(is_here);
@@ -178,28 +205,28 @@ impl Barrier {
     }
 
     /// Forgets what a key need no longer wait for.
-    fn settle(&mut self, key: &ObjectKey, has_arrived: &impl Fn(&Write) -> bool) {
+    fn settle(&mut self, key: &ObjectKey, shown: &impl Shown) {
         let Some(owed) = self.owed.get_mut(key) else { return };
         // All at one moment: a create may have arrived and, with it, the object whose deletion has not.
-        if owed.iter().all(|write| write.arrival.is_some() && has_arrived(write)) {
+        if owed.iter().all(|write| write.arrival.is_some() && shown.has(write)) {
             self.owed.remove(key);
         }
     }
 
     /// Settles some keys that may never be taken again, in turn, so that they don't pile up.
-    fn sweep(&mut self, has_arrived: &impl Fn(&Write) -> bool) {
+    fn sweep(&mut self, shown: &impl Shown) {
         let from = self.swept.take().map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.owed.range((from, Bound::Unbounded)).take(SWEEP).map(|(key, _)| key.clone());
         let next = next.collect::<Vec<_>>();
-        next.iter().for_each(|key| self.settle(key, has_arrived));
+        next.iter().for_each(|key| self.settle(key, shown));
         // At the end it begins anew.
         self.swept = next.last().filter(|_| next.len() == SWEEP).cloned();
     }
 }
 
 /// Something that is yet to come and can be waited for.
-fn awaited<'a>(owed: &'a [Write], has_arrived: &impl Fn(&Write) -> bool) -> Option<&'a Write> {
-    owed.iter().find(|write| write.arrival.is_some() && !has_arrived(write))
+fn awaited<'a>(owed: &'a [Write], shown: &impl Shown) -> Option<&'a Write> {
+    owed.iter().find(|write| write.arrival.is_some() && !shown.has(write))
 }
 
 fn scope(write: &Write) -> Scope {
@@ -229,6 +256,8 @@ fn add(owed: &mut Vec<Write>, write: Write) {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 
     use super::*;
@@ -360,6 +389,38 @@ mod tests {
         let all = |_: &Write| true;
         assert_eq!(barrier.released(T0, all), [(key(), None)]);
         assert!(barrier.blocked.is_empty() && barrier.deadlines.is_empty() && barrier.parked.is_empty());
+    }
+
+    /// One watch of all namespaces, which counts how often it is asked.
+    struct Watch(u64, Cell<usize>);
+
+    impl Shown for &Watch {
+        fn has(&self, write: &Write) -> bool {
+            self.1.update(|asked| asked + 1);
+            at(self.0)(write)
+        }
+
+        fn watch(&self, write: &Write) -> Scope {
+            (write.kind.clone(), None)
+        }
+    }
+
+    /// However many keys wait, in however many namespaces.
+    #[test]
+    fn an_event_is_compared_with_few_keys() {
+        let mut barrier = Barrier::default();
+        let name = |number: u64| ObjectKey::namespaced(&format!("n{number}"), "owner");
+        for number in 0..500 {
+            let write = Write { namespace: Some(format!("n{number}")), ..version::<Pod>(100 + number) };
+            barrier.owe(&name(number), vec![write], &BTreeSet::new());
+            assert_eq!(barrier.check(&name(number), T0, &Watch(0, Cell::default())), Verdict::Wait);
+        }
+        for number in 0..500 {
+            let watch = Watch(100 + number, Cell::default());
+            assert_eq!(barrier.released(T0, &watch), [(name(number), None)]);
+            assert!(watch.1.get() <= SWEEP + 4, "{} questions", watch.1.get());
+        }
+        assert!(barrier.blocked.is_empty() && barrier.parked.is_empty());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tracing::{Instrument, debug, error, error_span, info, warn};
 
 use super::{
     ControllerError,
-    barrier::{Barrier, Stale, Verdict},
+    barrier::{Barrier, Scope, Shown, Stale, Verdict},
     limit::Bucket,
     metrics::BarrierMetrics,
     run::{Failure, Work},
@@ -124,7 +124,7 @@ impl Dispatcher {
                 self.hold(&taken.key, triggers);
                 continue;
             }
-            match self.barrier.check(&taken.key, now.monotonic, has_arrived(&self.services)) {
+            match self.barrier.check(&taken.key, now.monotonic, ByNow(&self.services)) {
                 Verdict::Go { stale } => self.start(taken, ticket, triggers, stale, now, stop),
                 Verdict::Wait => {
                     self.metrics.barrier.waited();
@@ -205,7 +205,7 @@ impl Dispatcher {
     /// Makes parked keys ready whose writes have arrived, or whose time has run out.
     fn unpark(&mut self) {
         let now = self.queue.now().monotonic;
-        for (key, overdue) in self.barrier.released(now, has_arrived(&self.services)) {
+        for (key, overdue) in self.barrier.released(now, ByNow(&self.services)) {
             if let Some(write) = overdue {
                 warn!(controller = self.services.controller, object = %key, "the cache is behind: reading live");
                 self.metrics.barrier.timed_out();
@@ -423,10 +423,22 @@ async fn prove(services: Arc<Services>) -> Vec<Proof> {
     proofs
 }
 
-fn has_arrived(services: &Services) -> impl Fn(&Write) -> bool {
-    |write| match (services.cache.find(&write.kind), &write.arrival) {
-        (Some(kind), Some(arrival)) => kind.has_arrived(write.namespace.as_deref(), arrival),
-        _ => true,
+/// What the cache shows by now.
+struct ByNow<'a>(&'a Services);
+
+impl Shown for ByNow<'_> {
+    fn has(&self, write: &Write) -> bool {
+        match (self.0.cache.find(&write.kind), &write.arrival) {
+            (Some(kind), Some(arrival)) => kind.has_arrived(write.namespace.as_deref(), arrival),
+            _ => true,
+        }
+    }
+
+    fn watch(&self, write: &Write) -> Scope {
+        let kind = self.0.cache.find(&write.kind);
+        let namespace = write.namespace.as_deref();
+        let scope = kind.as_ref().map_or(namespace, |kind| kind.scope_of(namespace));
+        (write.kind.clone(), scope.map(Into::into))
     }
 }
 

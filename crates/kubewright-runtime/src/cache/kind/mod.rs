@@ -155,6 +155,12 @@ impl Kind {
         self.plan.scopes.iter().map(|(scope, _)| scope.as_deref())
     }
 
+    /// Where the feed looks that shows a namespace.
+    pub(crate) fn scope_of<'a>(&'a self, namespace: Option<&'a str>) -> Option<&'a str> {
+        let covers = |scope: &Option<&str>| scope.is_none() || *scope == namespace;
+        self.scopes().find(covers).unwrap_or(namespace)
+    }
+
     /// How objects of a namespace are kept, if the cache looks there.
     fn options_in(&self, namespace: Option<&str>) -> Option<&NamespaceOptions> {
         let covers = |scope: &Option<String>| scope.is_none() || scope.as_deref() == namespace;
