@@ -149,6 +149,6 @@ fn entry(registry: &Registry, storage: &str) -> Option<Arc<Resource>> {
     let all = registry.all();
     let mut entries = all.iter().filter(|entry| &*entry.storage == storage);
     let first = entries.next()?;
-    let stored = std::iter::once(first).chain(entries).find(|entry| crate::convert::is_stored_form(entry));
+    let stored = std::iter::once(first).chain(entries).find(|entry| crate::convert::is_storage_version(entry));
     Some(stored.unwrap_or(first).clone())
 }

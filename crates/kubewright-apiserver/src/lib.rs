@@ -19,6 +19,7 @@ mod auth;
 mod body;
 mod convert;
 pub mod discovery;
+mod endpoint;
 mod feed;
 mod handlers;
 mod listen;

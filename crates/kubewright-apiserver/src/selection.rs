@@ -63,6 +63,17 @@ impl Selection {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
 
+    /// Whether it depends on more than where an object is.
+    pub(crate) fn looks_inside(&self) -> bool {
+        !self.labels.is_empty() || !self.readers.is_empty()
+    }
+
+    /// Whether an object at this place can be meant.
+    pub(crate) fn reaches(&self, key: &Key) -> bool {
+        (self.namespace.is_empty() || *key.namespace == *self.namespace)
+            && self.name().is_none_or(|name| *key.name == *name)
+    }
+
     /// Whether an object is meant.
     pub(crate) fn matches(&self, key: &Key, stored: &Stored) -> bool {
         if !self.namespace.is_empty() && *key.namespace != *self.namespace {

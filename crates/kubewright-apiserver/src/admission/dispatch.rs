@@ -136,10 +136,10 @@ impl Review {
             let why = "attempted to modify the object, which is not supported for this operation";
             return Err(Status::internal(format!("admission webhook {name:?} {why}")));
         };
-        let shown = self.to_face(one, before);
+        let shown = self.to_face(one, before).await?;
         let patched = json::apply(&shown, &patch).map_err(|error| broken(error.to_string()))?;
         self.check_identity(&shown, &patched).map_err(broken)?;
-        let mut after = self.convert(&one.face, &self.attributes.resource, patched);
+        let mut after = self.convert(&one.face, &self.attributes.resource, patched).await?;
         self.settle(&mut after).map_err(|status| broken(status.message))?;
         let changed = *before != after;
         *object = Some(after);
@@ -163,7 +163,12 @@ impl Review {
         if !self.selects(one, objects)? {
             return Ok(None);
         }
-        let (new, old) = (objects.new.map(|new| self.to_face(one, new)), objects.old.map(|old| self.to_face(one, old)));
+        let (mut new, mut old) = (None, None);
+        for (face, object) in [(&mut new, objects.new), (&mut old, objects.old)] {
+            if let Some(object) = object {
+                *face = Some(self.to_face(one, object).await?);
+            }
+        }
         let request = self.request(one);
         let answered = match self.conditions_hold(one, &request, new.as_ref(), old.as_ref()) {
             Ok(false) => return Ok(None),
@@ -286,16 +291,16 @@ impl Review {
     }
 
     /// The object in the version that a webhook wants.
-    fn to_face(&self, one: &Match, object: &Value) -> Value {
-        self.convert(&self.attributes.resource, &one.face, object.clone())
+    async fn to_face(&self, one: &Match, object: &Value) -> Result<Value, Status> {
+        self.convert(&self.attributes.resource, &one.face, object.clone()).await
     }
 
-    fn convert(&self, from: &Arc<Resource>, to: &Arc<Resource>, mut object: Value) -> Value {
+    /// What can't be converted can't be shown, whatever the webhook's policy.
+    async fn convert(&self, from: &Arc<Resource>, to: &Arc<Resource>, object: Value) -> Result<Value, Status> {
         if Arc::ptr_eq(from, to) || self.attributes.exchanges.is_some() {
-            return object;
+            return Ok(object);
         }
-        convert::to_stored(from, &mut object);
-        Arc::unwrap_or_clone(convert::to_served(to, &Arc::new(object)))
+        convert::between(&self.server, from, to, object).await
     }
 
     /// A patch may not make another object of it. A name that is not there yet may be given.

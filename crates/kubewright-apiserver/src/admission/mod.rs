@@ -8,7 +8,6 @@
 //! Webhooks are asked without any lock held. Whoever asks must see to it that the object is still the same afterwards.
 
 mod answer;
-mod client;
 mod dispatch;
 mod rule;
 mod webhook;

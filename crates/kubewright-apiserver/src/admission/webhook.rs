@@ -5,7 +5,8 @@ use std::time::Duration;
 use kubewright_apimachinery::{schema::rules::Condition, selector::LabelSelector};
 use serde_json::Value;
 
-use super::{client::Endpoint, rule::Rule};
+use super::rule::Rule;
+use crate::endpoint::Endpoint;
 
 /// One webhook.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ impl Webhook {
             timeout: Duration::from_secs(seconds),
             rehearses: matches!(webhook["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")),
             again: webhook["reinvocationPolicy"] == "IfNeeded",
-            endpoint: Endpoint::new(&webhook["clientConfig"], seconds),
+            endpoint: Endpoint::new(&webhook["clientConfig"], Some(seconds)),
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     convert, meta,
     ownership::Owner,
     registry::Subresource,
-    storage::{Key, Stored},
+    storage::Stored,
 };
 
 /// How often a change is tried anew that others' writes overtake while webhooks are asked.
@@ -143,24 +143,38 @@ impl Call {
             || options.to_value(),
             options.dry_run,
         );
-        let Some(review) = review else { return self.edit_at_once(edit, options) };
+        if review.is_none() && self.is_at_hand()? {
+            return self.edit_at_once(edit, options);
+        }
         for _ in 0..TRIES {
-            let key = Key::new(&self.namespace, &self.name);
-            let present = self.server.store.get(&self.resource.storage, &key).ok_or_else(|| self.not_found())?;
-            let old = present.value();
+            let old = self.load(self.present()?).await?.value();
             let served = convert::to_served(&self.resource, &old);
             let Incoming { object, mut warnings } = edit.ask(&served)?;
-            let before = edit.show(served.clone())?;
-            let wanted = review.mutate(Some(object), Some(&before)).await?.unwrap_or_default();
-            let new = edit.make(&old, &served, wanted)?;
-            let after = edit.show(convert::to_served(&self.resource, &Arc::new(new.clone())))?;
-            review.validate(Some(&after), Some(&before)).await?;
-            warnings.extend(review.warnings());
+            let new = match &review {
+                Some(review) => {
+                    let before = edit.show(served.clone())?;
+                    let wanted = review.mutate(Some(object), Some(&before)).await?.unwrap_or_default();
+                    let new = edit.make(&old, &served, wanted)?;
+                    let after = edit.show(convert::to_served(&self.resource, &Arc::new(new.clone())))?;
+                    review.validate(Some(&after), Some(&before)).await?;
+                    warnings.extend(review.warnings());
+                    new
+                }
+                None => edit.make(&old, &served, object)?,
+            };
+            let new = convert::save(&self.server, &self.resource, new).await?;
             if let Some(stored) = self.store_over(&old, new, options.dry_run)? {
-                return Ok(Edited { stored, warnings });
+                return Ok(Edited { stored: self.load(stored).await?, warnings });
             }
         }
         Err(Status::stale(&self.resource.group, &self.resource.plural, &self.name))
+    }
+
+    /// Whether the object is stored, and is to be stored, in the very version of this call.
+    fn is_at_hand(&self) -> Result<bool, Status> {
+        let resource = &self.resource;
+        Ok(resource.versions.is_none()
+            || convert::is_storage_version(resource) && convert::is_served_form(resource, &*self.present()?))
     }
 
     fn edit_at_once(&self, edit: &impl Edit, options: &WriteOptions) -> Result<Edited, Status> {

@@ -132,12 +132,13 @@ async fn insert_named(
         }
         None => object,
     };
+    let object = convert::save(&call.server, resource, object).await?;
     let key = Key::new(&call.namespace, &name);
     let taken = || Status::already_exists(&resource.group, &resource.plural, &name);
     if dry_run {
         return match call.server.store.get(&resource.storage, &key) {
             Some(_) => Err(taken()),
-            None => Ok(Arc::new(Stored::rehearsed(object))),
+            None => call.load(Arc::new(Stored::rehearsed(object))).await,
         };
     }
     let mut object = Some(object);
@@ -146,5 +147,5 @@ async fn insert_named(
         _ => Err(taken()),
     };
     let committed = call.commit(&key, decide)?;
-    committed.object.ok_or_else(|| Status::internal("the object was not stored"))
+    call.load(committed.object.ok_or_else(|| Status::internal("the object was not stored"))?).await
 }

@@ -153,17 +153,18 @@ pub(super) async fn delete(call: &Call) -> Result<Answer, Status> {
     let options = DeleteOptions::parse(call)?;
     let mut warnings = Vec::new();
     let committed = remove(call, &call.key(), &options, &mut warnings).await?;
-    Ok(answer(call, &committed, &warnings))
+    answer(call, committed, &warnings).await
 }
 
-fn answer(call: &Call, committed: &Committed, warnings: &[String]) -> Answer {
-    let Some(object) = &committed.object else { return respond::status(&call.not_found()) };
+async fn answer(call: &Call, committed: Committed, warnings: &[String]) -> Result<Answer, Status> {
+    let object = committed.object.ok_or_else(|| call.not_found())?;
     if committed.change != Some(ChangeKind::Deleted) {
-        return call.object(StatusCode::OK, object, warnings);
+        let shown = call.load(object).await?;
+        return Ok(call.object(StatusCode::OK, &shown, warnings));
     }
     let mut answer = respond::value(StatusCode::OK, call.accept.text, &success(&call.resource, &object.value()));
     respond::warn(&mut answer, warnings);
-    answer
+    Ok(answer)
 }
 
 /// The `Status` that tells of a success.
@@ -181,7 +182,7 @@ pub(super) fn success(resource: &Resource, object: &Value) -> Value {
 pub(super) async fn delete_collection(call: &Call) -> Result<Answer, Status> {
     let options = DeleteOptions::parse(call)?;
     let selection = list::selection(call)?;
-    let snapshot = call.server.store.snapshot(&call.resource.storage);
+    let snapshot = list::shown(call, call.server.store.snapshot(&call.resource.storage), &selection).await?;
     let (mut deleted, mut warnings) = (Vec::new(), Vec::new());
     for (key, stored) in list::range(&snapshot.objects, selection.namespace(), None) {
         if !selection.matches(key, stored) {
@@ -195,6 +196,7 @@ pub(super) async fn delete_collection(call: &Call) -> Result<Answer, Status> {
         }
     }
     let metadata = json!({"resourceVersion": call.server.store.revision().to_string()});
+    let deleted = convert::load(&call.server, &call.resource, deleted).await?;
     let mut answer = respond::value(StatusCode::OK, call.accept.text, &call.present_list(&deleted, &metadata)?);
     warnings.dedup();
     respond::warn(&mut answer, &warnings);
@@ -211,10 +213,15 @@ pub(super) async fn remove(
     let resource = &*call.resource;
     let options_value = || options.to_value();
     let review = call.review(Operation::Delete, &key.name, "", None, options_value, options.dry_run);
-    let Some(review) = review else { return remove_at_once(call, key, options, |_| true) };
     let gone = || Status::not_found(&resource.group, &resource.plural, &key.name);
+    let present = || call.server.store.get(&resource.storage, key).ok_or_else(gone);
+    let Some(review) = review else {
+        // As in Kubernetes, what can't be shown can't be deleted.
+        call.load(present()?).await?;
+        return remove_at_once(call, key, options, |_| true);
+    };
     for _ in 0..TRIES {
-        let present = call.server.store.get(&resource.storage, key).ok_or_else(gone)?.value();
+        let present = call.load(present()?).await?.value();
         options.check(resource, &present)?;
         let served = convert::to_served(resource, &present);
         review.mutate(None, Some(&served)).await?;

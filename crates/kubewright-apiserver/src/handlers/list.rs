@@ -44,14 +44,27 @@ pub(super) async fn list(call: &Call) -> Result<Answer, Status> {
             Resumed::Expired(answer) => return Ok(answer),
         },
     };
+    let snapshot = shown(call, snapshot, &selection).await?;
     let (items, page) = select(&snapshot, &selection, after.as_ref(), limit);
-    answer(call, items, &page)
+    answer(call, convert::load(&call.server, &call.resource, items).await?, &page)
 }
 
 /// The objects that the request means.
 pub(super) fn selection(call: &Call) -> Result<Selection, Status> {
     let (labels, fields) = (call.query.get("labelSelector"), call.query.get("fieldSelector"));
     Selection::parse(&call.resource, &call.namespace, labels, fields)
+}
+
+/// A snapshot in the version of the call, as far as the selection looks into objects: what it names is named in that
+/// version.
+pub(super) async fn shown(call: &Call, snapshot: Snapshot, selection: &Selection) -> Result<Snapshot, Status> {
+    if call.resource.versions.is_none() || !selection.looks_inside() {
+        return Ok(snapshot);
+    }
+    let found = range(&snapshot.objects, selection.namespace(), None);
+    let (keys, objects): (Vec<_>, Vec<_>) = found.map(|(key, stored)| (key.clone(), stored.clone())).unzip();
+    let objects = convert::load(&call.server, &call.resource, objects).await?;
+    Ok(Snapshot { objects: keys.into_iter().zip(objects).collect(), ..snapshot })
 }
 
 /// The objects of a namespace (all, if empty) behind a place, in order.

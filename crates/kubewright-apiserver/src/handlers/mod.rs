@@ -40,7 +40,7 @@ use crate::{
     registry::Resource,
     respond::{self, Accept, Answer},
     server::Inner,
-    storage::Key,
+    storage::{Key, Stored},
 };
 
 /// One request for a resource, as the handlers see it.
@@ -172,7 +172,7 @@ impl Call {
             "get" => {
                 let version = list::requested_version(&self)?.unwrap_or(0);
                 list::wait_for(&self.server.store, version).await?;
-                self.get()
+                self.get().await
             }
             "create" => create::create(&self).await,
             "update" => update::update(&self, update::Part::Main).await,
@@ -219,8 +219,18 @@ impl Call {
         if name.is_empty() { "unknown".into() } else { name }
     }
 
-    fn get(&self) -> Result<Answer, Status> {
-        let stored = self.server.store.get(&self.resource.storage, &self.key()).ok_or_else(|| self.not_found())?;
-        Ok(self.object(StatusCode::OK, &stored, &[]))
+    async fn get(&self) -> Result<Answer, Status> {
+        let object = self.load(self.present()?).await?;
+        Ok(self.object(StatusCode::OK, &object, &[]))
+    }
+
+    /// The object as it is stored.
+    fn present(&self) -> Result<Arc<Stored>, Status> {
+        self.server.store.get(&self.resource.storage, &self.key()).ok_or_else(|| self.not_found())
+    }
+
+    /// An object out of the store, in the version of this call.
+    async fn load(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, Status> {
+        convert::load_one(&self.server, &self.resource, stored).await
     }
 }

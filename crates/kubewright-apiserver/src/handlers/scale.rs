@@ -34,10 +34,7 @@ pub(super) async fn scale(call: &Call, paths: &Scale) -> Result<Answer, Status> 
     let path = |text: &str| JsonPath::parse(text).map_err(Status::internal);
     let scaler = Scaler { call, paths, spec: path(&paths.spec_replicas)?, status: path(&paths.status_replicas)? };
     match call.parts.method {
-        Method::GET | Method::HEAD => {
-            let stored = call.server.store.get(&call.resource.storage, &call.key()).ok_or_else(|| call.not_found())?;
-            scaler.answer(&stored.value())
-        }
+        Method::GET | Method::HEAD => scaler.answer(&call.load(call.present()?).await?.value()),
         Method::PUT => scaler.update().await,
         Method::PATCH => scaler.patch().await,
         _ => Err(method_not_allowed()),

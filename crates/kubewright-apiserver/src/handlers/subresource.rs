@@ -84,7 +84,7 @@ impl Call {
 
     async fn part(&self, part: Part) -> Result<Answer, Status> {
         match self.parts.method {
-            Method::GET | Method::HEAD => self.get(),
+            Method::GET | Method::HEAD => self.get().await,
             Method::PUT => update::update(self, part).await,
             Method::PATCH => patch::patch(self, part).await,
             _ => Err(method_not_allowed()),
@@ -92,7 +92,7 @@ impl Call {
     }
 
     fn into_action(self, subresource: &str) -> Result<ActionRequest, Status> {
-        let stored = self.server.store.get(&self.resource.storage, &self.key()).ok_or_else(|| self.not_found())?;
+        let stored = self.present()?;
         Ok(ActionRequest {
             resource: self.resource,
             namespace: self.namespace,

@@ -115,6 +115,8 @@ struct Initial {
 enum Pending {
     Object(ChangeKind, Arc<Stored>),
     InitialEnd(u64),
+    /// The watch can't go on.
+    Failure(Box<Status>),
 }
 
 impl Watcher {
@@ -125,32 +127,54 @@ impl Watcher {
                 return Some(match pending {
                     Pending::Object(change, stored) => self.event(change, &stored),
                     Pending::InitialEnd(revision) => self.bookmark(revision, true),
+                    Pending::Failure(status) => self.fail(&status),
                 });
             }
+            self.follow();
             if self.ended {
                 return None;
             }
             if let Some(initial) = self.initial.take() {
-                self.existing(initial);
+                if let Err(status) = self.existing(initial).await {
+                    return Some(self.fail(&status));
+                }
                 continue;
             }
             match self.cursor.read(&self.call.server.store, BATCH) {
                 Err(expired) => {
-                    self.ended = true;
                     let status = list::too_old(self.cursor.revision(), expired.oldest);
-                    return Some(frame("ERROR", status.to_json().to_string().as_bytes()));
+                    return Some(self.fail(&status));
                 }
                 Ok(events) if events.is_empty() => {
                     if let Some(piece) = self.wait().await {
                         return Some(piece);
                     }
                 }
-                Ok(events) => {
-                    let seen: Vec<_> = events.iter().filter_map(|event| self.seen(event)).collect();
-                    self.ready.extend(seen);
-                }
+                Ok(events) => self.changes(&events).await,
             }
         }
+    }
+
+    /// Goes on with what is served by now in the place of what was asked for; ends if that is nothing.
+    fn follow(&mut self) {
+        if self.served.has_changed().unwrap_or(false) {
+            self.served.mark_unchanged();
+            match self.call.server.registry.successor(&self.call.resource) {
+                Some(resource) => self.call.resource = resource,
+                None => self.ended = true,
+            }
+        }
+    }
+
+    /// The last piece of the stream: what went wrong.
+    fn fail(&mut self, status: &Status) -> Bytes {
+        self.ended = true;
+        frame("ERROR", status.to_json().to_string().as_bytes())
+    }
+
+    /// Objects out of the store, in the version that is watched.
+    async fn load(&self, objects: Vec<Arc<Stored>>) -> Result<Vec<Arc<Stored>>, Status> {
+        convert::load(&self.call.server, &self.call.resource, objects).await
     }
 
     /// Waits for news; what is due by the clock is sent.
@@ -167,7 +191,11 @@ impl Watcher {
         let due = if self.bookmarks { self.ends_at.min(self.bookmark_at) } else { self.ends_at };
         tokio::select! {
             there = self.cursor.wait() => self.ended |= !there,
-            _ = self.served.changed() => self.ended |= !self.call.server.registry.serves(&self.call.resource),
+            changed = self.served.changed() => {
+                if changed.is_ok() {
+                    self.served.mark_changed();
+                }
+            }
             () = sleep(due.saturating_sub(now)) => {}
             () = self.closing.cancelled() => self.ended = true,
         }
@@ -175,36 +203,72 @@ impl Watcher {
     }
 
     /// The next of what existed, as additions, and in the end the mark, if it was wished for.
-    fn existing(&mut self, mut initial: Initial) {
-        let mut rest = list::range(&initial.objects, self.selection.namespace(), initial.after.as_ref());
-        let mut last = None;
-        for (key, stored) in rest.by_ref().take(BATCH) {
-            if self.selection.matches(key, stored) {
-                self.ready.push_back(Pending::Object(ChangeKind::Added, stored.clone()));
+    async fn existing(&mut self, mut initial: Initial) -> Result<(), Status> {
+        let rest = list::range(&initial.objects, self.selection.namespace(), initial.after.as_ref());
+        let rest = rest.take(BATCH).map(|(key, stored)| (key.clone(), stored.clone()));
+        let (keys, objects): (Vec<_>, Vec<_>) = rest.unzip();
+        let Some(last) = keys.last().cloned() else {
+            if initial.marked && self.bookmarks {
+                self.ready.push_back(Pending::InitialEnd(self.cursor.revision()));
             }
-            last = Some(key.clone());
+            return Ok(());
+        };
+        for (key, stored) in keys.iter().zip(self.load(objects).await?) {
+            if self.selection.matches(key, &stored) {
+                self.ready.push_back(Pending::Object(ChangeKind::Added, stored));
+            }
         }
-        drop(rest);
-        if last.is_some() {
-            initial.after = last;
-            self.initial = Some(initial);
-        } else if initial.marked && self.bookmarks {
-            self.ready.push_back(Pending::InitialEnd(self.cursor.revision()));
+        initial.after = Some(last);
+        self.initial = Some(initial);
+        Ok(())
+    }
+
+    /// Changes out of the log. Those before one that can't be converted are told.
+    async fn changes(&mut self, events: &[Arc<Event>]) {
+        let reached: Vec<_> = events.iter().filter(|event| self.selection.reaches(&event.key)).collect();
+        // All in one request, if it goes well.
+        if let Ok(shown) = self.shown(&reached).await {
+            let seen = reached.iter().zip(shown).filter_map(|(event, states)| self.seen(event, states));
+            let seen: Vec<_> = seen.collect();
+            self.ready.extend(seen);
+            return;
+        }
+        for event in reached {
+            match self.shown(&[event]).await {
+                Ok(mut shown) => {
+                    let seen = shown.pop().and_then(|states| self.seen(event, states));
+                    self.ready.extend(seen);
+                }
+                Err(status) => return self.ready.push_back(Pending::Failure(Box::new(status))),
+            }
         }
     }
 
+    /// The states of objects after changes, and before them, in the version that is watched. Those before stay as they are
+    /// stored where nobody looks at more than their place.
+    async fn shown(&self, events: &[&Arc<Event>]) -> Result<Vec<(Arc<Stored>, Option<Arc<Stored>>)>, Status> {
+        let after = self.load(events.iter().map(|event| event.object.clone()).collect()).await?;
+        let previous = events.iter().map(|event| event.previous.clone());
+        if !self.selection.looks_inside() {
+            return Ok(after.into_iter().zip(previous).collect());
+        }
+        let before = self.load(events.iter().filter_map(|event| event.previous.clone()).collect()).await?;
+        let mut before = before.into_iter();
+        Ok(after.into_iter().zip(previous.map(|previous| previous.and_then(|_| before.next()))).collect())
+    }
+
     /// A change as this watcher sees it: what enters its selection is added, what leaves it is deleted.
-    fn seen(&self, event: &Event) -> Option<Pending> {
-        let present = event.object.change() != ChangeKind::Deleted;
-        let before = event.previous.as_ref().is_some_and(|previous| self.selection.matches(&event.key, previous));
-        let after = present && self.selection.matches(&event.key, &event.object);
+    fn seen(&self, event: &Event, (object, previous): (Arc<Stored>, Option<Arc<Stored>>)) -> Option<Pending> {
+        let present = object.change() != ChangeKind::Deleted;
+        let before = previous.is_some_and(|previous| self.selection.matches(&event.key, &previous));
+        let after = present && self.selection.matches(&event.key, &object);
         let change = match (before, after) {
             (false, false) => return None,
             (false, true) => ChangeKind::Added,
             (true, true) => ChangeKind::Modified,
             (true, false) => ChangeKind::Deleted,
         };
-        Some(Pending::Object(change, event.object.clone()))
+        Some(Pending::Object(change, object))
     }
 
     fn event(&mut self, change: ChangeKind, stored: &Stored) -> Bytes {
@@ -222,10 +286,7 @@ impl Watcher {
                 let headers = !std::mem::replace(&mut self.columns_sent, true);
                 match self.call.table(&[object], &present::table_metadata(stored), headers) {
                     Ok(table) => table,
-                    Err(status) => {
-                        self.ended = true;
-                        return frame("ERROR", status.to_json().to_string().as_bytes());
-                    }
+                    Err(status) => return self.fail(&status),
                 }
             }
         };

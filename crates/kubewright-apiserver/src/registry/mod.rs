@@ -11,6 +11,7 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
+pub use crate::convert::Versions;
 use crate::{admission::Admission, auth::Access, rbac::Grants};
 use tokio::sync::watch;
 
@@ -39,8 +40,11 @@ pub struct Resource {
     pub verbs: Vec<&'static str>,
     /// Where objects are stored, `group/plural`. Two entries with one place are two faces of the same objects.
     pub storage: Arc<str>,
-    /// The `(group, version, kind)` in which objects are stored; [`Strategy::decode`] and [`Strategy::encode`] convert.
+    /// The `(group, version, kind)` in which objects are stored; [`Strategy::decode`] and [`Strategy::encode`] convert, or
+    /// [`Self::versions`] do.
     pub stored_as: (Arc<str>, Arc<str>, Arc<str>),
+    /// For a custom kind: its versions, as its definition converts between them.
+    pub versions: Option<Arc<Versions>>,
     /// The kind's schema.
     pub schema: Arc<ResourceSchema>,
     /// The kind's own rules.
@@ -235,7 +239,7 @@ pub trait Strategy: Debug + Send + Sync + 'static {
         true
     }
 
-    /// From the served to the stored form, where they differ.
+    /// From the served to the stored form, where they differ; not for versions of custom kinds.
     fn decode(&self, _object: &mut Value) {}
 
     /// From the stored to the served form, where they differ.
@@ -305,9 +309,9 @@ impl Registry {
             .cloned()
     }
 
-    /// Whether an entry, or one that took its place, is served still.
-    pub(crate) fn serves(&self, entry: &Resource) -> bool {
-        self.find(&entry.group, &entry.version, &entry.plural).is_some()
+    /// What stands in the place of an entry by now; `None` if it is no longer served.
+    pub(crate) fn successor(&self, entry: &Resource) -> Option<Arc<Resource>> {
+        self.find(&entry.group, &entry.version, &entry.plural)
     }
 
     /// The admission webhooks, which come from objects as custom kinds do.

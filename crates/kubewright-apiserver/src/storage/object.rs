@@ -64,6 +64,11 @@ impl Stored {
         Self::of(ChangeKind::Added, 0, value)
     }
 
+    /// The same version of the object, in another form.
+    pub(crate) fn shown_as(&self, value: Value) -> Self {
+        Self::of(self.change, self.revision, value)
+    }
+
     fn of(change: ChangeKind, revision: u64, value: Value) -> Self {
         let weight = weight(&value);
         let labels = value["metadata"]["labels"].as_object();

@@ -3,6 +3,8 @@
 mod admission;
 mod admission_beyond;
 mod bad_input;
+mod conversion;
+mod conversion_lies;
 mod custom;
 mod negotiation;
 mod objects;

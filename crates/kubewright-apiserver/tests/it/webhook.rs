@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// What a webhook answers.
 pub(crate) enum Reply {
-    /// This response; it gets the uid of its request if it has none.
+    /// This response, to either kind of review; it gets the uid of its request if it has none.
     Response(Value),
     /// Any body.
     Raw(StatusCode, Vec<u8>),
@@ -130,7 +130,11 @@ async fn answer(
     let path = request.uri().path().to_owned();
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let review: Value = serde_json::from_slice(&body).unwrap();
-    assert_eq!((&review["kind"], &review["apiVersion"]), (&json!("AdmissionReview"), &json!("admission.k8s.io/v1")));
+    let (kind, version) = (&review["kind"], &review["apiVersion"]);
+    match kind.as_str() {
+        Some("AdmissionReview") => assert_eq!(version, "admission.k8s.io/v1"),
+        _ => assert_eq!((kind, version), (&json!("ConversionReview"), &json!("apiextensions.k8s.io/v1"))),
+    }
     let request = &review["request"];
     let reply = handler(&path, request);
     seen.lock().push((path, request.clone()));
@@ -139,7 +143,7 @@ async fn answer(
             if response.get("uid").is_none() {
                 response["uid"] = request["uid"].clone();
             }
-            let review = json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response});
+            let review = json!({"kind": kind, "apiVersion": version, "response": response});
             (StatusCode::OK, review.to_string().into_bytes())
         }
         Reply::Raw(code, body) => (code, body),

@@ -186,6 +186,7 @@ impl Entry {
             verbs: facts.verbs.clone(),
             storage: format!("{group}/{}", self.plural).into(),
             stored_as: (group.into(), version.into(), kind.into()),
+            versions: None,
             schema: Arc::new(ResourceSchema {
                 root: schemas::reference(&self.schema_name),
                 definitions: definitions(),

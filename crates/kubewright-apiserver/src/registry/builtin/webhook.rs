@@ -162,7 +162,8 @@ fn check_conditions(conditions: &[Value], path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-fn check_client(config: &Value, path: &str, causes: &mut Vec<Cause>) {
+/// Checks where a webhook is; that of a definition, too.
+pub(super) fn check_client(config: &Value, path: &str, causes: &mut Vec<Cause>) {
     match (has(config, "/url"), has(config, "/service")) {
         (true, false) => check_url(text(config, "/url"), &format!("{path}.url"), causes),
         (false, true) => check_service(&config["service"], &format!("{path}.service"), causes),

@@ -6,11 +6,15 @@ use kubewright_apimachinery::schema::{Kind, OBJECT_META, Schema, parse};
 use serde_json::Value;
 
 use super::status::holds;
-use crate::registry::{
-    Cell, Column, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue,
-    builtin::{
-        fields::{flag, has, int, list, text},
-        schemas::{definitions, reference},
+use crate::{
+    convert::{Definition, Webhook},
+    discovery::{group_version, version_priority},
+    registry::{
+        Cell, Column, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue, Versions,
+        builtin::{
+            fields::{flag, has, int, list, text},
+            schemas::{definitions, reference},
+        },
     },
 };
 
@@ -25,23 +29,42 @@ pub(super) fn storage(definition: &Value) -> String {
 
 /// One entry for each served version.
 pub(super) fn entries(definition: &Value) -> Vec<Resource> {
-    let versions = list(definition, "/spec/versions");
-    let stored = versions.iter().find(|version| flag(version, "/storage"));
+    let versions = Arc::new(versions(definition));
+    let all = list(definition, "/spec/versions");
+    let stored = all.iter().find(|version| flag(version, "/storage"));
     let stored = stored.map(|version| text(version, "/name")).unwrap_or_default();
-    versions
-        .iter()
-        .filter(|version| flag(version, "/served"))
-        .map(|version| entry(definition, version, stored))
-        .collect()
+    let served = all.iter().filter(|version| flag(version, "/served"));
+    served.filter_map(|version| entry(definition, version, stored, &versions)).collect()
 }
 
-fn entry(definition: &Value, version: &Value, stored: &str) -> Resource {
+/// All versions, served or not: objects are stored in the one, or are still stored in another.
+fn versions(definition: &Value) -> Versions {
+    let (group, kind) = (text(definition, "/spec/group"), text(definition, "/status/acceptedNames/kind"));
+    let schema = |version: &Value| {
+        let name = text(version, "/name");
+        let schema = ResourceSchema {
+            root: root(group, name, kind, &version["schema"]["openAPIV3Schema"]),
+            definitions: definitions(),
+            name: schema_name(group, name, kind),
+            custom: true,
+        };
+        (group_version(group, name), Arc::new(schema))
+    };
+    let conversion = &definition["spec"]["conversion"];
+    Versions::new(Definition {
+        kind: kind.into(),
+        schemas: list(definition, "/spec/versions").iter().map(schema).collect(),
+        webhook: (text(conversion, "/strategy") == "Webhook").then(|| Webhook::new(&conversion["webhook"])),
+    })
+}
+
+fn entry(definition: &Value, version: &Value, stored: &str, versions: &Arc<Versions>) -> Option<Resource> {
     let names = &definition["status"]["acceptedNames"];
     let (group, kind) = (text(definition, "/spec/group"), text(names, "/kind"));
     let name = text(version, "/name");
     let strings = |pointer| list(names, pointer).iter().filter_map(Value::as_str).map(String::from).collect();
     let verbs = if holds(definition, "Terminating") { LAST_VERBS } else { VERBS };
-    Resource {
+    Some(Resource {
         group: group.into(),
         version: name.into(),
         kind: kind.into(),
@@ -54,12 +77,8 @@ fn entry(definition: &Value, version: &Value, stored: &str) -> Resource {
         verbs: verbs.to_vec(),
         storage: storage(definition).into(),
         stored_as: (group.into(), stored.into(), kind.into()),
-        schema: Arc::new(ResourceSchema {
-            root: root(group, name, kind, &version["schema"]["openAPIV3Schema"]),
-            definitions: definitions(),
-            name: schema_name(group, name, kind),
-            custom: true,
-        }),
+        schema: versions.schema(&group_version(group, name))?.clone(),
+        versions: Some(versions.clone()),
         strategy: Arc::new(Plain),
         status: has(version, "/subresources/status"),
         scale: version.pointer("/subresources/scale").filter(|scale| scale.is_object()).map(scale),
@@ -67,9 +86,23 @@ fn entry(definition: &Value, version: &Value, stored: &str) -> Resource {
         columns: columns(version),
         selectable: list(version, "/selectableFields").iter().map(selectable).collect(),
         deprecated: flag(version, "/deprecated").then(|| match text(version, "/deprecationWarning") {
-            "" => format!("{group}/{name} {kind} is deprecated"),
+            "" => deprecation(definition, name, kind),
             warning => warning.into(),
         }),
+    })
+}
+
+/// The warning of a deprecated version that has none of its own: it names the best version that is newer and isn't
+/// deprecated.
+fn deprecation(definition: &Value, deprecated: &str, kind: &str) -> String {
+    let group = text(definition, "/spec/group");
+    let warning = format!("{group}/{deprecated} {kind} is deprecated");
+    let others = list(definition, "/spec/versions").iter();
+    let others = others.filter(|other| flag(other, "/served") && !flag(other, "/deprecated"));
+    let newer = others.map(|other| text(other, "/name")).min_by_key(|name| version_priority(name));
+    match newer.filter(|newer| version_priority(newer) < version_priority(deprecated)) {
+        Some(newer) => format!("{warning}; use {group}/{newer} {kind}"),
+        None => warning,
     }
 }
 

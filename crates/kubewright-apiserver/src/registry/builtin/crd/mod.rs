@@ -1,7 +1,7 @@
 //! Custom resource definitions: the kind whose objects make other kinds.
 //!
 //! A definition is checked and given its status here; once it is established, [`entries`] turns it into registry entries,
-//! one for each version that is served. With conversion `None` all versions show the same stored objects.
+//! one for each version that is served. All show the same stored objects, as [`crate::convert`] turns one into another.
 
 mod entries;
 mod status;

@@ -132,7 +132,10 @@ fn all_versions_share_one_storage() {
     let mut gone = new.clone();
     gone["spec"]["versions"].as_array_mut().unwrap().remove(0);
     let refused = server.update(&new, gone).unwrap_err();
-    assert_eq!(refused, ["status.storedVersions[0]: Invalid value: \"v1alpha1\": must appear in spec.versions"]);
+    assert_eq!(refused.len(), 1);
+    let expect =
+        "status.storedVersions[0]: Invalid value: \"v1alpha1\": missing from spec.versions; v1alpha1 was previously";
+    assert!(refused[0].starts_with(expect), "{refused:?}");
 }
 
 #[test]
@@ -220,6 +223,45 @@ fn subresources_columns_and_selectable_fields_are_checked() {
             "spec.conversion.webhookClientConfig: Required value: required when strategy is set to Webhook",
             "spec.conversion.conversionReviewVersions: Required value",
         ],
+    );
+}
+
+#[test]
+fn a_conversion_must_lead_to_a_webhook_that_can_be_asked() {
+    let client = "spec.conversion.webhookClientConfig";
+    let reviews = "spec.conversion.conversionReviewVersions";
+    let conversion = |strategy: &'static str, client: Value, reviews: Value| {
+        let webhook = json!({"clientConfig": client, "conversionReviewVersions": reviews});
+        move |object: &mut Value| object["spec"]["conversion"] = json!({"strategy": strategy, "webhook": webhook})
+    };
+    let (url, v1) = (json!({"url": "https://a/b"}), json!(["v1"]));
+    check(conversion("Webhook", url.clone(), v1.clone()), &[]);
+    check(conversion("Webhook", url.clone(), json!(["v9", "v1beta1"])), &[]);
+    check(conversion("Webhook", json!({}), v1.clone()), &[&format!("{client}: Required value: exactly one of url or")]);
+    let both = json!({"url": "https://a/b", "service": {"name": "a", "namespace": "b"}});
+    check(conversion("Webhook", both, v1.clone()), &[&format!("{client}: Required value: exactly one of url or")]);
+    let plain = json!({"url": "http://a/b"});
+    check(
+        conversion("Webhook", plain, v1.clone()),
+        &[&format!("{client}.url: Invalid value: \"http://a/b\": 'https'")],
+    );
+    let service = json!({"service": {"name": "a", "namespace": ""}});
+    let missing = format!("{client}.service.namespace: Required value: service namespace is required");
+    check(conversion("Webhook", service, v1.clone()), &[&missing]);
+    let bundle = json!({"url": "https://a/b", "caBundle": "eA=="});
+    check(conversion("Webhook", bundle, v1.clone()), &[&format!("{client}.caBundle: Invalid value")]);
+    for (versions, why) in [
+        (json!(["v2"]), format!("{reviews}: Invalid value: [\"v2\"]: must include at least one of v1, v1beta1")),
+        (json!(["v1", "v1"]), format!("{reviews}[1]: Invalid value: \"v1\": duplicate version")),
+        (json!(["v1", "1"]), format!("{reviews}[1]: Invalid value: \"1\": a DNS-1035 label")),
+    ] {
+        check(conversion("Webhook", url.clone(), versions), &[&why]);
+    }
+    let unwanted = [format!("{client}: Forbidden"), format!("{reviews}: Forbidden")];
+    check(conversion("None", url, v1), &[&unwanted[0], &unwanted[1]]);
+    check(
+        |object| object["spec"]["conversion"] = json!({"strategy": "Magic"}),
+        &["spec.conversion.strategy: Unsupported value: \"Magic\": supported values: \"None\", \"Webhook\""],
     );
 }
 

@@ -12,10 +12,14 @@ use kubewright_apimachinery::{
 use serde_json::{Value, json};
 
 use super::status::holds;
-use crate::registry::builtin::{
-    check::{each_sentence, immutable, one_of},
-    fields::{flag, has, list, text},
-    schemas::definitions,
+use crate::{
+    convert::REVIEWS as KNOWN_REVIEWS,
+    registry::builtin::{
+        check::{each_sentence, immutable, one_of},
+        fields::{flag, has, list, text},
+        schemas::definitions,
+        webhook::check_client,
+    },
 };
 
 /// How many fields of a version may be selected by.
@@ -261,23 +265,39 @@ fn selectable(version: &Value, place: &str, causes: &mut Vec<Cause>) {
 fn conversion(conversion: &Value, causes: &mut Vec<Cause>) {
     one_of(conversion, "spec.conversion", "strategy", &["None", "Webhook"], causes);
     let webhook = &conversion["webhook"];
+    const CLIENT: &str = "spec.conversion.webhookClientConfig";
+    const REVIEWS: &str = "spec.conversion.conversionReviewVersions";
+    let versions = list(webhook, "/conversionReviewVersions");
     if text(conversion, "/strategy") != "Webhook" {
+        let why = "should not be set when strategy is not set to Webhook";
         if has(webhook, "/clientConfig") {
-            let why = "should not be set when strategy is not set to Webhook";
-            causes.push(Cause::forbidden("spec.conversion.webhookClientConfig", why));
+            causes.push(Cause::forbidden(CLIENT, why));
+        }
+        if !versions.is_empty() {
+            causes.push(Cause::forbidden(REVIEWS, why));
         }
         return;
     }
-    let (url, service) = (has(webhook, "/clientConfig/url"), has(webhook, "/clientConfig/service"));
-    if !has(webhook, "/clientConfig") {
-        let why = "required when strategy is set to Webhook";
-        causes.push(Cause::required("spec.conversion.webhookClientConfig", why));
-    } else if url == service {
-        let why = "exactly one of url or service is required";
-        causes.push(Cause::required("spec.conversion.webhookClientConfig", why));
+    if has(webhook, "/clientConfig") {
+        check_client(&webhook["clientConfig"], CLIENT, causes);
+    } else {
+        causes.push(Cause::required(CLIENT, "required when strategy is set to Webhook"));
     }
-    if list(webhook, "/conversionReviewVersions").is_empty() {
-        causes.push(Cause::required("spec.conversion.conversionReviewVersions", ""));
+    if versions.is_empty() {
+        causes.push(Cause::required(REVIEWS, ""));
+        return;
+    }
+    for (index, version) in versions.iter().enumerate() {
+        let place = format!("{REVIEWS}[{index}]");
+        if versions[..index].contains(version) {
+            causes.push(Cause::invalid(place.clone(), version, "duplicate version"));
+        }
+        let wrong = name::dns1035_label(version.as_str().unwrap_or_default());
+        causes.extend(wrong.iter().map(|why| Cause::invalid(place.clone(), version, why)));
+    }
+    if !versions.iter().any(|version| KNOWN_REVIEWS.iter().any(|known| version == known)) {
+        let why = format!("must include at least one of {}", KNOWN_REVIEWS.join(", "));
+        causes.push(Cause::invalid(REVIEWS, &webhook["conversionReviewVersions"], &why));
     }
 }
 
@@ -288,14 +308,31 @@ fn update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
         immutable(old, new, "/spec/scope", causes);
         immutable(old, new, "/spec/names/kind", causes);
     }
-    let names: Vec<_> = list(new, "/spec/versions").iter().map(|version| text(version, "/name")).collect();
-    for (index, stored) in list(new, "/status/storedVersions").iter().enumerate() {
-        if !stored.as_str().is_some_and(|stored| names.contains(&stored)) {
-            causes.push(Cause::invalid(
-                format!("status.storedVersions[{index}]"),
-                stored,
-                "must appear in spec.versions",
-            ));
+    stored_versions(new, causes);
+}
+
+/// Objects may be stored in any of these: none goes before its objects are stored in another.
+fn stored_versions(definition: &Value, causes: &mut Vec<Cause>) {
+    const PATH: &str = "status.storedVersions";
+    let (versions, stored) = (list(definition, "/spec/versions"), list(definition, "/status/storedVersions"));
+    if stored.is_empty() {
+        causes.push(Cause::invalid(PATH, &json!([]), "must have at least one stored version"));
+        return;
+    }
+    let storage = versions.iter().find(|version| flag(version, "/storage")).map(|version| &version["name"]);
+    if let Some(name) = storage.filter(|name| !stored.contains(name)) {
+        let why = format!("must have the storage version {}", name.as_str().unwrap_or_default());
+        causes.push(Cause::invalid(PATH, &stored.into(), &why));
+    }
+    for (index, name) in stored.iter().enumerate() {
+        if !versions.iter().any(|version| version["name"] == *name) {
+            let shown = name.as_str().unwrap_or_default();
+            let why = format!(
+                "missing from spec.versions; {shown} was previously a storage version, and must remain in spec.versions \
+                 until a storage migration ensures no data remains persisted in {shown} and removes {shown} from \
+                 status.storedVersions"
+            );
+            causes.push(Cause::invalid(format!("{PATH}[{index}]"), name, &why));
         }
     }
 }

@@ -32,7 +32,7 @@ use tokio::net::TcpStream;
 use crate::{registry::builtin, storage::Store};
 
 /// The bytes that an answer may have: a patch of the largest object, in base64, with room to spare.
-pub(super) const ANSWER_LIMIT: usize = 7 * 1024 * 1024;
+pub(crate) const ANSWER_LIMIT: usize = 7 * 1024 * 1024;
 /// How long a connection is kept that nobody uses.
 const IDLE: Duration = Duration::from_secs(90);
 /// Connections kept for one webhook.
@@ -49,7 +49,7 @@ struct ServicePort {
 }
 
 /// Where a webhook is.
-pub(super) struct Endpoint {
+pub(crate) struct Endpoint {
     url: String,
     service: Option<ServicePort>,
     authority: Option<Vec<u8>>,
@@ -63,8 +63,8 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// From a `clientConfig` that has been checked.
-    pub(super) fn new(config: &Value, seconds: u64) -> Self {
+    /// From a `clientConfig` that has been checked. With a number of seconds, the webhook is told how long it has.
+    pub(crate) fn new(config: &Value, seconds: Option<u64>) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let service = config.get("service").filter(|service| service.is_object()).map(|service| ServicePort {
             namespace: text(&service["namespace"]),
@@ -80,7 +80,7 @@ impl Endpoint {
         };
         let authority = config["caBundle"].as_str().filter(|bundle| !bundle.is_empty());
         Self {
-            url: format!("{url}?timeout={seconds}s"),
+            url: seconds.map_or(url.clone(), |seconds| format!("{url}?timeout={seconds}s")),
             service,
             authority: authority.map(|bundle| STANDARD.decode(bundle).unwrap_or_default()),
             client: OnceLock::new(),
@@ -88,7 +88,7 @@ impl Endpoint {
     }
 
     /// Sends a review, and gives back the body of the answer. The error is in the words of Kubernetes' own client.
-    pub(super) async fn post(
+    pub(crate) async fn post(
         &self,
         store: &Arc<Store>,
         clock: &SharedClock,
