@@ -37,7 +37,7 @@ struct Arguments {
 enum Chore {
     /// Check everything: formatting, lints, tests, end-to-end tests with kubectl and Chromium, generated files, docs, the book, the demo.
     Test,
-    /// Rewrite the generated files: CRDs and webhook configurations under operators/*/config.
+    /// Rewrite the generated files: CRDs and webhook configurations under operators/*/config, and the projects under testdata.
     Generate {
         /// Only compare; fail when a file differs from its source.
         #[arg(long)]
@@ -97,7 +97,8 @@ fn run(chore: Chore) -> Result<()> {
     }
 }
 
-/// The operators' tests compare their files with their types, and write them when told so.
+/// The operators' tests compare their files with their types, the command's the golden projects with what it makes, and both write them
+/// when told so.
 fn generate(check: bool) -> Command {
     let mut command = cargo(&[
         "test",
@@ -112,9 +113,14 @@ fn generate(check: bool) -> Command {
         "lolcow-operator",
         "-p",
         "podset-operator",
+        "-p",
+        "kubewright-cli",
         "--test",
         "it",
+        "--test",
+        "scaffold",
         "--",
+        "golden",
         "the_crds_are_those_of_the_types",
         "the_webhooks_are_those_of_the_manager",
     ]);

@@ -2,6 +2,7 @@
 
 mod commands;
 mod kubeconfig;
+mod project;
 mod shell;
 
 use std::process::ExitCode;
@@ -9,18 +10,34 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use kubewright_apimachinery::clock::SystemClock;
 
-use crate::{commands::cluster, shell::Shell};
+use crate::{
+    commands::{cluster, create, init},
+    shell::{Shell, Verbosity},
+};
 
 /// The operator SDK for Rust.
 #[derive(Debug, Parser)]
-#[command(name = "kubewright", version, propagate_version = true)]
+#[command(name = "kubewright", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
+
+    /// Print results and errors only.
+    #[arg(long, short, global = true, conflicts_with = "verbose")]
+    quiet: bool,
+
+    /// Print each step.
+    #[arg(long, short, global = true)]
+    verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Begin a project in this folder.
+    Init(init::Arguments),
+    /// Add a kind or its webhooks to the project.
+    #[command(subcommand)]
+    Create(create::Command),
     /// Run an embedded Kubernetes cluster on this machine until Ctrl-C.
     Cluster(cluster::Arguments),
 }
@@ -29,8 +46,14 @@ enum Command {
 async fn main() -> ExitCode {
     let clock = SystemClock::shared();
     let arguments = Arguments::parse();
-    let shell = Shell::new();
+    let shell = Shell::new(match (arguments.quiet, arguments.verbose) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    });
     let result = match arguments.command {
+        Command::Init(arguments) => init::run(&arguments, &shell),
+        Command::Create(command) => create::run(command, &shell),
         Command::Cluster(arguments) => cluster::run(arguments, clock, &shell).await,
     };
     match result {

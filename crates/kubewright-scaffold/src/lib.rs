@@ -10,6 +10,7 @@
 //!
 //! All but the last are values in, values out. Nothing here prints, asks, or starts a program.
 
+mod code;
 pub mod command;
 pub mod marker;
 pub mod name;

@@ -123,6 +123,9 @@ fn sort(line: &str) -> Option<&str> {
 /// What a line is sorted by: a module's name, or all of it.
 fn key(line: &str) -> &str {
     let line = line.trim();
+    if let Some((_, path)) = line.split_once("use self::") {
+        return path.split("::").next().unwrap_or(path);
+    }
     line.split_once("mod ").map_or(line, |(_, name)| name).trim_end_matches(';')
 }
 
@@ -201,6 +204,18 @@ pub fn register(manager: Manager) -> Manager {
             text = put(&text, "modules", module, Place::Sorted);
         }
         assert_eq!(order(&text), ["aaa;", "api;", "bus;", "v1;", "v2;", "v10;"]);
+        let exports = "pub use self::foo::{Foo, FooSpec};\n// +kubebuilder:scaffold:modules\n";
+        let text = put(exports, "modules", "pub use self::foo1::Foo1;", Place::Sorted);
+        assert_eq!(
+            text,
+            put(
+                &text.replace("pub use self::foo1::Foo1;\n", ""),
+                "modules",
+                "pub use self::foo1::Foo1;",
+                Place::Sorted
+            )
+        );
+        assert!(text.starts_with("pub use self::foo::"), "{text}");
         let first = put("// +kubebuilder:scaffold:modules", "modules", "mod a;", Place::Sorted);
         assert_eq!(first, "mod a;\n// +kubebuilder:scaffold:modules");
     }

@@ -1,3 +1,5 @@
 //! One module a command.
 
 pub(crate) mod cluster;
+pub(crate) mod create;
+pub(crate) mod init;

@@ -21,6 +21,7 @@ use std::{
 };
 
 use futures::{FutureExt, TryStreamExt};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, Patch, PatchParams},
@@ -92,6 +93,35 @@ impl Cluster {
             applied.push(self.apply(object, index).await?);
         }
         Ok(applied)
+    }
+
+    /// Defines custom kinds, and waits for each until it is established.
+    ///
+    /// ```
+    /// # use kubewright_cluster::{Cluster, Pods};
+    /// use kube::{CustomResource, CustomResourceExt};
+    ///
+    /// #[derive(CustomResource, Clone, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+    /// #[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced)]
+    /// struct GreetingSpec {
+    ///     text: String,
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cluster = Cluster::builder().pods(Pods::None).start().await?;
+    /// cluster.install([Greeting::crd()]).await?;
+    /// cluster.apply_yaml("{apiVersion: example.com/v1, kind: Greeting, metadata: {name: a}, spec: {text: hello}}").await?;
+    /// # cluster.shutdown().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// At the first that can't be applied; those before it have been.
+    pub async fn install(&self, kinds: impl IntoIterator<Item = CustomResourceDefinition>) -> Result<(), ApplyError> {
+        for (index, kind) in kinds.into_iter().enumerate() {
+            let object = serde_json::to_value(kind).and_then(serde_json::from_value);
+            self.apply(object.map_err(|_| ApplyError::Incomplete(index))?, index).await?;
+        }
+        Ok(())
     }
 
     async fn apply(&self, object: DynamicObject, index: usize) -> Result<DynamicObject, ApplyError> {

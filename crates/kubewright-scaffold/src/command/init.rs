@@ -6,7 +6,12 @@ use crate::{
     name::{Domain, ProjectName},
     plan::Plan,
     project::{self, Project, ProjectError},
-    template::{TemplateError, render},
+    template::TemplateError,
+};
+
+use super::{
+    head::{License, head},
+    texts::Texts,
 };
 
 macro_rules! templates {
@@ -72,12 +77,16 @@ pub struct Init {
     pub repo: String,
     /// Whether kinds are in folders by group.
     pub multigroup: bool,
+    /// Its licence, in the heads of new sources.
+    pub license: Option<License>,
+    /// Whose it is, in the heads of new sources.
+    pub owner: Option<String>,
 }
 
 impl Init {
     /// A project of this name.
     pub fn new(name: ProjectName) -> Self {
-        Self { name, domain: None, repo: String::new(), multigroup: false }
+        Self { name, domain: None, repo: String::new(), multigroup: false, license: None, owner: None }
     }
 
     /// Plans its files.
@@ -85,20 +94,44 @@ impl Init {
     /// # Errors
     /// If a template is broken.
     pub fn plan(&self, plan: &mut Plan<'_>) -> Result<(), InitError> {
-        let library = self.name.library();
-        let values =
-            [("project", self.name.as_str()), ("library", library.as_str()), ("version", env!("CARGO_PKG_VERSION"))];
-        for (path, template) in FILES {
-            plan.create(path, render(template, &values)?);
-        }
-        for (path, template) in MODEST {
-            plan.create_if_missing(path, render(template, &values)?);
-        }
         let mut project = Project::new(self.name.clone(), self.domain.clone());
         project.repo.clone_from(&self.repo);
         project.multigroup = self.multigroup;
+        for (name, value) in [("license", self.license.as_ref().map(License::as_str)), ("owner", self.owner.as_deref())]
+        {
+            if let Some(value) = value {
+                project.set(name, value);
+            }
+        }
+        let values = vec![
+            ("project", self.name.to_string()),
+            ("library", self.name.library()),
+            ("version", env!("CARGO_PKG_VERSION").into()),
+            ("package", self.package()),
+        ];
+        let mut texts = Texts::new(plan, head(&project), values);
+        for (path, template) in FILES {
+            texts.create(path, template)?;
+        }
+        for (path, template) in MODEST {
+            texts.create_if_missing(path, template)?;
+        }
         plan.create(project::FILE, project.write()?);
         Ok(())
+    }
+
+    /// What its `Cargo.toml` says where something is known.
+    fn package(&self) -> String {
+        let mut lines = String::new();
+        if let Some(spdx) = self.license.as_ref().and_then(License::spdx) {
+            lines.push_str(&format!("\nlicense = \"{spdx}\""));
+        }
+        if !self.repo.is_empty() {
+            // For Go it is a module's path, which is an address without its beginning.
+            let scheme = if self.repo.contains("://") { "" } else { "https://" };
+            lines.push_str(&format!("\nrepository = \"{scheme}{}\"", self.repo));
+        }
+        lines
     }
 }
 

@@ -2,12 +2,16 @@
 
 mod api;
 mod edit;
+mod head;
 mod init;
+mod place;
+mod texts;
 mod webhook;
 
 pub use self::{
     api::{ApiError, CreateApi, External},
     edit::{Edit, EditError},
+    head::License,
     init::{Init, InitError, unexpected},
     webhook::{CreateWebhook, WebhookError},
 };

@@ -138,7 +138,9 @@ mod tests {
         let mut project = Project::new("my-operator".parse().unwrap(), Some("my.domain".parse().unwrap()));
         for version in ["v1", "v2"] {
             let group = Some("batch".parse().unwrap());
-            CreateApi::new(group, version.parse().unwrap(), "CronJob".parse().unwrap()).note(&mut project).unwrap();
+            let mut api = CreateApi::new(group, version.parse().unwrap(), "CronJob".parse().unwrap());
+            api.controller = version == "v1";
+            api.note(&mut project).unwrap();
         }
         project
     }

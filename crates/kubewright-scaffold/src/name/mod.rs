@@ -35,7 +35,7 @@ pub struct NameError {
 }
 
 impl NameError {
-    fn new(what: &'static str, value: &str, why: impl Into<String>) -> Self {
+    pub(crate) fn new(what: &'static str, value: &str, why: impl Into<String>) -> Self {
         Self { what, value: value.to_owned(), why: why.into(), instead: None }
     }
 
@@ -78,6 +78,11 @@ macro_rules! text {
     };
 }
 use text;
+
+/// The module of a group's kinds where a project has several groups: `foo.policy` is `foo_policy`.
+pub(crate) fn group_module(group: &str) -> String {
+    rust::module(group)
+}
 
 /// `text` in lower case, with what DNS doesn't know turned into hyphens, and none at its ends. Nothing of a text of other letters, of
 /// which too little would be left.

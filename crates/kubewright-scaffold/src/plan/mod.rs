@@ -62,8 +62,13 @@ pub struct Change {
 #[non_exhaustive]
 pub enum Refusal {
     /// A file is there and says something else.
-    #[error("{0} is there already and differs: move it away, or use --force to overwrite it")]
-    Exists(String),
+    #[error("{path} is there already and differs: move it away{}", if *.may_force { ", or use --force to overwrite it" } else { "" })]
+    Exists {
+        /// The file.
+        path: String,
+        /// Whether the command can be told to overwrite it.
+        may_force: bool,
+    },
     /// A file in which something is to be put isn't there.
     #[error(
         "{path} is missing. Take it from your version control and try again, or add this where it belongs:\n{fragment}"
@@ -107,7 +112,8 @@ impl fmt::Display for PlanError {
 /// What a command would write.
 pub struct Plan<'a> {
     source: &'a dyn Source,
-    is_forced: bool,
+    /// Whether files are overwritten, if the command may.
+    force: Option<bool>,
     files: BTreeMap<String, Change>,
     refusals: Vec<Refusal>,
     /// Files that a refusal was about: one is enough.
@@ -124,12 +130,12 @@ impl<'a> Plan<'a> {
     /// A plan for what `source` reads.
     pub fn new(source: &'a dyn Source) -> Self {
         let (files, refusals, refused) = Default::default();
-        Self { source, is_forced: false, files, refusals, refused }
+        Self { source, force: None, files, refusals, refused }
     }
 
-    /// Whether files that are there and differ are overwritten. By default they stand in the way.
+    /// Whether files that are there and differ are overwritten. By default they stand in the way; said once, refusals offer `--force`.
     pub fn force(&mut self, is_forced: bool) -> &mut Self {
-        self.is_forced = is_forced;
+        self.force = Some(is_forced);
         self
     }
 
@@ -137,7 +143,9 @@ impl<'a> Plan<'a> {
     pub fn create(&mut self, path: &str, text: impl Into<String>) -> &mut Self {
         let text = text.into();
         match self.read(path) {
-            Some(Some(there)) if there != text && !self.is_forced => self.refuse(path, Refusal::Exists(path.into())),
+            Some(Some(there)) if there != text && self.force != Some(true) => {
+                self.refuse(path, Refusal::Exists { path: path.into(), may_force: self.force.is_some() });
+            }
             Some(before) => self.put(path, before, text),
             None => {}
         }

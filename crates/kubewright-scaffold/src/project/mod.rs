@@ -118,9 +118,21 @@ impl Project {
         &mut self.resources[place]
     }
 
-    /// Whether a kind of another group is there, so that this one needs a project with several groups.
+    /// The library of its package: hyphens are underscores in Rust.
+    pub fn library(&self) -> String {
+        self.project_name.replace('-', "_")
+    }
+
+    /// Another version of the same kind that has a controller here, if there is one.
+    pub fn other_controller(&self, key: &Key<'_>) -> Option<&Resource> {
+        let same = |other: &Key<'_>| (other.group, other.domain, other.kind) == (key.group, key.domain, key.kind);
+        self.resources.iter().find(|other| other.controller && same(&other.key()) && other.version != key.version)
+    }
+
+    /// Whether the project has types of another group, so that those of this one need folders by group.
     pub fn has_other_group(&self, group: &str) -> bool {
-        !self.resources.is_empty() && !self.resources.iter().any(|resource| resource.group.eq_ignore_ascii_case(group))
+        let own = |resource: &&Resource| resource.api.is_some();
+        self.resources.iter().filter(own).any(|resource| !resource.group.eq_ignore_ascii_case(group))
     }
 
     /// A kind of the same version whose types or files would be in the way of those of `key`, if there is one: `Foobar` of

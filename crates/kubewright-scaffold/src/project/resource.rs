@@ -69,6 +69,15 @@ impl Resource {
         Self { group, domain, version, kind, ..Self::default() }
     }
 
+    /// Its group as the API server knows it: `batch.tutorial.kubebuilder.io`, and nothing for the core group.
+    pub fn qualified_group(&self) -> String {
+        if self.core && self.group == "core" {
+            return String::new();
+        }
+        let parts = [self.group.as_str(), self.domain.as_str()];
+        parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
+    }
+
     /// By which it is known.
     pub fn key(&self) -> Key<'_> {
         Key { group: &self.group, domain: &self.domain, version: &self.version, kind: &self.kind }

@@ -135,6 +135,8 @@ fn resources_are_found_by_all_their_names() {
     for other in [Key { version: "v2", ..BATCH }, Key { domain: "", ..BATCH }, Key { kind: "Cronjob", ..BATCH }] {
         assert!(project.resource(&other).is_none());
     }
+    assert!(!project.has_other_group("ship"), "a kind of others has no folder here");
+    project.resource_mut(&BATCH).api = Some(Api::new(true));
     assert!(project.has_other_group("ship") && !project.has_other_group("Batch"));
 }
 

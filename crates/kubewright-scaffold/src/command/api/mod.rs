@@ -1,13 +1,24 @@
-//! `kubewright create api`: what it may do, and what `PROJECT` says after it. Its templates are not there yet.
+//! `kubewright create api`: a kind's types, its controller and its manifests.
+
+mod files;
+#[cfg(test)]
+mod layout_tests;
+#[cfg(test)]
+mod tests;
 
 use thiserror::Error;
 
 use crate::{
     name::{Domain, Group, Kind, NameError, Plural, Version, qualified_group},
-    project::{Api, Key, Project, Resource},
+    plan::Plan,
+    project::{self, Api, Key, Project, ProjectError, Resource},
+    template::TemplateError,
 };
 
-/// Kubernetes' own groups, as `--group` says them, with what their names end with.
+use super::place::Place;
+
+/// Kubernetes' own groups, as `--group` says them, with what their names end with. Their modules in k8s-openapi are called by the
+/// first part of their names.
 const CORE: &[(&str, &str)] = &[
     ("admissionregistration", "k8s.io"),
     ("apiextensions", "k8s.io"),
@@ -80,6 +91,22 @@ pub enum ApiError {
          use --resource to make them, or --external-api-path to name the crate that has them"
     )]
     Unknown(String),
+    /// Another version has the controller.
+    #[error(
+        "{kind} has its controller already, for version {version}: one looks after all versions, so use --controller=false"
+    )]
+    HasController {
+        /// The kind.
+        kind: String,
+        /// The version that has it.
+        version: String,
+    },
+    /// A template asks for what it isn't given.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// `PROJECT` can't be written.
+    #[error(transparent)]
+    Project(#[from] ProjectError),
 }
 
 /// A kind of another crate.
@@ -134,6 +161,19 @@ impl CreateApi {
         }
     }
 
+    /// Looks whether that may be, and plans all of its files, `PROJECT` being one.
+    ///
+    /// # Errors
+    /// If it may not.
+    pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), ApiError> {
+        let mut project = project.clone();
+        let resource = self.note(&mut project)?.clone();
+        plan.force(self.force);
+        files::plan(self, &project, &resource, plan)?;
+        plan.replace(project::FILE, project.write()?);
+        Ok(())
+    }
+
     /// Looks whether that may be, and notes it in the project.
     ///
     /// # Errors
@@ -162,9 +202,12 @@ impl CreateApi {
         };
         let path = match (&self.external, core) {
             (Some(external), _) => external.path.clone(),
-            (None, Some((group, _))) => format!("k8s_openapi::api::{}::{}", group.replace('.', "_"), self.version),
+            (None, Some((group, _))) => core_path(group, &self.version),
             (None, None) => self.path(project),
         };
+        if let Some(other) = self.controller.then(|| project.other_controller(&key)).flatten() {
+            return Err(ApiError::HasController { kind: other.kind.clone(), version: other.version.clone() });
+        }
         let resource = project.resource_mut(&key);
         resource.path = path;
         resource.plural = self.plural.clone().unwrap_or_else(|| self.kind.plural()).to_string();
@@ -202,115 +245,26 @@ impl CreateApi {
         Ok(())
     }
 
-    /// The module of its types, below the crate.
+    /// The module of its types, as others say it.
     fn path(&self, project: &Project) -> String {
-        let library = project.project_name.replace('-', "_");
-        format!("{library}::{}", self.folder(project).replace('/', "::"))
+        format!("{}::{}", project.library(), self.place(project).api().join("::"))
     }
 
     /// The file of its types.
     fn file(&self, project: &Project) -> String {
-        format!("src/{}/{}.rs", self.folder(project), self.kind.module())
+        self.place(project).types_file()
     }
 
-    fn folder(&self, project: &Project) -> String {
-        match &self.group {
-            Some(group) if project.multigroup => format!("api/{}/{}", group.module(), self.version),
-            _ => format!("api/{}", self.version),
-        }
+    fn place(&self, project: &Project) -> Place {
+        let group = self.group.as_ref().map(Group::as_str).unwrap_or_default();
+        Place::new(project, group, self.version.as_str(), &self.kind)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn project() -> Project {
-        Project::new("my-operator".parse().unwrap(), Some("my.domain".parse().unwrap()))
-    }
-
-    fn api(group: &str, kind: &str) -> CreateApi {
-        CreateApi::new(Some(group.parse().unwrap()), "v1".parse().unwrap(), kind.parse().unwrap())
-    }
-
-    /// Asserts a refusal that leaves the project alone.
-    fn refused(api: &CreateApi, project: &mut Project) -> String {
-        let before = project.clone();
-        let error = api.note(project).unwrap_err().to_string();
-        assert_eq!(*project, before);
-        error
-    }
-
-    #[test]
-    fn a_kind_of_the_project() {
-        let mut project = project();
-        let resource = api("batch", "CronJob").note(&mut project).unwrap();
-        assert_eq!(resource.path, "my_operator::api::v1");
-        assert_eq!((resource.domain.as_str(), resource.plural.as_str()), ("my.domain", "cronjobs"));
-        assert!(resource.controller && !resource.core && resource.api.as_ref().unwrap().namespaced);
-        let again = refused(&api("batch", "CronJob"), &mut project);
-        assert!(again.contains("edit src/api/v1/cronjob.rs, or use --force"), "{again}");
-        let mut forced = api("batch", "CronJob");
-        (forced.force, forced.namespaced) = (true, false);
-        assert!(!forced.note(&mut project).unwrap().api.as_ref().unwrap().namespaced);
-        assert_eq!(project.resources.len(), 1);
-    }
-
-    #[test]
-    fn groups_are_kept_apart_where_there_are_several() {
-        let mut project = project();
-        api("batch", "CronJob").note(&mut project).unwrap();
-        let other = api("sea-creatures", "Kraken");
-        assert!(refused(&other, &mut project).contains("kubewright edit --multigroup"));
-        project.multigroup = true;
-        assert_eq!(other.note(&mut project).unwrap().path, "my_operator::api::sea_creatures::v1");
-    }
-
-    #[test]
-    fn a_controller_for_a_kind_of_kubernetes() {
-        let mut project = project();
-        let mut api = api("apps", "Deployment");
-        api.resource = false;
-        let resource = api.note(&mut project).unwrap();
-        assert!(resource.core && resource.api.is_none() && resource.domain.is_empty());
-        assert_eq!(resource.path, "k8s_openapi::api::apps::v1");
-        api.kind = "Thing".parse().unwrap();
-        api.group = Some("mine".parse().unwrap());
-        assert!(refused(&api, &mut project).contains("--external-api-path"));
-        // Types of the project first, then a controller for them.
-        (api.resource, api.controller, project.multigroup) = (true, false, true);
-        api.note(&mut project).unwrap();
-        (api.resource, api.controller) = (false, true);
-        assert!(api.note(&mut project).unwrap().controller);
-        assert_eq!(project.resources.len(), 2);
-    }
-
-    #[test]
-    fn a_controller_for_a_kind_of_another_crate() {
-        let mut project = project();
-        let mut api = api("cert-manager", "Certificate");
-        let (path, domain, module) = ("cert_manager::v1".into(), "io".into(), "cert-manager@1".into());
-        api.external = Some(External { path, domain, module });
-        assert!(refused(&api, &mut project).contains("--resource=false"));
-        api.resource = false;
-        let resource = api.note(&mut project).unwrap();
-        assert!(resource.external && !resource.core && resource.controller);
-        assert_eq!((resource.domain.as_str(), resource.module.as_str()), ("io", "cert-manager@1"));
-        api.external.as_mut().unwrap().path.clear();
-        assert!(refused(&api, &mut project).contains("say where the type is"));
-    }
-
-    #[test]
-    fn nothing_and_clashes_are_refused() {
-        let mut project = project();
-        let mut nothing = api("batch", "CronJob");
-        (nothing.resource, nothing.controller) = (false, false);
-        assert!(refused(&nothing, &mut project).contains("--controller"));
-        api("batch", "CronJob").note(&mut project).unwrap();
-        assert!(refused(&api("batch", "Cronjob"), &mut project).contains("with the kind CronJob"));
-        project.domain.clear();
-        let mut bare = api("batch", "Foo");
-        bare.group = None;
-        assert!(refused(&bare, &mut project).contains("--group"));
+/// The module of a group of Kubernetes' own.
+fn core_path(group: &str, version: &Version) -> String {
+    match group.split('.').next().unwrap_or_default() {
+        "apiextensions" => format!("k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::{version}"),
+        module => format!("k8s_openapi::api::{module}::{version}"),
     }
 }

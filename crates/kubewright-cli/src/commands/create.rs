@@ -1,0 +1,142 @@
+//! `kubewright create`: a kind or its webhooks, in a project.
+
+use anyhow::Result;
+use clap::{ArgAction, Subcommand};
+use kubewright_scaffold::{
+    command::{CreateApi, External},
+    name::{Domain, Group, Kind, Plural, Version},
+};
+
+use crate::{project::Opened, shell::Shell};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// A kind: its types, its controller, its manifests.
+    Api(Box<Api>),
+}
+
+/// Which kind, and what of it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubewright create api --group batch --version v1 --kind CronJob
+  kubewright create api --group batch --version v1 --kind CronJob --resource --controller
+  kubewright create api --group apps --version v1 --kind Deployment --resource=false
+  kubewright create api --group cert-manager --version v1 --kind Certificate --resource=false \\
+      --external-api-path cert_manager::v1 --external-api-domain io --external-api-module cert-manager@1
+
+On a terminal it asks what isn't told of --resource and --controller; elsewhere both are made.")]
+pub(crate) struct Api {
+    /// Its group, without the project's domain [default: the domain alone].
+    #[arg(long)]
+    group: Option<Group>,
+
+    /// Its version, such as v1 or v1alpha1.
+    #[arg(long)]
+    version: Version,
+
+    /// Its name, such as CronJob.
+    #[arg(long)]
+    kind: Kind,
+
+    /// What many are called, in lower case [default: by the rules of English].
+    #[arg(long)]
+    plural: Option<Plural>,
+
+    /// Make its types and manifests.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    resource: Option<bool>,
+
+    /// Make its controller.
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    controller: Option<bool>,
+
+    /// Its objects are in namespaces.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = ArgAction::Set
+    )]
+    namespaced: bool,
+
+    /// Make files anew that are there, whatever was changed in them.
+    #[arg(long)]
+    force: bool,
+
+    /// Where its type is, if another crate has it, such as gateway_api::gateways.
+    #[arg(long, value_name = "PATH", value_parser = path)]
+    external_api_path: Option<String>,
+
+    /// What the group of an external kind ends with.
+    #[arg(long, value_name = "DOMAIN", requires = "external_api_path")]
+    external_api_domain: Option<Domain>,
+
+    /// The crate of an external kind, such as gateway-api@0.20 [default: the first part of the path].
+    #[arg(long, value_name = "CRATE", requires = "external_api_path", value_parser = module)]
+    external_api_module: Option<String>,
+}
+
+/// The path of a module in Rust.
+fn path(text: &str) -> Result<String, String> {
+    let is_name = |part: &str| {
+        part.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    if text.split("::").all(is_name) {
+        return Ok(text.into());
+    }
+    Err("use the path of the module with the type, such as gateway_api::gateways".into())
+}
+
+/// A crate, and which version.
+fn module(text: &str) -> Result<String, String> {
+    let is_name = |text: &str| {
+        text.starts_with(|first: char| first.is_ascii_alphabetic())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+    };
+    let is_version =
+        |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "^~=*.-+<>, ".contains(c));
+    let (name, version) = text.split_once('@').unwrap_or((text, "*"));
+    if is_name(name) && is_version(version) {
+        return Ok(text.into());
+    }
+    Err("use the name of a crate, with a version if you like, such as gateway-api@0.20".into())
+}
+
+/// Adds it.
+pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
+    match command {
+        Command::Api(arguments) => create_api(*arguments, shell),
+    }
+}
+
+fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
+    let opened = Opened::find()?;
+    let mut api = CreateApi::new(arguments.group, arguments.version, arguments.kind);
+    api.plural = arguments.plural;
+    api.namespaced = arguments.namespaced;
+    api.force = arguments.force;
+    api.external = arguments.external_api_path.map(|path| External {
+        path,
+        domain: arguments.external_api_domain.map(|domain| domain.to_string()).unwrap_or_default(),
+        module: arguments.external_api_module.unwrap_or_default(),
+    });
+    api.resource = match arguments.resource {
+        Some(wanted) => wanted,
+        None if api.external.is_some() => false,
+        None => shell.ask("Create Resource")?,
+    };
+    api.controller = match arguments.controller {
+        Some(wanted) => wanted,
+        None => shell.ask("Create Controller")?,
+    };
+    opened.change(shell, |plan| Ok(api.plan(&opened.project, plan)?))?;
+    if api.resource {
+        shell.status("Next", "write its fields, then: kubewright manifests");
+    }
+    Ok(())
+}

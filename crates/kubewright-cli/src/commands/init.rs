@@ -1,0 +1,90 @@
+//! `kubewright init`: a project in the current folder.
+
+use anyhow::{Result, bail};
+use kubewright_scaffold::{
+    command::{Init, License, unexpected},
+    name::{Domain, ProjectName},
+    write::Folder,
+};
+
+use crate::{
+    project::{change, current_folder, entries},
+    shell::Shell,
+};
+
+/// What the project is to be.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubewright init --domain tutorial.kubebuilder.io
+  kubewright init --domain example.com --project-name my-operator --repo github.com/me/my-operator
+  kubewright init --domain example.com --owner 'Jane Doe' --license apache2
+
+The folder may have hidden files, *.md and LICENSE in it. Nothing that is there is overwritten.")]
+pub(crate) struct Arguments {
+    /// What the groups of the project's kinds end with.
+    #[arg(long, default_value = "my.domain")]
+    domain: Domain,
+
+    /// The project's name, which its package has and names in the cluster begin with [default: the folder's].
+    #[arg(long, value_name = "NAME")]
+    project_name: Option<ProjectName>,
+
+    /// Where the sources will be, such as github.com/me/my-operator.
+    #[arg(long, value_name = "ADDRESS", value_parser = repository)]
+    repo: Option<String>,
+
+    /// The licence in the heads of new sources: apache2, copyright, none, or as SPDX says it [default: none].
+    #[arg(long)]
+    license: Option<License>,
+
+    /// Whose the sources are, in the heads of new ones.
+    #[arg(long, value_parser = owner)]
+    owner: Option<String>,
+
+    /// Keep kinds in folders by group.
+    #[arg(long)]
+    multigroup: bool,
+}
+
+/// An address that can be in a TOML text.
+fn repository(text: &str) -> Result<String, String> {
+    let is_fine = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
+    if !text.is_empty() && text.chars().all(is_fine) {
+        return Ok(text.into());
+    }
+    Err("use an address without blanks and quotes, such as github.com/me/my-operator".into())
+}
+
+/// A name that can be in a comment of one line.
+pub(crate) fn owner(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() || text.chars().any(char::is_control) {
+        return Err("use a name of one line".into());
+    }
+    Ok(text.trim().into())
+}
+
+/// Begins the project.
+pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
+    let here = current_folder()?;
+    let names = entries(&here)?;
+    if let Some(odd) = unexpected(names.iter().map(String::as_str)) {
+        if odd == kubewright_scaffold::project::FILE {
+            bail!("{} is a project already: change it with kubewright edit", here.display());
+        }
+        bail!("{} has {odd} in it: begin a project in a folder of its own, with mkdir NAME && cd NAME", here.display());
+    }
+    let name = match &arguments.project_name {
+        Some(name) => name.clone(),
+        None => ProjectName::of_folder(&here.file_name().unwrap_or_default().to_string_lossy())?,
+    };
+    let mut init = Init::new(name.clone());
+    init.domain = Some(arguments.domain.clone());
+    init.repo = arguments.repo.clone().unwrap_or_default();
+    init.multigroup = arguments.multigroup;
+    init.license.clone_from(&arguments.license);
+    init.owner.clone_from(&arguments.owner);
+    change(&Folder::new(here), shell, |plan| Ok(init.plan(plan)?))?;
+    shell.status("Next", "add a kind: kubewright create api --group GROUP --version v1 --kind KIND");
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! The project on disk: found, read, and changed as a whole.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use kubewright_scaffold::{
+    plan::{Change, Plan, Source},
+    project::{self, Project},
+    write::Folder,
+};
+
+use crate::shell::Shell;
+
+/// The project that a command was called in.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    folder: Folder,
+    /// What its `PROJECT` says.
+    pub(crate) project: Project,
+}
+
+impl Opened {
+    /// Finds the project of the current folder, or of one above it, as cargo does.
+    pub(crate) fn find() -> Result<Self> {
+        let here = current_folder()?;
+        let Some(root) = here.ancestors().find(|folder| folder.join(project::FILE).is_file()) else {
+            bail!(
+                "there is no {} in {} or a folder above it: begin a project with kubewright init, or go to its folder",
+                project::FILE,
+                here.display()
+            );
+        };
+        let folder = Folder::new(root);
+        let text =
+            folder.read(project::FILE).with_context(|| format!("read {}", root.join(project::FILE).display()))?;
+        let project = Project::read(&text.unwrap_or_default())?;
+        if !project.layout.iter().any(|layout| layout == project::LAYOUT) {
+            bail!(
+                "{} is of the layout {}, and kubewright changes projects of {} only: use the tool that made it",
+                root.join(project::FILE).display(),
+                project.layout.join(", "),
+                project::LAYOUT
+            );
+        }
+        Ok(Self { folder, project })
+    }
+
+    /// Plans changes, and makes all of them or none.
+    pub(crate) fn change(&self, shell: &Shell, plan: impl FnOnce(&mut Plan<'_>) -> Result<()>) -> Result<()> {
+        change(&self.folder, shell, plan)
+    }
+}
+
+/// Plans changes to a folder, and makes all of them or none.
+pub(crate) fn change(folder: &Folder, shell: &Shell, plan: impl FnOnce(&mut Plan<'_>) -> Result<()>) -> Result<()> {
+    let mut planned = Plan::new(folder);
+    plan(&mut planned)?;
+    let changes = planned.finish()?;
+    folder.write(&changes)?;
+    report(&changes, shell);
+    Ok(())
+}
+
+/// Tells of the files that people edit, and of the others on demand.
+fn report(changes: &[Change], shell: &Shell) {
+    for change in changes {
+        let word = if change.before.is_none() { "Created" } else { "Changed" };
+        if ["src/", "tests/"].iter().any(|folder| change.path.starts_with(folder)) {
+            shell.status(word, &change.path);
+        } else {
+            shell.detail(word, &change.path);
+        }
+    }
+    let new = changes.iter().filter(|change| change.before.is_none()).count();
+    shell.status("Finished", format!("{new} files created, {} changed", changes.len() - new));
+}
+
+pub(crate) fn current_folder() -> Result<PathBuf> {
+    std::env::current_dir().context("find the current folder")
+}
+
+/// The names of what is in a folder; what is no text is shown as far as it is one.
+pub(crate) fn entries(folder: &Path) -> Result<Vec<String>> {
+    let failed = || format!("look into {}", folder.display());
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(failed)? {
+        names.push(entry.with_context(failed)?.file_name().to_string_lossy().into_owned());
+    }
+    names.sort();
+    Ok(names)
+}

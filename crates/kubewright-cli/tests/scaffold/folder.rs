@@ -1,0 +1,99 @@
+//! A folder in which commands are typed.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+/// A folder of the test's own.
+pub(crate) struct Folder {
+    root: tempfile::TempDir,
+    name: String,
+}
+
+impl Folder {
+    /// An empty one of this name.
+    pub(crate) fn new(name: &str) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join(name)).unwrap();
+        Self { root, name: name.into() }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.root.path().join(&self.name)
+    }
+
+    /// A project with the kind `Captain`.
+    pub(crate) fn with_captain() -> Self {
+        let folder = Self::new("ship");
+        folder.run("init --domain testproject.org");
+        folder.run("create api --group crew --version v1 --kind Captain");
+        folder
+    }
+
+    /// Types `kubewright` and this, by the rules of a shell without quotes.
+    pub(crate) fn try_run(&self, line: &str) -> Output {
+        self.try_run_in("", line)
+    }
+
+    /// The same in a folder below.
+    pub(crate) fn try_run_in(&self, below: &str, line: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubewright"));
+        command.args(line.split_whitespace()).current_dir(self.path().join(below)).stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
+    /// The same where nothing may go wrong; what it told.
+    #[track_caller]
+    pub(crate) fn run(&self, line: &str) -> String {
+        let output = self.try_run(line);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "kubewright {line}: {told}");
+        told
+    }
+
+    pub(crate) fn write(&self, path: &str, text: &str) {
+        let path = self.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    pub(crate) fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Changes a file that is there.
+    pub(crate) fn edit(&self, path: &str, from: &str, to: &str) {
+        let text = self.read(path);
+        assert!(text.contains(from), "{path} has no {from:?}");
+        self.write(path, &text.replace(from, to));
+    }
+
+    /// All files with their texts, and all folders.
+    pub(crate) fn all(&self) -> BTreeMap<String, String> {
+        files(&self.path(), true)
+    }
+}
+
+/// The files below a folder with their texts, and the folders where that is asked for.
+pub(crate) fn files(root: &Path, with_folders: bool) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            if path.is_dir() {
+                if with_folders {
+                    found.insert(format!("{name}/"), String::new());
+                }
+                folders.push(path);
+            } else {
+                found.insert(name, fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,63 @@
+//! The golden projects below `testdata` are what the commands make. They are members of the workspace, so that they are compiled,
+//! linted and tested with everything else.
+//!
+//! `cargo xtask generate` makes them anew.
+
+use std::{fs, path::Path};
+
+use crate::folder::{Folder, files};
+
+/// What `kubewright manifests` writes from the compiled program, which nothing here compares.
+const GENERATED: &[&str] = &["config/crd/bases/", "config/rbac/role.yaml"];
+
+/// Makes a project anew, and compares it with the one that is kept, or keeps it.
+fn check(name: &str, lines: &[&str]) {
+    let folder = Folder::new(name);
+    for line in lines {
+        folder.run(line);
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name);
+    let is_ours = |path: &String| !GENERATED.iter().any(|generated| path.starts_with(generated));
+    let mut made = files(&folder.path(), false);
+    if std::env::var_os("KUBEWRIGHT_GENERATE").is_some() {
+        for (path, text) in files(&root, false) {
+            // What is generated elsewhere is there already.
+            if is_ours(&path) {
+                fs::remove_file(root.join(path)).unwrap();
+            } else {
+                made.insert(path, text);
+            }
+        }
+        for (path, text) in made {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        return;
+    }
+    let mut kept = files(&root, false);
+    made.retain(|path, _| is_ours(path));
+    kept.retain(|path, _| is_ours(path));
+    for (path, text) in &made {
+        assert_eq!(kept.get(path), Some(text), "{name}/{path}: cargo xtask generate writes it anew");
+    }
+    let too_many: Vec<_> = kept.keys().filter(|path| !made.contains_key(*path)).collect();
+    assert!(
+        too_many.is_empty(),
+        "{name} has {too_many:?}, which no command makes: cargo xtask generate takes them away"
+    );
+}
+
+#[test]
+fn golden_project() {
+    check(
+        "project",
+        &[
+            "init --domain testproject.org --license apache2 --owner Kubewright --repo github.com/kubewright/project",
+            "create api --group crew --version v1 --kind Captain",
+            "create api --group crew --version v1 --kind FirstMate",
+            "create api --group crew --version v1 --kind Admiral --plural admirales --namespaced=false",
+            "create api --group apps --version v1 --kind Deployment --resource=false",
+        ],
+    );
+}

@@ -1,0 +1,5 @@
+//! The commands that make and change projects, as they are typed.
+
+mod folder;
+mod golden;
+mod refusals;

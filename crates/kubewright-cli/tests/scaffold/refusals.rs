@@ -1,0 +1,202 @@
+//! What is refused says what to do, and leaves everything as it was.
+
+use std::fs;
+
+use crate::folder::Folder;
+
+/// Asserts that a command is refused in these words, and that nothing has changed.
+#[track_caller]
+fn refused(folder: &Folder, line: &str, says: &[&str]) {
+    let before = folder.all();
+    let output = folder.try_run(line);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(matches!(output.status.code(), Some(1 | 2)), "kubewright {line}: {:?} {told}", output.status);
+    assert!(told.starts_with("error: "), "kubewright {line}: {told}");
+    for words in says {
+        assert!(told.contains(words), "kubewright {line}: {words:?} is not in {told}");
+    }
+    assert!(folder.all() == before, "kubewright {line} has changed something");
+}
+
+#[test]
+fn odd_names() {
+    let folder = Folder::new("ship");
+    refused(&folder, "init --domain My.Domain", &["--domain", "try \"my.domain\""]);
+    refused(&folder, "init --domain https://example.com/x", &["must be a name, not an address"]);
+    refused(&folder, "init --project-name kube", &["a crate that operators depend on", "try \"kube-operator\""]);
+    refused(&folder, "init --repo a\"b", &["without blanks and quotes"]);
+    refused(&folder, "init --license \"", &["an expression of SPDX"]);
+    folder.run("init");
+    let api = |rest: &str| format!("create api --resource --controller {rest}");
+    refused(&folder, &api("--group crew --version 1 --kind Captain"), &["the version \"1\"", "try \"v1\""]);
+    refused(
+        &folder,
+        &api("--group crew --version v1 --kind captain"),
+        &["begin with a capital letter", "try \"Captain\""],
+    );
+    refused(&folder, &api("--group crew --version v1 --kind Käpt'n"), &["letters of ASCII"]);
+    refused(&folder, &api("--group crew --version v1 --kind Self"), &["choose another"]);
+    refused(&folder, &api("--group crew --version v1 --kind Option"), &["choose another"]);
+    refused(&folder, &api("--group Crew --version v1 --kind Captain"), &["try \"crew\""]);
+    refused(&folder, &api("--group crew --version v1 --kind Captain --plural Captains"), &["try \"captains\""]);
+    refused(&folder, &api("--group crew --kind Captain"), &["--version"]);
+    refused(&folder, &api("--group crew --version v1 --kind Captain --namespaced=maybe"), &["--namespaced"]);
+    refused(
+        &folder,
+        "create api --group gateway --version v1 --kind Gateway --external-api-path a-b",
+        &["gateway_api::"],
+    );
+    refused(
+        &folder,
+        "create api --group gateway --version v1 --kind Gateway --external-api-domain io",
+        &["--external-api-path"],
+    );
+}
+
+#[test]
+fn folders_that_are_no_place_for_a_project() {
+    let folder = Folder::new("42");
+    refused(&folder, "init", &["\"42\"", "--project-name"]);
+    folder.write("main.go", "package main");
+    refused(&folder, "init --project-name ship", &["has main.go in it", "mkdir NAME && cd NAME"]);
+    fs::remove_file(folder.path().join("main.go")).unwrap();
+    folder.write("Cargo.toml", "[package]\nname = \"mine\"\n");
+    folder.write("src/main.rs", "fn main() {}\n");
+    refused(
+        &folder,
+        "init --project-name ship",
+        &["Cargo.toml is there already", "src/main.rs is there already", "move it away"],
+    );
+    let folder = Folder::with_captain();
+    refused(&folder, "init", &["is a project already", "kubewright edit"]);
+}
+
+#[test]
+fn what_many_folders_have_is_left_alone() {
+    let folder = Folder::new("ship");
+    for (path, text) in [(".git/HEAD", "ref"), ("LICENSE", "mine"), ("README.md", "mine"), (".gitignore", "mine")] {
+        folder.write(path, text);
+    }
+    folder.run("init");
+    assert_eq!((folder.read("README.md").as_str(), folder.read(".gitignore").as_str()), ("mine", "mine"));
+    assert!(folder.read("Cargo.toml").contains("name = \"ship\""));
+}
+
+#[test]
+fn what_is_there_is_not_made_again() {
+    let folder = Folder::with_captain();
+    let captain = "create api --group crew --version v1 --kind Captain";
+    refused(&folder, captain, &["has its types already", "edit src/api/v1/captain.rs", "--force"]);
+    refused(
+        &folder,
+        "create api --group crew --version v2 --kind Captain",
+        &["its controller already, for version v1", "--controller=false"],
+    );
+    refused(&folder, "create api --group ship --version v1 --kind Frigate", &["kubewright edit --multigroup"]);
+    refused(&folder, "create api --group crew --version v1 --kind CAPTAIN", &["with the kind Captain"]);
+    refused(&folder, "create api --group crew --version v1 --kind CaptainSpec", &["with the kind Captain"]);
+    refused(
+        &folder,
+        "create api --group crew --version v1 --kind Cook --resource=false --controller=false",
+        &["nothing to do"],
+    );
+    refused(
+        &folder,
+        "create api --group crew --version v1 --kind Cook --resource=false",
+        &["no types of Cook", "--external-api-path"],
+    );
+    folder.write("src/controller/cook.rs", "// mine");
+    folder.write("config/samples/crew_v1_cook.yaml", "mine: true");
+    let cook = "create api --group crew --version v1 --kind Cook";
+    refused(
+        &folder,
+        cook,
+        &["src/controller/cook.rs is there", "config/samples/crew_v1_cook.yaml is there", "--force"],
+    );
+    folder.run(&format!("{cook} --force"));
+    assert!(folder.read("src/controller/cook.rs").contains("CookReconciler"));
+    // By force once more, with nothing put in twice.
+    let before = folder.all();
+    folder.run(&format!("{cook} --force"));
+    assert!(folder.all() == before);
+}
+
+#[test]
+fn markers_that_are_not_there() {
+    let folder = Folder::with_captain();
+    let cook = "create api --group crew --version v1 --kind Cook";
+    folder.edit("src/lib.rs", "    // +kubebuilder:scaffold:builder\n", "");
+    folder.edit("config/rbac/kustomization.yaml", "# +kubebuilder:scaffold:rbacresources", "");
+    let says = [
+        "src/lib.rs has no line `// +kubebuilder:scaffold:builder`",
+        "let manager = manager.controller(controller::cook::controller());",
+        "config/rbac/kustomization.yaml has no line `# +kubebuilder:scaffold:rbacresources`",
+        "- cook_editor_role.yaml",
+    ];
+    refused(&folder, cook, &says);
+    let folder = Folder::with_captain();
+    folder.edit(
+        "src/lib.rs",
+        "    // +kubebuilder:scaffold:builder\n",
+        &"    // +kubebuilder:scaffold:builder\n".repeat(2),
+    );
+    refused(&folder, cook, &["2 times", "Leave the one where this belongs"]);
+    fs::remove_file(folder.path().join("src/lib.rs")).unwrap();
+    refused(&folder, cook, &["src/lib.rs is missing", "version control"]);
+}
+
+#[test]
+fn projects_that_are_none() {
+    let folder = Folder::new("ship");
+    let cook = "create api --group crew --version v1 --kind Cook";
+    refused(&folder, cook, &["there is no PROJECT", "kubewright init"]);
+    for (text, says) in [
+        ("version: \"4\"\nprojectName: ship\n", "use a newer kubewright"),
+        ("projectName: ship\n", "PROJECT has no version"),
+        ("version: \"3\"\n", "PROJECT has no projectName"),
+        ("version: [", "can't be read"),
+        ("", "PROJECT"),
+        ("version: \"3\"\nprojectName: ship\nlayout: [go.kubebuilder.io/v4]\n", "use the tool that made it"),
+    ] {
+        folder.write("PROJECT", text);
+        refused(&folder, cook, &[says]);
+    }
+    // What `init` has not come to write.
+    folder.write("PROJECT", "version: \"3\"\nprojectName: ship\nlayout: [rust.kubewright.dev/v1]\ndomain: a.b\n");
+    refused(&folder, cook, &["src/lib.rs is missing", "config/rbac/kustomization.yaml is missing"]);
+}
+
+#[test]
+fn a_command_that_was_cut_off_is_finished_by_the_next() {
+    let (whole, folder) = (Folder::with_captain(), Folder::with_captain());
+    let cook = "create api --group crew --version v1 --kind Cook";
+    whole.run(cook);
+    // New files come first, and PROJECT last.
+    for path in ["src/api/v1/cook.rs", "src/controller/cook.rs", "config/samples/crew_v1_cook.yaml", "src/lib.rs"] {
+        folder.write(path, &whole.read(path));
+    }
+    folder.run(cook);
+    assert!(folder.all() == whole.all());
+}
+
+#[test]
+fn commands_find_their_project_from_below_and_say_what_they_do() {
+    let folder = Folder::with_captain();
+    let output = folder.try_run_in("src/api", "create api --group crew --version v1 --kind Cook");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && output.stdout.is_empty(), "{told}");
+    assert!(told.contains("     Created src/api/v1/cook.rs\n") && told.contains("     Changed src/lib.rs\n"), "{told}");
+    assert!(!told.contains("config/samples") && !told.contains('\u{1b}'), "{told}");
+    assert_eq!(folder.run("--quiet create api --group crew --version v1 --kind Bosun"), "");
+    let verbose = folder.run("create api --group crew --version v1 --kind Gunner -v");
+    assert!(verbose.contains("Created config/samples/crew_v1_gunner.yaml"), "{verbose}");
+}
+
+#[test]
+fn help_has_examples() {
+    let folder = Folder::new("ship");
+    for line in ["init --help", "create api --help"] {
+        let help = String::from_utf8(folder.try_run(line).stdout).unwrap();
+        assert!(help.contains("Examples:\n  kubewright "), "{help}");
+    }
+}

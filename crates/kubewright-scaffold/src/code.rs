@@ -1,0 +1,54 @@
+//! Code whose layout hangs on the length of names, laid out as rustfmt does it with its defaults.
+
+/// The width of a line.
+const WIDTH: usize = 100;
+
+/// `head(items)tail` on one line if it fits, else with a line for each item.
+pub(crate) fn list(indent: usize, head: &str, items: &[&str], tail: &str) -> String {
+    let (space, one) = (" ".repeat(indent), items.join(", "));
+    let line = format!("{space}{head}({one}){tail}");
+    if line.len() <= WIDTH {
+        return line;
+    }
+    let items: String = items.iter().map(|item| format!("{space}    {item},\n")).collect();
+    format!("{space}{head}(\n{items}{space}){tail}")
+}
+
+/// A constant with the text of a file, of which the path is given.
+pub(crate) fn included(constant: &str, path: &str) -> String {
+    let (head, call) = (format!("const {constant}: &str ="), format!("include_str!(\"{path}\");"));
+    if head.len() + 1 + call.len() <= WIDTH {
+        format!("{head} {call}")
+    } else if 4 + call.len() <= WIDTH {
+        format!("{head}\n    {call}")
+    } else {
+        format!("{head} include_str!(\n    \"{path}\"\n);")
+    }
+}
+
+/// The head of an implementation, with its brace.
+pub(crate) fn implementation(of: &str, by: &str) -> String {
+    let line = format!("impl {of} for {by} {{");
+    if line.len() <= WIDTH { line } else { format!("impl {of}\n    for {by}\n{{") }
+}
+
+/// A call on something, as the value of a block.
+pub(crate) fn chain(indent: usize, of: &str, call: &str) -> String {
+    let space = " ".repeat(indent);
+    let line = format!("{space}{of}{call}");
+    if line.len() <= WIDTH { line } else { format!("{space}{of}\n{space}    {call}") }
+}
+
+/// The line of `register` that gives the manager something; the marker indents it by four.
+pub(crate) fn wiring(method: &str, argument: &str) -> String {
+    let call = format!(".{method}({argument});");
+    if "    let manager = manager".len() + call.len() <= WIDTH {
+        format!("let manager = manager{call}")
+    } else if "        manager".len() + call.len() <= WIDTH {
+        format!("let manager =\n    manager{call}")
+    } else if "        ".len() + call.len() <= WIDTH {
+        format!("let manager = manager\n    {call}")
+    } else {
+        format!("let manager = manager.{method}(\n    {argument},\n);")
+    }
+}

@@ -1,0 +1,7 @@
+// SPDX-FileCopyrightText: Kubewright
+// SPDX-License-Identifier: Apache-2.0
+
+//! The kinds of the operator, one module a version.
+
+pub mod v1;
+// +kubebuilder:scaffold:modules

@@ -1,0 +1,12 @@
+// SPDX-FileCopyrightText: Kubewright
+// SPDX-License-Identifier: Apache-2.0
+
+//! The operator's binary.
+
+use kubewright::prelude::*;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let manager = Manager::from_args()?;
+    Ok(project::register(manager).run().await?)
+}
