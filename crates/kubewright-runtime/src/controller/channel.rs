@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use crate::{
     object::ObjectKey,
     queue::{NORMAL_PRIORITY, SharedQueue, When},
+    shard::Share,
     trace::{Tracer, Trigger},
 };
 
@@ -21,6 +22,8 @@ pub struct Waker {
     tracer: Option<Arc<Tracer>>,
     /// What wakes, for the traces.
     name: Option<Arc<str>>,
+    controller: Arc<str>,
+    share: Share,
 }
 
 impl fmt::Debug for Waker {
@@ -30,8 +33,8 @@ impl fmt::Debug for Waker {
 }
 
 impl Waker {
-    pub(super) fn new(queue: Arc<SharedQueue>, tracer: Option<Arc<Tracer>>) -> Self {
-        Self { queue, tracer, name: None }
+    pub(super) fn new(queue: Arc<SharedQueue>, tracer: Option<Arc<Tracer>>, controller: &str, share: Share) -> Self {
+        Self { queue, tracer, name: None, controller: controller.into(), share }
     }
 
     /// The same, by a name that the traces tell as the reason: `because the channel orders named it`.
@@ -46,7 +49,15 @@ impl Waker {
 
     /// Wants a key now, with a priority: higher ones go first, and [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY) is behind
     /// everything that has just changed.
+    ///
+    /// Where replicas [divide the keys](crate::shard), the one that owns this key is told, and wants it with the normal priority.
     pub fn wake_with(&self, key: ObjectKey, priority: i32) {
+        self.share.call(&self.controller, &key);
+        self.want(key, priority);
+    }
+
+    /// Wants a key here.
+    pub(super) fn want(&self, key: ObjectKey, priority: i32) {
         self.queue.add_noting(key, priority, When::Now, |key, now| {
             if let Some(tracer) = &self.tracer {
                 tracer.wanted(key, Trigger::channel(self.name.as_deref()).at(now.wall));
@@ -54,7 +65,8 @@ impl Waker {
         });
     }
 
-    /// Wants a key after this long, unless it runs earlier.
+    /// Wants a key after this long, unless it runs earlier. Where replicas divide the keys nobody else is told: it counts if the key
+    /// is this replica's by then.
     pub fn wake_after(&self, key: ObjectKey, delay: Duration) {
         self.queue.add(key, NORMAL_PRIORITY, When::After(delay));
     }

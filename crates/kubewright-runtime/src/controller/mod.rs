@@ -273,7 +273,9 @@ impl<K: Object> Controller<K> {
     }
 
     /// Wakes the keys that come through a channel: from another task of the program, or another system. A receiver whose
-    /// senders are gone is done with. Keys may be sent before the controller works.
+    /// senders are gone is done with. Keys may be sent before the controller works; until then, so on a replica that doesn't
+    /// lead, they wait in the channel. There let the sender use `try_send`: a replica that comes to lead looks at every object
+    /// anyway. Where replicas [divide the keys](crate::shard) the owner of the key is told.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;

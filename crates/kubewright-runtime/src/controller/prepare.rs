@@ -290,8 +290,12 @@ async fn run(
     dispatcher.enter(Phase::Syncing);
     let controller = controller.clone();
     let mut sources = JoinSet::new();
+    let share = &dispatcher.share;
+    let waker = Waker::new(dispatcher.queue.clone(), dispatcher.tracer.clone(), &controller, share.clone());
+    let called = waker.clone();
+    share.on_call(&controller, move |key| called.want(key, NORMAL_PRIORITY));
     for source in outside {
-        let waker = Waker::new(dispatcher.queue.clone(), dispatcher.tracer.clone());
+        let waker = waker.clone();
         sources.spawn(listen(controller.clone(), source, waker, stop.clone()));
     }
     let synced = async {

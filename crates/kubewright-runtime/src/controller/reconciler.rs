@@ -37,7 +37,8 @@ pub trait Reconciler<K: Object>: Send + Sync + 'static {
     }
 
     /// The object is gone, or its children are known before it is. It may be missed if the operator wasn't running, so nothing that matters may hang on it: it is
-    /// for dropping what is kept in memory for this key.
+    /// for dropping what is kept in memory for this key. Where replicas [divide the keys](crate::shard), it is called where the key is
+    /// worked on by then, and not where it was worked on before: what is kept there must do no harm when the key comes back.
     fn deleted(&self, key: &ObjectKey, ctx: &Context<K>) -> impl Future<Output = Result<(), Self::Error>> + Send {
         let _ = (key, ctx);
         async { Ok(()) }

@@ -10,7 +10,8 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::Preconditions;
 
 use super::{
-    GROUP_LABEL, ShardOptions, VIEW_ANNOTATION,
+    CALLS_ANNOTATION, GROUP_LABEL, ShardOptions, VIEW_ANNOTATION,
+    calls::{Call, Calls},
     claim::Claim,
     view::{Place, View},
 };
@@ -132,6 +133,9 @@ pub(super) struct Member {
     grant: Grant,
     /// How often the members have changed.
     rebalances: u64,
+    calls: Calls,
+    /// What others have called for, and nobody was told yet.
+    heard: Vec<Call>,
 }
 
 impl Member {
@@ -147,6 +151,8 @@ impl Member {
             in_doubt: None,
             grant: Grant { me: me.clone(), ..Grant::default() },
             rebalances: 0,
+            calls: Calls::default(),
+            heard: Vec::new(),
             me,
         }
     }
@@ -190,6 +196,7 @@ impl Member {
             own => self.candidate.observe(own, now),
         }
         self.meet(&others, asked, now);
+        self.hear(&others);
         let members = self.peers.iter().filter(|(_, peer)| peer.gone.is_none()).map(|(name, _)| name.as_str());
         let target = View::of(members.chain([self.me.as_str()]));
         if target != self.target {
@@ -197,6 +204,26 @@ impl Member {
             self.target = target;
         }
         self.claim(asked);
+    }
+
+    fn hear(&mut self, leases: &[Lease]) {
+        for lease in leases {
+            let annotations = lease.metadata.annotations.as_ref();
+            if let Some(text) = annotations.and_then(|annotations| annotations.get(CALLS_ANNOTATION)) {
+                self.heard.extend(self.calls.listen(name(lease), text));
+            }
+        }
+        self.calls.retain(|member| self.peers.contains_key(member));
+    }
+
+    /// What others have called for since the last call of this.
+    pub(super) fn take_heard(&mut self) -> Vec<Call> {
+        std::mem::take(&mut self.heard)
+    }
+
+    /// Calls for keys that others own, for as long as any of them may be without a look. Returns how many there is no room for.
+    pub(super) fn call(&mut self, calls: Vec<Call>, now: Duration) -> usize {
+        self.calls.add(calls, now.saturating_add(self.candidate.options().lease_duration))
     }
 
     fn meet(&mut self, leases: &[Lease], asked: Duration, now: Duration) {
@@ -240,8 +267,14 @@ impl Member {
             Some(announced) if busy.len() > MOST_BUSY => announced.claim.clone(),
             _ => Claim { view: self.target.clone(), busy },
         };
+        let calls = self.calls.announcement(now);
         let decorate = |mut lease: Box<Lease>| {
             let metadata = &mut lease.metadata;
+            let annotations = metadata.annotations.get_or_insert_default();
+            match calls {
+                Some(calls) => drop(annotations.insert(CALLS_ANNOTATION.into(), calls)),
+                None => drop(annotations.remove(CALLS_ANNOTATION)),
+            }
             metadata.labels.get_or_insert_default().insert(GROUP_LABEL.into(), self.group.clone());
             metadata.annotations.get_or_insert_default().insert(VIEW_ANNOTATION.into(), claim.to_string());
             lease

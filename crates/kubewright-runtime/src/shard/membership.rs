@@ -173,6 +173,11 @@ impl Keeper {
         }
         // Nobody begins work that isn't ours by the new view from here on; then it counts what is under way.
         self.publish();
+        self.share.called(self.member.take_heard());
+        let lost = self.member.call(self.share.take_calls(), self.desk.monotonic());
+        if lost > 0 {
+            tracing::warn!("sharding: too many wakes for keys that other replicas own: some are lost");
+        }
         let busy = self.share.beyond(self.member.target(), &self.options.own_lease().name);
         self.watch_drain(busy.is_empty());
         let sent = self.desk.monotonic();

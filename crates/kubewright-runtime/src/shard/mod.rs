@@ -38,6 +38,12 @@
 //! long as it takes, a key that is being worked on. A reconcile that never ends would keep its key for ever: give the
 //! controller a [time limit](crate::controller::Controller::timeout).
 //!
+//! # Wakes from outside
+//!
+//! What happens in the cluster, all members see. What comes by a [channel or a source](crate::controller::Controller::channel) only one
+//! may have heard of: if it doesn't own the key, it writes the wake on its lease, where the owner finds it at its next
+//! look, so within some two `retry_period`s. At most 256 are carried in a `lease_duration`; more are lost, which the log says.
+//!
 //! # What it asks for
 //!
 //! The Role for leader election (`leases` in the operator's namespace: `get`, `create`, `update`) needs `list` too, and
@@ -45,6 +51,7 @@
 //! leases for a `lease_duration`, isn't ready (`/readyz/shards`). Replicas that elect a leader know nothing of those that
 //! divide the work: to go from one to the other, stop all before you start any (a Deployment does that by `strategy: Recreate`).
 
+mod calls;
 mod claim;
 mod member;
 mod membership;
@@ -74,6 +81,9 @@ pub const VIEW_ANNOTATION: &str = "shard.kubewright.dev/view";
 
 /// The longest name of a group: it is a label's value, and the names of the leases begin with it.
 const LONGEST_NAME: usize = 63;
+
+/// On a member's lease: the wakes that came to it from outside of the cluster, for keys that others work on.
+pub const CALLS_ANNOTATION: &str = "shard.kubewright.dev/calls";
 
 /// Which replicas divide the keys, who of them we are, and at what pace they notice each other: for
 /// [`Manager::sharding`](crate::manager::Manager::sharding). A binary with the flags of [`crate::args`] says `--shard`.

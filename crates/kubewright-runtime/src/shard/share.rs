@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{
+    calls::{Call, MOST_CALLS},
     member::Grant,
     view::{Place, View},
 };
@@ -19,6 +20,9 @@ use crate::object::ObjectKey;
 
 /// Says which keys have become ours at some moment.
 pub(crate) type Gained = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
+
+/// Wants a key that another member has called for.
+type WakeCalled = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
 type Listener = Box<dyn Fn(Gained) + Send + Sync>;
 
@@ -30,6 +34,8 @@ struct Shared {
     clock: SharedClock,
     state: Mutex<State>,
     listeners: Mutex<Vec<Listener>>,
+    /// Who wants the keys of a controller.
+    wakers: Mutex<BTreeMap<String, WakeCalled>>,
     /// Rings when work has ended that isn't ours any more.
     drained: Notify,
 }
@@ -41,6 +47,8 @@ struct State {
     work: BTreeMap<Place, usize>,
     /// Until when we may say that we know who the others are; none before we have joined them.
     informed: Option<Duration>,
+    /// Wakes for keys that aren't ours.
+    calls: Vec<Call>,
 }
 
 impl fmt::Debug for Share {
@@ -79,8 +87,8 @@ impl Drop for Ticket {
 impl Share {
     /// Nothing yet, and then what it is granted.
     pub(crate) fn of_a_group(clock: SharedClock) -> Self {
-        let (state, listeners, drained) = Default::default();
-        Self(Some(Arc::new(Shared { clock, state, listeners, drained })))
+        let (state, listeners, wakers, drained) = Default::default();
+        Self(Some(Arc::new(Shared { clock, state, listeners, wakers, drained })))
     }
 
     /// Begins work on a key, if it is ours.
@@ -137,6 +145,40 @@ impl Share {
     pub(crate) fn on_gain(&self, listener: impl Fn(Gained) + Send + Sync + 'static) {
         if let Some(shared) = &self.0 {
             shared.listeners.lock().push(Box::new(listener));
+        }
+    }
+
+    /// Tells the key's owner that a controller wants it, unless that is us. Who comes to own it later wants it anyway.
+    pub(crate) fn call(&self, controller: &str, key: &ObjectKey) {
+        let Some(shared) = &self.0 else { return };
+        let call = Call { controller: controller.into(), key: key.clone() };
+        let mut state = shared.state.lock();
+        // One more than is carried, so that it is seen that there were too many.
+        if !state.grant.gives(Place::of(key)) && state.calls.len() <= MOST_CALLS && !state.calls.contains(&call) {
+            state.calls.push(call);
+        }
+    }
+
+    /// Calls `wake` with the keys of a controller that other members have called for.
+    pub(crate) fn on_call(&self, controller: &str, wake: impl Fn(ObjectKey) + Send + Sync + 'static) {
+        if let Some(shared) = &self.0 {
+            shared.wakers.lock().insert(controller.into(), Box::new(wake));
+        }
+    }
+
+    /// What is to be told to others, and wasn't given by this before.
+    pub(super) fn take_calls(&self) -> Vec<Call> {
+        self.0.as_ref().map(|shared| std::mem::take(&mut shared.state.lock().calls)).unwrap_or_default()
+    }
+
+    /// Others have called. What isn't ours is let go by whoever takes it from its queue.
+    pub(super) fn called(&self, calls: Vec<Call>) {
+        let Some(shared) = &self.0 else { return };
+        let wakers = shared.wakers.lock();
+        for Call { controller, key } in calls {
+            if let Some(wake) = wakers.get(&controller) {
+                wake(key);
+            }
         }
     }
 

@@ -296,3 +296,31 @@ async fn a_replica_that_may_not_list_the_leases_is_not_ready() {
     assert!(page.contains("could be listed"), "{page}");
     running.stop().await;
 }
+
+/// What comes from outside comes to one replica, whose the key may not be.
+#[tokio::test(start_paused = true)]
+async fn a_wake_from_outside_reaches_the_owner_of_the_key() {
+    let mut replicas = Replicas::new(FLEETS).await;
+    replicas.start("a");
+    let (sender, receiver) = tokio::sync::mpsc::channel(FLEETS);
+    let reconciler = Signing { replica: "b".into(), log: replicas.log.clone(), seconds: 1.0 };
+    let controller = Controller::new(reconciler).concurrency(4).channel(receiver);
+    let manager = Manager::new(replicas.world.client.clone()).clock(replicas.world.clock.clone());
+    let manager = manager.random(replicas.world.random.clone()).sharding(ShardOptions::new("default", "fleets", "b"));
+    replicas.running.insert("b".into(), run(manager.controller(controller)));
+    replicas.wait_for_shares(1, &["a", "b"]).await;
+    pass(60).await;
+    let runs = replicas.log.runs.load(Ordering::SeqCst);
+    pass(60).await;
+    assert_eq!(replicas.log.runs.load(Ordering::SeqCst), runs, "it is quiet");
+    for number in 0..FLEETS {
+        sender.send(ObjectKey::namespaced("default", &format!("f{number:03}"))).await.expect("it listens");
+    }
+    pass(10).await;
+    assert_eq!(replicas.log.runs.load(Ordering::SeqCst) - runs, FLEETS, "each by its owner, once");
+    pass(60).await;
+    assert_eq!(replicas.log.runs.load(Ordering::SeqCst) - runs, FLEETS, "and not again");
+    for (_, running) in replicas.running {
+        running.stop().await;
+    }
+}
