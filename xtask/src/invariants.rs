@@ -90,6 +90,7 @@ fn dependencies_point_one_way() {
     check("crates/kubewright-runtime", &["kubewright-apimachinery"]);
     check("crates/kubewright", &["kubewright-runtime"]);
     check("crates/kubewright-scaffold", &["kubewright-apimachinery"]);
+    check("crates/kubewright-manifests", &["kubewright-apimachinery"]);
     check("crates/kubewright-browser", &[]);
     check("operators/at", &["kubewright"]);
     check("operators/cronjob", &["kubewright"]);

@@ -73,7 +73,7 @@ fn run(chore: Chore) -> Result<()> {
     std::env::set_current_dir(&root).with_context(|| format!("enter {}", root.display()))?;
     match chore {
         Chore::Test => test(),
-        Chore::Generate { check } => Steps::default().run("generate", generate(check)),
+        Chore::Generate { check } => generate(&mut Steps::default(), check),
         Chore::Pictures => {
             let mut steps = Steps::default();
             steps.check("chromium", || CHROMIUM.ensure())?;
@@ -97,37 +97,27 @@ fn run(chore: Chore) -> Result<()> {
     }
 }
 
-/// The operators' tests compare their files with their types, the command's the golden projects with what it makes, and both write them
-/// when told so.
-fn generate(check: bool) -> Command {
-    let mut command = cargo(&[
-        "test",
-        "--quiet",
-        "-p",
-        "at-operator",
-        "-p",
-        "cronjob-operator",
-        "-p",
-        "guestbook-operator",
-        "-p",
-        "lolcow-operator",
-        "-p",
-        "podset-operator",
-        "-p",
-        "kubewright-cli",
-        "--test",
-        "it",
-        "--test",
-        "scaffold",
-        "--",
-        "golden",
-        "the_crds_are_those_of_the_types",
-        "the_webhooks_are_those_of_the_manager",
-    ]);
+/// What is generated for each operator, by the command line: it asks the operator's own program.
+const OPERATORS: [&str; 5] = ["at", "cronjob", "guestbook", "lolcow", "podset"];
+
+/// Generates on the binaries that the tests have built: those of other sets of packages would be built anew.
+fn generate(steps: &mut Steps, check: bool) -> Result<()> {
+    steps.run("binaries of the operators", cargo(&["test", "--workspace", "--no-run", "--quiet"]))?;
+    // They compare the golden projects with what the commands make, and write them when told so.
+    let mut golden = cargo(&["test", "--workspace", "--quiet", "--test", "scaffold", "golden"]);
     if !check {
-        command.env("KUBEWRIGHT_GENERATE", "1");
+        golden.env("KUBEWRIGHT_GENERATE", "1");
     }
-    command
+    steps.run("golden projects", golden)?;
+    let binaries = std::path::absolute("target/debug").context("find the binaries")?;
+    for operator in OPERATORS {
+        let mut command = Command::new(binaries.join("kubewright"));
+        command.current_dir(format!("operators/{operator}"));
+        command.args(["manifests", "--program"]).arg(binaries.join(format!("{operator}-operator")));
+        command.args(check.then_some("--check"));
+        steps.run(&format!("manifests of {operator}"), command)?;
+    }
+    Ok(())
 }
 
 /// The browser tests take the pictures anyway, and keep them when told so.
@@ -154,6 +144,7 @@ fn test() -> Result<()> {
         "tests, with kubectl and Chromium end to end",
         cargo(&["test", "--workspace", "--no-fail-fast", "--quiet"]),
     )?;
+    generate(&mut steps, true)?;
     // A feature that no other step builds: its lints on the same tree, and the one test that needs it.
     let feature = ["--features", "kubewright-runtime/opentelemetry"];
     let mut lints = cargo(&["clippy", "--workspace", "--all-targets", "--quiet"]);

@@ -9,6 +9,7 @@
 //! * [`depth`]: how deep a document may nest
 //! * [`name`]: the syntax of names, labels and annotations
 //! * [`status`]: errors in Kubernetes' words
+//! * [`description`]: what an operator says of itself
 //! * [`clock`] and [`random`]: the only places where time is read and randomness drawn
 //!
 //! Objects are [`serde_json::Value`]s throughout: an API server must keep what it doesn't know.
@@ -17,6 +18,7 @@ pub mod apply;
 pub mod clock;
 pub mod decode;
 pub mod depth;
+pub mod description;
 pub mod name;
 pub mod patch;
 pub mod path;

@@ -2,6 +2,7 @@
 
 mod commands;
 mod kubeconfig;
+mod operator;
 mod project;
 mod shell;
 
@@ -11,7 +12,7 @@ use clap::{Parser, Subcommand};
 use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
-    commands::{cluster, create, init},
+    commands::{cluster, create, init, manifests},
     shell::{Shell, Verbosity},
 };
 
@@ -40,6 +41,8 @@ enum Command {
     Create(create::Command),
     /// Run an embedded Kubernetes cluster on this machine until Ctrl-C.
     Cluster(cluster::Arguments),
+    /// Write the CustomResourceDefinitions and webhook configurations of the operator.
+    Manifests(manifests::Arguments),
 }
 
 #[tokio::main]
@@ -55,6 +58,7 @@ async fn main() -> ExitCode {
         Command::Init(arguments) => init::run(&arguments, &shell),
         Command::Create(command) => create::run(command, &shell),
         Command::Cluster(arguments) => cluster::run(arguments, clock, &shell).await,
+        Command::Manifests(arguments) => manifests::run(arguments, &shell).await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

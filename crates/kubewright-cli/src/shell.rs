@@ -82,6 +82,15 @@ impl Shell {
         }
     }
 
+    /// What may turn out badly.
+    pub(crate) fn warning(&self, text: &str) {
+        if self.colours {
+            eprintln!("\x1b[1;33mwarning\x1b[0m: {text}");
+        } else {
+            eprintln!("warning: {text}");
+        }
+    }
+
     /// What went wrong, with the chain of causes.
     pub(crate) fn error(&self, error: &anyhow::Error) {
         if self.colours {

@@ -11,7 +11,7 @@ use kubewright::prelude::*;
 
 /// Adds the operator to a manager.
 pub fn register(manager: Manager) -> Manager {
-    manager.controller(controller::controller())
+    manager.kind::<api::v1alpha1::At>().controller(controller::controller())
 }
 
 /// The definitions of the operator's kinds, as they are in `config/crd/bases`.

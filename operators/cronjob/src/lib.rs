@@ -15,7 +15,7 @@ use kubewright::prelude::*;
 // ANCHOR: register
 /// Adds the operator to a manager.
 pub fn register(manager: Manager) -> Manager {
-    manager.controller(controller::controller()).webhook(webhook::webhook())
+    manager.kind::<api::v1::CronJob>().controller(controller::controller()).webhook(webhook::webhook())
 }
 // ANCHOR_END: register
 

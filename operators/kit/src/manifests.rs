@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use k8s_openapi::{
-    api::rbac::v1::ClusterRole, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
-};
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kubewright_cluster::faults::Faults;
 
 /// What the requests so far would need to be allowed: `group resource verb`, with `-` for the core group.
@@ -58,21 +56,5 @@ impl Config {
     /// What the operator's role allows, as [`needed`] says what it needs.
     pub fn allowed(&self) -> BTreeSet<String> {
         allowed(&self.read("rbac/role.yaml"))
-    }
-
-    /// That the committed CRDs are those of the types.
-    pub fn check_crds(&self, crds: Vec<CustomResourceDefinition>) {
-        for crd in crds {
-            let file = format!("crd/bases/{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-            self.check(&file, &serde_saphyr::to_string(&crd).unwrap());
-        }
-    }
-
-    /// That a committed file is as it is generated. `cargo xtask generate` sets `KUBEWRIGHT_GENERATE`, and it is written anew.
-    pub fn check(&self, file: &str, generated: &str) {
-        if std::env::var_os("KUBEWRIGHT_GENERATE").is_some() {
-            fs::write(self.0.join(file), generated).unwrap();
-        }
-        assert!(self.read(file) == generated, "{file} differs from what it is made of: run cargo xtask generate");
     }
 }

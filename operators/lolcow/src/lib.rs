@@ -26,7 +26,7 @@ pub fn register(manager: Manager) -> Manager {
 
 /// Adds the operator to a manager; `status.url` is at this name or address.
 pub fn register_at(manager: Manager, node_address: &str) -> Manager {
-    manager.controller(controller::controller(node_address.trim()))
+    manager.kind::<api::v1alpha1::Lolcow>().controller(controller::controller(node_address.trim()))
 }
 
 /// The definitions of the operator's kinds, as they are in `config/crd/bases`.

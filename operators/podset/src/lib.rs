@@ -16,6 +16,8 @@ use crate::api::{app, k8stest};
 /// Adds the operator to a manager.
 pub fn register(manager: Manager) -> Manager {
     manager
+        .kind::<k8stest::v1alpha1::PodSet>()
+        .kind::<app::v1alpha1::PodSet>()
         .controller(controller::controller::<k8stest::v1alpha1::PodSet>("podset-k8stest"))
         .controller(controller::controller::<app::v1alpha1::PodSet>("podset-app"))
 }

@@ -3,3 +3,4 @@
 pub(crate) mod cluster;
 pub(crate) mod create;
 pub(crate) mod init;
+pub(crate) mod manifests;

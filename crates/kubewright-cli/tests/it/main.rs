@@ -6,5 +6,6 @@ mod access;
 mod cluster;
 mod command;
 mod kubectl;
+mod manifests;
 mod operators;
 mod workloads;

@@ -402,8 +402,11 @@ impl<K: Object> Controller<K> {
     }
 
     pub(crate) fn describe(&self) -> ControllerDescription {
-        let own = Use { kind: KindName::of::<K>(), relation: Relation::For };
-        let uses = self.sources.iter().map(|source| Use { kind: source.kind.clone(), relation: source.relation });
+        let own = Use { kind: KindName::of::<K>(), relation: Relation::For, is_namespaced: K::is_namespaced() };
+        let uses = self.sources.iter().map(|source| {
+            let (kind, relation, is_namespaced) = (source.kind.clone(), source.relation, source.is_namespaced);
+            Use { kind, relation, is_namespaced }
+        });
         let finalizer = self.finalizer.map(Into::into);
         let mut uses: Vec<_> = [own].into_iter().chain(uses).collect();
         uses.sort();
@@ -438,4 +441,6 @@ pub struct Use {
     pub kind: KindName,
     /// How it is used.
     pub relation: Relation,
+    /// Whether its objects live in namespaces. Of a kind that is known only at run time, it is taken for granted.
+    pub is_namespaced: bool,
 }

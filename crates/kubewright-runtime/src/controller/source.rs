@@ -8,6 +8,7 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{ApiResource, DynamicObject};
+pub use kubewright_apimachinery::description::Relation;
 
 use crate::{
     cache::{Cache, Cause, Delta, Kind, Reader},
@@ -19,20 +20,6 @@ use crate::{
 
 /// Wakes a key for this reason, with the priority that a mapper has given, if one has.
 pub(crate) type Wake = Arc<dyn Fn(ObjectKey, Option<i32>, &Delta<'_>) + Send + Sync>;
-
-/// How a controller uses a kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Relation {
-    /// It reconciles objects of this kind.
-    For,
-    /// Its objects' children are of this kind.
-    Owns,
-    /// Changes of this kind wake it, through a mapper.
-    Watches,
-    /// It only reads this kind.
-    Reads,
-}
 
 /// Which owners a child wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +35,7 @@ type Wire = Box<dyn FnOnce(&Cache, Wake) + Send>;
 pub(super) struct Source {
     pub(super) kind: KindName,
     pub(super) relation: Relation,
+    pub(super) is_namespaced: bool,
     /// The type that the kind is read as.
     pub(super) of: TypeId,
     /// The index that it declares.
@@ -75,7 +63,8 @@ impl Index {
 
 impl Source {
     fn new<T: Object>(relation: Relation, wire: impl FnOnce(&Cache, Wake) + Send + 'static) -> Self {
-        Self { kind: KindName::of::<T>(), relation, of: TypeId::of::<T>(), index: None, wire: Box::new(wire) }
+        let (kind, is_namespaced, of) = (KindName::of::<T>(), T::is_namespaced(), TypeId::of::<T>());
+        Self { kind, relation, is_namespaced, of, index: None, wire: Box::new(wire) }
     }
 
     /// The reconciled kind itself.
@@ -141,8 +130,9 @@ impl Source {
     }
 
     fn dynamic(resource: ApiResource, relation: Relation, wire: impl FnOnce(&Cache, Wake) + Send + 'static) -> Self {
-        let kind = KindName::named::<DynamicObject>(&resource);
-        Self { kind, relation, of: TypeId::of::<DynamicObject>(), index: None, wire: Box::new(wire) }
+        let (kind, of) = (KindName::named::<DynamicObject>(&resource), TypeId::of::<DynamicObject>());
+        // Nothing says that it isn't.
+        Self { kind, relation, is_namespaced: true, of, index: None, wire: Box::new(wire) }
     }
 
     /// Objects of kind `T` wake nothing.

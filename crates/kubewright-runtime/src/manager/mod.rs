@@ -4,6 +4,7 @@
 //! leads if that is asked for, the rest; and stops them the other way round. A replica that doesn't lead fills its caches and queues all
 //! the same, so that it can take over at once.
 
+mod describe;
 mod lifecycle;
 mod runnable;
 
@@ -12,13 +13,14 @@ use std::{
     error::Error as StdError,
     future::IntoFuture,
     io,
+    path::PathBuf,
     time::Duration,
 };
 
 use axum::routing::MethodRouter;
 use clap::Parser;
 use futures::{FutureExt, TryFutureExt};
-use kube::Client;
+use kube::{Client, CustomResourceExt};
 use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
@@ -28,8 +30,14 @@ use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use self::lifecycle::{Lifecycle, Task, Tenure};
-pub use self::runnable::{Runnable, RunnableContext, RunnableResult};
+use self::{
+    describe::DeclaredVersion,
+    lifecycle::{Lifecycle, Task, Tenure},
+};
+pub use self::{
+    describe::{Description, KindDescription, Port},
+    runnable::{Runnable, RunnableContext, RunnableResult},
+};
 
 use crate::{
     args::{ConnectError, ManagerArgs, hostname, program_name},
@@ -45,7 +53,7 @@ use crate::{
     shard::{ShardError, ShardOptions, Share},
     signal::Signals,
     trace::Traces,
-    webhook::{self, ClientAuthoritiesError, Endpoint, Surroundings, Webhook, WebhookDescription, WebhookServer},
+    webhook::{self, ClientAuthoritiesError, Endpoint, Surroundings, Webhook, WebhookServer},
 };
 
 /// How long work may take to end when the manager stops, as in controller-runtime.
@@ -86,6 +94,23 @@ pub enum ManagerError {
         first: String,
         /// The other one; it may be the same.
         second: String,
+    },
+    /// A version is declared of a kind that isn't.
+    #[error(
+        "{0} is declared as a version of a kind that is not declared itself: say with Manager::kind which is stored"
+    )]
+    NoKind(String),
+    /// A version of a kind is declared twice.
+    #[error("{0} is declared twice: once is enough, and only one version of a kind can be the one that is stored")]
+    SameKind(String),
+    /// The description can't be written.
+    #[error("the description can't be written to {}, which KUBEWRIGHT_DESCRIBE names", path.display())]
+    Describe {
+        /// Where to.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
     },
     /// Two webhooks have one path.
     #[error(
@@ -152,30 +177,6 @@ pub enum ManagerError {
     ShardLost(String),
 }
 
-/// What a manager would do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Description {
-    /// Its controllers, in the order in which they were added.
-    pub controllers: Vec<ControllerDescription>,
-    /// The namespaces it watches; none means all.
-    pub namespaces: BTreeSet<String>,
-    /// Its webhooks, in the order in which they were added; [`webhook::manifests`] makes the configurations from them.
-    pub webhooks: Vec<WebhookDescription>,
-    /// The ports it listens on: `metrics`, `probes`, `webhook`. None whose number is left to the system.
-    pub ports: Vec<Port>,
-}
-
-/// A port that a manager listens on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Port {
-    /// What is served there.
-    pub name: &'static str,
-    /// Its number.
-    pub number: u16,
-}
-
 /// Runs controllers against one cluster.
 ///
 /// ```no_run
@@ -204,6 +205,7 @@ pub struct Manager {
     runnables: Vec<Runnable>,
     replicas: Replicas,
     concurrency: BTreeMap<String, usize>,
+    kinds: Vec<DeclaredVersion>,
     controllers: Vec<Box<dyn Prepare>>,
     webhook_server: Option<WebhookServer>,
     webhooks: Vec<Endpoint>,
@@ -334,10 +336,45 @@ impl Manager {
             runnables: Vec::new(),
             replicas: Replicas::Alone,
             concurrency: BTreeMap::new(),
+            kinds: Vec::new(),
             controllers: Vec::new(),
             webhook_server: None,
             webhooks: Vec::new(),
         }
+    }
+
+    /// Declares a kind that the operator brings, in the version in which it is stored: `kubewright manifests` makes its
+    /// CustomResourceDefinition. Running, it has no effect.
+    ///
+    /// ```
+    /// # use kube::CustomResource;
+    /// # use kubewright_runtime::manager::Manager;
+    /// # use schemars::JsonSchema;
+    /// # use serde::{Deserialize, Serialize};
+    /// #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    /// #[kube(group = "my.domain", version = "v2", kind = "Lolcow")]
+    /// struct LolcowSpec {}
+    ///
+    /// mod v1 {
+    /// #   use super::*;
+    ///     #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
+    ///     #[kube(group = "my.domain", version = "v1", kind = "Lolcow")]
+    ///     struct LolcowSpec {}
+    /// }
+    ///
+    /// # fn example(manager: Manager) -> Manager {
+    /// manager.kind::<Lolcow>().version::<v1::Lolcow>()
+    /// # }
+    /// ```
+    pub fn kind<K: Object + CustomResourceExt>(mut self) -> Self {
+        self.kinds.push(DeclaredVersion { is_stored: true, definition: K::crd() });
+        self
+    }
+
+    /// Declares another version of a kind that is [declared](Manager::kind).
+    pub fn version<K: Object + CustomResourceExt>(mut self) -> Self {
+        self.kinds.push(DeclaredVersion { is_stored: false, definition: K::crd() });
+        self
     }
 
     /// Adds a controller.
@@ -483,30 +520,18 @@ impl Manager {
         &self.probes
     }
 
-    /// What the manager would do: its controllers and the kinds they use, its webhooks, its ports. Manifests are made from
-    /// this.
-    pub fn describe(&self) -> Description {
-        Description {
-            controllers: self.controllers.iter().map(|controller| controller.describe()).collect(),
-            namespaces: self.namespaces.clone(),
-            webhooks: self.webhooks.iter().map(|webhook| webhook.description.clone()).collect(),
-            ports: self.ports(),
-        }
-    }
-
-    fn ports(&self) -> Vec<Port> {
-        let webhooks = self.webhook_server.as_ref().filter(|_| !self.webhooks.is_empty());
-        let addresses = [("metrics", Some(&self.metrics_server.address)), ("probes", Some(&self.probe_address))];
-        let addresses = addresses.into_iter().chain([("webhook", webhooks.map(|server| &server.address))]);
-        let ports = addresses.filter_map(|(name, address)| Some(Port { name, number: address?.port()? }));
-        ports.collect()
-    }
-
     /// Runs until SIGTERM or SIGINT, then stops as [`Manager::run_until`]. A second signal ends the process at once.
     ///
+    /// With `KUBEWRIGHT_DESCRIBE=<file>` in its environment it writes its [description](Manager::describe) there instead, as JSON, and returns
+    /// before it connects or listens: that is how `kubewright manifests` asks a program.
+    ///
     /// # Errors
-    /// As [`Manager::run_until`].
+    /// As [`Manager::run_until`], and [`ManagerError::Describe`].
     pub async fn run(self) -> Result<(), ManagerError> {
+        if let Some(file) = describe::wanted() {
+            self.check()?;
+            return self.describe().write(&file);
+        }
         let signals = Signals::install().map_err(ManagerError::Signals)?;
         self.run_until(signals.shutdown().cancelled_owned()).await
     }
@@ -625,6 +650,7 @@ impl Manager {
                 }
             }
         }
+        describe::check_kinds(&self.kinds)?;
         if let Some((path, _)) = self.metrics_handlers.iter().find(|(path, _)| !is_plain(path)) {
             return Err(ManagerError::BadMetricsPath(path.clone()));
         }

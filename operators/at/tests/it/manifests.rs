@@ -7,11 +7,6 @@ use operator_kit::{minutes, needed};
 use crate::scene::{PAST, SOON, at, reaches, world};
 
 #[test]
-fn the_crds_are_those_of_the_types() {
-    operator_kit::config!().check_crds(at_operator::crds());
-}
-
-#[test]
 fn the_sample_is_that_of_the_source() {
     let sample: At = serde_saphyr::from_str(&operator_kit::config!().read("samples/cnat_v1alpha1_at.yaml")).unwrap();
     let expect = AtSpec { schedule: "2020-01-30T10:02:00Z".into(), command: "echo YAY".into(), ..AtSpec::default() };

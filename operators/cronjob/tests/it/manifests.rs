@@ -3,11 +3,6 @@
 use cronjob_operator::api::v1::{ConcurrencyPolicy, CronJob};
 use k8s_openapi::api::{batch::v1::Job, core::v1::Service};
 use kube::ResourceExt;
-use kubewright::{
-    prelude::Manager,
-    webhook::manifests::{self, Target},
-};
-use kubewright_apiserver::ApiServer;
 use kubewright_cluster::faults::Faults;
 use operator_kit::{eventually, minutes, needed};
 use serde_json::Value;
@@ -15,26 +10,9 @@ use serde_json::Value;
 use crate::scene::{DAILY, FIRST, cronjob, end_job, job, jobs, reaches, with_policy, world};
 
 #[test]
-fn the_crds_are_those_of_the_types() {
-    operator_kit::config!().check_crds(cronjob_operator::crds());
-}
-
-#[test]
 fn the_crd_can_be_applied_by_the_client() {
     let crd = operator_kit::config!().read("crd/bases/batch.tutorial.kubebuilder.io_cronjobs.yaml");
     assert!(crd.len() < 262_144 / 4, "{}", crd.len());
-}
-
-/// Names without the prefix and with the namespace that `config/default` replaces.
-#[tokio::test]
-async fn the_webhooks_are_those_of_the_manager() {
-    let manager = Manager::new(ApiServer::builder().build().client());
-    let webhooks = cronjob_operator::register(manager).describe().webhooks;
-    let target = Target::Service { namespace: "system".into(), name: "webhook-service".into() };
-    let made = manifests::configurations(&webhooks, "", &target, None);
-    let documents =
-        [serde_saphyr::to_string(&made.mutating).unwrap(), serde_saphyr::to_string(&made.validating).unwrap()];
-    operator_kit::config!().check("webhook/manifests.yaml", &documents.join("---\n"));
 }
 
 /// The files that aren't generated name the same objects; the names in rules get no prefix.

@@ -9,11 +9,6 @@ use serde_json::json;
 use crate::scene::{reaches, run_all, serves, three, told, without, world};
 
 #[test]
-fn the_crds_are_those_of_the_types() {
-    operator_kit::config!().check_crds(guestbook_operator::crds());
-}
-
-#[test]
 fn the_sample_is_that_of_the_source_with_its_texts_and_pods_that_stand_by() {
     let sample = operator_kit::config!().read("samples/webapp_v1_guestbook.yaml");
     let (texts, guestbook) = sample.split_once("---\n").unwrap();

@@ -8,11 +8,6 @@ use serde_json::json;
 use crate::scene::{GREETING, NAME, assert_both, edit, reaches, sample, serves, world};
 
 #[test]
-fn the_crds_are_those_of_the_types() {
-    operator_kit::config!().check_crds(lolcow_operator::crds());
-}
-
-#[test]
 fn the_sample_is_that_of_the_source() {
     let sample: Lolcow =
         serde_saphyr::from_str(&operator_kit::config!().read("samples/my_v1alpha1_lolcow.yaml")).unwrap();

@@ -9,11 +9,6 @@ use serde_json::json;
 use crate::scene::{First, Flavour, Second, reaches, scale, world};
 
 #[test]
-fn the_crds_are_those_of_the_types() {
-    operator_kit::config!().check_crds(podset_operator::crds());
-}
-
-#[test]
 fn the_samples_are_those_of_the_sources() {
     let first: k8stest::v1alpha1::PodSet =
         serde_saphyr::from_str(&operator_kit::config!().read("samples/k8stest_v1alpha1_podset.yaml")).unwrap();

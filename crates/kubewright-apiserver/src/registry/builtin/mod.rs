@@ -35,7 +35,7 @@ use serde_json::Value;
 
 pub(crate) use self::account::{draft as draft_token, identify as identify_token};
 pub(crate) use self::bootstrap::bootstrap;
-pub use self::schemas::definitions;
+pub use self::{crd::check_definition, schemas::definitions};
 pub(crate) use self::{schemas::reference, service::service_endpoints};
 use super::{
     Column, Operation, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue, Strategy, Subresource,

@@ -92,6 +92,27 @@ impl Strategy for CrdStrategy {
     }
 }
 
+/// What an API server would say of a new definition: everything that is wrong with it, nothing if it would be taken. It needs no server.
+///
+/// ```
+/// let wrong = kubewright_apiserver::registry::builtin::check_definition(&serde_json::json!({
+///     "metadata": {"name": "cows.my.domain"},
+///     "spec": {
+///         "group": "my.domain", "scope": "Namespaced", "names": {"kind": "Cow", "plural": "cows"},
+///         "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {
+///             "type": "object", "properties": {"spec": {"type": "string", "default": 7}},
+///         }}}],
+///     },
+/// }));
+/// assert_eq!(wrong[0].field, "spec.validation.openAPIV3Schema.properties[spec].default");
+/// ```
+pub fn check_definition(definition: &Value) -> Vec<Cause> {
+    let mut definition = definition.clone();
+    let strategy: CrdStrategy = Default::default();
+    strategy.default(&mut definition);
+    strategy.validate(None, &definition)
+}
+
 /// What of a definition decides what is served.
 fn served_part(definition: &Value) -> (&Value, &Value, bool, bool) {
     let holds = |condition| status::holds(definition, condition);

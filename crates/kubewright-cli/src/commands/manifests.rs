@@ -1,0 +1,132 @@
+//! `kubewright manifests`: writes what can be made of what the operator says of itself.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use kubewright_apiserver::registry::builtin::check_definition;
+use kubewright_manifests::{Manifests, Options, definition, generate, size};
+use kubewright_scaffold::{
+    plan::{Change, Plan},
+    write::Folder,
+};
+use serde_json::Value;
+
+use crate::{
+    operator::{self, Package},
+    shell::Shell,
+};
+
+/// How many fields of a definition that is too large are named.
+const LARGEST: usize = 3;
+
+/// What to write, and whom to ask.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubewright manifests
+  kubewright manifests --check
+
+It asks the operator's own program, which is built if it is not up to date: what main wires is what is written.")]
+pub(crate) struct Arguments {
+    /// Only compare; fail when a file is not what it would be
+    #[arg(long)]
+    check: bool,
+
+    /// Cut descriptions of fields to so many bytes; 0 leaves them out
+    #[arg(long, value_name = "BYTES")]
+    max_description: Option<usize>,
+
+    /// The operator among the programs of the project
+    #[arg(long, value_name = "NAME")]
+    bin: Option<String>,
+
+    /// Ask this program, and build none
+    #[arg(long, value_name = "FILE", conflicts_with = "bin")]
+    program: Option<PathBuf>,
+}
+
+/// Writes the manifests of the project, or compares them.
+pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
+    let here = std::env::current_dir().context("find the current folder")?;
+    let (folder, program) = match arguments.program {
+        Some(program) => (project_of(&here), program),
+        None => {
+            let package = Package::find(&here, arguments.bin.as_deref())?;
+            let program = operator::build(&package, shell)?;
+            (package.folder, program)
+        }
+    };
+    let description = operator::ask(&program).await?;
+    let mut options = Options::default();
+    options.max_description = arguments.max_description;
+    let made = generate(&description, &options)?;
+    check(&made.definitions)?;
+    warn_of_size(&made.definitions, shell);
+    let folder = Folder::new(folder);
+    let changes = changes(&made, &folder)?;
+    if arguments.check {
+        return drift(&changes);
+    }
+    folder.write(&changes)?;
+    for change in &changes {
+        shell.status("Wrote", &change.path);
+    }
+    let (files, written) = (made.files.len(), changes.len());
+    shell.status("Finished", format!("manifests: {files} files, of which {written} changed"));
+    Ok(())
+}
+
+/// The folder of a project, whose program is known.
+fn project_of(here: &std::path::Path) -> PathBuf {
+    here.ancestors().find(|folder| folder.join("Cargo.toml").exists()).unwrap_or(here).to_owned()
+}
+
+/// Asks the embedded API server's own rules, before anything is written.
+fn check(definitions: &[Value]) -> Result<()> {
+    let mut wrong = Vec::new();
+    for definition in definitions {
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+        wrong.extend(check_definition(definition).iter().map(|cause| format!("\n  {name}: {cause}")));
+    }
+    if !wrong.is_empty() {
+        bail!("an API server would refuse what was made of the types; nothing was written:{}", wrong.concat());
+    }
+    Ok(())
+}
+
+fn warn_of_size(definitions: &[Value], shell: &Shell) {
+    for definition in definitions {
+        let bytes = size::bytes(definition);
+        if bytes > size::LIMIT {
+            let fields = size::largest(definition, LARGEST);
+            let fields: Vec<_> = fields.iter().map(|(field, bytes)| format!("{field} has {bytes}")).collect();
+            shell.warning(&format!(
+                "{} has {bytes} bytes, more than the {} that kubectl apply can do without --server-side: {}; \
+                 --max-description 0 leaves out the descriptions of fields",
+                definition::path(definition),
+                size::LIMIT,
+                fields.join(", ")
+            ));
+        }
+    }
+}
+
+fn changes(made: &Manifests, folder: &Folder) -> Result<Vec<Change>> {
+    let mut plan = Plan::new(folder);
+    for file in &made.files {
+        plan.replace(&file.path, file.text.as_str());
+    }
+    Ok(plan.finish()?)
+}
+
+fn drift(changes: &[Change]) -> Result<()> {
+    let differs = |change: &Change| match change.before {
+        Some(_) => format!("\n  {} differs", change.path),
+        None => format!("\n  {} is missing", change.path),
+    };
+    if !changes.is_empty() {
+        let files: String = changes.iter().map(differs).collect();
+        bail!("the manifests are not what the operator describes: run kubewright manifests{files}");
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! Building an operator's program, unless that was done.
+//!
+//! A `cargo build` that finds nothing to do takes a second in a large tree, so it is looked first whether there is something to do: whether
+//! a file that cargo says the program was made of is younger than the program. What was changed while another cargo was building is missed
+//! by that; the next change is not.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::SystemTime,
+};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::{Package, package::cargo};
+use crate::shell::Shell;
+
+/// A line of what cargo says of a build.
+#[derive(Debug, Deserialize)]
+struct Message {
+    reason: String,
+    #[serde(default)]
+    target: Target,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Target {
+    name: String,
+}
+
+/// The program of an operator, which is built unless it is up to date.
+pub(crate) fn build(package: &Package, shell: &Shell) -> Result<PathBuf> {
+    let usual = package.target.join("debug").join(&package.program);
+    if is_fresh(package, &usual) {
+        return Ok(usual);
+    }
+    shell.status("Building", &package.program);
+    let mut command = cargo(&package.folder);
+    command.args(["build", "--message-format=json-render-diagnostics", "--bin", &package.program]);
+    // What cargo tells people goes to them, what it tells programs to us.
+    let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start cargo")?;
+    if !output.status.success() {
+        bail!("{} can't be built: see above", package.program);
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let messages = text.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
+    let mut built = messages.filter(|message| message.reason == "compiler-artifact");
+    let program = built.find_map(|message| message.executable.filter(|_| message.target.name == package.program));
+    program.with_context(|| format!("cargo has built no program {}", package.program))
+}
+
+/// Whether a program is younger than all it was made of.
+fn is_fresh(package: &Package, program: &Path) -> bool {
+    let Some(built) = modified(program) else { return false };
+    // Cargo keeps it beside the program, with the extension in the place of the program's own.
+    let Ok(sources) = fs::read_to_string(program.with_extension("d")) else { return false };
+    let settings = [
+        package.folder.join("Cargo.toml"),
+        package.root.join("Cargo.toml"),
+        package.root.join("Cargo.lock"),
+        package.root.join("rust-toolchain.toml"),
+        package.root.join(".cargo/config.toml"),
+        package.folder.join(".cargo/config.toml"),
+    ];
+    let settings = settings.into_iter().filter(|path| path.exists());
+    sources_of(&sources).into_iter().chain(settings).all(|path| modified(&path).is_some_and(|time| time < built))
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+/// What a program was made of, as cargo writes it for make: one line, with blanks between, and those in names behind a backslash.
+fn sources_of(text: &str) -> Vec<PathBuf> {
+    let line = text.lines().next().unwrap_or_default();
+    let Some((_, sources)) = line.split_once(": ") else { return Vec::new() };
+    // No name has a NUL.
+    let names = sources.trim_end().replace("\\ ", "\0");
+    names.split(' ').filter(|name| !name.is_empty()).map(|name| PathBuf::from(name.replace('\0', " "))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn names_with_blanks_are_read() {
+        let found = sources_of("/t/debug/cow: /a/src/lib.rs /my\\ work/main.rs /c\n");
+        assert_eq!(found, ["/a/src/lib.rs", "/my work/main.rs", "/c"].map(PathBuf::from));
+        assert_eq!(sources_of("no such line"), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_program_is_fresh_until_something_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let package = Package { folder: path("."), program: "cow".into(), root: path("."), target: path("target") };
+        let program = path("cow");
+        assert!(!is_fresh(&package, &program), "there is none");
+        for name in ["cow", "main.rs", "Cargo.toml"] {
+            File::create(path(name)).unwrap();
+        }
+        let now = modified(&program).unwrap();
+        let age = |name: &str, seconds: u64| {
+            File::options()
+                .write(true)
+                .open(path(name))
+                .unwrap()
+                .set_modified(now - Duration::from_secs(seconds))
+                .unwrap();
+        };
+        age("main.rs", 9);
+        age("Cargo.toml", 9);
+        assert!(!is_fresh(&package, &program), "nobody knows what of");
+        fs::write(path("cow.d"), format!("{}: {}\n", program.display(), path("main.rs").display())).unwrap();
+        assert!(is_fresh(&package, &program));
+        age("cow", 10);
+        assert!(!is_fresh(&package, &program), "a source is younger");
+        age("cow", 0);
+        fs::write(path("Cargo.lock"), "").unwrap();
+        File::options()
+            .write(true)
+            .open(path("Cargo.lock"))
+            .unwrap()
+            .set_modified(now + Duration::from_secs(9))
+            .unwrap();
+        assert!(!is_fresh(&package, &program), "a dependency is another");
+        fs::remove_file(path("Cargo.lock")).unwrap();
+        fs::remove_file(path("main.rs")).unwrap();
+        assert!(!is_fresh(&package, &program), "a source is gone");
+    }
+}

@@ -1,0 +1,201 @@
+//! What a manager says of itself, without being run.
+
+use std::{collections::BTreeSet, env, ffi::OsString, fs, io, path::Path};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kubewright_apimachinery::description;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Manager, ManagerError};
+use crate::{
+    controller::{ControllerDescription, Use},
+    webhook::{
+        WebhookDescription,
+        manifests::{self, Target},
+    },
+};
+
+/// What a manager would do.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Description {
+    /// The kinds it brings, in the order in which they were declared.
+    pub kinds: Vec<KindDescription>,
+    /// Its controllers, in the order in which they were added.
+    pub controllers: Vec<ControllerDescription>,
+    /// The namespaces it watches; none means all.
+    pub namespaces: BTreeSet<String>,
+    /// Its webhooks, in the order in which they were added; [`manifests`] makes the configurations from them.
+    pub webhooks: Vec<WebhookDescription>,
+    /// The ports it listens on: `metrics`, `probes`, `webhook`. None whose number is left to the system.
+    pub ports: Vec<Port>,
+}
+
+/// A kind that a manager brings.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct KindDescription {
+    /// One definition for each version, as the derive makes it. The first is the version that is stored.
+    pub versions: Vec<CustomResourceDefinition>,
+}
+
+/// A port that a manager listens on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Port {
+    /// What is served there.
+    pub name: &'static str,
+    /// Its number.
+    pub number: u16,
+}
+
+/// A version of a kind, as it is declared.
+#[derive(Debug)]
+pub(super) struct DeclaredVersion {
+    pub(super) is_stored: bool,
+    pub(super) definition: CustomResourceDefinition,
+}
+
+impl DeclaredVersion {
+    fn is_of(&self, other: &Self) -> bool {
+        let name = |version: &Self| {
+            let spec = &version.definition.spec;
+            (spec.group.clone(), spec.names.kind.clone())
+        };
+        name(self) == name(other)
+    }
+
+    /// `Lolcow.my.domain/v1`.
+    fn shown(&self) -> String {
+        let spec = &self.definition.spec;
+        let version = spec.versions.first().map(|version| version.name.as_str()).unwrap_or_default();
+        format!("{}.{}/{version}", spec.names.kind, spec.group)
+    }
+}
+
+/// That each kind has one version that is stored, and no version twice.
+pub(super) fn check_kinds(declared: &[DeclaredVersion]) -> Result<(), ManagerError> {
+    let mut seen = BTreeSet::new();
+    for version in declared {
+        let of_it = || declared.iter().filter(|other| other.is_of(version));
+        if !seen.insert(version.shown()) || of_it().filter(|other| other.is_stored).count() > 1 {
+            return Err(ManagerError::SameKind(version.shown()));
+        }
+        if !of_it().any(|other| other.is_stored) {
+            return Err(ManagerError::NoKind(version.shown()));
+        }
+    }
+    Ok(())
+}
+
+/// The file that a description is wanted in, instead of a run.
+pub(super) fn wanted() -> Option<OsString> {
+    env::var_os(description::VARIABLE).filter(|file| !file.is_empty())
+}
+
+impl Manager {
+    /// What the manager would do: its kinds, its controllers and the kinds they use, its webhooks, its ports. Manifests are made
+    /// from this.
+    pub fn describe(&self) -> Description {
+        let of = |stored: &DeclaredVersion| {
+            let (mut first, others): (Vec<_>, Vec<_>) =
+                self.kinds.iter().filter(|version| version.is_of(stored)).partition(|version| version.is_stored);
+            first.extend(others);
+            KindDescription { versions: first.into_iter().map(|version| version.definition.clone()).collect() }
+        };
+        Description {
+            kinds: self.kinds.iter().filter(|version| version.is_stored).map(of).collect(),
+            controllers: self.controllers.iter().map(|controller| controller.describe()).collect(),
+            namespaces: self.namespaces.clone(),
+            webhooks: self.webhooks.iter().map(|webhook| webhook.description.clone()).collect(),
+            ports: self.ports(),
+        }
+    }
+
+    fn ports(&self) -> Vec<Port> {
+        let webhooks = self.webhook_server.as_ref().filter(|_| !self.webhooks.is_empty());
+        let addresses = [("metrics", Some(&self.metrics_server.address)), ("probes", Some(&self.probe_address))];
+        let addresses = addresses.into_iter().chain([("webhook", webhooks.map(|server| &server.address))]);
+        let ports = addresses.filter_map(|(name, address)| Some(Port { name, number: address?.port()? }));
+        ports.collect()
+    }
+}
+
+impl Description {
+    /// The form in which other programs read it.
+    ///
+    /// # Errors
+    /// If a definition holds what JSON can't.
+    pub fn document(&self) -> Result<description::Description, serde_json::Error> {
+        let kinds = self.kinds.iter().map(|kind| Ok(description::Kind::new(values(&kind.versions)?)));
+        let target = Target::Service { namespace: "system".into(), name: "webhook-service".into() };
+        let made = manifests::configurations(&self.webhooks, "", &target, None);
+        let mut document = description::Description::default();
+        document.version = description::VERSION;
+        document.kinds = kinds.collect::<Result<_, serde_json::Error>>()?;
+        document.controllers = self.controllers.iter().map(controller).collect();
+        document.webhook_configurations = [values(&made.mutating)?, values(&made.validating)?].concat();
+        document.namespaces = self.namespaces.iter().cloned().collect();
+        document.ports = self.ports.iter().map(|port| description::Port::new(port.name.into(), port.number)).collect();
+        Ok(document)
+    }
+
+    pub(super) fn write(&self, file: &OsString) -> Result<(), ManagerError> {
+        let path = Path::new(file);
+        let text = self.document().and_then(|document| document.write()).map_err(io::Error::from);
+        let written = text.and_then(|text| fs::write(path, text));
+        written.map_err(|source| ManagerError::Describe { path: path.into(), source })
+    }
+}
+
+fn values<'a, T: Serialize + 'a>(objects: impl IntoIterator<Item = &'a T>) -> Result<Vec<Value>, serde_json::Error> {
+    objects.into_iter().map(serde_json::to_value).collect()
+}
+
+fn controller(controller: &ControllerDescription) -> description::Controller {
+    let used = |used: &Use| {
+        let kind = used.kind.clone();
+        let (group, version, plural) = (kind.group, kind.version, kind.plural);
+        let resource = description::Resource::new(group, version, kind.kind, plural, used.is_namespaced);
+        description::Use::new(resource, used.relation)
+    };
+    let mut described = description::Controller::default();
+    described.name = controller.name.clone();
+    described.uses = controller.uses.iter().map(used).collect();
+    described.finalizer = controller.finalizer.clone();
+    described.workspace = controller.workspace;
+    described
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn declared(is_stored: bool, kind: &str, version: &str) -> DeclaredVersion {
+        let definition = json!({"metadata": {}, "spec": {
+            "group": "my.domain", "names": {"kind": kind, "plural": "x"}, "scope": "Cluster",
+            "versions": [{"name": version, "served": true, "storage": true}],
+        }});
+        DeclaredVersion { is_stored, definition: serde_json::from_value(definition).unwrap() }
+    }
+
+    fn refused(declared: &[DeclaredVersion]) -> Option<String> {
+        check_kinds(declared).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn each_kind_is_declared_once_with_one_version_that_is_stored() {
+        // In any order: the first of a kind is not the one that is declared first.
+        let cows = [declared(false, "Cow", "v1"), declared(true, "Cow", "v2"), declared(true, "Pig", "v1")];
+        assert_eq!(refused(&cows), None);
+        let stray = refused(&[declared(true, "Pig", "v1"), declared(false, "Cow", "v1")]).unwrap();
+        assert!(stray.starts_with("Cow.my.domain/v1 is declared as a version of a kind that is not"), "{stray}");
+        for twice in [declared(true, "Cow", "v3"), declared(false, "Cow", "v2"), declared(true, "Cow", "v2")] {
+            let kinds = [declared(true, "Cow", "v2"), twice];
+            assert!(refused(&kinds).unwrap().contains("is declared twice"));
+        }
+    }
+}
