@@ -41,6 +41,7 @@ pub(crate) use self::{
     kind::{Arrival, Handler, Kind, Listener},
     live::{LiveView, Objects, Overlay},
     metrics::CacheFamilies,
+    packed::{from_text, from_value},
     proof::Proof,
 };
 pub use self::{

@@ -6,9 +6,12 @@ use futures::future::BoxFuture;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Client, ClientError, exchange::exchange, refusal};
-use crate::object::{KindName, ObjectKey};
 #[cfg(feature = "opentelemetry")]
 use crate::telemetry;
+use crate::{
+    cache::from_text,
+    object::{KindName, ObjectKey},
+};
 
 /// What a request does, in the words of Kubernetes' roles; an apply is a `patch` there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,7 +150,7 @@ impl Call {
 
     /// Reads the answer.
     pub(super) fn decode<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, ClientError> {
-        serde_json::from_str(&answer.text).map_err(|source| self.failed(kube::Error::SerdeError(source)))
+        from_text(&answer.text).map_err(|source| self.failed(kube::Error::SerdeError(source)))
     }
 }
 

@@ -318,13 +318,13 @@ impl<'de> Visitor<'de> for Metadata<'_> {
 }
 
 /// Any value, without an entry of that key if it is a map.
-struct Any<'a> {
-    out: &'a mut Vec<u8>,
+pub(super) struct Any<'a> {
+    pub(super) out: &'a mut Vec<u8>,
     /// Whether something was left out.
-    is_cut: &'a mut bool,
+    pub(super) is_cut: &'a mut bool,
     /// How many levels it may have.
-    left: u8,
-    without: Option<&'static str>,
+    pub(super) left: u8,
+    pub(super) without: Option<&'static str>,
 }
 
 impl Any<'_> {

@@ -14,11 +14,13 @@ mod document;
 mod draft;
 mod marks;
 mod pack;
+mod plain;
 mod read;
 mod token;
 mod without;
 
 pub(super) use self::draft::{DEEPEST, Draft};
+pub(crate) use self::plain::{from_text, from_value};
 pub(super) use self::{
     dictionary::Dictionary,
     diff::changed_fields,

@@ -1,8 +1,13 @@
 //! Tokens as a serde [`Deserializer`]: from packed bytes to a type, with nothing in between.
 
+use std::borrow::Cow;
+
 use serde::{
     Deserializer,
-    de::{self, DeserializeSeed, EnumAccess, IntoDeserializer, MapAccess, SeqAccess, VariantAccess, Visitor},
+    de::{
+        self, DeserializeSeed, EnumAccess, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, VariantAccess,
+        Visitor,
+    },
     forward_to_deserialize_any,
 };
 use thiserror::Error;
@@ -37,11 +42,15 @@ pub(super) struct Reader<'a> {
     pub(super) strings: &'a Strings,
     /// Where to note what is read.
     pub(super) marks: Option<&'a Marks>,
+    /// Nothing is noted while so many pieces of the tokens are to come.
+    pub(super) unmarked: usize,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn mark(&self) {
-        if let Some(marks) = self.marks {
+        if let Some(marks) = self.marks
+            && self.tokens.pieces_left() < self.unmarked
+        {
             marks.set(self.tokens.at());
         }
     }
@@ -54,50 +63,152 @@ impl Reader<'_> {
         self.tokens.next();
     }
 
-    /// Calls `with` with the text that is next.
-    fn text<T>(&mut self, with: impl FnOnce(&str) -> Result<T, Unreadable>) -> Result<T, Unreadable> {
-        let token = self.tokens.next().ok_or_else(Unreadable::cut_off)?;
-        self.shown(token, with)
+    /// The next token, which is noted as read.
+    fn take(&mut self) -> Result<Token<'a>, Unreadable> {
+        self.mark();
+        self.tokens.next().ok_or_else(Unreadable::cut_off)
     }
 
-    /// Calls `with` with a token's text.
-    fn shown<T>(&self, token: Token<'_>, with: impl FnOnce(&str) -> Result<T, Unreadable>) -> Result<T, Unreadable> {
-        match token {
-            Token::Text(text) => with(text),
-            Token::Shared(number) => with(self.strings.get(number).ok_or_else(Unreadable::cut_off)?),
-            Token::Uuid(uuid) => with(&uuid.to_string()),
-            Token::Time(seconds) => with(&show_time(seconds).ok_or_else(Unreadable::cut_off)?),
-            _ => Err(Unreadable::cut_off()),
-        }
+    /// The text that is next: the key of an entry, or the name of a variant.
+    fn text(&mut self) -> Result<Cow<'a, str>, Unreadable> {
+        let token = self.tokens.next().ok_or_else(Unreadable::cut_off)?;
+        self.shown(token)?.ok_or_else(Unreadable::cut_off)
+    }
+
+    /// The text of a token, if it has one.
+    fn shown(&self, token: Token<'a>) -> Result<Option<Cow<'a, str>>, Unreadable> {
+        Ok(Some(match token {
+            Token::Text(text) => text.into(),
+            Token::Shared(number) => self.strings.get(number).ok_or_else(Unreadable::cut_off)?.into(),
+            Token::Uuid(uuid) => uuid.to_string().into(),
+            Token::Time(seconds) => show_time(seconds).ok_or_else(Unreadable::cut_off)?.into(),
+            _ => return Ok(None),
+        }))
+    }
+
+    fn visit_list<'de, V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, Unreadable> {
+        let value = visitor.visit_seq(Elements(self))?;
+        self.leave();
+        Ok(value)
+    }
+
+    fn visit_map<'de, V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, Unreadable> {
+        let value = visitor.visit_map(MapEntries(self))?;
+        self.leave();
+        Ok(value)
+    }
+
+    /// What is said of a value that isn't what a type expects there.
+    #[cold]
+    fn unexpected(&self, token: Token<'a>, expected: &dyn Expected) -> Unreadable {
+        let text = self.shown(token).ok().flatten().unwrap_or_default();
+        let found = match token {
+            Token::Null => Unexpected::Unit,
+            Token::Bool(value) => Unexpected::Bool(value),
+            Token::Unsigned(value) => Unexpected::Unsigned(value),
+            Token::Negative(value) => Unexpected::Signed(i64::try_from(value).map_or(i64::MIN, |value| -1 - value)),
+            Token::Float(value) => Unexpected::Float(value),
+            Token::List => Unexpected::Seq,
+            Token::Map => Unexpected::Map,
+            Token::End => return Unreadable::cut_off(),
+            Token::Text(_) | Token::Shared(_) | Token::Uuid(_) | Token::Time(_) => Unexpected::Str(&text),
+        };
+        de::Error::invalid_type(found, expected)
     }
 }
 
+fn negative(value: u64) -> Result<i64, Unreadable> {
+    i64::try_from(value).map(|value| -1 - value).map_err(|_| Unreadable::cut_off())
+}
+
+macro_rules! numbers {
+    ($($deserialize:ident)*) => {$(
+        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+            match self.take()? {
+                Token::Unsigned(value) => visitor.visit_u64(value),
+                Token::Negative(value) => visitor.visit_i64(negative(value)?),
+                Token::Float(value) => visitor.visit_f64(value),
+                token => Err(self.unexpected(token, &visitor)),
+            }
+        }
+    )*};
+}
+
+macro_rules! texts {
+    ($($deserialize:ident)*) => {$(
+        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+            let token = self.take()?;
+            match self.shown(token)? {
+                Some(text) => visitor.visit_str(&text),
+                None => Err(self.unexpected(token, &visitor)),
+            }
+        }
+    )*};
+}
+
+/// What a type asks for is tried alone: each further shape would be code of its own for each type.
 impl<'de> Deserializer<'de> for &mut Reader<'_> {
     type Error = Unreadable;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-        self.mark();
-        match self.tokens.next() {
-            Some(Token::Null) => visitor.visit_unit(),
-            Some(Token::Bool(value)) => visitor.visit_bool(value),
-            Some(Token::Unsigned(value)) => visitor.visit_u64(value),
-            Some(Token::Negative(value)) => match i64::try_from(value) {
-                Ok(value) => visitor.visit_i64(-1 - value),
-                Err(_) => Err(Unreadable::cut_off()),
-            },
-            Some(Token::Float(value)) => visitor.visit_f64(value),
-            Some(Token::List) => {
-                let value = visitor.visit_seq(Elements(self))?;
-                self.leave();
-                Ok(value)
-            }
-            Some(Token::Map) => {
-                let value = visitor.visit_map(MapEntries(self))?;
-                self.leave();
-                Ok(value)
-            }
-            Some(Token::End) | None => Err(Unreadable::cut_off()),
-            Some(token) => self.shown(token, |text| visitor.visit_str(text)),
+        match self.take()? {
+            Token::Null => visitor.visit_unit(),
+            Token::Bool(value) => visitor.visit_bool(value),
+            Token::Unsigned(value) => visitor.visit_u64(value),
+            Token::Negative(value) => visitor.visit_i64(negative(value)?),
+            Token::Float(value) => visitor.visit_f64(value),
+            Token::List => self.visit_list(visitor),
+            Token::Map => self.visit_map(visitor),
+            token => visitor.visit_str(&self.shown(token)?.ok_or_else(Unreadable::cut_off)?),
+        }
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        match self.take()? {
+            Token::Bool(value) => visitor.visit_bool(value),
+            token => Err(self.unexpected(token, &visitor)),
+        }
+    }
+
+    numbers! {
+        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_u8 deserialize_u16 deserialize_u32
+        deserialize_u64 deserialize_f32 deserialize_f64
+    }
+
+    texts! { deserialize_char deserialize_str deserialize_string deserialize_identifier }
+
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        match self.take()? {
+            Token::Null => visitor.visit_unit(),
+            token => Err(self.unexpected(token, &visitor)),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        match self.take()? {
+            Token::List => self.visit_list(visitor),
+            token => Err(self.unexpected(token, &visitor)),
+        }
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        match self.take()? {
+            Token::Map => self.visit_map(visitor),
+            token => Err(self.unexpected(token, &visitor)),
+        }
+    }
+
+    /// As in JSON, the list of its fields' values is one too.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Unreadable> {
+        match self.take()? {
+            Token::Map => self.visit_map(visitor),
+            Token::List => self.visit_list(visitor),
+            token => Err(self.unexpected(token, &visitor)),
         }
     }
 
@@ -119,45 +230,46 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// As in JSON: a string is a variant without, a map of one entry a variant with content.
+    /// As in JSON: a string is a variant without content, a map of one entry a variant with content.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Unreadable> {
-        self.mark();
-        if self.tokens.is_at_map() {
-            self.tokens.next();
-            let value = visitor.visit_enum(Variant(self))?;
-            if !self.tokens.is_at_end() {
-                return Err(de::Error::custom("expected a map with one entry"));
-            }
-            self.leave();
-            return Ok(value);
+        let token = self.take()?;
+        if token != Token::Map {
+            return match self.shown(token)? {
+                Some(text) => visitor.visit_enum(IntoDeserializer::<Unreadable>::into_deserializer(text.as_ref())),
+                None => Err(self.unexpected(token, &visitor)),
+            };
         }
-        let is_text = !matches!(
-            self.tokens.peek(),
-            None | Some(
-                Token::Null
-                    | Token::Bool(_)
-                    | Token::Unsigned(_)
-                    | Token::Negative(_)
-                    | Token::Float(_)
-                    | Token::List
-                    | Token::End
-            )
-        );
-        if is_text {
-            return self.text(|text| visitor.visit_enum(IntoDeserializer::<Unreadable>::into_deserializer(text)));
+        let value = visitor.visit_enum(Variant(self))?;
+        if !self.tokens.is_at_end() {
+            return Err(de::Error::custom("expected a map with one entry"));
         }
-        self.deserialize_any(visitor)
+        self.leave();
+        Ok(value)
     }
 
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct identifier
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Unreadable> {
+        self.deserialize_unit(visitor)
     }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Unreadable> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, Unreadable> {
+        self.deserialize_seq(visitor)
+    }
+
+    forward_to_deserialize_any! { i128 u128 bytes byte_buf }
 }
 
 /// The elements of a list that has been entered.
@@ -184,37 +296,11 @@ impl<'de> MapAccess<'de> for MapEntries<'_, '_> {
         if self.0.tokens.is_at_end() {
             return Ok(None);
         }
-        self.0.text(|text| seed.deserialize(Text(text))).map(Some)
+        seed.deserialize(Text(&self.0.text()?)).map(Some)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Unreadable> {
         seed.deserialize(&mut *self.0)
-    }
-}
-
-/// [`MapEntries`] with a reader of their own.
-pub(super) struct Entries<'a>(Reader<'a>);
-
-impl<'a> Entries<'a> {
-    /// Enters the map that is next.
-    pub(super) fn of(mut reader: Reader<'a>) -> Result<Self, Unreadable> {
-        reader.mark();
-        match reader.tokens.next() {
-            Some(Token::Map) => Ok(Self(reader)),
-            _ => Err(Unreadable::cut_off()),
-        }
-    }
-}
-
-impl<'de> MapAccess<'de> for Entries<'_> {
-    type Error = Unreadable;
-
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Unreadable> {
-        MapEntries(&mut self.0).next_key_seed(seed)
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Unreadable> {
-        MapEntries(&mut self.0).next_value_seed(seed)
     }
 }
 
@@ -226,7 +312,7 @@ impl<'r, 'de, 'a> EnumAccess<'de> for Variant<'r, 'a> {
     type Variant = Self;
 
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Unreadable> {
-        let variant = self.0.text(|text| seed.deserialize(Text(text)))?;
+        let variant = seed.deserialize(Text(&self.0.text()?))?;
         Ok((variant, self))
     }
 }
@@ -243,16 +329,20 @@ impl<'de> VariantAccess<'de> for Variant<'_, '_> {
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Unreadable> {
-        self.0.deserialize_any(visitor)
+        self.0.deserialize_seq(visitor)
     }
 
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], visitor: V) -> Result<V::Value, Unreadable> {
-        self.0.deserialize_any(visitor)
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Unreadable> {
+        self.0.deserialize_struct("", fields, visitor)
     }
 }
 
 /// A string that may have to be something else, since it is the key of a map.
-pub(super) struct Text<'a>(pub(super) &'a str);
+struct Text<'a>(&'a str);
 
 macro_rules! parsed {
     ($($deserialize:ident $visit:ident)*) => {$(

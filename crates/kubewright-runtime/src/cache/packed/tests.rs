@@ -249,3 +249,19 @@ fn fields_can_be_dropped_from_maps_and_lists() {
     expected.as_object_mut().map(|pod| pod.remove("status"));
     assert_eq!(left, expected);
 }
+
+#[test]
+fn what_is_not_kept_is_read_as_from_json() {
+    let mut pod = pod();
+    pod["kind"] = "Pod".into();
+    let text = pod.to_string();
+    let expected: Pod = serde_json::from_str(&text).expect("a pod");
+    assert_eq!(from_text::<Pod>(&text).expect("a pod"), expected);
+    assert_eq!(from_value::<Pod>(&pod).expect("a pod"), expected);
+    assert_eq!(from_text::<Value>(&text).expect("JSON"), pod);
+    for wrong in ["", "{", "{} {}", "[1]", r#"{"spec": 4}"#, &"[".repeat(1000)] {
+        assert!(from_text::<Pod>(wrong).is_err(), "{wrong}");
+    }
+    let why = from_text::<Pod>(r#"{"spec": {"containers": {}}}"#).map_err(|why| why.to_string());
+    assert_eq!(why.unwrap_err(), "invalid type: map, expected a sequence");
+}

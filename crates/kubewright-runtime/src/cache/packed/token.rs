@@ -159,16 +159,28 @@ pub(super) fn show_time(seconds: u64) -> Option<String> {
 pub(super) struct Tokens<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// What is read when these bytes are: more, and where in them to begin.
+    then: &'a [(&'a [u8], usize)],
 }
 
 impl<'a> Tokens<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, then: &[] }
     }
 
-    /// Where the next token begins.
+    /// These bytes, which aren't empty, and then others, each from some place on.
+    pub(super) fn joined(bytes: &'a [u8], then: &'a [(&'a [u8], usize)]) -> Self {
+        Self { bytes, at: 0, then }
+    }
+
+    /// Where the next token begins in the bytes that it is of.
     pub(super) fn at(&self) -> usize {
         self.at
+    }
+
+    /// How many pieces come after the present one.
+    pub(super) fn pieces_left(&self) -> usize {
+        self.then.len()
     }
 
     pub(super) fn peek(&self) -> Option<Token<'a>> {
@@ -229,6 +241,12 @@ impl<'a> Tokens<'a> {
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let taken = self.bytes.get(self.at..)?.get(..length)?;
         self.at += length;
+        while self.at >= self.bytes.len()
+            && let Some((next, rest)) = self.then.split_first()
+        {
+            (self.bytes, self.at) = *next;
+            self.then = rest;
+        }
         Some(taken)
     }
 

@@ -7,7 +7,10 @@ use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
 use super::{Defaulter, Denied, Findings, Operation, Request, Validator, answer::Answer, patch, review::Review};
-use crate::object::{KindName, Object};
+use crate::{
+    cache::from_value,
+    object::{KindName, Object},
+};
 
 /// What answers reviews, whatever its kind.
 pub(super) trait Handler: Send + Sync {
@@ -133,8 +136,7 @@ impl<K: Object> Validating<K> {
 }
 
 fn decode<T: serde::de::DeserializeOwned>(object: &Value) -> Result<T, Status> {
-    serde_json::from_value(object.clone())
-        .map_err(|error| Status::bad_request(format!("the object can't be read: {error}")))
+    from_value(object).map_err(|error| Status::bad_request(format!("the object can't be read: {error}")))
 }
 
 #[cfg(test)]
