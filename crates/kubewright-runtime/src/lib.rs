@@ -52,6 +52,7 @@ mod panic;
 pub mod predicate;
 pub mod probe;
 pub mod queue;
+pub mod schema;
 pub mod shard;
 pub mod signal;
 #[cfg(feature = "opentelemetry")]

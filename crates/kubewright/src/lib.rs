@@ -54,7 +54,7 @@ pub use kube;
 pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{
     args, cache, churn, client, condition, context, controller, event, finalizer, leader, log, manager, metrics, name,
-    object, outcome, owner, predicate, probe, queue, shard, signal, trace, view, webhook,
+    object, outcome, owner, predicate, probe, queue, schema, shard, signal, trace, view, webhook,
 };
 pub use kubewright_runtime::{clock, random};
 

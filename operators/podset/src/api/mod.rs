@@ -4,6 +4,10 @@
 
 pub mod app;
 pub mod k8stest;
-mod template;
 
-pub use self::template::Template;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use kubewright::schema::AsWritten;
+
+/// A pod template as it was written. What is none is told in a condition, and what makes no valid pod with the API
+/// server's own words.
+pub type Template = AsWritten<PodTemplateSpec>;

@@ -60,13 +60,10 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::{
-        Template,
-        app::v1alpha1::{PodSet, PodSetSpec},
-    };
+    use crate::api::app::v1alpha1::{PodSet, PodSetSpec};
 
     fn set(template: Option<Value>) -> PodSet {
-        let template = template.map(|value| Template(value.as_object().unwrap().clone()));
+        let template = template.map(|value| serde_json::from_value(value).unwrap());
         let mut set = PodSet::new("web", PodSetSpec { replicas: 1, template });
         set.metadata.namespace = Some("default".into());
         set

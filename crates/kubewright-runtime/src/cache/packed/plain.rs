@@ -5,7 +5,6 @@ use serde::{
     Deserializer,
     de::{DeserializeOwned, DeserializeSeed, Error},
 };
-use serde_json::Value;
 
 use super::{
     dictionary::Dictionary,
@@ -25,11 +24,13 @@ pub(crate) fn from_text<T: DeserializeOwned>(text: &str) -> Result<T, serde_json
     read(&tokens)
 }
 
-/// Reads a value.
+/// Reads a `Value` or a `Map`.
 ///
 /// # Errors
 /// When it isn't as the type says.
-pub(crate) fn from_value<T: DeserializeOwned>(value: &Value) -> Result<T, serde_json::Error> {
+pub(crate) fn from_value<'de, T: DeserializeOwned>(
+    value: impl Deserializer<'de, Error = serde_json::Error>,
+) -> Result<T, serde_json::Error> {
     read(&tokens(value)?)
 }
 

@@ -1,0 +1,75 @@
+//! Types for fields of a CRD that the usual derives can't say.
+
+use std::{borrow::Cow, marker::PhantomData};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+use crate::cache;
+
+/// A `T` as it was written: an object that is read as a `T` only when it is asked for.
+///
+/// For large types of Kubernetes in a spec, such as a pod's template. Inlined, as a CRD must have it, the schema of a
+/// `PodTemplateSpec` is larger than the 262,144 bytes that `kubectl apply` can put into its annotation
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/>). The schema of this takes any object
+/// and keeps all of its fields; so the API server lets pass what is no `T`, and it is for a webhook or a condition to say so.
+///
+/// ```
+/// use k8s_openapi::api::core::v1::PodTemplateSpec;
+/// use kubewright_runtime::schema::AsWritten;
+/// use serde_json::json;
+///
+/// let written = json!({"spec": {"containers": [{"name": "main", "image": "busybox"}]}});
+/// let template: AsWritten<PodTemplateSpec> = serde_json::from_value(written.clone())?;
+/// assert_eq!(template.read()?.spec.unwrap().containers[0].name, "main");
+/// assert_eq!(serde_json::to_value(&template)?, written);
+///
+/// let wrong: AsWritten<PodTemplateSpec> = serde_json::from_value(json!({"spec": 7}))?;
+/// assert!(wrong.read().unwrap_err().to_string().contains("invalid type: integer `7`"));
+/// # Ok::<_, serde_json::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent, bound = "")]
+pub struct AsWritten<T>(
+    /// What was written.
+    pub Map<String, Value>,
+    #[serde(skip)] PhantomData<fn() -> T>,
+);
+
+impl<T: DeserializeOwned> AsWritten<T> {
+    /// Reads it: a copy, made anew each time.
+    ///
+    /// # Errors
+    /// When it is no `T`. The error says what was found and what is expected.
+    pub fn read(&self) -> Result<T, serde_json::Error> {
+        cache::from_value(&self.0)
+    }
+}
+
+impl<T> JsonSchema for AsWritten<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "AsWritten".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PodTemplateSpec;
+    use schemars::generate::SchemaSettings;
+
+    #[test]
+    fn the_schema_of_a_pod_template_is_too_large_to_apply() {
+        let settings = SchemaSettings::openapi3().with(|settings| settings.inline_subschemas = true);
+        let whole = settings.into_generator().into_root_schema_for::<PodTemplateSpec>();
+        assert!(serde_json::to_string(&whole).is_ok_and(|text| text.len() > 262_144));
+    }
+}
