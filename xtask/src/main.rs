@@ -100,6 +100,9 @@ fn run(chore: Chore) -> Result<()> {
 /// What is generated for each operator, by the command line: it asks the operator's own program.
 const OPERATORS: [&str; 5] = ["at", "cronjob", "guestbook", "lolcow", "podset"];
 
+/// The projects that the commands make, by their folders and packages.
+const GOLDEN: [&str; 3] = ["project", "project-multigroup", "project-namespaced"];
+
 /// Generates on the binaries that the tests have built: those of other sets of packages would be built anew.
 fn generate(steps: &mut Steps, check: bool) -> Result<()> {
     steps.run("binaries of the operators", cargo(&["test", "--workspace", "--no-run", "--quiet"]))?;
@@ -110,12 +113,13 @@ fn generate(steps: &mut Steps, check: bool) -> Result<()> {
     }
     steps.run("golden projects", golden)?;
     let binaries = std::path::absolute("target/debug").context("find the binaries")?;
-    for operator in OPERATORS {
+    let operators = OPERATORS.map(|name| (format!("operators/{name}"), format!("{name}-operator")));
+    let golden = GOLDEN.map(|name| (format!("testdata/{name}"), name.to_owned()));
+    for (folder, program) in operators.into_iter().chain(golden) {
         let mut command = Command::new(binaries.join("kubewright"));
-        command.current_dir(format!("operators/{operator}"));
-        command.args(["manifests", "--program"]).arg(binaries.join(format!("{operator}-operator")));
+        command.current_dir(&folder).args(["manifests", "--program"]).arg(binaries.join(program));
         command.args(check.then_some("--check"));
-        steps.run(&format!("manifests of {operator}"), command)?;
+        steps.run(&format!("manifests of {folder}"), command)?;
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
-    commands::{cluster, create, init, manifests},
+    commands::{cluster, create, edit, init, manifests},
     shell::{Shell, Verbosity},
 };
 
@@ -39,6 +39,8 @@ enum Command {
     /// Add a kind or its webhooks to the project.
     #[command(subcommand)]
     Create(create::Command),
+    /// Change what the project is.
+    Edit(edit::Arguments),
     /// Run an embedded Kubernetes cluster on this machine until Ctrl-C.
     Cluster(cluster::Arguments),
     /// Write the CustomResourceDefinitions and webhook configurations of the operator.
@@ -57,6 +59,7 @@ async fn main() -> ExitCode {
     let result = match arguments.command {
         Command::Init(arguments) => init::run(&arguments, &shell),
         Command::Create(command) => create::run(command, &shell),
+        Command::Edit(arguments) => edit::run(arguments, &shell),
         Command::Cluster(arguments) => cluster::run(arguments, clock, &shell).await,
         Command::Manifests(arguments) => manifests::run(arguments, &shell).await,
     };

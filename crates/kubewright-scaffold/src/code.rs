@@ -46,7 +46,7 @@ pub(crate) fn wiring(method: &str, argument: &str) -> String {
         format!("let manager = manager{call}")
     } else if "        manager".len() + call.len() <= WIDTH {
         format!("let manager =\n    manager{call}")
-    } else if "        ".len() + call.len() <= WIDTH {
+    } else if argument.is_empty() || "        ".len() + call.len() <= WIDTH {
         format!("let manager = manager\n    {call}")
     } else {
         format!("let manager = manager.{method}(\n    {argument},\n);")

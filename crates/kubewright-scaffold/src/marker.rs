@@ -15,6 +15,8 @@ const PREFIX: &str = "+kubebuilder:scaffold:";
 pub enum Place {
     /// Right above it.
     Last,
+    /// Right above it, with an empty line before.
+    Apart,
     /// Among the lines of the same sort that are right above it, in their order, which is that of rustfmt for `mod`. For a fragment of
     /// one line.
     Sorted,
@@ -86,6 +88,9 @@ pub fn insert(text: &str, file: &str, name: &str, fragment: &str, place: Place) 
     let end = if lines[marker].ends_with("\r\n") { "\r\n" } else { "\n" };
     let mut whole = String::with_capacity(text.len() + 64 * fragment.len());
     whole.extend(lines[..at].iter().copied());
+    if place == Place::Apart && at > 0 && !lines[at - 1].trim().is_empty() {
+        whole.push_str(end);
+    }
     for line in &fragment {
         if !line.is_empty() {
             whole.push_str(indent);
@@ -183,6 +188,14 @@ pub fn register(manager: Manager) -> Manager {
         let expected = "        .kind::<Foo>()\n        .kind::<Bar>()\n\n        .webhook(\n            bar(),\n        )\n        // +kube";
         assert!(text.contains(expected), "{text}");
         assert_eq!(text.lines().count(), LIB.lines().count() + 5);
+    }
+
+    #[test]
+    fn a_fragment_may_stand_apart() {
+        let once = put(LIB, "modules", "struct A;", Place::Apart);
+        assert!(once.contains("mod v2;\n\nstruct A;\n// +kube"), "{once}");
+        let twice = put(&once, "modules", "struct B;", Place::Apart);
+        assert!(twice.contains("struct A;\n\nstruct B;\n// +kube"), "{twice}");
     }
 
     #[test]

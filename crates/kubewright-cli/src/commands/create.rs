@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::{ArgAction, Subcommand};
 use kubewright_scaffold::{
-    command::{CreateApi, External},
+    command::{CreateApi, CreateWebhook, External},
     name::{Domain, Group, Kind, Plural, Version},
 };
 
@@ -13,6 +13,8 @@ use crate::{project::Opened, shell::Shell};
 pub(crate) enum Command {
     /// A kind: its types, its controller, its manifests.
     Api(Box<Api>),
+    /// Webhooks of a kind: what is set and what is refused before one is stored.
+    Webhook(Box<Webhook>),
 }
 
 /// Which kind, and what of it.
@@ -67,6 +69,48 @@ pub(crate) struct Api {
     #[arg(long)]
     force: bool,
 
+    #[command(flatten)]
+    external: ExternalArguments,
+}
+
+/// Which kind, and what is done with it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubewright create webhook --group batch --version v1 --kind CronJob --defaulting --programmatic-validation
+  kubewright create webhook --group core --version v1 --kind Pod --programmatic-validation")]
+pub(crate) struct Webhook {
+    /// Its group, without the project's domain [default: the domain alone].
+    #[arg(long)]
+    group: Option<Group>,
+
+    /// Its version, such as v1 or v1alpha1.
+    #[arg(long)]
+    version: Version,
+
+    /// Its name, such as CronJob.
+    #[arg(long)]
+    kind: Kind,
+
+    /// Set what may be left out.
+    #[arg(long)]
+    defaulting: bool,
+
+    /// Refuse what is wrong.
+    #[arg(long)]
+    programmatic_validation: bool,
+
+    /// Make files anew that are there, whatever was changed in them.
+    #[arg(long)]
+    force: bool,
+
+    #[command(flatten)]
+    external: ExternalArguments,
+}
+
+// Not a doc comment: clap would show it as the command's own.
+#[derive(Debug, clap::Args)]
+struct ExternalArguments {
     /// Where its type is, if another crate has it, such as gateway_api::gateways.
     #[arg(long, value_name = "PATH", value_parser = path)]
     external_api_path: Option<String>,
@@ -78,6 +122,14 @@ pub(crate) struct Api {
     /// The crate of an external kind, such as gateway-api@0.20 [default: the first part of the path].
     #[arg(long, value_name = "CRATE", requires = "external_api_path", value_parser = module)]
     external_api_module: Option<String>,
+}
+
+impl From<ExternalArguments> for Option<External> {
+    fn from(arguments: ExternalArguments) -> Self {
+        let ExternalArguments { external_api_path, external_api_domain, external_api_module } = arguments;
+        let domain = external_api_domain.map(|domain| domain.to_string()).unwrap_or_default();
+        external_api_path.map(|path| External { path, domain, module: external_api_module.unwrap_or_default() })
+    }
 }
 
 /// The path of a module in Rust.
@@ -111,6 +163,7 @@ fn module(text: &str) -> Result<String, String> {
 pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
     match command {
         Command::Api(arguments) => create_api(*arguments, shell),
+        Command::Webhook(arguments) => create_webhook(*arguments, shell),
     }
 }
 
@@ -120,11 +173,7 @@ fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
     api.plural = arguments.plural;
     api.namespaced = arguments.namespaced;
     api.force = arguments.force;
-    api.external = arguments.external_api_path.map(|path| External {
-        path,
-        domain: arguments.external_api_domain.map(|domain| domain.to_string()).unwrap_or_default(),
-        module: arguments.external_api_module.unwrap_or_default(),
-    });
+    api.external = arguments.external.into();
     api.resource = match arguments.resource {
         Some(wanted) => wanted,
         None if api.external.is_some() => false,
@@ -138,5 +187,17 @@ fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
     if api.resource {
         shell.status("Next", "write its fields, then: kubewright manifests");
     }
+    Ok(())
+}
+
+fn create_webhook(arguments: Webhook, shell: &Shell) -> Result<()> {
+    let opened = Opened::find()?;
+    let group = arguments.group.map(|group| group.to_string()).unwrap_or_default();
+    let mut webhook = CreateWebhook::new(&group, arguments.version, arguments.kind);
+    (webhook.defaulting, webhook.validation) = (arguments.defaulting, arguments.programmatic_validation);
+    webhook.force = arguments.force;
+    webhook.external = arguments.external.into();
+    opened.change(shell, |plan| Ok(webhook.plan(&opened.project, plan)?))?;
+    shell.status("Next", "say what is set or refused, then: kubewright manifests");
     Ok(())
 }

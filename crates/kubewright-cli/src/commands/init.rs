@@ -45,6 +45,10 @@ pub(crate) struct Arguments {
     /// Keep kinds in folders by group.
     #[arg(long)]
     multigroup: bool,
+
+    /// Watch the operator's own namespace alone, with rights there.
+    #[arg(long)]
+    namespaced: bool,
 }
 
 /// An address that can be in a TOML text.
@@ -81,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
     let mut init = Init::new(name.clone());
     init.domain = Some(arguments.domain.clone());
     init.repo = arguments.repo.clone().unwrap_or_default();
-    init.multigroup = arguments.multigroup;
+    (init.multigroup, init.namespaced) = (arguments.multigroup, arguments.namespaced);
     init.license.clone_from(&arguments.license);
     init.owner.clone_from(&arguments.owner);
     change(&Folder::new(here), shell, |plan| Ok(init.plan(plan)?))?;

@@ -7,8 +7,8 @@ use std::{fs, path::Path};
 
 use crate::folder::{Folder, files};
 
-/// What `kubewright manifests` writes from the compiled program, which nothing here compares.
-const GENERATED: &[&str] = &["config/crd/bases/", "config/rbac/role.yaml"];
+/// What `kubewright manifests` writes from the compiled program: `cargo xtask generate` has it compare them.
+const GENERATED: &[&str] = &["config/crd/bases/", "config/rbac/role.yaml", "config/webhook/manifests.yaml"];
 
 /// Makes a project anew, and compares it with the one that is kept, or keeps it.
 fn check(name: &str, lines: &[&str]) {
@@ -20,6 +20,7 @@ fn check(name: &str, lines: &[&str]) {
     let is_ours = |path: &String| !GENERATED.iter().any(|generated| path.starts_with(generated));
     let mut made = files(&folder.path(), false);
     if std::env::var_os("KUBEWRIGHT_GENERATE").is_some() {
+        fs::create_dir_all(&root).unwrap();
         for (path, text) in files(&root, false) {
             // What is generated elsewhere is there already.
             if is_ours(&path) {
@@ -58,6 +59,45 @@ fn golden_project() {
             "create api --group crew --version v1 --kind FirstMate",
             "create api --group crew --version v1 --kind Admiral --plural admirales --namespaced=false",
             "create api --group apps --version v1 --kind Deployment --resource=false",
+            "create webhook --group crew --version v1 --kind Captain --defaulting --programmatic-validation",
+            "create webhook --group crew --version v1 --kind FirstMate --programmatic-validation",
+            "create webhook --group crew --version v1 --kind Admiral --defaulting",
+            "create webhook --group core --version v1 --kind Pod --defaulting",
+        ],
+    );
+}
+
+#[test]
+fn golden_project_of_several_groups() {
+    check(
+        "project-multigroup",
+        &[
+            "init --domain testproject.org --multigroup",
+            "create api --group crew --version v1 --kind Captain",
+            "create api --group ship --version v1beta1 --kind Frigate",
+            "create api --group ship --version v1 --kind Destroyer --namespaced=false",
+            "create api --group sea-creatures --version v1beta1 --kind Kraken",
+            "create api --group foo.policy --version v1 --kind HealthCheckPolicy",
+            "create api --version v1 --kind Lakers",
+            "create api --group apps --version v1 --kind Deployment --resource=false",
+            "create api --group app --version v1alpha1 --kind PodSet --external-api-domain example.com \
+             --external-api-path podset_operator::api::app::v1alpha1 --external-api-module podset-operator@0.1",
+            "create webhook --group crew --version v1 --kind Captain --defaulting",
+            "create webhook --group crew --version v1 --kind Captain --programmatic-validation",
+            "create webhook --group ship --version v1 --kind Destroyer --defaulting",
+            "create webhook --group app --version v1alpha1 --kind PodSet --programmatic-validation",
+        ],
+    );
+}
+
+#[test]
+fn golden_project_of_one_namespace() {
+    check(
+        "project-namespaced",
+        &[
+            "init --domain testproject.org --namespaced",
+            "create api --group crew --version v1 --kind Captain",
+            "create webhook --group crew --version v1 --kind Captain --defaulting --programmatic-validation",
         ],
     );
 }

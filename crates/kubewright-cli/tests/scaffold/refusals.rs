@@ -122,6 +122,46 @@ fn what_is_there_is_not_made_again() {
 }
 
 #[test]
+fn webhooks() {
+    let folder = Folder::with_captain();
+    let captain = "create webhook --group crew --version v1 --kind Captain";
+    refused(&folder, captain, &["nothing to do", "--programmatic-validation"]);
+    let cook = "create webhook --group crew --version v1 --kind Cook --defaulting";
+    refused(&folder, cook, &["no Cook in version v1", "kubewright create api first"]);
+    folder.run(&format!("{captain} --defaulting"));
+    let twice = format!("{captain} --defaulting --programmatic-validation");
+    refused(&folder, &twice, &["has a defaulting webhook already", "--force"]);
+    folder.edit("src/webhook/v1/captain.rs", "// +kubebuilder:scaffold:webhooks", "");
+    let validation = format!("{captain} --programmatic-validation");
+    refused(&folder, &validation, &["src/webhook/v1/captain.rs has no line", "struct CaptainValidator;"]);
+    // What is made anew has both.
+    folder.run(&format!("{validation} --force"));
+    let made = folder.read("src/webhook/v1/captain.rs");
+    assert!(made.contains("struct CaptainDefaulter;") && made.contains("struct CaptainValidator;"), "{made}");
+}
+
+#[test]
+fn editing() {
+    let folder = Folder::with_captain();
+    refused(&folder, "edit", &["nothing to do", "--multigroup"]);
+    let before = folder.all();
+    folder.run("edit --multigroup --namespaced");
+    folder.run("create api --group ship --version v1 --kind Frigate");
+    assert!(folder.read("src/api/ship/v1/frigate.rs").contains("struct FrigateSpec"));
+    refused(&folder, "edit --multigroup=false", &["crew, ship"]);
+    let folder = Folder::with_captain();
+    folder.run("edit --multigroup --namespaced");
+    folder.run("edit --multigroup=false --namespaced=false");
+    assert!(folder.all() == before);
+    folder.edit("config/rbac/role_binding.yaml", "kind: ClusterRoleBinding", "kind: SomeBinding");
+    refused(
+        &folder,
+        "edit --namespaced",
+        &["config/rbac/role_binding.yaml has been changed", "by hand:\nkind: RoleBinding"],
+    );
+}
+
+#[test]
 fn markers_that_are_not_there() {
     let folder = Folder::with_captain();
     let cook = "create api --group crew --version v1 --kind Cook";
@@ -195,7 +235,7 @@ fn commands_find_their_project_from_below_and_say_what_they_do() {
 #[test]
 fn help_has_examples() {
     let folder = Folder::new("ship");
-    for line in ["init --help", "create api --help"] {
+    for line in ["init --help", "create api --help", "create webhook --help", "edit --help"] {
         let help = String::from_utf8(folder.try_run(line).stdout).unwrap();
         assert!(help.contains("Examples:\n  kubewright "), "{help}");
     }

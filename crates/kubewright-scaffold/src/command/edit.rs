@@ -4,7 +4,29 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use crate::project::Project;
+use crate::{
+    marker::Place,
+    plan::Plan,
+    project::{self, Project, ProjectError},
+};
+
+/// Where the manager's container is told the namespace to watch.
+const MANAGER: &str = "config/manager/manager.yaml";
+const WATCH_NAMESPACE: &str = include_str!("../../templates/edit/watch_namespace.yaml.in");
+
+/// What a role and its binding say for all namespaces, and for one, by file.
+const RIGHTS: [(&str, &str, &str); 2] = [
+    (
+        "config/rbac/role.yaml",
+        "kind: ClusterRole\nmetadata:\n  name: manager-role\n",
+        "kind: Role\nmetadata:\n  name: manager-role\n  namespace: system\n",
+    ),
+    (
+        "config/rbac/role_binding.yaml",
+        "kind: ClusterRoleBinding\nmetadata:\n  name: manager-rolebinding\nroleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: ClusterRole\n",
+        "kind: RoleBinding\nmetadata:\n  name: manager-rolebinding\n  namespace: system\nroleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: Role\n",
+    ),
+];
 
 /// Why a project isn't changed. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -16,6 +38,9 @@ pub enum EditError {
     /// There is more than one group.
     #[error("the project has kinds of the groups {0}, which only folders by group keep apart: leave it as it is")]
     Groups(String),
+    /// `PROJECT` can't be written.
+    #[error(transparent)]
+    Project(#[from] ProjectError),
 }
 
 /// What is to be otherwise; what isn't said stays.
@@ -33,6 +58,21 @@ pub struct Edit {
 }
 
 impl Edit {
+    /// Plans what is otherwise in the project's files, `PROJECT` being one.
+    ///
+    /// # Errors
+    /// If it can't be.
+    pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), EditError> {
+        let mut project = project.clone();
+        let was_namespaced = project.namespaced;
+        self.note(&mut project)?;
+        if project.namespaced != was_namespaced {
+            namespaced(project.namespaced, plan);
+        }
+        plan.replace(project::FILE, project.write()?);
+        Ok(())
+    }
+
     /// Notes it in the project.
     ///
     /// # Errors
@@ -56,6 +96,23 @@ impl Edit {
             }
         }
         Ok(())
+    }
+}
+
+/// Gives the operator rights in its own namespace alone and has it watch that, or all again.
+fn namespaced(is_namespaced: bool, plan: &mut Plan<'_>) {
+    for (path, all, one) in RIGHTS {
+        if is_namespaced {
+            plan.swap(path, all, one)
+        } else {
+            plan.swap(path, one, all)
+        };
+    }
+    if is_namespaced {
+        plan.insert(MANAGER, "managerenv", WATCH_NAMESPACE, Place::Last);
+    } else {
+        let lines = WATCH_NAMESPACE.lines().map(|line| format!("        {line}\n"));
+        plan.swap(MANAGER, &lines.collect::<String>(), "");
     }
 }
 

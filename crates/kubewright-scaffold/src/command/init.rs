@@ -10,6 +10,7 @@ use crate::{
 };
 
 use super::{
+    edit::{Edit, EditError},
     head::{License, head},
     texts::Texts,
 };
@@ -63,6 +64,9 @@ pub enum InitError {
     /// `PROJECT` can't be written.
     #[error(transparent)]
     Project(#[from] ProjectError),
+    /// What [`Edit`] would refuse.
+    #[error(transparent)]
+    Edit(#[from] EditError),
 }
 
 /// What a new project is to be.
@@ -77,6 +81,8 @@ pub struct Init {
     pub repo: String,
     /// Whether kinds are in folders by group.
     pub multigroup: bool,
+    /// Whether it watches its own namespace only.
+    pub namespaced: bool,
     /// Its licence, in the heads of new sources.
     pub license: Option<License>,
     /// Whose it is, in the heads of new sources.
@@ -86,7 +92,8 @@ pub struct Init {
 impl Init {
     /// A project of this name.
     pub fn new(name: ProjectName) -> Self {
-        Self { name, domain: None, repo: String::new(), multigroup: false, license: None, owner: None }
+        let (domain, repo, license, owner) = Default::default();
+        Self { name, domain, repo, multigroup: false, namespaced: false, license, owner }
     }
 
     /// Plans its files.
@@ -117,6 +124,10 @@ impl Init {
             texts.create_if_missing(path, template)?;
         }
         plan.create(project::FILE, project.write()?);
+        if self.namespaced {
+            let edit = Edit { namespaced: Some(true), ..Edit::default() };
+            edit.plan(&project, plan)?;
+        }
         Ok(())
     }
 
@@ -206,6 +217,8 @@ mod tests {
             ("src/lib.rs", "builder"),
             ("config/default/kustomization.yaml", "defaultresources"),
             ("config/default/kustomization.yaml", "defaultpatches"),
+            ("config/manager/manager.yaml", "managerenv"),
+            ("config/network-policy/kustomization.yaml", "networkpolicyresources"),
             ("config/rbac/kustomization.yaml", "rbacresources"),
         ] {
             marker::insert(&files[path], path, name, "x", marker::Place::Last).unwrap().unwrap();
@@ -218,5 +231,29 @@ mod tests {
         assert_eq!(check(&[".git", "README.md", "LICENSE", "Cargo.toml", "src"]), None);
         assert_eq!(check(&["main.go", "go.mod"]), Some("main.go"));
         assert_eq!(check(&["PROJECT"]), Some("PROJECT"));
+    }
+
+    #[test]
+    fn namespaces_are_given_and_taken_back() {
+        let before = files();
+        let change = |folder: &BTreeMap<String, String>, namespaced| {
+            let mut plan = Plan::new(folder);
+            let edit = Edit { namespaced: Some(namespaced), ..Edit::default() };
+            edit.plan(&Project::read(&folder["PROJECT"]).unwrap(), &mut plan).unwrap();
+            let changes = plan.finish().unwrap().into_iter().map(|change| (change.path, change.after));
+            folder.clone().into_iter().chain(changes).collect::<BTreeMap<_, _>>()
+        };
+        let one = change(&before, true);
+        assert!(one["config/rbac/role.yaml"].contains("kind: Role\n"));
+        assert!(one["config/manager/manager.yaml"].contains("        - name: WATCH_NAMESPACE\n          valueFrom:"));
+        assert_eq!(change(&one, true), one);
+        assert_eq!(change(&one, false), before);
+        let folder = BTreeMap::new();
+        let mut plan = Plan::new(&folder);
+        let mut init = Init::new("my-operator".parse().unwrap());
+        (init.domain, init.namespaced) = (Some("my.domain".parse().unwrap()), true);
+        init.plan(&mut plan).unwrap();
+        let made = plan.finish().unwrap().into_iter().map(|change| (change.path, change.after));
+        assert_eq!(made.collect::<BTreeMap<_, _>>(), one);
     }
 }

@@ -2,6 +2,7 @@
 
 mod api;
 mod edit;
+mod foreign;
 mod head;
 mod init;
 mod place;
@@ -9,8 +10,9 @@ mod texts;
 mod webhook;
 
 pub use self::{
-    api::{ApiError, CreateApi, External},
+    api::{ApiError, CreateApi},
     edit::{Edit, EditError},
+    foreign::External,
     head::License,
     init::{Init, InitError, unexpected},
     webhook::{CreateWebhook, WebhookError},

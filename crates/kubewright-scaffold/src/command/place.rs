@@ -33,6 +33,12 @@ impl Place {
         ["controller".to_owned()].into_iter().chain(group).chain([self.kind.module()]).collect()
     }
 
+    /// The parts of the path to the module of its webhooks.
+    pub(super) fn webhook(&self) -> Vec<String> {
+        let group = self.group.clone();
+        ["webhook".to_owned()].into_iter().chain(group).chain([self.version.clone(), self.kind.module()]).collect()
+    }
+
     /// The file of its types.
     pub(super) fn types_file(&self) -> String {
         format!("src/{}/{}.rs", self.api().join("/"), self.kind.module())

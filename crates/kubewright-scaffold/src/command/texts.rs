@@ -54,6 +54,18 @@ impl<'p, 's> Texts<'p, 's> {
         self
     }
 
+    /// A template, filled in, right above a marker, with an empty line before.
+    pub(super) fn insert_apart(
+        &mut self,
+        path: &str,
+        marker: &str,
+        template: &str,
+    ) -> Result<&mut Self, TemplateError> {
+        let fragment = self.fill(template)?;
+        self.plan.insert(path, marker, &fragment, Place::Apart);
+        Ok(self)
+    }
+
     /// A line among those of its sort above a marker.
     pub(super) fn insert_sorted(&mut self, path: &str, marker: &str, line: &str) -> &mut Self {
         self.plan.insert(path, marker, line, Place::Sorted);

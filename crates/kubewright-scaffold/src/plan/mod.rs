@@ -79,6 +79,14 @@ pub enum Refusal {
         /// What would have been put in.
         fragment: String,
     },
+    /// A file has not what is to be replaced.
+    #[error("{path} has been changed where this command changes it. Put this there by hand:\n{wanted}")]
+    Changed {
+        /// The file.
+        path: String,
+        /// What is to be there.
+        wanted: String,
+    },
     /// A file doesn't say where.
     #[error(transparent)]
     Marker(#[from] MarkerError),
@@ -116,6 +124,8 @@ pub struct Plan<'a> {
     force: Option<bool>,
     files: BTreeMap<String, Change>,
     refusals: Vec<Refusal>,
+    /// Files that have to be new.
+    created: BTreeSet<String>,
     /// Files that a refusal was about: one is enough.
     refused: BTreeSet<String>,
 }
@@ -129,8 +139,8 @@ impl fmt::Debug for Plan<'_> {
 impl<'a> Plan<'a> {
     /// A plan for what `source` reads.
     pub fn new(source: &'a dyn Source) -> Self {
-        let (files, refusals, refused) = Default::default();
-        Self { source, force: None, files, refusals, refused }
+        let (files, refusals, created, refused) = Default::default();
+        Self { source, force: None, files, refusals, created, refused }
     }
 
     /// Whether files that are there and differ are overwritten. By default they stand in the way; said once, refusals offer `--force`.
@@ -141,13 +151,9 @@ impl<'a> Plan<'a> {
 
     /// A new file.
     pub fn create(&mut self, path: &str, text: impl Into<String>) -> &mut Self {
-        let text = text.into();
-        match self.read(path) {
-            Some(Some(there)) if there != text && self.force != Some(true) => {
-                self.refuse(path, Refusal::Exists { path: path.into(), may_force: self.force.is_some() });
-            }
-            Some(before) => self.put(path, before, text),
-            None => {}
+        if let Some(before) = self.read(path) {
+            self.put(path, before, text.into());
+            self.created.insert(path.to_owned());
         }
         self
     }
@@ -184,12 +190,34 @@ impl<'a> Plan<'a> {
         self
     }
 
+    /// Other lines in the place of some that are in a file once, or of which the others are there already.
+    pub fn swap(&mut self, path: &str, from: &str, to: &str) -> &mut Self {
+        let Some(there) = self.read(path) else { return self };
+        let text = there.clone().unwrap_or_default();
+        // One may be a part of the other.
+        let is_done = text.contains(to) && (to.contains(from) || !text.contains(from));
+        if text.matches(from).count() == 1 && !is_done {
+            self.put(path, there, text.replacen(from, to, 1));
+        } else if !is_done {
+            self.refusals.push(Refusal::Changed { path: path.into(), wanted: to.trim_end().into() });
+        }
+        self
+    }
+
     /// What is to be written, in the order in which to write it: new files, then changed ones, then `PROJECT`, which says that
     /// they are there.
     ///
     /// # Errors
     /// With all that stands in the way.
-    pub fn finish(self) -> Result<Vec<Change>, PlanError> {
+    pub fn finish(mut self) -> Result<Vec<Change>, PlanError> {
+        // Not until now: what is there may be all of it, with what was put in later.
+        let may_force = self.force.is_some();
+        let in_the_way = |path: &&String| {
+            let change = &self.files[*path];
+            self.force != Some(true) && change.before.as_ref().is_some_and(|there| *there != change.after)
+        };
+        let found: Vec<_> = self.created.iter().filter(in_the_way).cloned().collect();
+        self.refusals.splice(0..0, found.into_iter().map(|path| Refusal::Exists { path, may_force }));
         if !self.refusals.is_empty() {
             return Err(PlanError(self.refusals));
         }

@@ -87,3 +87,24 @@ fn a_file_that_cant_be_read_is_told() {
     plan.create("a", "").replace("a", "");
     assert_eq!(refusals(plan), "a can't be read: permission denied");
 }
+
+#[test]
+fn lines_are_swapped_there_and_back() {
+    let swap = |text: &str, from: &str, to: &str| {
+        let folder = BTreeMap::from([("a".to_owned(), text.to_owned())]);
+        let mut plan = Plan::new(&folder);
+        plan.swap("a", from, to);
+        plan.finish().map(|changes| changes.into_iter().next().map_or(text.to_owned(), |change| change.after))
+    };
+    for (short, long) in [("kind: A\n", "kind: A\nmore: 1\n"), ("kind: A\n", "kind: B\n")] {
+        let there = format!("x\n{short}y\n");
+        let back = format!("x\n{long}y\n");
+        assert_eq!(swap(&there, short, long).unwrap(), back);
+        assert_eq!(swap(&back, short, long).unwrap(), back, "done already");
+        assert_eq!(swap(&back, long, short).unwrap(), there);
+        assert_eq!(swap(&there, long, short).unwrap(), there, "done already");
+    }
+    let error = swap("mine\n", "kind: A\n", "kind: B\n").unwrap_err().to_string();
+    assert_eq!(error, "a has been changed where this command changes it. Put this there by hand:\nkind: B");
+    assert!(swap("kind: A\nkind: A\n", "kind: A\n", "kind: B\n").is_err());
+}

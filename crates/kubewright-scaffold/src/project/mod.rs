@@ -123,6 +123,13 @@ impl Project {
         self.project_name.replace('-', "_")
     }
 
+    /// Whether a resource is the version of its kind that was made first, which is the one that is stored until another is said to be.
+    pub fn is_first_version(&self, resource: &Resource) -> bool {
+        let same = |other: &Key<'_>| Key { version: &resource.version, ..*other } == resource.key();
+        let first = self.resources.iter().find(|other| other.api.is_some() && same(&other.key()));
+        first.is_none_or(|first| first.version == resource.version)
+    }
+
     /// Another version of the same kind that has a controller here, if there is one.
     pub fn other_controller(&self, key: &Key<'_>) -> Option<&Resource> {
         let same = |other: &Key<'_>| (other.group, other.domain, other.kind) == (key.group, key.domain, key.kind);

@@ -158,3 +158,13 @@ fn spokes_are_joined() {
     assert!(webhooks.validation && webhooks.conversion && !webhooks.defaulting);
     assert_eq!(webhooks.spoke, ["v1", "v3"]);
 }
+
+#[test]
+fn one_version_is_the_first() {
+    let mut project = project();
+    for version in ["v2", "v1"] {
+        project.resource_mut(&Key { version, ..BATCH }).api = Some(Api::new(true));
+    }
+    let is_first: Vec<_> = project.resources.iter().map(|resource| project.is_first_version(resource)).collect();
+    assert_eq!(is_first, [true, false]);
+}

@@ -4,9 +4,14 @@
 //! The operator on an embedded cluster: each test has one of its own.
 
 mod admiral;
+mod admiral_v1_defaulting;
 mod captain;
+mod captain_v1_defaulting;
+mod captain_v1_validation;
 mod deployment;
 mod firstmate;
+mod firstmate_v1_validation;
+mod pod_v1_defaulting;
 // +kubebuilder:scaffold:modules
 
 use std::future::pending;

@@ -36,7 +36,7 @@ pub(super) fn plan(
     let place = Place::new(project, &resource.group, &resource.version, &api.kind);
     let mut texts = Texts::new(plan, head(project), values(api, project, resource, &place));
     if api.resource {
-        types(&mut texts, project, &place, api)?;
+        types(&mut texts, project, resource, &place, api)?;
         manifests(&mut texts, resource, &place)?;
     }
     if api.controller {
@@ -79,7 +79,13 @@ fn values(api: &CreateApi, project: &Project, resource: &Resource, place: &Place
 }
 
 /// The types of a kind and the modules that lead to them.
-fn types(texts: &mut Texts<'_, '_>, project: &Project, place: &Place, api: &CreateApi) -> Result<(), TemplateError> {
+fn types(
+    texts: &mut Texts<'_, '_>,
+    project: &Project,
+    resource: &Resource,
+    place: &Place,
+    api: &CreateApi,
+) -> Result<(), TemplateError> {
     let module = api.kind.module();
     texts.insert_sorted("src/lib.rs", "modules", "pub mod api;");
     let parts = place.api();
@@ -96,6 +102,9 @@ fn types(texts: &mut Texts<'_, '_>, project: &Project, place: &Place, api: &Crea
     texts.module(&version, template!("mod_version.rs"), &format!("mod {module};"))?;
     texts.insert_sorted(&version, "exports", &format!("pub use self::{module}::*;"));
     texts.create(&place.types_file(), template!("types.rs"))?;
+    let method = if project.is_first_version(resource) { "kind" } else { "version" };
+    let declared = format!("{method}::<{}::{}>", parts.join("::"), resource.kind);
+    texts.insert("src/lib.rs", "builder", &code::wiring(&declared, ""));
     Ok(())
 }
 

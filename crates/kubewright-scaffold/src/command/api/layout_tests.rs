@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, process::Command};
 
 use crate::{
-    command::{CreateApi, Init},
+    command::{CreateApi, CreateWebhook, Init},
     name::Kind,
     plan::Plan,
     project::Project,
@@ -34,6 +34,10 @@ fn rustfmt_has_nothing_to_change() {
             let mut api = CreateApi::new(Some(group.parse().unwrap()), "v1".parse().unwrap(), kind);
             let project = Project::read(&files["PROJECT"]).unwrap();
             change(&mut files, |plan| api.plan(&project, plan).unwrap());
+            let mut webhook = CreateWebhook::new(group, "v1".parse().unwrap(), api.kind.clone());
+            (webhook.defaulting, webhook.validation) = (true, true);
+            let project = Project::read(&files["PROJECT"]).unwrap();
+            change(&mut files, |plan| webhook.plan(&project, plan).unwrap());
             api.kind = format!("D{}", "o".repeat(length - 1)).parse().unwrap();
             (api.group, api.resource) = (Some("apps".parse().unwrap()), false);
             let project = Project::read(&files["PROJECT"]).unwrap();

@@ -15,32 +15,10 @@ use crate::{
     template::TemplateError,
 };
 
-use super::place::Place;
-
-/// Kubernetes' own groups, as `--group` says them, with what their names end with. Their modules in k8s-openapi are called by the
-/// first part of their names.
-const CORE: &[(&str, &str)] = &[
-    ("admissionregistration", "k8s.io"),
-    ("apiextensions", "k8s.io"),
-    ("apps", ""),
-    ("authentication", "k8s.io"),
-    ("authorization", "k8s.io"),
-    ("autoscaling", ""),
-    ("batch", ""),
-    ("certificates", "k8s.io"),
-    ("coordination", "k8s.io"),
-    ("core", ""),
-    ("discovery", "k8s.io"),
-    ("events", "k8s.io"),
-    ("flowcontrol.apiserver", "k8s.io"),
-    ("networking", "k8s.io"),
-    ("node", "k8s.io"),
-    ("policy", ""),
-    ("rbac.authorization", "k8s.io"),
-    ("resource", "k8s.io"),
-    ("scheduling", "k8s.io"),
-    ("storage", "k8s.io"),
-];
+use super::{
+    foreign::{External, Foreign},
+    place::Place,
+};
 
 /// Why a kind isn't scaffolded. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -107,17 +85,6 @@ pub enum ApiError {
     /// `PROJECT` can't be written.
     #[error(transparent)]
     Project(#[from] ProjectError),
-}
-
-/// A kind of another crate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct External {
-    /// Where its type is, as Rust says it: `gateway_api::gateways`.
-    pub path: String,
-    /// What its group ends with.
-    pub domain: String,
-    /// The crate, with a version after `@` if that is to be said.
-    pub module: String,
 }
 
 /// What is to be scaffolded.
@@ -193,32 +160,28 @@ impl CreateApi {
         if self.resource {
             self.check_types(project, &own, has_types)?;
         }
-        let core = CORE.iter().find(|(group, _)| !self.resource && !has_types && own.group == *group);
-        let key = match (&self.external, core) {
-            (Some(external), _) => Key { domain: &external.domain, ..own },
-            (None, Some((_, domain))) => Key { domain, ..own },
-            (None, None) if !self.resource && !has_types => return Err(ApiError::Unknown(self.kind.to_string())),
-            (None, None) => own,
-        };
-        let path = match (&self.external, core) {
-            (Some(external), _) => external.path.clone(),
-            (None, Some((group, _))) => core_path(group, &self.version),
-            (None, None) => self.path(project),
-        };
+        let group = self.group.as_ref().map(Group::as_str).unwrap_or_default();
+        let foreign = (!self.resource && !has_types)
+            .then(|| Foreign::find(project, group, &self.version, &self.kind, self.external.as_ref()))
+            .map(|foreign| foreign.ok_or_else(|| ApiError::Unknown(self.kind.to_string())))
+            .transpose()?;
+        let key = foreign.as_ref().map_or(own, |foreign| Key { domain: &foreign.domain, ..own });
         if let Some(other) = self.controller.then(|| project.other_controller(&key)).flatten() {
             return Err(ApiError::HasController { kind: other.kind.clone(), version: other.version.clone() });
         }
+        let path = self.path(project);
         let resource = project.resource_mut(&key);
-        resource.path = path;
-        resource.plural = self.plural.clone().unwrap_or_else(|| self.kind.plural()).to_string();
-        resource.controller |= self.controller;
-        resource.core = core.is_some() && self.external.is_none();
-        if let Some(external) = &self.external {
-            resource.external = true;
-            resource.module.clone_from(&external.module);
+        if self.plural.is_some() || resource.plural.is_empty() {
+            resource.plural = self.plural.clone().unwrap_or_else(|| self.kind.plural()).to_string();
         }
-        if self.resource {
-            resource.api = Some(Api::new(self.namespaced));
+        resource.controller |= self.controller;
+        match foreign {
+            Some(foreign) => foreign.note(resource),
+            None if self.resource => {
+                resource.path = path;
+                resource.api = Some(Api::new(self.namespaced));
+            }
+            None => {}
         }
         Ok(resource)
     }
@@ -258,13 +221,5 @@ impl CreateApi {
     fn place(&self, project: &Project) -> Place {
         let group = self.group.as_ref().map(Group::as_str).unwrap_or_default();
         Place::new(project, group, self.version.as_str(), &self.kind)
-    }
-}
-
-/// The module of a group of Kubernetes' own.
-fn core_path(group: &str, version: &Version) -> String {
-    match group.split('.').next().unwrap_or_default() {
-        "apiextensions" => format!("k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::{version}"),
-        module => format!("k8s_openapi::api::{module}::{version}"),
     }
 }

@@ -1,21 +1,32 @@
-//! `kubewright create webhook`: what it may do, and what `PROJECT` says after it. Its templates are not there yet.
+//! `kubewright create webhook`: what is done with objects of a kind before they are stored. What is converted is noted, and not made yet.
+
+mod files;
 
 use thiserror::Error;
 
+use super::foreign::{External, Foreign};
 use crate::{
     name::{Kind, Version},
-    project::{Key, Project, Resource, Webhooks},
+    plan::Plan,
+    project::{self, Key, Project, ProjectError, Resource, Webhooks},
+    template::TemplateError,
 };
+
+/// What the tests of a project begin as.
+const TESTS: &str = include_str!("../../../templates/api/tests_main.rs.in");
 
 /// Why no webhook is scaffolded. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WebhookError {
     /// None is wanted.
-    #[error("there is nothing to do: give --defaulting, --programmatic-validation or --conversion")]
+    #[error("there is nothing to do: give --defaulting or --programmatic-validation")]
     Nothing,
     /// The kind isn't in the project.
-    #[error("the project has no {kind} in version {version}: make it with kubewright create api first")]
+    #[error(
+        "the project has no {kind} in version {version}: make it with kubewright create api first, \
+         or name the crate that has its type with --external-api-path"
+    )]
     NoKind {
         /// The kind.
         kind: String,
@@ -41,6 +52,12 @@ pub enum WebhookError {
     /// A version is converted to itself.
     #[error("{0} is the version that is stored: --spoke is for the others")]
     Itself(String),
+    /// A template asks for what it isn't given.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// `PROJECT` can't be written.
+    #[error(transparent)]
+    Project(#[from] ProjectError),
 }
 
 /// What is to be scaffolded.
@@ -63,13 +80,29 @@ pub struct CreateWebhook {
     pub spokes: Vec<Version>,
     /// Whether what is there is made anew.
     pub force: bool,
+    /// Where the type is, if another crate has it and the project doesn't know it yet.
+    pub external: Option<External>,
 }
 
 impl CreateWebhook {
     /// No webhook of this kind yet.
     pub fn new(group: &str, version: Version, kind: Kind) -> Self {
         let (group, spokes) = (group.to_owned(), Vec::new());
-        Self { group, version, kind, defaulting: false, validation: false, conversion: false, spokes, force: false }
+        let (defaulting, validation, conversion, force, external) = (false, false, false, false, None);
+        Self { group, version, kind, defaulting, validation, conversion, spokes, force, external }
+    }
+
+    /// Looks whether that may be, and plans all of its files, `PROJECT` being one.
+    ///
+    /// # Errors
+    /// If it may not.
+    pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), WebhookError> {
+        let mut project = project.clone();
+        let resource = self.note(&mut project)?.clone();
+        plan.force(self.force);
+        files::plan(self, &project, &resource, plan)?;
+        plan.replace(project::FILE, project.write()?);
+        Ok(())
     }
 
     /// Looks whether that may be, and notes it in the project.
@@ -86,10 +119,13 @@ impl CreateWebhook {
         if self.spokes.contains(&self.version) {
             return Err(WebhookError::Itself(self.version.to_string()));
         }
-        let place = self.place(project, &self.version)?;
         for spoke in &self.spokes {
             self.place(project, spoke)?;
         }
+        let place = match self.place(project, &self.version) {
+            Ok(place) => place,
+            Err(missing) => self.add(project).ok_or(missing)?,
+        };
         let resource = &mut project.resources[place];
         if self.conversion && resource.api.is_none() {
             return Err(WebhookError::NotOurs(self.kind.to_string()));
@@ -115,6 +151,19 @@ impl CreateWebhook {
         };
         let missing = || WebhookError::NoKind { kind: self.kind.to_string(), version: version.to_string() };
         project.resources.iter().position(is_it).ok_or_else(missing)
+    }
+
+    /// Adds a kind that the project doesn't define. Nothing after it refuses one without webhooks, but for conversion.
+    fn add(&self, project: &mut Project) -> Option<usize> {
+        if self.conversion {
+            return None;
+        }
+        let foreign = Foreign::find(project, &self.group, &self.version, &self.kind, self.external.as_ref())?;
+        let (domain, version, kind) = (foreign.domain.clone(), self.version.as_str(), self.kind.as_str());
+        let resource = project.resource_mut(&Key { group: &self.group, domain: &domain, version, kind });
+        resource.plural = self.kind.plural().to_string();
+        foreign.note(resource);
+        self.place(project, &self.version).ok()
     }
 
     /// Which of the wanted are there. Another spoke is no second conversion.
@@ -193,5 +242,22 @@ mod tests {
         let mut unknown = webhook("v9");
         unknown.validation = true;
         assert!(refused(&unknown, &mut project).contains("kubewright create api first"));
+    }
+
+    #[test]
+    fn kinds_of_others_may_have_webhooks() {
+        let mut project = project();
+        let mut pods = CreateWebhook::new("core", "v1".parse().unwrap(), "Pod".parse().unwrap());
+        pods.validation = true;
+        let resource = pods.note(&mut project).unwrap();
+        assert!(
+            resource.core && resource.path == "k8s_openapi::api::core::v1" && resource.qualified_group().is_empty()
+        );
+        let mut other = CreateWebhook::new("cert-manager", "v1".parse().unwrap(), "Certificate".parse().unwrap());
+        other.defaulting = true;
+        assert!(refused(&other, &mut project).contains("--external-api-path"));
+        let (path, domain, module) = ("cert_manager::v1".into(), "io".into(), "cert-manager@1".into());
+        other.external = Some(External { path, domain, module });
+        assert!(other.note(&mut project).unwrap().external);
     }
 }

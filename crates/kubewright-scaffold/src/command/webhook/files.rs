@@ -1,0 +1,158 @@
+//! The files of `create webhook`.
+
+use super::CreateWebhook;
+use crate::{
+    code,
+    command::{
+        head::head,
+        place::{Place, types_path},
+        texts::{Texts, Values},
+    },
+    plan::Plan,
+    project::{Project, Resource},
+    template::TemplateError,
+};
+
+macro_rules! template {
+    ($name:literal) => {
+        include_str!(concat!("../../../templates/webhook/", $name, ".in"))
+    };
+}
+
+/// What is made for the first webhook of a project, by path.
+const CONFIG: [(&str, &str); 7] = [
+    ("config/default/manager_webhook_patch.yaml", template!("config/manager_webhook_patch.yaml")),
+    ("config/network-policy/allow-webhook-traffic.yaml", template!("config/allow-webhook-traffic.yaml")),
+    ("config/webhook/kustomization.yaml", template!("config/webhook_kustomization.yaml")),
+    ("config/webhook/kustomizeconfig.yaml", template!("config/webhook_kustomizeconfig.yaml")),
+    ("config/webhook/role.yaml", template!("config/webhook_role.yaml")),
+    ("config/webhook/role_binding.yaml", template!("config/webhook_role_binding.yaml")),
+    ("config/webhook/service.yaml", template!("config/webhook_service.yaml")),
+];
+
+/// What there may be of a kind.
+struct Role {
+    /// In names of files.
+    name: &'static str,
+    /// The type's name without the kind, which is the trait's.
+    type_: &'static str,
+    code: &'static str,
+    test: &'static str,
+    foreign_test: &'static str,
+}
+
+const DEFAULTING: Role = Role {
+    name: "defaulting",
+    type_: "Defaulter",
+    code: template!("defaulting.rs"),
+    test: template!("test_defaulting.rs"),
+    foreign_test: template!("test_foreign_defaulting.rs"),
+};
+
+const VALIDATION: Role = Role {
+    name: "validation",
+    type_: "Validator",
+    code: template!("validation.rs"),
+    test: template!("test_validation.rs"),
+    foreign_test: template!("test_foreign_validation.rs"),
+};
+
+impl Role {
+    /// The method of `Webhook` that takes it.
+    fn method(&self) -> &'static str {
+        if self.name == DEFAULTING.name { "defaulting" } else { "validating" }
+    }
+}
+
+/// Plans the files of webhooks that were noted in the project.
+pub(super) fn plan(
+    webhook: &CreateWebhook,
+    project: &Project,
+    resource: &Resource,
+    plan: &mut Plan<'_>,
+) -> Result<(), TemplateError> {
+    let place = Place::new(project, &resource.group, &resource.version, &webhook.kind);
+    let mut texts = Texts::new(plan, head(project), values(project, resource, &place));
+    let parts = place.webhook();
+    texts.insert_sorted("src/lib.rs", "modules", "mod webhook;");
+    for depth in 1..parts.len() {
+        let template = match (depth, parts.len()) {
+            (1, 4) => template!("mod_groups.rs"),
+            (1, _) => template!("mod_webhook.rs"),
+            (2, 4) => template!("mod_group.rs"),
+            _ => template!("mod_version.rs"),
+        };
+        let file = format!("src/{}/mod.rs", parts[..depth].join("/"));
+        texts.module(&file, template, &format!("pub(crate) mod {};", parts[depth]))?;
+    }
+    let file = format!("src/{}.rs", parts.join("/"));
+    if webhook.force {
+        texts.create(&file, template!("webhook.rs"))?;
+    } else {
+        texts.create_if_missing(&file, template!("webhook.rs"))?;
+    }
+    texts.insert("src/lib.rs", "builder", &code::wiring("webhook", &format!("{}::webhook()", parts.join("::"))));
+    // What is made anew has all that was there.
+    let there = resource.webhooks.as_ref().filter(|_| webhook.force);
+    let is_there = (there.is_some_and(|it| it.defaulting), there.is_some_and(|it| it.validation));
+    for (is_wanted, role) in
+        [(webhook.defaulting || is_there.0, DEFAULTING), (webhook.validation || is_there.1, VALIDATION)]
+    {
+        if is_wanted {
+            add(&mut texts, resource, &place, &file, &role)?;
+        }
+    }
+    manifests(&mut texts)
+}
+
+fn values(project: &Project, resource: &Resource, place: &Place) -> Values {
+    let (kind, types) = (&resource.kind, types_path(project, resource));
+    let implementation =
+        |role: &Role| code::implementation(&format!("{}<{kind}>", role.type_), &format!("{kind}{}", role.type_));
+    let sample = format!("../../config/samples/{}.yaml", place.sample());
+    vec![
+        ("project", project.project_name.clone()),
+        ("library", project.library()),
+        ("group", resource.qualified_group()),
+        ("version", resource.version.clone()),
+        ("kind", kind.clone()),
+        ("types_path", types.strip_prefix("crate::").unwrap_or(&types).to_owned()),
+        ("types", types),
+        ("impl_defaulter", implementation(&DEFAULTING)),
+        ("impl_validator", implementation(&VALIDATION)),
+        ("const_sample", code::included("SAMPLE", &sample)),
+    ]
+}
+
+/// One webhook, and its test.
+fn add(
+    texts: &mut Texts<'_, '_>,
+    resource: &Resource,
+    place: &Place,
+    file: &str,
+    role: &Role,
+) -> Result<(), TemplateError> {
+    let wiring = format!("let webhook = webhook.{}({}{});", role.method(), resource.kind, role.type_);
+    texts.insert(file, "webhook", &wiring).insert_apart(file, "webhooks", role.code)?;
+    let test = format!("{}_{}_{}", place.test(), resource.version, role.name);
+    texts.module("tests/it/main.rs", super::TESTS, &format!("mod {test};"))?;
+    let template = if resource.api.is_some() { role.test } else { role.foreign_test };
+    texts.create(&format!("tests/it/{test}.rs"), template)?;
+    Ok(())
+}
+
+/// What the webhooks need in a cluster. `config/webhook/manifests.yaml` is written from what the program says of itself.
+fn manifests(texts: &mut Texts<'_, '_>) -> Result<(), TemplateError> {
+    for (path, template) in CONFIG {
+        texts.create_if_missing(path, template)?;
+    }
+    let default = "config/default/kustomization.yaml";
+    texts.insert(default, "defaultresources", "- ../webhook").insert(
+        default,
+        "defaultpatches",
+        "- path: manager_webhook_patch.yaml\n  target:\n    kind: Deployment",
+    );
+    let policies = "config/network-policy/kustomization.yaml";
+    texts.insert(policies, "networkpolicyresources", "- allow-webhook-traffic.yaml");
+    Ok(())
+}

@@ -1,0 +1,8 @@
+//! The kinds of the operator, one module a group.
+
+pub mod crew;
+pub mod foo_policy;
+pub mod sea_creatures;
+pub mod ship;
+pub mod v1;
+// +kubebuilder:scaffold:modules

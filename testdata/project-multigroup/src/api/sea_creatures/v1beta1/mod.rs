@@ -1,0 +1,7 @@
+//! `sea-creatures.testproject.org/v1beta1`.
+
+mod kraken;
+// +kubebuilder:scaffold:modules
+
+pub use self::kraken::*;
+// +kubebuilder:scaffold:exports

@@ -1,0 +1,7 @@
+//! `ship.testproject.org/v1`.
+
+mod destroyer;
+// +kubebuilder:scaffold:modules
+
+pub use self::destroyer::*;
+// +kubebuilder:scaffold:exports

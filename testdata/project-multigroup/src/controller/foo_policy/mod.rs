@@ -1,0 +1,4 @@
+//! The controllers of the group `foo.policy.testproject.org`, one module a kind.
+
+pub(crate) mod healthcheckpolicy;
+// +kubebuilder:scaffold:modules

@@ -1,0 +1,4 @@
+//! The controllers of the group `sea-creatures.testproject.org`, one module a kind.
+
+pub(crate) mod kraken;
+// +kubebuilder:scaffold:modules

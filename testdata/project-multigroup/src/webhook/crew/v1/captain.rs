@@ -1,0 +1,46 @@
+//! What is done with a `Captain` before it is stored.
+
+use kubewright::{prelude::*, webhook};
+
+use crate::api::crew::v1::Captain;
+
+/// The webhooks, for the manager.
+pub(crate) fn webhook() -> Webhook<Captain> {
+    let webhook = Webhook::new();
+    let webhook = webhook.defaulting(CaptainDefaulter);
+    let webhook = webhook.validating(CaptainValidator);
+    // +kubebuilder:scaffold:webhook
+    webhook
+}
+
+/// Sets what may be left out.
+struct CaptainDefaulter;
+
+impl Defaulter<Captain> for CaptainDefaulter {
+    async fn set_defaults(
+        &self,
+        object: &mut Captain,
+        request: &webhook::Request,
+    ) -> Result<(), webhook::Denied> {
+        // Set it in `object`. To set it twice must change nothing.
+        let (_, _) = (object, request);
+        Ok(())
+    }
+}
+
+/// Refuses what is wrong.
+struct CaptainValidator;
+
+impl Validator<Captain> for CaptainValidator {
+    async fn validate_create(
+        &self,
+        object: &Captain,
+        request: &webhook::Request,
+    ) -> Result<webhook::Findings, webhook::Denied> {
+        // Tell all that is wrong with `object` by `findings.invalid()`. Updates come here, too.
+        let (_, _) = (object, request);
+        let findings = webhook::Findings::default();
+        Ok(findings)
+    }
+}
+// +kubebuilder:scaffold:webhooks

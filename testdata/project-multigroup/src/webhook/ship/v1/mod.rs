@@ -1,0 +1,4 @@
+//! The webhooks of `ship.testproject.org/v1`, one module a kind.
+
+pub(crate) mod destroyer;
+// +kubebuilder:scaffold:modules

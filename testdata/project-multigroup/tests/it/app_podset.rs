@@ -1,0 +1,17 @@
+//! What is done about a `PodSet`.
+
+use kubewright::{object::KindName, prelude::*};
+
+use crate::start;
+use podset_operator::api::app::v1alpha1::PodSet;
+
+#[tokio::test]
+async fn its_controller_is_there() -> anyhow::Result<()> {
+    let cluster = start(Vec::new()).await?;
+    let operator = project_multigroup::register(Manager::new(cluster.client())).describe();
+    let kind = KindName::of::<PodSet>();
+    let mut uses = operator.controllers.iter().flat_map(|it| &it.uses);
+    assert!(uses.any(|used| used.kind == kind));
+    cluster.shutdown().await;
+    Ok(())
+}

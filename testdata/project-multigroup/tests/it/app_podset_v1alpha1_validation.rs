@@ -1,0 +1,17 @@
+//! The validation webhook of `PodSet`.
+
+use kubewright::{object::KindName, prelude::*, webhook::Role};
+
+use crate::start;
+use podset_operator::api::app::v1alpha1::PodSet;
+
+#[tokio::test]
+async fn its_webhook_is_there() -> anyhow::Result<()> {
+    let cluster = start(Vec::new()).await?;
+    let operator = project_multigroup::register(Manager::new(cluster.client())).describe();
+    let wanted = (KindName::of::<PodSet>(), Role::Validating);
+    let mut webhooks = operator.webhooks.into_iter().map(|it| (it.kind, it.role));
+    assert!(webhooks.any(|webhook| webhook == wanted));
+    cluster.shutdown().await;
+    Ok(())
+}

@@ -1,0 +1,17 @@
+//! What is done about a `Deployment`.
+
+use kubewright::{object::KindName, prelude::*};
+
+use crate::start;
+use k8s_openapi::api::apps::v1::Deployment;
+
+#[tokio::test]
+async fn its_controller_is_there() -> anyhow::Result<()> {
+    let cluster = start(Vec::new()).await?;
+    let operator = project_multigroup::register(Manager::new(cluster.client())).describe();
+    let kind = KindName::of::<Deployment>();
+    let mut uses = operator.controllers.iter().flat_map(|it| &it.uses);
+    assert!(uses.any(|used| used.kind == kind));
+    cluster.shutdown().await;
+    Ok(())
+}

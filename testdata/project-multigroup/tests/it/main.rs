@@ -1,0 +1,31 @@
+//! The operator on an embedded cluster: each test has one of its own.
+
+mod app_podset;
+mod app_podset_v1alpha1_validation;
+mod apps_deployment;
+mod crew_captain;
+mod crew_captain_v1_defaulting;
+mod crew_captain_v1_validation;
+mod foo_policy_healthcheckpolicy;
+mod lakers;
+mod sea_creatures_kraken;
+mod ship_destroyer;
+mod ship_destroyer_v1_defaulting;
+mod ship_frigate;
+// +kubebuilder:scaffold:modules
+
+use std::future::pending;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kubewright::{prelude::*, webhook::WebhookServer};
+use kubewright_cluster::{Cluster, Pods};
+
+/// A cluster that knows these kinds, and the operator in it, which ends with the test.
+async fn start(kinds: Vec<CustomResourceDefinition>) -> anyhow::Result<Cluster> {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await?;
+    cluster.install(kinds).await?;
+    let manager = Manager::new(cluster.client()).webhook_server(WebhookServer::local());
+    let operator = project_multigroup::register(manager).run_until(pending());
+    tokio::spawn(async { operator.await.expect("the operator runs") });
+    Ok(cluster)
+}

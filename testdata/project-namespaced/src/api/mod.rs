@@ -1,0 +1,4 @@
+//! The kinds of the operator, one module a version.
+
+pub mod v1;
+// +kubebuilder:scaffold:modules

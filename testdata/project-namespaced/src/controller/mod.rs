@@ -1,0 +1,4 @@
+//! The controllers, one module a kind.
+
+pub(crate) mod captain;
+// +kubebuilder:scaffold:modules

@@ -1,0 +1,33 @@
+// SPDX-FileCopyrightText: Kubewright
+// SPDX-License-Identifier: Apache-2.0
+
+//! What is done with a `FirstMate` before it is stored.
+
+use kubewright::{prelude::*, webhook};
+
+use crate::api::v1::FirstMate;
+
+/// The webhooks, for the manager.
+pub(crate) fn webhook() -> Webhook<FirstMate> {
+    let webhook = Webhook::new();
+    let webhook = webhook.validating(FirstMateValidator);
+    // +kubebuilder:scaffold:webhook
+    webhook
+}
+
+/// Refuses what is wrong.
+struct FirstMateValidator;
+
+impl Validator<FirstMate> for FirstMateValidator {
+    async fn validate_create(
+        &self,
+        object: &FirstMate,
+        request: &webhook::Request,
+    ) -> Result<webhook::Findings, webhook::Denied> {
+        // Tell all that is wrong with `object` by `findings.invalid()`. Updates come here, too.
+        let (_, _) = (object, request);
+        let findings = webhook::Findings::default();
+        Ok(findings)
+    }
+}
+// +kubebuilder:scaffold:webhooks

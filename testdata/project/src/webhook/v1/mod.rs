@@ -1,0 +1,10 @@
+// SPDX-FileCopyrightText: Kubewright
+// SPDX-License-Identifier: Apache-2.0
+
+//! The webhooks of `crew.testproject.org/v1`, one module a kind.
+
+pub(crate) mod admiral;
+pub(crate) mod captain;
+pub(crate) mod firstmate;
+pub(crate) mod pod;
+// +kubebuilder:scaffold:modules
