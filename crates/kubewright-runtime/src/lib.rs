@@ -38,6 +38,7 @@ pub mod client;
 pub mod condition;
 pub mod context;
 pub mod controller;
+pub mod conversion;
 pub mod event;
 pub mod finalizer;
 pub mod leader;

@@ -39,6 +39,7 @@
 //! | tell of it | [`condition`], [`event`] |
 //! | own children, name them, undo what they leave | [`owner`], [`name`], [`churn`], [`finalizer`] |
 //! | default and check before an object is stored | [`webhook`] |
+//! | serve several versions of a kind | [`conversion`] |
 //! | run several replicas: one active, or all of them | [`leader`], [`shard`] |
 //! | know why a key was reconciled, or why it isn't | [`trace`] |
 //! | keep time | [`clock`], [`random`]: virtual and seeded in tests |
@@ -53,8 +54,8 @@ pub use kube;
 #[cfg(feature = "opentelemetry")]
 pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{
-    args, cache, churn, client, condition, context, controller, event, finalizer, leader, log, manager, metrics, name,
-    object, outcome, owner, predicate, probe, queue, schema, shard, signal, trace, view, webhook,
+    args, cache, churn, client, condition, context, controller, conversion, event, finalizer, leader, log, manager,
+    metrics, name, object, outcome, owner, predicate, probe, queue, schema, shard, signal, trace, view, webhook,
 };
 pub use kubewright_runtime::{clock, random};
 
@@ -66,6 +67,7 @@ pub mod prelude {
         condition::{ConditionStatus, Conditions},
         context::Context,
         controller::{Controller, Reconciler},
+        conversion::{ConversionError, Convertible, Hub},
         event::EventType,
         manager::Manager,
         object::{Object, ObjectKey},

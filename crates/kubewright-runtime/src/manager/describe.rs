@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::{Manager, ManagerError};
 use crate::{
     controller::{ControllerDescription, Use},
+    conversion::ConversionDescription,
     webhook::{
         WebhookDescription,
         manifests::{self, Target},
@@ -28,6 +29,8 @@ pub struct Description {
     pub namespaces: BTreeSet<String>,
     /// Its webhooks, in the order in which they were added; [`manifests`] makes the configurations from them.
     pub webhooks: Vec<WebhookDescription>,
+    /// The kinds whose versions it converts.
+    pub conversions: Vec<ConversionDescription>,
     /// The ports it listens on: `metrics`, `probes`, `webhook`. None whose number is left to the system.
     pub ports: Vec<Port>,
 }
@@ -108,7 +111,8 @@ impl Manager {
             kinds: self.kinds.iter().filter(|version| version.is_stored).map(of).collect(),
             controllers: self.controllers.iter().map(|controller| controller.describe()).collect(),
             namespaces: self.namespaces.clone(),
-            webhooks: self.webhooks.iter().map(|webhook| webhook.description.clone()).collect(),
+            webhooks: self.webhooks.webhooks.iter().map(|webhook| webhook.description.clone()).collect(),
+            conversions: self.webhooks.hubs.iter().map(|hub| hub.describe()).collect(),
             ports: self.ports(),
         }
     }

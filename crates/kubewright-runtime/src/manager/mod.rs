@@ -14,6 +14,7 @@ use std::{
     future::IntoFuture,
     io,
     path::PathBuf,
+    sync::Arc,
     time::Duration,
 };
 
@@ -44,6 +45,7 @@ use crate::{
     cache::{Cache, CacheFamilies, CacheOptions, NotSynced},
     client,
     controller::{BarrierFamilies, Controller, ControllerDescription, ControllerError, Environment, Index, Prepared},
+    conversion::Hub,
     event::Broadcaster,
     leader::{LeaderOptions, LeaderOptionsError, fence::Fence, identity},
     log::LevelError,
@@ -53,7 +55,7 @@ use crate::{
     shard::{ShardError, ShardOptions, Share},
     signal::Signals,
     trace::Traces,
-    webhook::{self, ClientAuthoritiesError, Endpoint, Surroundings, Webhook, WebhookServer},
+    webhook::{self, ClientAuthoritiesError, Content, Surroundings, Webhook, WebhookServer},
 };
 
 /// How long work may take to end when the manager stops, as in controller-runtime.
@@ -117,6 +119,9 @@ pub enum ManagerError {
         "two webhooks are served at {0:?}: give one of them another path with Webhook::defaulting_path or validating_path"
     )]
     SamePath(String),
+    /// A kind has two hubs.
+    #[error("two hubs convert the kind {0}: add all its versions as spokes to one")]
+    SameHub(String),
     /// Two handlers of the metrics server have one path, or one has that of the metrics.
     #[error("two handlers of the metrics server are at {0:?}: give one of them another path")]
     SameMetricsPath(String),
@@ -208,7 +213,7 @@ pub struct Manager {
     kinds: Vec<DeclaredVersion>,
     controllers: Vec<Box<dyn Prepare>>,
     webhook_server: Option<WebhookServer>,
-    webhooks: Vec<Endpoint>,
+    webhooks: Content,
 }
 
 /// What this process is to others of its kind.
@@ -339,7 +344,7 @@ impl Manager {
             kinds: Vec::new(),
             controllers: Vec::new(),
             webhook_server: None,
-            webhooks: Vec::new(),
+            webhooks: Content::default(),
         }
     }
 
@@ -385,7 +390,13 @@ impl Manager {
 
     /// Adds the webhooks of a kind. They are served where [`Manager::webhook_server`], or the flags, say.
     pub fn webhook<K: Object>(mut self, webhook: Webhook<K>) -> Self {
-        self.webhooks.extend(webhook.endpoints());
+        self.webhooks.webhooks.extend(webhook.endpoints());
+        self
+    }
+
+    /// Converts the versions of a kind into each other, where the webhooks are served.
+    pub fn conversion<K: Object>(mut self, hub: Hub<K>) -> Self {
+        self.webhooks.hubs.push(Arc::new(hub));
         self
     }
 
@@ -662,13 +673,18 @@ impl Manager {
             return Err(ManagerError::NoLeader(runnable.name.clone()));
         }
         let mut paths = BTreeSet::new();
-        for path in self.webhooks.iter().map(|webhook| &webhook.description.path) {
+        for path in self.webhooks.paths() {
             if !is_plain(path) {
-                return Err(ManagerError::BadPath(path.clone()));
+                return Err(ManagerError::BadPath(path.into()));
             }
             if !paths.insert(path) {
-                return Err(ManagerError::SamePath(path.clone()));
+                return Err(ManagerError::SamePath(path.into()));
             }
+        }
+        let mut hubs = BTreeSet::new();
+        let kinds = self.webhooks.hubs.iter().map(|hub| hub.describe().hub.group_kind());
+        if let Some(kind) = kinds.into_iter().find(|kind| !hubs.insert(kind.clone())) {
+            return Err(ManagerError::SameHub(kind));
         }
         Ok(())
     }

@@ -9,6 +9,8 @@
 //! | the same, `resourceNames: [<name>-webhook-server-cert]` | `secrets` | `get`, `update` |
 //! | ClusterRole, `resourceNames: [<name>-mutating-webhook-configuration, <name>-validating-webhook-configuration]` | `mutatingwebhookconfigurations`, `validatingwebhookconfigurations` of `admissionregistration.k8s.io` | `get`, `patch` |
 //!
+//! | with [conversions](crate::conversion): ClusterRole, `resourceNames: [<plural>.<group>]` of each | `customresourcedefinitions` of `apiextensions.k8s.io` | `get`, `patch` |
+//!
 //! With certificates from a directory no right is needed. With a URL, `create` and `delete` of the configurations besides.
 
 use std::fmt;
@@ -19,12 +21,16 @@ use k8s_openapi::{
         MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, ValidatingWebhook,
         ValidatingWebhookConfiguration, WebhookClientConfig,
     },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
 };
 use kube::api::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::{Names, Policies};
 use crate::object::KindName;
+
+/// The path of all conversions, as controller-runtime's.
+pub const CONVERT: &str = "/convert";
 
 /// What a webhook does with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -139,6 +145,21 @@ impl Target {
     }
 }
 
+/// The `spec.conversion` of a definition whose versions a manager converts; `authority` as for [`configurations`].
+pub fn conversion(target: &Target, authority: Option<&str>) -> apiextensions::CustomResourceConversion {
+    let WebhookClientConfig { ca_bundle, service, url } = target.client(CONVERT, authority);
+    let service = service.map(|ServiceReference { name, namespace, path, port }| apiextensions::ServiceReference {
+        name,
+        namespace,
+        path,
+        port,
+    });
+    let client = apiextensions::WebhookClientConfig { ca_bundle, service, url };
+    let webhook =
+        apiextensions::WebhookConversion { client_config: Some(client), conversion_review_versions: vec!["v1".into()] };
+    apiextensions::CustomResourceConversion { strategy: "Webhook".into(), webhook: Some(webhook) }
+}
+
 /// The configurations of a manager's webhooks; one that would be empty is absent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Configurations {
@@ -231,6 +252,17 @@ mod tests {
         assert_eq!(webhook.name(), "mcronjob-v1.batch.tutorial.kubebuilder.io");
         assert_eq!(super::tests::webhook("batch", Role::Validating).name(), "vcronjob-v1.batch.k8s.io");
         assert_eq!(super::tests::webhook("", Role::Validating).path, "/validate--v1-cronjob");
+    }
+
+    #[test]
+    fn a_conversion_leads_to_the_one_path() {
+        let service = Target::Service { namespace: "ns".into(), name: "svc".into() };
+        let made = serde_json::to_value(conversion(&service, Some("PEM"))).unwrap();
+        let service = serde_json::json!({"namespace": "ns", "name": "svc", "path": "/convert"});
+        let webhook = serde_json::json!({
+            "clientConfig": {"service": service, "caBundle": "UEVN"}, "conversionReviewVersions": ["v1"],
+        });
+        assert_eq!(made, serde_json::json!({"strategy": "Webhook", "webhook": webhook}));
     }
 
     #[test]

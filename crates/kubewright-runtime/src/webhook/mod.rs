@@ -41,7 +41,8 @@
 //!
 //! # In a cluster
 //!
-//! The configurations and the Service are manifests: [`manifests`] makes them from the manager's description. The
+//! The configurations and the Service are manifests: [`manifests`] makes them from the manager's description, and what
+//! definitions of [converted](crate::conversion) kinds must say. The
 //! certificate is either read from a directory, which cert-manager or another fills, or made here and kept in a Secret
 //! ([`Certificates`]).
 
@@ -73,7 +74,10 @@ pub(crate) use self::{
     options::Names,
     server::{Running, Surroundings},
 };
-use crate::object::{KindName, Object};
+use crate::{
+    conversion::AnyHub,
+    object::{KindName, Object},
+};
 
 /// Sets what an object's author left out.
 pub trait Defaulter<K: Object>: Send + Sync + 'static {
@@ -211,6 +215,25 @@ impl<K: Object> Webhook<K> {
             add(Role::Validating, self.validating_path, &operations, Arc::new(self.validating));
         }
         endpoints
+    }
+}
+
+/// All that a webhook server serves.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) webhooks: Vec<Endpoint>,
+    pub(crate) hubs: Vec<Arc<dyn AnyHub>>,
+}
+
+impl Content {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.webhooks.is_empty() && self.hubs.is_empty()
+    }
+
+    /// Each path that is served, as often as it is claimed.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        let convert = (!self.hubs.is_empty()).then_some(manifests::CONVERT);
+        self.webhooks.iter().map(|webhook| &*webhook.description.path).chain(convert)
     }
 }
 

@@ -5,7 +5,10 @@
 //! server: one creates the Secret, or updates the version that it has read, and the other uses that. The order matters:
 //! the configurations are read first and patched by version, so that nobody overwrites newer authorities by older ones.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::{
     ByteString,
@@ -13,6 +16,7 @@ use k8s_openapi::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
         core::v1::Secret,
     },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, Client,
@@ -20,7 +24,7 @@ use kube::{
     core::ApiResource,
 };
 use kubewright_apimachinery::clock::SharedClock;
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::time::sleep;
 
@@ -31,10 +35,11 @@ use super::{
 };
 use crate::{
     client::explain,
+    conversion::ConversionDescription,
     metrics::CertificateMetrics,
     webhook::{
         Names, WebhookDescription,
-        manifests::{Configurations, Target, configurations},
+        manifests::{Configurations, Target, configurations, conversion},
     },
 };
 
@@ -51,7 +56,7 @@ const FIELD_MANAGER: &str = "kubewright-webhooks";
 /// Why the certificate can't be looked after now. It is tried again.
 #[derive(Debug, Error)]
 pub(super) enum KeeperError {
-    #[error("can't {verb} {target}: {}", explain(source))]
+    #[error("can't {verb} {target}: {}", explain(&**source))]
     Request {
         verb: &'static str,
         target: String,
@@ -86,6 +91,7 @@ pub(in crate::webhook) struct Keeper {
     pub(in crate::webhook) names: Names,
     pub(in crate::webhook) namespace: String,
     pub(in crate::webhook) webhooks: Vec<WebhookDescription>,
+    pub(in crate::webhook) conversions: Vec<ConversionDescription>,
     /// Installs the configurations with this URL, and the host in it.
     pub(in crate::webhook) url: Option<(String, String)>,
     pub(in crate::webhook) slot: Slot,
@@ -99,13 +105,15 @@ pub(in crate::webhook) struct Known {
     /// The certificate that is served, in PEM.
     served: String,
     trouble: String,
-    missing: bool,
+    missing: BTreeSet<String>,
 }
 
-/// A configuration that should know our authorities.
+/// A configuration that should know our authorities, or a definition that should.
 struct Configuration {
     api: Api<DynamicObject>,
     name: String,
+    /// It is another's, of which only a part is ours.
+    is_definition: bool,
     found: Option<Value>,
     /// What it is to be, where we install it.
     wanted: Option<Value>,
@@ -244,7 +252,8 @@ impl Keeper {
             configurations(&self.webhooks, self.names.base(), &target, authorities);
         let configuration = |resource: &ApiResource, name: String, wanted: Value| {
             let api = Api::all_with(self.client.clone(), resource);
-            Configuration { api, name, found: None, wanted: self.url.is_some().then_some(wanted) }
+            let wanted = self.url.is_some().then_some(wanted);
+            Configuration { api, name, is_definition: false, found: None, wanted }
         };
         let mut made = Vec::new();
         if let Some(mutating) = mutating {
@@ -255,34 +264,60 @@ impl Keeper {
             let resource = ApiResource::erase::<ValidatingWebhookConfiguration>(&());
             made.push(configuration(&resource, self.names.validating(), serde_json::to_value(validating)?));
         }
+        let resource = ApiResource::erase::<CustomResourceDefinition>(&());
+        for description in &self.conversions {
+            let wanted = json!({"spec": {"conversion": conversion(&target, authorities)}});
+            let configuration = configuration(&resource, description.definition(), wanted);
+            made.push(Configuration { is_definition: true, ..configuration });
+        }
         Ok(made)
+    }
+
+    /// Says what a configuration lacks, once.
+    fn miss(&mut self, name: &str, why: &str) {
+        if self.known.missing.insert(name.to_owned()) {
+            tracing::warn!("webhook configuration {name} {why}");
+        }
     }
 
     /// Makes a configuration know these authorities. Says whether it was changed.
     async fn mend(&mut self, configuration: &mut Configuration, authorities: &str) -> Result<bool, KeeperError> {
-        let Configuration { api, name, found, wanted } = configuration;
+        let Configuration { api, name, is_definition, found, wanted } = configuration;
+        if *is_definition && found.is_none() {
+            let why = "is not there: no version is converted before it is";
+            self.miss(name, why);
+            return Ok(false);
+        }
         if wanted.is_some() {
             let made = self.made(Some(authorities))?.into_iter().find(|made| made.name == *name);
             let wanted = made.and_then(|made| made.wanted).unwrap_or_default();
             if found.as_ref().is_some_and(|found| bundle::has(found, &wanted)) {
                 return Ok(false);
             }
-            let params = PatchParams::apply(FIELD_MANAGER).force();
-            api.patch(name, &params, &Patch::Apply(wanted))
-                .await
-                .map_err(KeeperError::request("apply", name.as_str()))?;
+            let (params, patch) = if *is_definition {
+                let mut wanted = wanted;
+                // Manifests may have said otherwise, and one of the two is all there may be.
+                wanted["spec"]["conversion"]["webhook"]["clientConfig"]["service"] = Value::Null;
+                let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+                (params, Patch::Merge(wanted))
+            } else {
+                (PatchParams::apply(FIELD_MANAGER).force(), Patch::Apply(wanted))
+            };
+            api.patch(name, &params, &patch).await.map_err(KeeperError::request("apply", name.as_str()))?;
             tracing::info!(configuration = *name, "installed the webhook configuration");
             return Ok(true);
         }
         let service = self.names.service();
         let leads_here = found.as_ref().is_some_and(|found| bundle::leads_to(found, &self.namespace, &service));
-        if !leads_here && !self.known.missing {
-            self.known.missing = true;
-            tracing::warn!(
-                "webhook configuration {name} is not there, or doesn't lead to service {}/{service}: the API server won't \
-                 ask these webhooks; apply config/webhook, or outside of a cluster use --webhook-url",
+        if !leads_here {
+            let what = if *is_definition { "doesn't lead" } else { "is not there, or doesn't lead" };
+            let place = if *is_definition { "config/crd" } else { "config/webhook" };
+            let why = format!(
+                "{what} to service {}/{service}: the API server won't ask these webhooks; apply {place}, or outside of a \
+                 cluster use --webhook-url",
                 self.namespace
             );
+            self.miss(name, &why);
         }
         let Some(operations) = found
             .as_ref()
@@ -306,7 +341,8 @@ impl Keeper {
     }
 }
 
-/// Takes away the configurations that were installed with a URL, since no one will answer there.
+/// Takes away the configurations that were installed with a URL, since no one will answer there. Definitions keep theirs: who
+/// reads an object without its conversion is better refused than shown half of it.
 pub(in crate::webhook) async fn remove(client: &Client, names: &Names) {
     let gone = |error: kube::Error| match error {
         kube::Error::Api(status) if status.code == 404 => {}

@@ -18,17 +18,20 @@ use kubewright_apimachinery::{clock::SharedClock, status::Status};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::{
-    Certificates, Endpoint, Names, WebhookServer,
+    Certificates, Content, Names, WebhookServer,
     answer::Answer,
     certificate::{
         Slot,
         files::Files,
         keeper::{self, Keeper},
     },
+    handler::Handler,
+    manifests::CONVERT,
     options::{Callers, Publish, host},
     review::{Review, ReviewError},
 };
 use crate::{
+    conversion::{self, AnyHub},
     metrics::{Metrics, PathMetrics, WebhookMetrics},
     panic,
     probe::{BindError, Checks, Manner, Server},
@@ -80,7 +83,7 @@ impl Running {
     /// # Errors
     /// As [`Server::start`].
     pub(crate) async fn start(
-        endpoints: Vec<Endpoint>,
+        content: Content,
         options: WebhookServer,
         callers: Option<Callers>,
         surroundings: Surroundings<'_>,
@@ -90,7 +93,7 @@ impl Running {
         let certificates = metrics.certificates().clone();
         let metrics = WebhookMetrics::new(metrics.registry(), clock.clone());
         let manner = Manner { tls: Some(slot.tls_for(callers)), idle: IDLE, drain: DRAIN, ..Manner::default() };
-        let router = router(&endpoints, clock, &metrics);
+        let router = router(&content, clock, &metrics);
         let server = Server::start_as("webhooks", "--webhook-bind-address", &options.address, router, manner).await?;
         let Some(server) = server else { return Ok(None) };
         add_check(readyz, &slot, clock);
@@ -120,7 +123,8 @@ impl Running {
                     metrics: certificates,
                     names,
                     namespace: options.namespace.unwrap_or_else(|| client.default_namespace().into()),
-                    webhooks: endpoints.into_iter().map(|endpoint| endpoint.description).collect(),
+                    webhooks: content.webhooks.into_iter().map(|webhook| webhook.description).collect(),
+                    conversions: content.hubs.iter().map(|hub| hub.describe()).collect(),
                     url,
                     slot,
                     known: keeper::Known::default(),
@@ -156,18 +160,27 @@ fn add_check(readyz: &Checks, slot: &Slot, clock: &SharedClock) {
     });
 }
 
-fn router(endpoints: &[Endpoint], clock: &SharedClock, metrics: &WebhookMetrics) -> Router {
-    endpoints.iter().fold(Router::new(), |router, endpoint| {
-        let path = endpoint.description.path.clone();
-        let served =
-            Arc::new(Served { endpoint: endpoint.clone(), clock: clock.clone(), metrics: metrics.path(&path) });
+fn router(content: &Content, clock: &SharedClock, metrics: &WebhookMetrics) -> Router {
+    let admission =
+        content.webhooks.iter().map(|it| (it.description.path.clone(), Answerer::Admission(it.handler.clone())));
+    let hubs = (!content.hubs.is_empty()).then(|| (CONVERT.to_owned(), Answerer::Conversion(content.hubs.clone())));
+    admission.chain(hubs).fold(Router::new(), |router, (path, answerer)| {
+        let (clock, metrics) = (clock.clone(), metrics.path(&path));
+        let served = Arc::new(Served { path: path.clone(), answerer, clock, metrics });
         router.route(&path, any(move |request: Request| served.clone().answer(request)))
     })
 }
 
-/// A webhook with what it counts and where it takes the time from.
+/// What answers a path's reviews.
+enum Answerer {
+    Admission(Arc<dyn Handler>),
+    Conversion(Vec<Arc<dyn AnyHub>>),
+}
+
+/// A path with what it counts and where it takes the time from.
 struct Served {
-    endpoint: Endpoint,
+    path: String,
+    answerer: Answerer,
     clock: SharedClock,
     metrics: PathMetrics,
 }
@@ -181,13 +194,19 @@ impl From<ReviewError> for Unanswerable {
     }
 }
 
+impl From<conversion::review::ReviewError> for Unanswerable {
+    fn from(error: conversion::review::ReviewError) -> Self {
+        Self(StatusCode::BAD_REQUEST, error.to_string())
+    }
+}
+
 impl Served {
     async fn answer(self: Arc<Self>, request: Request) -> Response {
         let _in_flight = self.metrics.started();
         let response = match self.review(request).await {
             Ok(review) => ([(header::CONTENT_TYPE, "application/json")], review).into_response(),
             Err(Unanswerable(code, text)) => {
-                tracing::warn!(path = self.endpoint.description.path, code = code.as_u16(), text, "bad review");
+                tracing::warn!(path = self.path, code = code.as_u16(), text, "bad review");
                 (code, text).into_response()
             }
         };
@@ -212,21 +231,39 @@ impl Served {
             let text = format!("contentType={kind}, expected application/json");
             return Err(Unanswerable(StatusCode::BAD_REQUEST, text));
         }
-        let review = Review::read(&body, &self.clock)?;
-        drop(body);
-        let answer = self.isolated(&review, limit).await;
+        match &self.answerer {
+            Answerer::Admission(handler) => {
+                let review = Review::read(&body, &self.clock)?;
+                drop(body);
+                Ok(self.admitted(&**handler, &review, limit).await)
+            }
+            Answerer::Conversion(hubs) => self.converted(hubs, &body),
+        }
+    }
+
+    async fn admitted(&self, handler: &dyn Handler, review: &Review, limit: Duration) -> String {
+        let answer = self.isolated(handler, review, limit).await;
         if let Some(refusal) = &answer.refusal {
             let request = &review.request;
-            let (path, operation) = (&self.endpoint.description.path, request.operation);
+            let (path, operation) = (&self.path, request.operation);
             tracing::debug!(path, %operation, namespace = ?request.namespace, name = request.name, %refusal, "refused");
         }
-        Ok(review.answer(answer).to_string())
+        review.answer(answer).to_string()
+    }
+
+    fn converted(&self, hubs: &[Arc<dyn AnyHub>], body: &[u8]) -> Result<String, Unanswerable> {
+        let conversion::review::Answered { review, panicked } = conversion::review::answer(body, hubs)?;
+        if panicked {
+            self.metrics.panicked();
+        }
+        serde_json::to_string(&review)
+            .map_err(|error| Unanswerable(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
     }
 
     /// Asks the webhook, which may panic or take for ever.
-    async fn isolated(&self, review: &Review, limit: Duration) -> Answer {
-        let path = &self.endpoint.description.path;
-        let asked = AssertUnwindSafe(async { self.endpoint.handler.answer(review).await }).catch_unwind();
+    async fn isolated(&self, handler: &dyn Handler, review: &Review, limit: Duration) -> Answer {
+        let path = &self.path;
+        let asked = AssertUnwindSafe(async { handler.answer(review).await }).catch_unwind();
         match timeout(limit, asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(panic)) => {

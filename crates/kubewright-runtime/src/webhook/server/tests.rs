@@ -33,8 +33,9 @@ impl Scene {
         let clock: SharedClock = VirtualClock::starting_at(jiff::Timestamp::UNIX_EPOCH);
         let metrics = Metrics::new(clock.clone());
         let webhook = WebhookMetrics::new(metrics.registry(), clock.clone());
-        let endpoints = Webhook::<ConfigMap>::new().validating(Moody).endpoints();
-        Self { router: router(&endpoints, &clock, &webhook), metrics }
+        let webhooks = Webhook::<ConfigMap>::new().validating(Moody).endpoints();
+        let content = Content { webhooks, ..Content::default() };
+        Self { router: router(&content, &clock, &webhook), metrics }
     }
 
     async fn send(&self, path: &str, kind: &str, body: impl Into<Body>) -> (u16, String) {

@@ -3,6 +3,8 @@
 //! Time is real, since sockets are; the clock that API server and managers share begins where it is told, and jumps.
 
 mod certificates;
+mod conversion;
 mod files;
+mod migration;
 mod scene;
 mod serving;

@@ -20,7 +20,7 @@ use kube::{
 use kubewright_apiserver::ApiServer;
 use kubewright_cluster::faults::{Faults, Seen, Verb};
 use kubewright_runtime::{
-    clock::VirtualClock,
+    clock::{SystemClock, VirtualClock},
     manager::Manager,
     metrics::Metrics,
     probe::{BindAddress, Probes},
@@ -97,6 +97,7 @@ pub(super) const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 pub(super) struct Scene {
     pub(super) clock: Arc<VirtualClock>,
+    pub(super) server: ApiServer,
     pub(super) client: Client,
 }
 
@@ -148,10 +149,18 @@ impl Replica {
 impl Scene {
     pub(super) fn new() -> Self {
         crate::world::log();
-        let start: Timestamp = "2026-01-30T10:00:00Z".parse().unwrap();
+        Self::at("2026-01-30T10:00:00Z".parse().unwrap())
+    }
+
+    /// A scene whose clock stands where that of other programs does.
+    pub(super) fn now() -> Self {
+        Self::at(SystemClock::shared().now())
+    }
+
+    fn at(start: Timestamp) -> Self {
         let clock = VirtualClock::starting_at(start);
         let api = ApiServer::builder().clock(clock.clone()).random(Random::seeded(7)).build();
-        Self { clock, client: api.client() }
+        Self { clock, client: api.client(), server: api }
     }
 
     /// A manager with the webhooks, not yet run.

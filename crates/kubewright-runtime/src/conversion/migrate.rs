@@ -1,0 +1,344 @@
+//! Bringing all objects of a kind into the version in which they are to be stored.
+//!
+//! The API server stores an object in the new version when it is next written, which may be never. Here each is written once,
+//! without a change. After that the definition no longer needs the versions before.
+
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, ListParams, ObjectList, PartialObjectMeta, Patch, PatchParams},
+    core::{GroupVersionKind, Status},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use thiserror::Error;
+
+use crate::{
+    client::explain,
+    manager::Runnable,
+    object::{KindName, Object, ObjectKey},
+};
+
+/// Where it is noted how far a migration came.
+const MARK: &str = "kubewright.dev/migration";
+const FIELD_MANAGER: &str = "kubewright-migrator";
+/// Objects that are listed at once, and written at once.
+const PAGE: u32 = 500;
+const AT_ONCE: usize = 8;
+/// How many objects that can't be written an error names.
+const NAMED: usize = 5;
+/// How long the manager waits before it tries again: at first, and at most.
+const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+
+/// Why a migration ended early. Run again, it goes on where it was.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MigrationError {
+    /// The API server refused, or can't be reached.
+    #[error("can't {verb} {target}: {}", explain(&**source))]
+    Request {
+        /// What was tried.
+        verb: &'static str,
+        /// With what.
+        target: String,
+        /// What came of it.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// No version of the kind is served, so that its objects can't be reached.
+    #[error("the definition {0} serves no version: its objects can't be reached")]
+    NotServed(String),
+    /// Objects that can't be written; the old versions stay for their sake.
+    #[error("{count} objects can't be written in their new version: {}", shown.join("; "))]
+    Objects {
+        /// How many.
+        count: usize,
+        /// The first of them, each with the reason.
+        shown: Vec<String>,
+    },
+    /// The definition was changed while its objects were written.
+    #[error("the definition {0} was changed meanwhile: begin again")]
+    Overtaken(String),
+}
+
+/// What a migration has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Migrated {
+    /// The version in which all objects are stored now.
+    pub version: String,
+    /// How many were written.
+    pub objects: usize,
+    /// The versions that were taken from the definition's `status.storedVersions`.
+    pub removed: Vec<String>,
+}
+
+/// Migrates the objects of one kind.
+///
+/// ```no_run
+/// # use kubewright_runtime::conversion::{Migrator, MigrationError};
+/// # async fn example(client: kube::Client) -> Result<(), MigrationError> {
+/// let migrated = Migrator::new("cronjobs.batch.tutorial.kubebuilder.io").run(&client).await?;
+/// println!("{} objects are stored as {}", migrated.objects, migrated.version);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Or by the manager, whenever it begins to lead: `manager.runnable(Migrator::of::<v2::CronJob>().runnable())`.
+///
+/// Each object costs one request (an empty merge patch, which the API server stores if that changes the stored form), each
+/// five hundred of them two more. It needs the rights to `get` and `patch` the definition, to `patch` its status, and to `list` and `patch`
+/// objects of the kind in all namespaces.
+#[derive(Clone, Debug)]
+pub struct Migrator {
+    definition: String,
+    page: u32,
+}
+
+/// How far a migration came, in an annotation of the definition.
+#[derive(Debug, Serialize, Deserialize)]
+struct Mark {
+    /// That of the definition: with another one, all begins anew.
+    generation: i64,
+    /// Where the list goes on.
+    next: String,
+}
+
+/// What a page came to.
+#[derive(Default)]
+struct Page {
+    written: usize,
+    failed: usize,
+    shown: Vec<String>,
+}
+
+impl Migrator {
+    /// For the kind of this definition: `<plural>.<group>`.
+    pub fn new(definition: &str) -> Self {
+        Self { definition: definition.into(), page: PAGE }
+    }
+
+    /// For a kind of which one version is at hand, whichever.
+    pub fn of<K: Object>() -> Self {
+        let KindName { plural, group, .. } = KindName::of::<K>();
+        Self::new(&format!("{plural}.{group}"))
+    }
+
+    /// How many objects are listed at once, and how often it is noted how far it came: 500 by default.
+    pub fn page(self, objects: u32) -> Self {
+        Self { page: objects.max(1), ..self }
+    }
+
+    /// For [`Manager::runnable`](crate::manager::Manager::runnable): migrates once, on the replica that leads, and tries until
+    /// that is done.
+    pub fn runnable(self) -> Runnable {
+        Runnable::new(&format!("migrator-{}", self.definition), async move |context| {
+            let (mut wait, longest) = AGAIN;
+            while let Some(result) = context.cancelled.run_until_cancelled(self.run(&context.client)).await {
+                let Err(error) = result else { break };
+                tracing::warn!(definition = self.definition, %error, "the migration isn't done; trying again in {wait:?}");
+                context.cancelled.run_until_cancelled(tokio::time::sleep(wait)).await;
+                wait = longest.min(wait * 2);
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes every object that may be stored in an older version, then takes these versions from the definition's status.
+    /// Where nothing is to be done, it costs one request. Stopped at any time, it goes on with the page at which it was
+    /// when it is next run.
+    ///
+    /// # Errors
+    /// [`MigrationError`]: the old versions are kept then.
+    pub async fn run(&self, client: &Client) -> Result<Migrated, MigrationError> {
+        let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+        let definition = self.read(&definitions).await?;
+        let version = storage(&definition);
+        let old = old_versions(&definition, &version);
+        let mut objects = 0;
+        if !old.is_empty() {
+            objects = self.write_all(client, &definitions, &definition, &version).await?;
+            self.settle(&definitions, &definition, &version).await?;
+            tracing::info!(definition = self.definition, version, objects, removed = ?old, "all objects are migrated");
+        }
+        if definition.annotations().contains_key(MARK) || objects > 0 {
+            self.note(&definitions, None).await?;
+        }
+        Ok(Migrated { version, objects, removed: old })
+    }
+
+    async fn read(
+        &self,
+        definitions: &Api<CustomResourceDefinition>,
+    ) -> Result<CustomResourceDefinition, MigrationError> {
+        definitions.get(&self.definition).await.map_err(self.request("get", "the definition"))
+    }
+
+    async fn write_all(
+        &self,
+        client: &Client,
+        definitions: &Api<CustomResourceDefinition>,
+        definition: &CustomResourceDefinition,
+        version: &str,
+    ) -> Result<usize, MigrationError> {
+        let resource =
+            resource(definition, version).ok_or_else(|| MigrationError::NotServed(self.definition.clone()))?;
+        let generation = definition.metadata.generation.unwrap_or_default();
+        let mark = definition.annotations().get(MARK).and_then(|text| serde_json::from_str::<Mark>(text).ok());
+        let mut next = mark.filter(|mark| mark.generation == generation).map(|mark| mark.next);
+        let (mut total, mut resumes) = (Page::default(), next.is_some());
+        loop {
+            let list = match self.list(client, &resource, next.as_deref()).await {
+                // It shows what was: the list is too old, or an object in it couldn't be converted that may be mended now.
+                Err(_) if std::mem::take(&mut resumes) => {
+                    next = None;
+                    continue;
+                }
+                list => list?,
+            };
+            resumes = false;
+            let page = self.write(client, &resource, &list).await;
+            total.written += page.written;
+            total.failed += page.failed;
+            total.shown.extend(page.shown);
+            next = list.metadata.continue_.filter(|token| !token.is_empty());
+            let Some(token) = &next else { break };
+            // What failed must be met again.
+            if total.failed == 0 {
+                self.note(definitions, Some(&Mark { generation, next: token.clone() })).await?;
+            }
+        }
+        total.shown.truncate(NAMED);
+        match total.failed {
+            0 => Ok(total.written),
+            count => Err(MigrationError::Objects { count, shown: total.shown }),
+        }
+    }
+
+    /// A page of objects, as metadata alone.
+    async fn list(
+        &self,
+        client: &Client,
+        resource: &ApiResource,
+        next: Option<&str>,
+    ) -> Result<ObjectList<PartialObjectMeta<DynamicObject>>, MigrationError> {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+        let mut next = next.map(str::to_owned);
+        loop {
+            let params = ListParams::default().limit(self.page);
+            let params = ListParams { continue_token: next.clone(), ..params };
+            match api.list_metadata(&params).await {
+                // The list is no longer what it was: what is there now after that place will do.
+                Err(kube::Error::Api(status)) if status.code == 410 && has_continuation(&status) => {
+                    next = status.metadata.and_then(|metadata| metadata.continue_);
+                }
+                result => return result.map_err(self.request("list", &resource.plural)),
+            }
+        }
+    }
+
+    async fn write(
+        &self,
+        client: &Client,
+        resource: &ApiResource,
+        list: &ObjectList<PartialObjectMeta<DynamicObject>>,
+    ) -> Page {
+        let keys = list.items.iter().map(ObjectKey::of);
+        let writes = keys.map(|key| write_one(client.clone(), resource.clone(), key));
+        let written = stream::iter(writes).buffered(AT_ONCE);
+        let mut page = Page::default();
+        for result in written.collect::<Vec<_>>().await {
+            match result {
+                Ok(written) => page.written += usize::from(written),
+                Err(why) => {
+                    page.failed += 1;
+                    page.shown.push(why);
+                }
+            }
+        }
+        page
+    }
+
+    /// Says in the definition how far it came, or nothing any more.
+    async fn note(
+        &self,
+        definitions: &Api<CustomResourceDefinition>,
+        mark: Option<&Mark>,
+    ) -> Result<(), MigrationError> {
+        let text = mark.and_then(|mark| serde_json::to_string(mark).ok());
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {MARK: text}}}));
+        let noted = definitions.patch_metadata(&self.definition, &PatchParams::default(), &patch).await;
+        noted.map(drop).map_err(self.request("patch", "the definition"))
+    }
+
+    /// Takes the old versions away, if the definition still says what it did when objects were written.
+    async fn settle(
+        &self,
+        definitions: &Api<CustomResourceDefinition>,
+        begun: &CustomResourceDefinition,
+        version: &str,
+    ) -> Result<(), MigrationError> {
+        let overtaken = || MigrationError::Overtaken(self.definition.clone());
+        let now = self.read(definitions).await?;
+        if (now.metadata.generation, &now.metadata.uid) != (begun.metadata.generation, &begun.metadata.uid) {
+            return Err(overtaken());
+        }
+        let metadata = json!({"resourceVersion": now.metadata.resource_version});
+        let patch = Patch::Merge(json!({"metadata": metadata, "status": {"storedVersions": [version]}}));
+        match definitions.patch_status(&self.definition, &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(overtaken()),
+            Err(error) => Err(self.request("patch", "the status of the definition")(error)),
+        }
+    }
+
+    fn request(&self, verb: &'static str, what: &str) -> impl FnOnce(kube::Error) -> MigrationError + use<> {
+        let target = format!("{what} {}", self.definition);
+        move |source| MigrationError::Request { verb, target, source: Box::new(source) }
+    }
+}
+
+/// Whether an answer says where an outdated list goes on.
+fn has_continuation(status: &Status) -> bool {
+    status.metadata.as_ref().is_some_and(|metadata| metadata.continue_.as_ref().is_some_and(|token| !token.is_empty()))
+}
+
+/// Writes an object as it is. False if that is no longer to be done.
+async fn write_one(client: Client, resource: ApiResource, key: ObjectKey) -> Result<bool, String> {
+    let api: Api<DynamicObject> = match key.namespace() {
+        Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+        None => Api::all_with(client, &resource),
+    };
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+    match api.patch_metadata(key.name(), &params, &Patch::Merge(json!({}))).await {
+        Ok(_) => Ok(true),
+        // It is gone, or others write it again and again: in the new version.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(false),
+        Err(error) => Err(format!("{key}: {}", explain(&error))),
+    }
+}
+
+/// The version in which objects are stored when they are written.
+fn storage(definition: &CustomResourceDefinition) -> String {
+    let storage = definition.spec.versions.iter().find(|version| version.storage);
+    storage.map(|version| version.name.clone()).unwrap_or_default()
+}
+
+/// The other versions in which objects may be stored.
+fn old_versions(definition: &CustomResourceDefinition, version: &str) -> Vec<String> {
+    let stored = definition.status.as_ref().and_then(|status| status.stored_versions.clone()).unwrap_or_default();
+    stored.into_iter().filter(|stored| stored != version).collect()
+}
+
+/// How objects are reached: in the version in which they are stored, or in any other that is served.
+fn resource(definition: &CustomResourceDefinition, version: &str) -> Option<ApiResource> {
+    let mut served = definition.spec.versions.iter().filter(|version| version.served);
+    let first = served.clone().next()?;
+    let served = served.find(|served| served.name == version).unwrap_or(first);
+    let names = &definition.spec.names;
+    let kind = GroupVersionKind::gvk(&definition.spec.group, &served.name, &names.kind);
+    Some(ApiResource::from_gvk_with_plural(&kind, &names.plural))
+}

@@ -1,0 +1,121 @@
+//! Objects that move to another stored version.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams, PostParams},
+};
+use kubewright_cluster::faults::{Faults, Verb};
+use kubewright_runtime::conversion::{MigrationError, Migrator};
+use serde_json::json;
+
+use super::{
+    conversion::{definition, local, v1, v2},
+    scene::{Scene, until},
+};
+
+const NAME: &str = "panes.test.kubewright.dev";
+
+async fn found(scene: &Scene) -> CustomResourceDefinition {
+    scene.all::<CustomResourceDefinition>().get(NAME).await.unwrap()
+}
+
+async fn stored(scene: &Scene) -> Vec<String> {
+    found(scene).await.status.unwrap().stored_versions.unwrap()
+}
+
+async fn patch(scene: &Scene, patch: serde_json::Value) {
+    let params = PatchParams::default();
+    scene.all::<CustomResourceDefinition>().patch(NAME, &params, &Patch::Merge(patch)).await.unwrap();
+}
+
+/// Stores panes in the first version, and has the second stored from then on.
+async fn move_on(scene: &Scene, panes: &[(&str, &str)]) {
+    for (name, size) in panes {
+        let pane = v1::Pane::new(name, v1::PaneSpec { size: (*size).into() });
+        scene.api::<v1::Pane>().create(&PostParams::default(), &pane).await.unwrap();
+    }
+    patch(scene, json!({"spec": {"versions": definition("v2").spec.versions}})).await;
+    assert_eq!(stored(scene).await, ["v1", "v2"]);
+}
+
+#[tokio::test]
+async fn a_migration_goes_on_where_it_was_stopped() {
+    let scene = Scene::new();
+    let manager = local(&scene, "v1").await;
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    move_on(&scene, &names.map(|name| (name, "3x4"))).await;
+    let migrator = Migrator::of::<v2::Pane>().page(2);
+
+    let faults = Faults::new();
+    let gate = faults.on(&[Verb::Patch], "panes").skip(4).hold();
+    let (client, first) = (faults.client(&scene.client), migrator.clone());
+    let run = tokio::spawn(async move { first.run(&client).await });
+    let patched = |faults: &Faults| faults.seen().iter().filter(|seen| seen.request.resource == "panes").count();
+    // Four lists or patches of two whole pages each, a third list, and two patches of which one is held.
+    until("the third page is begun", async || patched(&faults) == 9).await;
+    run.abort();
+    assert!(run.await.unwrap_err().is_cancelled());
+    drop(gate);
+    assert_eq!(stored(&scene).await, ["v1", "v2"]);
+    assert!(found(&scene).await.annotations().contains_key("kubewright.dev/migration"));
+
+    let migrated = migrator.run(&scene.client).await.unwrap();
+    assert_eq!((migrated.version.as_str(), migrated.objects, migrated.removed), ("v2", 3, vec!["v1".to_owned()]));
+    assert_eq!(stored(&scene).await, ["v2"]);
+    assert!(!found(&scene).await.annotations().contains_key("kubewright.dev/migration"));
+    // Nothing is left to do, or to convert: the old version can go, and its webhook with it.
+    assert_eq!(migrator.run(&scene.client).await.unwrap().objects, 0);
+    manager.stop().await;
+    let versions = definition("v2").spec.versions;
+    let only: Vec<_> = versions.into_iter().filter(|version| version.name == "v2").collect();
+    patch(&scene, json!({"spec": {"versions": only, "conversion": {"strategy": "None", "webhook": null}}})).await;
+    let panes = scene.api::<v2::Pane>().list(&Default::default()).await.unwrap().items;
+    assert!(panes.len() == 7 && panes.iter().all(|pane| (pane.spec.width, pane.metadata.generation) == (3, Some(1))));
+}
+
+#[tokio::test]
+async fn what_cant_be_written_is_named_and_keeps_its_version() {
+    let scene = Scene::new();
+    let manager = local(&scene, "v1").await;
+    move_on(&scene, &[("a", "1x2"), ("odd", "big"), ("z", "3x4")]).await;
+    let migrator = Migrator::new(NAME).page(1);
+    let error = migrator.run(&scene.client).await.unwrap_err().to_string();
+    assert!(error.starts_with("can't list panes panes.test.kubewright.dev: "), "{error}");
+    assert!(error.contains("default/odd: spec.size: use <width>x<height>"), "{error}");
+    assert_eq!(stored(&scene).await, ["v1", "v2"]);
+    // The list that was begun shows it as it was: a new one is.
+    let odd: Api<v1::Pane> = scene.api();
+    let mended = Patch::Merge(json!({"spec": {"size": "5x6"}}));
+    odd.patch("odd", &PatchParams::default(), &mended).await.unwrap();
+    let faults = Faults::new();
+    let _refusal = faults.on(&[Verb::Patch], "panes").named("odd").refuse_with(422, "Invalid", "it is odd");
+    let error = migrator.run(&faults.client(&scene.client)).await.unwrap_err();
+    assert!(matches!(error, MigrationError::Objects { count: 1, .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with("1 objects can't be written in their new version: default/odd: "), "{text}");
+    assert!(text.contains("it is odd"), "{text}");
+    assert_eq!(stored(&scene).await, ["v1", "v2"]);
+    // The one before it is not written again, the others are.
+    let migrated = migrator.run(&scene.client).await.unwrap();
+    assert_eq!((migrated.objects, stored(&scene).await), (2, vec!["v2".to_owned()]));
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn a_definition_that_changes_meanwhile_keeps_its_versions() {
+    let scene = Scene::new();
+    let manager = local(&scene, "v1").await;
+    move_on(&scene, &[("a", "1x2")]).await;
+    let faults = Faults::new();
+    let gate = faults.on(&[Verb::Patch], "panes").hold();
+    let client = faults.client(&scene.client);
+    let run = tokio::spawn(async move { Migrator::new(NAME).run(&client).await });
+    until("it writes", async || faults.seen().iter().any(|seen| seen.request.verb == Verb::Patch)).await;
+    patch(&scene, json!({"spec": {"versions": definition("v1").spec.versions}})).await;
+    drop(gate);
+    let error = run.await.unwrap().unwrap_err();
+    assert!(matches!(error, MigrationError::Overtaken(_)), "{error}");
+    assert_eq!(stored(&scene).await, ["v1", "v2"]);
+    manager.stop().await;
+}
