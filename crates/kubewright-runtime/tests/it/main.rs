@@ -13,6 +13,7 @@ mod manager;
 mod metrics;
 mod order;
 mod read_your_writes;
+mod schema;
 mod shard;
 mod signal;
 mod takeover;

@@ -1,4 +1,4 @@
-//! Types for fields of a CRD that the usual derives can't say.
+//! Large types in a spec, without their schemas.
 
 use std::{borrow::Cow, marker::PhantomData};
 
