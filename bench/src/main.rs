@@ -16,6 +16,7 @@ mod podset;
 mod process;
 mod queue;
 mod report;
+mod scaffold;
 mod setting;
 mod start;
 
@@ -106,6 +107,9 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
     }
     if wanted("start-command") {
         report.add(start::command(&arguments.kubewright, clock.clone()).await?);
+    }
+    if wanted("scaffold") {
+        report.add(scaffold::project(&arguments.kubewright, &clock)?);
     }
     if wanted("pod-creates") {
         report.add(creates::over_tls(clock.clone()).await?);

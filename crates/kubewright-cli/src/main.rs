@@ -6,19 +6,23 @@ mod operator;
 mod project;
 mod shell;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
-    commands::{cluster, create, edit, init, manifests},
+    commands::{cluster, completion, create, edit, init, manifests, plugin, version},
     shell::{Shell, Verbosity},
 };
 
 /// The operator SDK for Rust.
 #[derive(Debug, Parser)]
-#[command(name = "kubewright", version)]
+#[command(
+    name = "kubewright",
+    version,
+    after_help = "Another command `foo` may be added by a program `kubewright-foo` on the path."
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -45,6 +49,13 @@ enum Command {
     Cluster(cluster::Arguments),
     /// Write the CustomResourceDefinitions and webhook configurations of the operator.
     Manifests(manifests::Arguments),
+    /// Print what a shell needs to complete this command's line.
+    Completion(completion::Arguments),
+    /// Print the version of this command.
+    Version,
+    /// What others add: `kubewright foo` runs `kubewright-foo`.
+    #[command(external_subcommand)]
+    Plugin(Vec<OsString>),
 }
 
 #[tokio::main]
@@ -62,6 +73,12 @@ async fn main() -> ExitCode {
         Command::Edit(arguments) => edit::run(arguments, &shell),
         Command::Cluster(arguments) => cluster::run(arguments, clock, &shell).await,
         Command::Manifests(arguments) => manifests::run(arguments, &shell).await,
+        Command::Completion(arguments) => completion::run(&arguments, Arguments::command(), &shell),
+        Command::Version => {
+            version::run(&shell);
+            Ok(())
+        }
+        Command::Plugin(line) => plugin::run(&line),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

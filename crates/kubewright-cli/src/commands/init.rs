@@ -1,6 +1,8 @@
 //! `kubewright init`: a project in the current folder.
 
-use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
 use kubewright_scaffold::{
     command::{Init, License, unexpected},
     name::{Domain, ProjectName},
@@ -49,6 +51,22 @@ pub(crate) struct Arguments {
     /// Watch the operator's own namespace alone, with rights there.
     #[arg(long)]
     namespaced: bool,
+
+    /// Build with Kubewright's sources in this folder, not with what is published.
+    #[arg(long, value_name = "FOLDER")]
+    sdk: Option<PathBuf>,
+}
+
+/// The folder of Kubewright's sources, as a TOML text may have it.
+fn sources(folder: &Path) -> Result<String> {
+    let folder = folder.canonicalize().with_context(|| format!("find --sdk {}", folder.display()))?;
+    if !folder.join("crates/kubewright/Cargo.toml").is_file() {
+        bail!("{} has no crates/kubewright: give the folder of Kubewright's sources with --sdk", folder.display());
+    }
+    match folder.to_str() {
+        Some(text) if !text.contains(['"', '\\']) && !text.chars().any(char::is_control) => Ok(text.to_owned()),
+        _ => bail!("{} can't stand in a TOML file: move it to a folder with a simpler name", folder.display()),
+    }
 }
 
 /// An address that can be in a TOML text.
@@ -88,6 +106,7 @@ pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
     (init.multigroup, init.namespaced) = (arguments.multigroup, arguments.namespaced);
     init.license.clone_from(&arguments.license);
     init.owner.clone_from(&arguments.owner);
+    init.sdk = arguments.sdk.as_deref().map(sources).transpose()?;
     change(&Folder::new(here), shell, |plan| Ok(init.plan(plan)?))?;
     shell.status("Next", "add a kind: kubewright create api --group GROUP --version v1 --kind KIND");
     Ok(())

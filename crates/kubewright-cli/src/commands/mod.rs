@@ -1,7 +1,10 @@
 //! One module a command.
 
 pub(crate) mod cluster;
+pub(crate) mod completion;
 pub(crate) mod create;
 pub(crate) mod edit;
 pub(crate) mod init;
 pub(crate) mod manifests;
+pub(crate) mod plugin;
+pub(crate) mod version;

@@ -26,7 +26,10 @@ fn odd_names() {
     refused(&folder, "init --project-name kube", &["a crate that operators depend on", "try \"kube-operator\""]);
     refused(&folder, "init --repo a\"b", &["without blanks and quotes"]);
     refused(&folder, "init --license \"", &["an expression of SPDX"]);
-    folder.run("init");
+    refused(&folder, "init --sdk /nowhere", &["find --sdk /nowhere"]);
+    refused(&folder, "init --sdk /", &["has no crates/kubewright"]);
+    folder.run(concat!("init --sdk ", env!("CARGO_MANIFEST_DIR"), "/../.."));
+    assert!(folder.read(".cargo/config.toml").contains("/crates/kubewright-cluster\" }\n"));
     let api = |rest: &str| format!("create api --resource --controller {rest}");
     refused(&folder, &api("--group crew --version 1 --kind Captain"), &["the version \"1\"", "try \"v1\""]);
     refused(

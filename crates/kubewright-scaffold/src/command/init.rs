@@ -23,7 +23,10 @@ macro_rules! templates {
 
 /// The files of a new project, by path. The templates end in `.in`: cargo takes a folder with a `Cargo.toml` for another package.
 const FILES: &[(&str, &str)] = &templates![
+    ".devcontainer/devcontainer.json" from "devcontainer/devcontainer.json",
     ".dockerignore" from "dockerignore",
+    ".github/workflows/lint.yml" from "github/lint.yml",
+    ".github/workflows/test.yml" from "github/test.yml",
     "Cargo.toml" from "Cargo.toml",
     "Dockerfile" from "Dockerfile",
     "config/default/kustomization.yaml" from "config/default/kustomization.yaml",
@@ -51,7 +54,16 @@ const FILES: &[(&str, &str)] = &templates![
 /// Those that many folders have already, which are left as they are.
 const MODEST: &[(&str, &str)] = &templates![
     ".gitignore" from "gitignore",
+    "AGENTS.md" from "AGENTS.md",
     "README.md" from "README.md",
+];
+
+/// Where cargo looks for the crates of Kubewright, if not among those that are published.
+const SDK: [&str; 4] = [
+    "# Kubewright is built from its sources in a folder, not from what is published.\n",
+    "[patch.crates-io]\n",
+    "kubewright = { path = \"SDK/crates/kubewright\" }\n",
+    "kubewright-cluster = { path = \"SDK/crates/kubewright-cluster\" }\n",
 ];
 
 /// A project that can't be begun.
@@ -87,13 +99,15 @@ pub struct Init {
     pub license: Option<License>,
     /// Whose it is, in the heads of new sources.
     pub owner: Option<String>,
+    /// A folder with the sources of Kubewright, to build with in the place of what is published.
+    pub sdk: Option<String>,
 }
 
 impl Init {
     /// A project of this name.
     pub fn new(name: ProjectName) -> Self {
-        let (domain, repo, license, owner) = Default::default();
-        Self { name, domain, repo, multigroup: false, namespaced: false, license, owner }
+        let (domain, repo, license, owner, sdk) = Default::default();
+        Self { name, domain, repo, multigroup: false, namespaced: false, license, owner, sdk }
     }
 
     /// Plans its files.
@@ -122,6 +136,9 @@ impl Init {
         }
         for (path, template) in MODEST {
             texts.create_if_missing(path, template)?;
+        }
+        if let Some(sdk) = &self.sdk {
+            plan.create(".cargo/config.toml", SDK.map(|line| line.replace("SDK", sdk)).concat());
         }
         plan.create(project::FILE, project.write()?);
         if self.namespaced {
@@ -169,7 +186,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::marker;
+    use crate::{marker, template::render};
 
     fn files() -> BTreeMap<String, String> {
         let folder = BTreeMap::new();
@@ -185,7 +202,8 @@ mod tests {
         let files = files();
         assert_eq!(files.len(), FILES.len() + MODEST.len() + 1);
         for (path, text) in &files {
-            assert!(!text.contains('@') && text.ends_with('\n') && !text.contains(" \n"), "{path}:\n{text}");
+            assert!(render(text, &[]).is_ok(), "{path} has a name that nothing stands for");
+            assert!(text.ends_with('\n') && !text.contains(" \n"), "{path}:\n{text}");
         }
         assert!(files["src/main.rs"].contains("my_operator::register"));
         assert_eq!(Project::read(&files["PROJECT"]).unwrap().domain, "my.domain");

@@ -1,0 +1,26 @@
+//! `kubewright completion`: what a shell needs to complete our command line.
+
+use anyhow::{Context, Result};
+use clap_complete::Shell as Kind;
+
+use crate::shell::Shell;
+
+/// For which shell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  source <(kubewright completion bash)
+  kubewright completion zsh > ~/.zfunc/_kubewright
+  kubewright completion fish > ~/.config/fish/completions/kubewright.fish")]
+pub(crate) struct Arguments {
+    /// The shell.
+    shell: Kind,
+}
+
+/// Prints the script.
+pub(crate) fn run(arguments: &Arguments, mut command: clap::Command, shell: &Shell) -> Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut command, "kubewright", &mut script);
+    shell.result(String::from_utf8(script).context("write the script")?.trim_end());
+    Ok(())
+}
