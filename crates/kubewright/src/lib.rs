@@ -40,6 +40,7 @@
 //! | own children, name them, undo what they leave | [`owner`], [`name`], [`churn`], [`finalizer`] |
 //! | default and check before an object is stored | [`webhook`] |
 //! | serve several versions of a kind | [`conversion`] |
+//! | say in a CRD what the derives don't | [`schema`] |
 //! | run several replicas: one active, or all of them | [`leader`], [`shard`] |
 //! | know why a key was reconciled, or why it isn't | [`trace`] |
 //! | keep time | [`clock`], [`random`]: virtual and seeded in tests |
