@@ -47,7 +47,7 @@ enum Command {
     Edit(edit::Arguments),
     /// Run an embedded Kubernetes cluster on this machine until Ctrl-C.
     Cluster(cluster::Arguments),
-    /// Write the CustomResourceDefinitions and webhook configurations of the operator.
+    /// Write the CustomResourceDefinitions, roles and webhook configurations of the operator.
     Manifests(manifests::Arguments),
     /// Print what a shell needs to complete this command's line.
     Completion(completion::Arguments),

@@ -2,12 +2,14 @@
 //!
 //! * [`definition`] makes one CustomResourceDefinition of a kind's versions;
 //! * [`size`] says what is large in one, and makes it smaller;
+//! * roles are made of what controllers watch, own and record, and of what they declare;
 //! * [`yaml`] writes objects, the same ones always in the same way.
 //!
 //! [`generate`] does it all. What is made is right as far as the description goes; whether an API server takes the definitions is
 //! for whoever writes them to ask one.
 
 pub mod definition;
+mod role;
 pub mod size;
 pub mod yaml;
 
@@ -15,7 +17,7 @@ use kubewright_apimachinery::description::Description;
 use serde_json::Value;
 use thiserror::Error;
 
-pub use self::{definition::JoinError, yaml::YamlError};
+pub use self::{definition::JoinError, role::RoleError, yaml::YamlError};
 
 /// What can be asked for.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +25,10 @@ pub use self::{definition::JoinError, yaml::YamlError};
 pub struct Options {
     /// How many bytes descriptions of fields may have; 0 leaves them out, none keeps them whole.
     pub max_description: Option<usize>,
+    /// What kustomize puts before the names of the operator's objects, such as `cronjob-`: it doesn't do so in the rules of roles.
+    pub prefix: String,
+    /// Whether the operator has rights in its own namespace only, where it asks for them in all.
+    pub namespaced: bool,
 }
 
 /// A file of a project.
@@ -49,6 +55,9 @@ pub struct Manifests {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ManifestError {
+    /// The rights of the operator make no role.
+    #[error(transparent)]
+    Role(#[from] RoleError),
     /// The versions of a kind don't fit together.
     #[error(transparent)]
     Join(#[from] JoinError),
@@ -57,8 +66,8 @@ pub enum ManifestError {
     Yaml(#[from] YamlError),
 }
 
-/// Makes the manifests of an operator: `config/crd/bases/<group>_<plural>.yaml` for each kind that it brings, and
-/// `config/webhook/manifests.yaml` if it has webhooks.
+/// Makes the manifests of an operator: `config/crd/bases/<group>_<plural>.yaml` for each kind that it brings, `config/rbac/role.yaml` and
+/// the roles of the runtime's features beside it, and if there are webhooks `config/webhook/manifests.yaml` and `role.yaml`.
 ///
 /// ```
 /// use kubewright_apimachinery::description::Description;
@@ -78,7 +87,7 @@ pub enum ManifestError {
 /// ```
 ///
 /// # Errors
-/// If the versions of a kind don't fit together.
+/// If the versions of a kind don't fit together, or a declaration of rights can't be.
 pub fn generate(description: &Description, options: &Options) -> Result<Manifests, ManifestError> {
     let mut definitions = Vec::new();
     let mut files = Vec::new();
@@ -93,6 +102,10 @@ pub fn generate(description: &Description, options: &Options) -> Result<Manifest
     if !description.webhook_configurations.is_empty() {
         let text = yaml::documents(&description.webhook_configurations)?;
         files.push(File { path: "config/webhook/manifests.yaml".into(), text });
+    }
+    for roles in role::roles(description, &options.prefix, options.namespaced)? {
+        let text = format!("{}{}", roles.comment, yaml::documents(&roles.objects)?);
+        files.push(File { path: roles.path.into(), text });
     }
     files.sort_by(|one, other| one.path.cmp(&other.path));
     Ok(Manifests { definitions, files })

@@ -4,9 +4,9 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use thiserror::Error;
 
-/// An object holds what YAML can't.
+/// A text is no YAML, or an object holds what YAML can't.
 #[derive(Debug, Error)]
-#[error("an object can't be written as YAML: {0}")]
+#[error("no YAML: {0}")]
 pub struct YamlError(String);
 
 /// The text of some objects, each a document of its own.
@@ -16,6 +16,14 @@ pub struct YamlError(String);
 pub fn documents<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Result<String, YamlError> {
     let text = |object| serde_saphyr::to_string(&Plain(object)).map_err(|error| YamlError(error.to_string()));
     Ok(objects.into_iter().map(text).collect::<Result<Vec<_>, _>>()?.join("---\n"))
+}
+
+/// The documents of a text.
+///
+/// # Errors
+/// If it isn't YAML.
+pub fn read(text: &str) -> Result<Vec<Value>, YamlError> {
+    serde_saphyr::from_multiple(text).map_err(|error| YamlError(error.to_string()))
 }
 
 /// A value in plain form.

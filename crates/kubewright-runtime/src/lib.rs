@@ -15,6 +15,7 @@
 //! * [`outcome`]: what it answers
 //! * [`webhook`]: defaults and validation, before an object is stored
 //! * [`predicate`]: which changes count
+//! * [`rights`]: what it may do, for its role
 //! * [`view`]: which fields are kept of what is watched
 //! * [`condition`], [`owner`], [`finalizer`], [`name`], [`churn`]: helpers for statuses, children, what keeps objects, names,
 //!   and how fast children are replaced
@@ -53,6 +54,7 @@ mod panic;
 pub mod predicate;
 pub mod probe;
 pub mod queue;
+pub mod rights;
 pub mod schema;
 pub mod shard;
 pub mod signal;

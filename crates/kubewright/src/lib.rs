@@ -38,6 +38,7 @@
 //! | change it | [`context::Context`]: `create_owned`, `apply_owned`, `patch`, `delete`, `create_or_update`, `set_status`; the rest in [`client`] |
 //! | tell of it | [`condition`], [`event`] |
 //! | own children, name them, undo what they leave | [`owner`], [`name`], [`churn`], [`finalizer`] |
+//! | say what it may do beyond that | [`rights`] |
 //! | default and check before an object is stored | [`webhook`] |
 //! | serve several versions of a kind | [`conversion`] |
 //! | say in a CRD what the derives don't | [`schema`] |
@@ -56,7 +57,8 @@ pub use kube;
 pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{
     args, cache, churn, client, condition, context, controller, conversion, event, finalizer, leader, log, manager,
-    metrics, name, object, outcome, owner, predicate, probe, queue, schema, shard, signal, trace, view, webhook,
+    metrics, name, object, outcome, owner, predicate, probe, queue, rights, schema, shard, signal, trace, view,
+    webhook,
 };
 pub use kubewright_runtime::{clock, random};
 
@@ -74,6 +76,7 @@ pub mod prelude {
         object::{Object, ObjectKey},
         outcome::{Outcome, Retry},
         predicate::{Change, Predicate},
+        rights::{Rights, Subresource, Verb},
         webhook::{Defaulter, Validator, Webhook},
     };
 }

@@ -1,7 +1,7 @@
 //! An operator as its users deploy it: by `kubectl apply -k`, as a Deployment on the embedded cluster's node, under its own
 //! service account and its own role. Time is real here.
 
-use std::{collections::BTreeSet, fs, path::PathBuf, process::Stdio, time::Duration};
+use std::{fs, path::PathBuf, process::Stdio, time::Duration};
 
 use http::{Request, Uri};
 use k8s_openapi::api::{
@@ -9,7 +9,6 @@ use k8s_openapi::api::{
     authentication::v1::TokenRequest,
     coordination::v1::Lease,
     core::v1::{Pod, Service, ServiceAccount},
-    rbac::v1::{ClusterRole, PolicyRule, Role},
 };
 use kube::{
     Api, Client, Config, Error, ResourceExt,
@@ -194,40 +193,13 @@ impl Deployed {
     /// That the operator was never denied anything, and that it has used all of its rights but those in `spare`
     /// (`group resource verb`, `-` for the core group): such as are for accidents that did not happen here.
     pub async fn check_rights(&self, spare: &[&str]) {
-        let user = format!("system:serviceaccount:{}:{}", self.namespace(), self.manager());
-        let usage = self.cluster.api().usage(&user);
-        assert!(usage.denied.is_empty(), "the operator was denied {:#?}", usage.denied);
-        assert!(!usage.allowed.is_empty(), "the operator asks under its own name");
-        let used = usage.allowed.keys().map(|attempt| right(&attempt.group, &attempt.full_resource(), &attempt.verb));
-        let used: BTreeSet<_> = used.collect();
-        let rights = self.rights().await;
-        let unused: Vec<_> = rights.difference(&used).filter(|right| !spare.contains(&right.as_str())).collect();
+        let rights = self.cluster.rights_of(&self.namespace(), &self.manager()).await.unwrap();
+        assert!(rights.denied.is_empty(), "the operator was denied {:#?}", rights.denied);
+        assert!(!rights.used.is_empty(), "the operator asks under its own name");
+        let unused: Vec<_> = rights.unused().filter(|right| !spare.contains(right)).collect();
         assert!(unused.is_empty(), "the role has rights that were never used: {unused:#?}");
-        let strangers: Vec<_> = spare.iter().filter(|right| !rights.contains(**right)).collect();
+        let strangers: Vec<_> = spare.iter().filter(|right| !rights.granted.contains(**right)).collect();
         assert!(strangers.is_empty(), "no role has these: {strangers:?}");
-    }
-
-    /// All that the operator's roles allow.
-    async fn rights(&self) -> BTreeSet<String> {
-        let roles: Api<Role> = Api::namespaced(self.cluster.client(), &self.namespace());
-        let cluster_roles: Api<ClusterRole> = Api::all(self.cluster.client());
-        let prefix = format!("{}-", self.name);
-        let mut rules: Vec<PolicyRule> = Vec::new();
-        for role in roles.list(&ListParams::default()).await.unwrap() {
-            rules.extend(role.rules.into_iter().flatten());
-        }
-        for role in cluster_roles.list(&ListParams::default()).await.unwrap() {
-            rules.extend(role.rules.clone().into_iter().flatten().filter(|_| role.name_any().starts_with(&prefix)));
-        }
-        let mut rights = BTreeSet::new();
-        for rule in &rules {
-            for group in rule.api_groups.iter().flatten() {
-                for resource in rule.resources.iter().flatten() {
-                    rights.extend(rule.verbs.iter().map(|verb| right(group, resource, verb)));
-                }
-            }
-        }
-        rights
     }
 
     /// Ends the cluster, and the operator with it.
@@ -248,8 +220,4 @@ pub async fn metrics(address: &str, token: Option<&str>) -> Result<String, u16> 
         Error::Api(status) => status.code,
         _ => 0,
     })
-}
-
-fn right(group: &str, resource: &str, verb: &str) -> String {
-    format!("{} {resource} {verb}", if group.is_empty() { "-" } else { group })
 }

@@ -6,9 +6,15 @@
 //!
 //! [`Manager::run`]: https://docs.rs/kubewright/latest/kubewright/manager/struct.Manager.html#method.run
 
+mod rule;
+
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
+
+pub use self::rule::{Rule, Scope, Verb};
 
 /// The version of this form. Fields may be added within one; a reader leaves out what it doesn't know.
 pub const VERSION: u32 = 1;
@@ -30,6 +36,11 @@ pub struct Description {
     /// The configurations of its webhooks: as they are for a Service `webhook-service` in the namespace `system`, kubebuilder's
     /// names before kustomize puts others there.
     pub webhook_configurations: Vec<Value>,
+    /// What it may do beside its controllers.
+    pub rights: Vec<Rule>,
+    /// What features of the runtime need, for roles of their own: `leader-election`, `metrics-auth`, `metrics-reader`, `webhook`. Names in them
+    /// lack what kustomize puts before names.
+    pub features: BTreeMap<String, Vec<Rule>>,
     /// The namespaces it watches; none means all.
     pub namespaces: Vec<String>,
     /// The ports it listens on.
@@ -57,6 +68,10 @@ pub struct Controller {
     pub finalizer: Option<String>,
     /// Whether it keeps workspaces in config maps.
     pub workspace: bool,
+    /// What it may do beyond what follows from that.
+    pub may: Vec<Rule>,
+    /// What of it it never does.
+    pub may_not: Vec<Rule>,
 }
 
 /// A kind that a controller uses, and how.

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use kubewright_apimachinery::description::Description;
 use kubewright_apiserver::registry::builtin::check_definition;
-use kubewright_manifests::{Manifests, Options, definition, generate, size};
+use kubewright_manifests::{Manifests, Options, definition, generate, size, yaml};
 use kubewright_scaffold::{
-    plan::{Change, Plan},
+    plan::{Change, Plan, Source},
+    project::{self, Project},
     write::Folder,
 };
 use serde_json::Value;
@@ -57,12 +59,18 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
         }
     };
     let description = operator::ask(&program).await?;
+    let folder = Folder::new(folder);
     let mut options = Options::default();
     options.max_description = arguments.max_description;
+    options.prefix = prefix(&folder)?;
+    if let Some(project) = folder.read(project::FILE).context("read PROJECT")? {
+        let project = Project::read(&project)?;
+        all_declared(&project, &description)?;
+        options.namespaced = project.namespaced;
+    }
     let made = generate(&description, &options)?;
     check(&made.definitions)?;
     warn_of_size(&made.definitions, shell);
-    let folder = Folder::new(folder);
     let changes = changes(&made, &folder)?;
     if arguments.check {
         return drift(&changes);
@@ -79,6 +87,36 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
 /// The folder of a project, whose program is known.
 fn project_of(here: &std::path::Path) -> PathBuf {
     here.ancestors().find(|folder| folder.join("Cargo.toml").exists()).unwrap_or(here).to_owned()
+}
+
+/// What kustomize puts before the names of objects.
+fn prefix(folder: &Folder) -> Result<String> {
+    const FILE: &str = "config/default/kustomization.yaml";
+    let text = folder.read(FILE).with_context(|| format!("read {FILE}"))?.unwrap_or_default();
+    let documents = yaml::read(&text).with_context(|| format!("read {FILE}"))?;
+    Ok(documents.first().and_then(|document| document["namePrefix"].as_str()).unwrap_or_default().to_owned())
+}
+
+/// That the operator brings each kind whose types the project has: else its definition would be missing, without a word.
+fn all_declared(project: &Project, description: &Description) -> Result<()> {
+    let definitions = || description.kinds.iter().flat_map(|kind| &kind.versions);
+    for resource in project.resources.iter().filter(|resource| resource.api.is_some()) {
+        let parts = [&resource.group, &resource.domain].map(String::as_str).into_iter();
+        let group = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".");
+        let is_it = |definition: &Value| {
+            let spec = &definition["spec"];
+            spec["group"] == *group
+                && spec["names"]["kind"] == *resource.kind
+                && spec["versions"][0]["name"] == *resource.version
+        };
+        if !definitions().any(is_it) {
+            let (kind, version) = (&resource.kind, &resource.version);
+            bail!(
+                "PROJECT has {kind} of {group}/{version}, and the operator doesn't say that it brings it: add                  .kind::<{version}::{kind}>() where the manager is made, or .version::<…>() if another version is stored"
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Asks the embedded API server's own rules, before anything is written.

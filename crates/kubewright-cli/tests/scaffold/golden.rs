@@ -8,7 +8,8 @@ use std::{fs, path::Path};
 use crate::folder::{Folder, files};
 
 /// What `kubewright manifests` writes from the compiled program: `cargo xtask generate` has it compare them.
-const GENERATED: &[&str] = &["config/crd/bases/", "config/rbac/role.yaml", "config/webhook/manifests.yaml"];
+const GENERATED: &[&str] =
+    &["config/crd/bases/", "config/rbac/role.yaml", "config/webhook/manifests.yaml", "config/webhook/role.yaml"];
 
 /// Makes a project anew, and compares it with the one that is kept, or keeps it.
 fn check(name: &str, lines: &[&str]) {

@@ -14,6 +14,8 @@
 //! # cluster.shutdown().await; Ok(()) }
 //! ```
 
+mod rights;
+
 use std::{
     collections::BTreeMap,
     fmt::{self, Debug},
@@ -31,6 +33,7 @@ use kube_runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
+pub use self::rights::RightsUsage;
 use crate::Cluster;
 
 /// How long [`Cluster::expect`] and [`Cluster::eventually`] wait. On a paused clock this is virtual time.

@@ -42,6 +42,7 @@ use crate::{
     object::{KindName, Object, ObjectKey},
     predicate::Predicate,
     queue::Backoff,
+    rights::Rights,
 };
 
 /// What watches objects of kind `K` and hands their keys to a [`Reconciler`].
@@ -84,6 +85,8 @@ pub struct Controller<K: Object> {
     finalizer: Option<&'static str>,
     is_exclusive: bool,
     workspace: bool,
+    may: Vec<Rights>,
+    may_not: Vec<Rights>,
 }
 
 type WrapClient = Box<dyn FnOnce(Client) -> Client + Send>;
@@ -117,6 +120,8 @@ impl<K: Object> Controller<K> {
             finalizer: R::FINALIZER,
             is_exclusive: true,
             workspace: false,
+            may: Vec::new(),
+            may_not: Vec::new(),
         }
     }
 
@@ -360,10 +365,23 @@ impl<K: Object> Controller<K> {
         Self { priority: Some(Box::new(priority)), ..self }
     }
 
-    /// Says that the reconciles use [`Context::workspace`](crate::context::Context::workspace), so that the
-    /// [description](ControllerDescription::workspace) tells whoever makes the role that they need rights to config maps.
+    /// Says that the reconciles use [`Context::workspace`](crate::context::Context::workspace), so that the operator's
+    /// [role](crate::rights) gives them rights to config maps.
     pub fn workspace(self) -> Self {
         Self { workspace: true, ..self }
+    }
+
+    /// What the reconciles do beyond what the wiring says, for the operator's role: see [`crate::rights`] for what that is.
+    pub fn may(mut self, rights: Rights) -> Self {
+        self.may.push(rights);
+        self
+    }
+
+    /// What the reconciles never do of what the wiring says, for the operator's role: deleting children, say, or recording events.
+    /// Other controllers of the manager may still do it.
+    pub fn may_not(mut self, rights: Rights) -> Self {
+        self.may_not.push(rights);
+        self
     }
 
     /// How long one reconcile may take before it counts as failed, whatever it comes to: [`Context::cancelled`] tells it, and a second later
@@ -414,7 +432,8 @@ impl<K: Object> Controller<K> {
         uses.dedup_by(|later, first| {
             later.kind == first.kind && [first.relation, Relation::Reads].contains(&later.relation)
         });
-        ControllerDescription { name: self.name.clone(), uses, finalizer, workspace: self.workspace }
+        let (name, may, may_not) = (self.name.clone(), self.may.clone(), self.may_not.clone());
+        ControllerDescription { name, uses, finalizer, workspace: self.workspace, may, may_not }
     }
 }
 
@@ -431,6 +450,10 @@ pub struct ControllerDescription {
     /// Whether it keeps [workspaces](crate::context::Context::workspace), and so gets, creates, patches and deletes `configmaps` past the
     /// cache, whether or not they are among the kinds it uses.
     pub workspace: bool,
+    /// What it may do beyond that ([`Controller::may`]).
+    pub may: Vec<Rights>,
+    /// What it never does of that ([`Controller::may_not`]).
+    pub may_not: Vec<Rights>,
 }
 
 /// A kind that a controller uses, and how.

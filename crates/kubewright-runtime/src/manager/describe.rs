@@ -11,6 +11,7 @@ use super::{Manager, ManagerError};
 use crate::{
     controller::{ControllerDescription, Use},
     conversion::ConversionDescription,
+    rights::{self, Rights},
     webhook::{
         WebhookDescription,
         manifests::{self, Target},
@@ -31,6 +32,8 @@ pub struct Description {
     pub webhooks: Vec<WebhookDescription>,
     /// The kinds whose versions it converts.
     pub conversions: Vec<ConversionDescription>,
+    /// What it may do beside its controllers ([`Manager::may`]).
+    pub rights: Vec<Rights>,
     /// The ports it listens on: `metrics`, `probes`, `webhook`. None whose number is left to the system.
     pub ports: Vec<Port>,
 }
@@ -113,6 +116,7 @@ impl Manager {
             namespaces: self.namespaces.clone(),
             webhooks: self.webhooks.webhooks.iter().map(|webhook| webhook.description.clone()).collect(),
             conversions: self.webhooks.hubs.iter().map(|hub| hub.describe()).collect(),
+            rights: self.rights.clone(),
             ports: self.ports(),
         }
     }
@@ -140,6 +144,8 @@ impl Description {
         document.kinds = kinds.collect::<Result<_, serde_json::Error>>()?;
         document.controllers = self.controllers.iter().map(controller).collect();
         document.webhook_configurations = [values(&made.mutating)?, values(&made.validating)?].concat();
+        document.rights = self.rights.iter().map(Rights::rule).collect();
+        document.features = rights::of_features(&self.webhooks, &self.conversions);
         document.namespaces = self.namespaces.iter().cloned().collect();
         document.ports = self.ports.iter().map(|port| description::Port::new(port.name.into(), port.number)).collect();
         Ok(document)
@@ -169,6 +175,8 @@ fn controller(controller: &ControllerDescription) -> description::Controller {
     described.uses = controller.uses.iter().map(used).collect();
     described.finalizer = controller.finalizer.clone();
     described.workspace = controller.workspace;
+    described.may = controller.may.iter().map(Rights::rule).collect();
+    described.may_not = controller.may_not.iter().map(Rights::rule).collect();
     described
 }
 

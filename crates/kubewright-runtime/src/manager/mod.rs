@@ -52,6 +52,7 @@ use crate::{
     metrics::{self, Metrics, MetricsServer},
     object::{KindName, Object},
     probe::{self, BindAddress, BindError, Probes, Server},
+    rights::Rights,
     shard::{ShardError, ShardOptions, Share},
     signal::Signals,
     trace::Traces,
@@ -211,6 +212,7 @@ pub struct Manager {
     replicas: Replicas,
     concurrency: BTreeMap<String, usize>,
     kinds: Vec<DeclaredVersion>,
+    rights: Vec<Rights>,
     controllers: Vec<Box<dyn Prepare>>,
     webhook_server: Option<WebhookServer>,
     webhooks: Content,
@@ -342,6 +344,7 @@ impl Manager {
             replicas: Replicas::Alone,
             concurrency: BTreeMap::new(),
             kinds: Vec::new(),
+            rights: Vec::new(),
             controllers: Vec::new(),
             webhook_server: None,
             webhooks: Content::default(),
@@ -379,6 +382,13 @@ impl Manager {
     /// Declares another version of a kind that is [declared](Manager::kind).
     pub fn version<K: Object + CustomResourceExt>(mut self) -> Self {
         self.kinds.push(DeclaredVersion { is_stored: false, definition: K::crd() });
+        self
+    }
+
+    /// What the program does beside its controllers, in [runnables](Manager::runnable) say, for the operator's role: see
+    /// [`crate::rights`].
+    pub fn may(mut self, rights: Rights) -> Self {
+        self.rights.push(rights);
         self
     }
 

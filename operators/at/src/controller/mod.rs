@@ -55,6 +55,9 @@ pub(crate) fn controller() -> Controller<At> {
             let key = at.map(|at| ObjectKey::of(pod).sibling(at));
             key.filter(|key| ats.get(key).is_some()).into_iter().collect()
         })
+        // The run is remembered on the At itself, and its pods go with it.
+        .may(Rights::to::<At>([Verb::Patch]))
+        .may_not(Rights::to::<Pod>([Verb::Delete]))
         .concurrency(4)
 }
 

@@ -63,6 +63,8 @@ pub(crate) fn controller() -> Controller<CronJob> {
             let key = cronjob.map(|cronjob| ObjectKey::of(job).sibling(cronjob));
             key.filter(|key| cronjobs.get(key).is_some()).into_iter().collect()
         })
+        // The time of the latest run is recorded on the CronJob itself.
+        .may(Rights::to::<CronJob>([Verb::Patch]))
         .concurrency(16)
 }
 

@@ -47,6 +47,9 @@ pub(crate) fn controller(node_address: &str) -> Controller<Lolcow> {
         .owns::<Service>()
         .watches::<Deployment>(of_that_name)
         .watches::<Service>(of_that_name)
+        // Both go with their owner.
+        .may_not(Rights::to::<Deployment>([Verb::Delete]))
+        .may_not(Rights::to::<Service>([Verb::Delete]))
         .concurrency(4)
 }
 

@@ -1,0 +1,109 @@
+//! Which of its rights a service account uses: for tests that an operator's role is neither too small nor too large.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use kube::{Api, ResourceExt, api::ListParams};
+use kubewright_apiserver::Attempt;
+
+use crate::Cluster;
+
+/// The rights of a service account. Each is `group resource verb`, with `-` for the core group, or `path verb`; in which namespace and to
+/// which objects is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RightsUsage {
+    /// What it was denied.
+    pub denied: BTreeSet<String>,
+    /// What it did.
+    pub used: BTreeSet<String>,
+    /// What the roles that are bound to it allow.
+    pub granted: BTreeSet<String>,
+}
+
+impl RightsUsage {
+    /// What it may do and has not done.
+    pub fn unused(&self) -> impl Iterator<Item = &str> {
+        self.granted.difference(&self.used).map(String::as_str)
+    }
+}
+
+impl Cluster {
+    /// What a service account may do and what it has tried so far. Roles that are bound to groups of accounts don't count.
+    ///
+    /// ```
+    /// # use kubewright_cluster::{Cluster, Pods};
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let cluster = Cluster::builder().pods(Pods::Simulate).start().await?;
+    /// let rights = cluster.rights_of("cow-system", "cow-controller-manager").await?;
+    /// assert!(rights.denied.is_empty(), "the operator was denied {:?}", rights.denied);
+    /// assert_eq!(rights.unused().collect::<Vec<_>>(), Vec::<&str>::new(), "its role allows too much");
+    /// # cluster.shutdown().await; Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// If roles and bindings can't be listed.
+    pub async fn rights_of(&self, namespace: &str, account: &str) -> Result<RightsUsage, kube::Error> {
+        let usage = self.api().usage(&format!("system:serviceaccount:{namespace}:{account}"));
+        let tried = |attempts: &BTreeMap<Attempt, u64>| {
+            let right = |attempt: &Attempt| match attempt.path.as_str() {
+                "" => right(&attempt.group, &attempt.full_resource(), &attempt.verb),
+                path => format!("{path} {}", attempt.verb),
+            };
+            attempts.keys().map(right).collect()
+        };
+        let granted = self.granted(namespace, account).await?;
+        Ok(RightsUsage { denied: tried(&usage.denied), used: tried(&usage.allowed), granted })
+    }
+
+    async fn granted(&self, namespace: &str, account: &str) -> Result<BTreeSet<String>, kube::Error> {
+        let (client, all) = (self.client(), ListParams::default());
+        let roles = Api::<Role>::all(client.clone()).list(&all).await?.items;
+        let cluster_roles = Api::<ClusterRole>::all(client.clone()).list(&all).await?.items;
+        let rules_of = |reference: &RoleRef, place: Option<String>| -> Vec<PolicyRule> {
+            let rules = match reference.kind.as_str() {
+                "Role" => roles
+                    .iter()
+                    .find(|role| role.name_any() == reference.name && role.namespace() == place)
+                    .and_then(|role| role.rules.clone()),
+                _ => cluster_roles
+                    .iter()
+                    .find(|role| role.name_any() == reference.name)
+                    .and_then(|role| role.rules.clone()),
+            };
+            rules.unwrap_or_default()
+        };
+        let is_it = |subjects: &Option<Vec<Subject>>| {
+            subjects.iter().flatten().any(|subject| {
+                subject.kind == "ServiceAccount"
+                    && subject.name == account
+                    && subject.namespace.as_deref() == Some(namespace)
+            })
+        };
+        let mut rules = Vec::new();
+        for binding in Api::<ClusterRoleBinding>::all(client.clone()).list(&all).await? {
+            rules.extend(is_it(&binding.subjects).then(|| rules_of(&binding.role_ref, None)).into_iter().flatten());
+        }
+        for binding in Api::<RoleBinding>::all(client).list(&all).await? {
+            let of_it = is_it(&binding.subjects).then(|| rules_of(&binding.role_ref, binding.namespace()));
+            rules.extend(of_it.into_iter().flatten());
+        }
+        Ok(rules.iter().flat_map(rights).collect())
+    }
+}
+
+/// What a rule allows.
+fn rights(rule: &PolicyRule) -> Vec<String> {
+    let mut rights = Vec::new();
+    for verb in &rule.verbs {
+        rights.extend(rule.non_resource_urls.iter().flatten().map(|path| format!("{path} {verb}")));
+        for group in rule.api_groups.iter().flatten() {
+            rights.extend(rule.resources.iter().flatten().map(|resource| right(group, resource, verb)));
+        }
+    }
+    rights
+}
+
+fn right(group: &str, resource: &str, verb: &str) -> String {
+    format!("{} {resource} {verb}", if group.is_empty() { "-" } else { group })
+}

@@ -1,0 +1,204 @@
+use std::collections::BTreeSet;
+
+use kubewright_apimachinery::description::{Controller, Kind, Relation, Resource, Use};
+use serde_json::json;
+
+use super::*;
+
+fn used(group: &str, plural: &str, namespaced: bool, relation: Relation) -> Use {
+    let resource = Resource::new(group.into(), "v1".into(), "Kind".into(), plural.into(), namespaced);
+    Use::new(resource, relation)
+}
+
+fn rights(group: &str, resource: &str, verbs: &[Verb]) -> Rule {
+    let mut rule = Rule::default();
+    (rule.group, rule.resource, rule.namespaced) = (group.into(), resource.into(), true);
+    rule.verbs = verbs.iter().copied().collect();
+    rule
+}
+
+/// A controller of cows that owns pods.
+fn cows() -> Controller {
+    let mut controller = Controller::default();
+    controller.name = "cow".into();
+    controller.uses = vec![used("my.domain", "cows", true, Relation::For), used("", "pods", true, Relation::Owns)];
+    controller
+}
+
+fn described(controller: Controller) -> Description {
+    let mut description = Description::default();
+    description.controllers = vec![controller];
+    description
+}
+
+/// The rules of the objects of the first file, each on a line.
+fn lines(description: &Description, namespaced: bool) -> Vec<String> {
+    let texts = |rule: &Value, part: &str| {
+        let texts = rule[part].as_array().into_iter().flatten().filter_map(Value::as_str);
+        texts.collect::<Vec<_>>().join(",")
+    };
+    let mut lines = Vec::new();
+    for object in &roles(description, "cow-", namespaced).unwrap()[0].objects {
+        lines.push(format!("{} {}", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap()));
+        for rule in object["rules"].as_array().into_iter().flatten() {
+            let what =
+                ["apiGroups", "resources", "resourceNames", "nonResourceURLs", "verbs"].map(|part| texts(rule, part));
+            lines.push(what.join(" ").trim().to_owned());
+        }
+    }
+    lines
+}
+
+fn refused(controller: Controller) -> String {
+    roles(&described(controller), "", false).err().unwrap().to_string()
+}
+
+#[test]
+fn the_usual_case_needs_no_declaration() {
+    let mut controller = cows();
+    controller.uses.push(used("", "secrets", true, Relation::Reads));
+    let expected = [
+        "ClusterRole manager-role",
+        "pods   create,delete,get,list,patch,watch",
+        "secrets   get,list,watch",
+        "events.k8s.io events   create,patch",
+        "my.domain cows   get,list,watch",
+        "my.domain cows/finalizers   update",
+        "my.domain cows/status   patch",
+    ];
+    assert_eq!(lines(&described(controller.clone()), false), expected);
+    controller.finalizer = Some("cows.my.domain/cleanup".into());
+    controller.workspace = true;
+    let with_more = lines(&described(controller), false);
+    assert!(with_more.contains(&"my.domain cows   get,list,patch,watch".to_owned()), "{with_more:?}");
+    assert!(with_more.contains(&"configmaps   create,delete,get,patch".to_owned()), "{with_more:?}");
+}
+
+#[test]
+fn rules_are_joined_by_verbs_resources_and_groups() {
+    let mut controller = cows();
+    controller.uses.extend([
+        used("", "services", true, Relation::Owns),
+        used("your.domain", "cows", true, Relation::For),
+        used("", "pods", true, Relation::Watches),
+    ]);
+    let mut urls = ["/metrics", "/healthz"].map(|url| {
+        let mut rule = rights("", "", &[Verb::Get]);
+        rule.url = url.into();
+        rule
+    });
+    urls[1].verbs.insert(Verb::Get);
+    controller.may = urls.to_vec();
+    let expected = [
+        "ClusterRole manager-role",
+        "pods,services   create,delete,get,list,patch,watch",
+        "events.k8s.io events   create,patch",
+        "my.domain,your.domain cows   get,list,watch",
+        "my.domain,your.domain cows/finalizers   update",
+        "my.domain,your.domain cows/status   patch",
+        "/healthz,/metrics get",
+    ];
+    assert_eq!(lines(&described(controller), false), expected);
+}
+
+#[test]
+fn names_and_roles_are_kept_apart() {
+    let mut controller = cows();
+    let mut token = rights("", "secrets", &[Verb::Get]);
+    token.names = BTreeSet::from(["token".into()]);
+    let mut own = rights("", "secrets", &[Verb::Create]);
+    own.scope = Scope::Own;
+    let mut apart = rights("", "nodes", &[Verb::Get]);
+    apart.role = "node-role".into();
+    controller.may = vec![token, own, apart];
+    let lines = lines(&described(controller), false);
+    for expected in [
+        "secrets token  get",
+        "Role manager-own-role",
+        "RoleBinding manager-own-rolebinding",
+        "secrets   create",
+        "ClusterRole node-role",
+        "ClusterRoleBinding node-rolebinding",
+    ] {
+        assert!(lines.contains(&expected.to_owned()), "{expected} in {lines:#?}");
+    }
+}
+
+#[test]
+fn a_namespaced_operator_has_rights_to_the_cluster_only_where_there_are_no_others() {
+    let mut controller = cows();
+    controller.uses.push(used("", "nodes", false, Relation::Watches));
+    let expected = [
+        "ClusterRole manager-cluster-role",
+        "nodes   get,list,watch",
+        "ClusterRoleBinding manager-cluster-rolebinding",
+        "Role manager-role",
+        "pods   create,delete,get,list,patch,watch",
+        "events.k8s.io events   create,patch",
+        "my.domain cows   get,list,watch",
+        "my.domain cows/finalizers   update",
+        "my.domain cows/status   patch",
+    ];
+    assert_eq!(lines(&described(controller), true), expected);
+}
+
+#[test]
+fn what_is_never_done_is_taken_away() {
+    let mut controller = cows();
+    controller.may_not =
+        vec![rights("", "pods", &[Verb::Delete]), rights("events.k8s.io", "events", &[Verb::Create, Verb::Patch])];
+    let lines = lines(&described(controller.clone()), false);
+    assert!(lines.contains(&"pods   create,get,list,patch,watch".to_owned()), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("events")), "{lines:?}");
+    controller.may_not = vec![rights("", "pods", &[Verb::Delete, Verb::Update])];
+    assert_eq!(
+        refused(controller),
+        "cow says that it may not update, delete pods, which nothing gives it: take the line with may_not away"
+    );
+}
+
+#[test]
+fn a_kind_without_a_status_apart_needs_no_right_to_it() {
+    let version = |subresources| json!({"name": "v1", "subresources": subresources});
+    let mut description = described(cows());
+    for (subresources, has_status) in [(json!({}), false), (json!({"status": {}}), true)] {
+        let definition =
+            json!({"spec": {"group": "my.domain", "names": {"plural": "cows"}, "versions": [version(subresources)]}});
+        description.kinds = vec![Kind::new(vec![definition])];
+        let lines = lines(&description, false);
+        assert_eq!(lines.contains(&"my.domain cows/status   patch".to_owned()), has_status);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let with = |rule: Rule| {
+        let mut controller = cows();
+        controller.may = vec![rule];
+        refused(controller)
+    };
+    let mut named = rights("", "secrets", &[Verb::Get, Verb::Create]);
+    named.names = BTreeSet::from(["token".into()]);
+    assert!(with(named).starts_with("the right to get, create secrets \"token\" can't be limited to names"));
+    assert!(with(rights("", "secrets", &[])).contains("has no verb"));
+    let mut url = rights("", "", &[Verb::Get]);
+    url.url = "metrics".into();
+    assert!(with(url).starts_with("the right to get metrics: a path begins with a slash"));
+}
+
+#[test]
+fn features_have_roles_of_their_own_with_the_prefix_of_the_names() {
+    let mut secret = rights("", "secrets", &[Verb::Get]);
+    secret.names = BTreeSet::from(["webhook-server-cert".into()]);
+    secret.scope = Scope::Own;
+    let mut description = described(cows());
+    description.features = [("webhook".to_owned(), vec![secret])].into();
+    let files = roles(&description, "cow-", false).unwrap();
+    assert_eq!(
+        files.iter().map(|file| file.path).collect::<Vec<_>>(),
+        ["config/rbac/role.yaml", "config/webhook/role.yaml"]
+    );
+    let [role] = files[1].objects.as_slice() else { panic!("one role, as there are no rights to the cluster") };
+    assert_eq!((&role["kind"], &role["metadata"]["name"]), (&json!("Role"), &json!("webhook-role")));
+    assert_eq!(role["rules"][0]["resourceNames"], json!(["cow-webhook-server-cert"]));
+}
