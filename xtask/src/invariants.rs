@@ -88,7 +88,8 @@ fn dependencies_point_one_way() {
     check("crates/kubewright-apiserver", &["kubewright-apimachinery"]);
     check("crates/kubewright-cluster", &["kubewright-apimachinery", "kubewright-apiserver"]);
     check("crates/kubewright-runtime", &["kubewright-apimachinery"]);
-    check("crates/kubewright", &["kubewright-runtime"]);
+    check("crates/kubewright", &["kubewright-macros", "kubewright-runtime"]);
+    check("crates/kubewright-macros", &[]);
     check("crates/kubewright-scaffold", &["kubewright-apimachinery"]);
     check("crates/kubewright-manifests", &["kubewright-apimachinery"]);
     check("crates/kubewright-browser", &[]);

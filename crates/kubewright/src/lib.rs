@@ -56,11 +56,17 @@ pub use kube;
 #[cfg(feature = "opentelemetry")]
 pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{
-    args, cache, churn, client, condition, context, controller, conversion, event, finalizer, leader, log, manager,
-    metrics, name, object, outcome, owner, predicate, probe, queue, rights, schema, shard, signal, trace, view,
-    webhook,
+    args, cache, churn, client, condition, context, controller, event, finalizer, leader, log, manager, metrics, name,
+    object, outcome, owner, predicate, probe, queue, rights, schema, shard, signal, trace, view, webhook,
 };
 pub use kubewright_runtime::{clock, random};
+
+pub mod conversion {
+    //! Several versions of one kind, converted on demand: that of the runtime, and what derives [`Convert`].
+
+    pub use kubewright_macros::Convert;
+    pub use kubewright_runtime::conversion::*;
+}
 
 /// What most files of an operator need.
 pub mod prelude {

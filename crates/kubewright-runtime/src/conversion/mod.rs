@@ -48,6 +48,9 @@
 //! let panes = Hub::<v2::Pane>::new().spoke::<v1::Pane>(); // Manager::…conversion(panes)
 //! ```
 //!
+//! Where most fields are the same, or just called otherwise, `#[derive(Convert)]` of the crate `kubewright` writes both ways, and a
+//! test of them, for the spoke's spec and so for the whole object.
+//!
 //! # Nothing may get lost
 //!
 //! Who reads an object in one version and writes it back must not destroy what only the other version can say. What has no
@@ -62,7 +65,9 @@
 mod data;
 mod hub;
 mod migrate;
+mod part;
 pub(crate) mod review;
+pub mod testing;
 
 use std::{error::Error, fmt};
 
@@ -70,8 +75,11 @@ pub use self::{
     data::{ANNOTATION, keep, take},
     hub::{ConversionDescription, Hub},
     migrate::{Migrated, MigrationError, Migrator},
+    part::{Convert, Data},
 };
 pub(crate) use hub::AnyHub;
+#[doc(hidden)]
+pub use part::default_of;
 
 use crate::object::Object;
 
