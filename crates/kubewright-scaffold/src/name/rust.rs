@@ -58,7 +58,10 @@ const TYPES: &[&str] = &[
     "Predicate",
     "Reconciler",
     "Retry",
+    "Rights",
+    "Subresource",
     "Validator",
+    "Verb",
     "Webhook",
 ];
 
