@@ -2,6 +2,7 @@
 
 mod commands;
 mod kubeconfig;
+mod oci;
 mod operator;
 mod project;
 mod shell;
@@ -12,7 +13,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
-    commands::{cluster, completion, create, edit, init, manifests, plugin, version},
+    commands::{build, cluster, completion, create, edit, image, init, manifests, plugin, version},
     shell::{Shell, Verbosity},
 };
 
@@ -49,6 +50,10 @@ enum Command {
     Cluster(cluster::Arguments),
     /// Write the CustomResourceDefinitions, roles and webhook configurations of the operator.
     Manifests(manifests::Arguments),
+    /// Build the operator as an optimised, static program.
+    Build(build::Arguments),
+    /// Make an image of the operator, and push it.
+    Image(image::Arguments),
     /// Print what a shell needs to complete this command's line.
     Completion(completion::Arguments),
     /// Print the version of this command.
@@ -73,6 +78,8 @@ async fn main() -> ExitCode {
         Command::Edit(arguments) => edit::run(arguments, &shell),
         Command::Cluster(arguments) => cluster::run(arguments, clock, &shell).await,
         Command::Manifests(arguments) => manifests::run(arguments, &shell).await,
+        Command::Build(arguments) => build::run(&arguments, &shell),
+        Command::Image(arguments) => image::run(arguments, &shell).await,
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command(), &shell),
         Command::Version => {
             version::run(&shell);

@@ -1,9 +1,11 @@
 //! One module a command.
 
+pub(crate) mod build;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod create;
 pub(crate) mod edit;
+pub(crate) mod image;
 pub(crate) mod init;
 pub(crate) mod manifests;
 pub(crate) mod plugin;

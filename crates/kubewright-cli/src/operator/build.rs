@@ -7,14 +7,18 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{Command, Stdio},
     time::SystemTime,
 };
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-use super::{Package, package::cargo};
+use super::{
+    Package,
+    package::cargo,
+    target::{STATIC, Target},
+};
 use crate::shell::Shell;
 
 /// A line of what cargo says of a build.
@@ -22,12 +26,12 @@ use crate::shell::Shell;
 struct Message {
     reason: String,
     #[serde(default)]
-    target: Target,
+    target: Made,
     executable: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-struct Target {
+struct Made {
     name: String,
 }
 
@@ -37,9 +41,36 @@ pub(crate) fn build(package: &Package, shell: &Shell) -> Result<PathBuf> {
     if is_fresh(package, &usual) {
         return Ok(usual);
     }
-    shell.status("Building", &package.program);
     let mut command = cargo(&package.folder);
-    command.args(["build", "--message-format=json-render-diagnostics", "--bin", &package.program]);
+    command.arg("build");
+    run_cargo(package, command, shell)
+}
+
+/// The program of an operator, optimised and static: what an image is made of. Cargo decides whether there is something to do.
+pub(crate) fn build_static(package: &Package, target: &Target, profile: &str, shell: &Shell) -> Result<PathBuf> {
+    let mut command = cargo(&package.folder);
+    if target.is_told {
+        // Cargo takes flags from one place only, and from the environment first.
+        match (std::env::var("CARGO_ENCODED_RUSTFLAGS"), std::env::var("RUSTFLAGS")) {
+            (Ok(flags), _) if !flags.is_empty() => {
+                command.env("CARGO_ENCODED_RUSTFLAGS", format!("{flags}\x1f-C\x1f{STATIC}"));
+            }
+            (_, Ok(flags)) if !flags.is_empty() => {
+                command.env("RUSTFLAGS", format!("{flags} -C {STATIC}"));
+            }
+            _ => {
+                command.args(["--config", &format!("target.{}.rustflags=[\"-C\", \"{STATIC}\"]", target.triple)]);
+            }
+        }
+    }
+    // Said even for this machine's own target: else the flags would be those of build scripts and macros, too.
+    command.args(["build", "--profile", profile, "--target", &target.triple]);
+    run_cargo(package, command, shell)
+}
+
+fn run_cargo(package: &Package, mut command: Command, shell: &Shell) -> Result<PathBuf> {
+    shell.status("Building", &package.program);
+    command.args(["--message-format=json-render-diagnostics", "--bin", &package.program]);
     // What cargo tells people goes to them, what it tells programs to us.
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start cargo")?;
     if !output.status.success() {

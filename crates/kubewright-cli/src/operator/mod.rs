@@ -3,5 +3,11 @@
 mod ask;
 mod build;
 mod package;
+mod target;
 
-pub(crate) use self::{ask::ask, build::build, package::Package};
+pub(crate) use self::{
+    ask::ask,
+    build::{build, build_static},
+    package::Package,
+    target::{Target, remedy},
+};

@@ -67,6 +67,18 @@ impl Package {
         Self::of(metadata, folder, program)
     }
 
+    /// All that cargo knows of the crate's dependencies for a target, as it says it. Without a target it is for all.
+    pub(crate) fn dependencies(&self, target: Option<&str>) -> Result<Vec<u8>> {
+        let mut command = cargo(&self.folder);
+        command.args(["metadata", "--format-version", "1", "--manifest-path"]).arg(self.folder.join("Cargo.toml"));
+        command.args(target.into_iter().flat_map(|target| ["--filter-platform", target]));
+        let output = command.stdin(Stdio::null()).output().context("start cargo")?;
+        if !output.status.success() {
+            bail!("cargo can't tell the dependencies:\n{}", String::from_utf8_lossy(&output.stderr).trim_end());
+        }
+        Ok(output.stdout)
+    }
+
     fn of(metadata: Metadata, folder: &Path, program: Option<&str>) -> Result<Self> {
         let manifest = folder.join("Cargo.toml");
         let same = |path: &Path| path == manifest || path.canonicalize().ok() == manifest.canonicalize().ok();

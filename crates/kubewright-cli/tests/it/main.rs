@@ -5,6 +5,7 @@
 mod access;
 mod cluster;
 mod command;
+mod image;
 mod kubectl;
 mod manifests;
 mod operators;

@@ -1,0 +1,276 @@
+//! `kubewright image`: an image of the operator, without a container engine.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+
+use super::build::Recipe;
+use crate::{
+    oci::{
+        self, Contents, elf,
+        layout::{Descriptor, Layout},
+        registry::{self, Step, credentials, reference::Reference},
+        sbom::{self, Metadata},
+    },
+    operator::{Package, remedy},
+    project::current_folder,
+    shell::Shell,
+};
+
+/// What to make an image of, and where to.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubewright image
+  kubewright image --tag ghcr.io/me/cow:v1 --push
+  kubewright image --tag cow:v1 --archive cow.tar && docker load --input cow.tar
+
+The image has one layer: the static program as /manager, root certificates, and a user that is no superuser (65532).
+The same program gives the same digest, which is printed. What it is made of (CycloneDX) refers to it.
+Credentials are those of docker login.")]
+pub(crate) struct Arguments {
+    /// The image's name, such as ghcr.io/me/cow:v1
+    #[arg(long, short, value_name = "NAME")]
+    tag: Option<String>,
+
+    /// Where to write the image as a folder (OCI image layout) [default: image/NAME below cargo's target folder]
+    #[arg(long, value_name = "FOLDER")]
+    output: Option<PathBuf>,
+
+    /// Write the image as an archive, too, which docker load and podman load read
+    #[arg(long, value_name = "FILE")]
+    archive: Option<PathBuf>,
+
+    /// Send it to the registry that its name says
+    #[arg(long, requires = "tag")]
+    push: bool,
+
+    /// Ask the registry without TLS; one on this machine is asked so anyway
+    #[arg(long, requires = "push")]
+    plain_http: bool,
+
+    /// A label of the image, besides those that Cargo.toml gives
+    #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
+    label: Vec<(String, String)>,
+
+    /// Make it of this program, and build none
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["bin", "target", "profile"])]
+    program: Option<PathBuf>,
+
+    #[command(flatten)]
+    recipe: Recipe,
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+    pair.map(|(name, value)| (name.into(), value.into())).ok_or_else(|| "say it as NAME=VALUE".into())
+}
+
+/// Makes the image, writes it, and sends it if that is wanted.
+pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
+    // What is wrong about a name or a login is told before anything is built.
+    let reference = arguments.tag.as_deref().map(Reference::parse).transpose()?;
+    let credentials = match &reference {
+        Some(reference) if arguments.push => credentials::find(&reference.registry)?,
+        _ => None,
+    };
+    let here = current_folder()?;
+    let (package, program, target) = match &arguments.program {
+        // Of a program from elsewhere no project needs to be there.
+        Some(program) => (Package::find(&here, None).ok(), program.clone(), None),
+        None => {
+            let package = Package::find(&here, arguments.recipe.bin.as_deref())?;
+            let built = arguments.recipe.build(&package, shell)?;
+            (Some(package), built.program, Some(built.target))
+        }
+    };
+    let metadata = match &package {
+        Some(package) => Some(metadata(package, target.as_deref())?),
+        None => None,
+    };
+    let layout = make(&arguments, &program, package.as_ref(), metadata.as_ref())?;
+    let name = reference.as_ref().map(ToString::to_string);
+    write(&arguments, &layout, package.as_ref(), name.as_deref(), shell)?;
+    match reference.filter(|_| arguments.push) {
+        Some(reference) => {
+            let tell = |step: Step<'_>| report(&step, shell);
+            registry::push(&layout, &reference, credentials, arguments.plain_http, tell).await?;
+            shell.status("Finished", format!("{reference} is pushed"));
+            shell.result(&format!("{}/{}@{}", reference.registry, reference.repository, layout.digest()));
+        }
+        None => shell.result(layout.digest()),
+    }
+    Ok(())
+}
+
+fn metadata(package: &Package, target: Option<&str>) -> Result<Metadata> {
+    serde_json::from_slice(&package.dependencies(target)?).context("understand cargo metadata")
+}
+
+fn make(arguments: &Arguments, path: &Path, package: Option<&Package>, metadata: Option<&Metadata>) -> Result<Layout> {
+    let program = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    let read = elf::read(&program).with_context(|| format!("{} can't be put into an image", path.display()))?;
+    if let Some(interpreter) = read.interpreter {
+        let triple = musl(read.architecture);
+        bail!(
+            "{} can't start in an image: it needs {interpreter}, which isn't there. Build it with kubewright build, or for musl; if {}",
+            path.display(),
+            remedy(&triple, "is missing")
+        );
+    }
+    let sbom = match (package, metadata) {
+        (Some(package), Some(metadata)) => {
+            let lock = package.root.join("Cargo.lock");
+            let lock = fs::read_to_string(&lock).with_context(|| format!("read {}", lock.display()))?;
+            sbom::list(metadata, &lock)
+        }
+        _ => None,
+    };
+    let labels = labels(metadata, &arguments.label);
+    let contents = Contents { program: &program, architecture: read.architecture, labels, sbom };
+    oci::make(&contents).context("make the image")
+}
+
+/// The target whose programs are static, for a processor as images name it.
+fn musl(architecture: &str) -> String {
+    let processor = match architecture {
+        "amd64" => "x86_64",
+        "arm64" => "aarch64",
+        "386" => "i686",
+        "riscv64" => "riscv64gc",
+        "loong64" => "loongarch64",
+        other => other,
+    };
+    format!("{processor}-unknown-linux-musl")
+}
+
+/// What `Cargo.toml` says of the crate, under the names that images have for it.
+fn labels(metadata: Option<&Metadata>, wanted: &[(String, String)]) -> BTreeMap<String, String> {
+    let mut labels = BTreeMap::new();
+    if let Some(package) = metadata.and_then(Metadata::root) {
+        let authors = Some(package.authors.join(", ")).filter(|authors| !authors.is_empty());
+        for (name, value) in [
+            ("title", Some(package.name.clone())),
+            ("version", Some(package.version.clone())),
+            ("description", package.description.clone()),
+            ("licenses", package.license.clone()),
+            ("source", package.repository.clone()),
+            ("url", package.homepage.clone()),
+            ("authors", authors),
+        ] {
+            labels.extend(value.map(|value| (format!("org.opencontainers.image.{name}"), value)));
+        }
+    }
+    labels.extend(wanted.iter().cloned());
+    labels
+}
+
+fn write(
+    arguments: &Arguments,
+    layout: &Layout,
+    package: Option<&Package>,
+    name: Option<&str>,
+    shell: &Shell,
+) -> Result<()> {
+    let usual = || package.map(|package| package.target.join("image").join(&package.program));
+    let only_elsewhere = arguments.archive.is_some() || arguments.push;
+    if let Some(folder) = arguments.output.clone().or_else(|| usual().filter(|_| !only_elsewhere)) {
+        write_folder(&folder, &layout.files(name)?)?;
+        shell.status("Wrote", folder.display());
+    } else if !only_elsewhere {
+        bail!("say with --output or --archive where to write the image: this is no folder of a project");
+    }
+    if let Some(path) = &arguments.archive {
+        write_archive(path, &layout.archive(name)?)?;
+        shell.status("Wrote", path.display());
+    }
+    Ok(())
+}
+
+/// Writes beside the folder, then takes its place: what is there is a whole image at any time. Only an image is replaced.
+fn write_folder(folder: &Path, files: &[oci::layout::File]) -> Result<()> {
+    if folder.exists() && !folder.join("oci-layout").is_file() {
+        let is_empty = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
+        if !is_empty {
+            bail!("{} is there, and is no image: nothing was written; choose another folder", folder.display());
+        }
+    }
+    let failed = || format!("write {}", folder.display());
+    let parent = parent(folder);
+    fs::create_dir_all(parent).with_context(failed)?;
+    let temporary = tempfile::Builder::new().prefix(".kubewright-").tempdir_in(parent).with_context(failed)?;
+    let (new, old) = (temporary.path().join("new"), temporary.path().join("old"));
+    for (path, bytes) in files {
+        let path = new.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(&new)).with_context(failed)?;
+        fs::write(&path, bytes).with_context(failed)?;
+    }
+    if folder.exists() {
+        fs::rename(folder, &old).with_context(failed)?;
+    }
+    fs::rename(&new, folder).with_context(failed)
+}
+
+fn write_archive(path: &Path, bytes: &[u8]) -> Result<()> {
+    let failed = || format!("write {}", path.display());
+    let mut file = tempfile::NamedTempFile::new_in(parent(path)).with_context(failed)?;
+    std::io::Write::write_all(&mut file, bytes).with_context(failed)?;
+    // A temporary file is its owner's alone; this one is to be shared.
+    #[cfg(unix)]
+    fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644)).with_context(failed)?;
+    file.persist(path).map(drop).with_context(failed)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+fn report(step: &Step<'_>, shell: &Shell) {
+    let of = |descriptor: &Descriptor| {
+        let digest = descriptor.digest.get(..19).unwrap_or(&descriptor.digest);
+        format!("{digest} ({})", size(descriptor.size))
+    };
+    match step {
+        Step::Blob(blob) => shell.status("Pushing", of(blob)),
+        Step::There(blob) => shell.detail("There is", of(blob)),
+        Step::Manifest(manifest) => shell.detail("Manifest", of(manifest)),
+    }
+}
+
+fn size(bytes: u64) -> String {
+    match bytes {
+        0..10_000 => format!("{bytes} bytes"),
+        10_000..1_000_000 => format!("{} kB", bytes / 1000),
+        _ => format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_takes_the_place_of_an_image_only() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("a/image");
+        let files = |text: &str| vec![("oci-layout".into(), b"{}".to_vec()), ("blobs/sha256/x".into(), text.into())];
+        write_folder(&folder, &files("one")).unwrap();
+        fs::write(folder.join("blobs/sha256/older"), "").unwrap();
+        write_folder(&folder, &files("two")).unwrap();
+        assert_eq!(fs::read_to_string(folder.join("blobs/sha256/x")).unwrap(), "two");
+        assert!(!folder.join("blobs/sha256/older").exists());
+        assert_eq!(fs::read_dir(home.path().join("a")).unwrap().count(), 1, "nothing is left beside it");
+        let refused = write_folder(home.path(), &files("three")).unwrap_err().to_string();
+        assert!(refused.contains("is no image: nothing was written"), "{refused}");
+        assert!(folder.exists());
+    }
+
+    #[test]
+    fn sizes_are_told_in_short() {
+        assert_eq!([9_999, 10_000, 12_345_678].map(size), ["9999 bytes", "10 kB", "12.3 MB"]);
+    }
+}

@@ -1,0 +1,238 @@
+//! Requests to a registry, with what it asks for to let us in.
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client as Legacy, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use rustls::{ClientConfig, RootCertStore, crypto::ring};
+use serde::Deserialize;
+
+use super::{
+    RegistryError,
+    challenge::{Challenge, query},
+    credentials::Credentials,
+    reference::Reference,
+};
+
+/// Longer answers are none: manifests and tokens have a few kilobytes.
+const LONGEST_ANSWER: usize = 4 << 20;
+
+/// How long an answer may take, besides the time to send: so much for each of these many bytes.
+const PATIENCE: Duration = Duration::from_secs(30);
+const SLOWEST: usize = 1 << 20;
+
+/// Talks to one repository of a registry.
+pub(super) struct Client {
+    http: Legacy<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    base: Uri,
+    reference: Reference,
+    credentials: Option<Credentials>,
+    authorization: Option<HeaderValue>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+#[derive(Deserialize)]
+struct Token {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+impl Client {
+    pub(super) fn new(
+        reference: &Reference,
+        credentials: Option<Credentials>,
+        plain: bool,
+    ) -> Result<Self, RegistryError> {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| RegistryError::Tls(error.to_string()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build();
+        let scheme = if plain || reference.is_local() { "http" } else { "https" };
+        let base = format!("{scheme}://{}/", reference.host());
+        let base = base.parse().map_err(|_| RegistryError::Address(base))?;
+        let http = Legacy::builder(TokioExecutor::new()).build(connector);
+        Ok(Self { http, base, reference: reference.clone(), credentials, authorization: None })
+    }
+
+    /// The address of something in the repository.
+    pub(super) fn address(&self, path: &str) -> String {
+        format!("{}v2/{}/{path}", self.base, self.reference.repository)
+    }
+
+    /// Where an answer leads: a whole address, or a path of the registry.
+    pub(super) fn follow(&self, location: &str) -> String {
+        if location.contains("://") {
+            return location.to_owned();
+        }
+        format!("{}{}", self.base, location.trim_start_matches('/'))
+    }
+
+    /// Sends a request; asked who we are, says it and sends it again.
+    pub(super) async fn send(
+        &mut self,
+        method: &Method,
+        address: &str,
+        content: Option<(&str, Bytes)>,
+    ) -> Result<Answer, RegistryError> {
+        let answer = self.once(method, address, content.clone()).await?;
+        if answer.status != StatusCode::UNAUTHORIZED || !self.is_ours(address) {
+            return Ok(answer);
+        }
+        let asked = answer.headers.get_all(header::WWW_AUTHENTICATE).iter();
+        let challenge = asked.filter_map(|header| Challenge::parse(header.to_str().ok()?)).next();
+        let challenge = challenge.ok_or_else(|| RegistryError::Challenge(self.reference.registry.clone()))?;
+        self.authorization = Some(self.answer(&challenge).await?);
+        self.once(method, address, content).await
+    }
+
+    async fn answer(&self, challenge: &Challenge) -> Result<HeaderValue, RegistryError> {
+        let registry = || self.reference.registry.clone();
+        let text = match (challenge, &self.credentials) {
+            (Challenge::Basic, Some(Credentials::Password { user, password })) => basic(user, password),
+            (Challenge::Basic, _) => return Err(RegistryError::Login { registry: registry() }),
+            (Challenge::Bearer { realm, service, scope }, credentials) => {
+                let token = self.token(realm, service.as_deref(), scope.as_deref(), credentials.as_ref()).await?;
+                format!("Bearer {token}")
+            }
+        };
+        let mut value =
+            HeaderValue::try_from(text).map_err(|_| RegistryError::Token { registry: registry(), status: None })?;
+        value.set_sensitive(true);
+        Ok(value)
+    }
+
+    /// Has a token by distribution's token protocol: `GET` with a password or nobody's, `POST` with an identity (OAuth 2).
+    async fn token(
+        &self,
+        realm: &str,
+        service: Option<&str>,
+        scope: Option<&str>,
+        credentials: Option<&Credentials>,
+    ) -> Result<String, RegistryError> {
+        let everything = format!("repository:{}:pull,push", self.reference.repository);
+        // What is asked for is for one request only, mostly a read; the next would want another token.
+        let scope = scope.filter(|scope| scope.contains("push")).unwrap_or(&everything);
+        let mut pairs = vec![("scope", scope)];
+        pairs.extend(service.map(|service| ("service", service)));
+        // What is secret goes nowhere in the clear, unless the registry itself is asked so.
+        if credentials.is_some() && self.base.scheme_str() == Some("https") && !realm.starts_with("https://") {
+            return Err(RegistryError::Clear { registry: self.reference.registry.clone(), realm: realm.to_owned() });
+        }
+        let answer = match credentials {
+            Some(Credentials::Identity(identity)) => {
+                pairs.extend([
+                    ("grant_type", "refresh_token"),
+                    ("refresh_token", identity),
+                    ("client_id", "kubewright"),
+                ]);
+                let form = ("application/x-www-form-urlencoded", Bytes::from(query(&pairs)));
+                self.exchange(&Method::POST, realm, Some(form), None).await?
+            }
+            other => {
+                let joint = if realm.contains('?') { '&' } else { '?' };
+                let address = format!("{realm}{joint}{}", query(&pairs));
+                let password = match other {
+                    Some(Credentials::Password { user, password }) => Some(basic(user, password)),
+                    _ => None,
+                };
+                let password = password.and_then(|text| HeaderValue::try_from(text).ok());
+                self.exchange(&Method::GET, &address, None, password.as_ref()).await?
+            }
+        };
+        let registry = || self.reference.registry.clone();
+        if matches!(answer.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            return Err(RegistryError::Login { registry: registry() });
+        }
+        let token = serde_json::from_slice::<Token>(&answer.body).ok().filter(|_| answer.status.is_success());
+        let token = token.and_then(|token| token.token.or(token.access_token));
+        token.ok_or_else(|| RegistryError::Token { registry: registry(), status: Some(answer.status) })
+    }
+
+    async fn once(
+        &self,
+        method: &Method,
+        address: &str,
+        content: Option<(&str, Bytes)>,
+    ) -> Result<Answer, RegistryError> {
+        // An upload may lead to another host, which has no business with our token.
+        let authorization = self.authorization.as_ref().filter(|_| self.is_ours(address));
+        self.exchange(method, address, content, authorization).await
+    }
+
+    fn is_ours(&self, address: &str) -> bool {
+        let address = address.parse::<Uri>();
+        address.is_ok_and(|uri| uri.authority() == self.base.authority() && uri.scheme() == self.base.scheme())
+    }
+
+    async fn exchange(
+        &self,
+        method: &Method,
+        address: &str,
+        content: Option<(&str, Bytes)>,
+        authorization: Option<&HeaderValue>,
+    ) -> Result<Answer, RegistryError> {
+        let failed = |why: String| RegistryError::Unreachable { address: address.to_owned(), why };
+        let mut request = Request::builder().method(method).uri(address);
+        request = request.header(header::USER_AGENT, concat!("kubewright/", env!("CARGO_PKG_VERSION")));
+        if let Some(authorization) = authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
+        let body = match content {
+            Some((form, bytes)) => {
+                request = request.header(header::CONTENT_TYPE, form);
+                bytes
+            }
+            None => Bytes::new(),
+        };
+        let limit = PATIENCE * u32::try_from(1 + body.len() / SLOWEST).unwrap_or(u32::MAX);
+        let request = request.body(Full::new(body)).map_err(|error| failed(error.to_string()))?;
+        let exchange = async {
+            let (parts, body) = self.http.request(request).await.map_err(|error| failed(words(&error)))?.into_parts();
+            let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| {
+                match error.is::<LengthLimitError>() {
+                    true => failed(format!("the answer is longer than {LONGEST_ANSWER} bytes")),
+                    false => failed(words(&*error)),
+                }
+            })?;
+            Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+        };
+        let in_time = tokio::time::timeout(limit, exchange).await;
+        in_time.unwrap_or_else(|_| Err(failed(format!("there was no answer within {} s", limit.as_secs()))))
+    }
+}
+
+fn basic(user: &str, password: &str) -> String {
+    format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
+}
+
+/// An error and its causes, each once.
+fn words(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text = format!("{text}: {next}");
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,117 @@
+//! The name of an image, as people write it.
+
+use thiserror::Error;
+
+/// `registry/repository:tag`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reference {
+    /// The host, and the port if it is said.
+    pub(crate) registry: String,
+    /// The repository there.
+    pub(crate) repository: String,
+    /// The tag; `latest` if none is said.
+    pub(crate) tag: String,
+}
+
+/// Why a text is no name of an image.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("{text:?} is no name of an image: {why}; say it as in ghcr.io/me/cow:v1")]
+pub(crate) struct ReferenceError {
+    text: String,
+    why: &'static str,
+}
+
+/// What Docker means when no registry is said.
+const DOCKER: &str = "docker.io";
+
+impl Reference {
+    /// Reads a name by the rules that Docker has.
+    pub(crate) fn parse(text: &str) -> Result<Self, ReferenceError> {
+        let wrong = |why| ReferenceError { text: text.into(), why };
+        if text.contains('@') {
+            return Err(wrong("a digest comes of the image itself"));
+        }
+        let (registry, rest) = match text.split_once('/') {
+            Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => (host, rest),
+            _ => (DOCKER, text),
+        };
+        let (repository, tag) = rest.rsplit_once(':').unwrap_or((rest, "latest"));
+        if repository.is_empty() || !repository.split('/').all(is_part) {
+            return Err(wrong("parts of a repository are of lower-case letters, digits, dots, dashes and underscores"));
+        }
+        let is_tag = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+        if tag.is_empty() || tag.len() > 128 || tag.starts_with(['.', '-']) || !tag.chars().all(is_tag) {
+            return Err(wrong("a tag is of at most 128 letters, digits, dots, dashes and underscores"));
+        }
+        let library = if registry == DOCKER && !repository.contains('/') { "library/" } else { "" };
+        Ok(Self { registry: registry.into(), repository: format!("{library}{repository}"), tag: tag.into() })
+    }
+
+    /// The host that answers for the registry.
+    pub(super) fn host(&self) -> &str {
+        if self.registry == DOCKER { "registry-1.docker.io" } else { &self.registry }
+    }
+
+    /// Whether the registry is on this machine, where nobody listens in: such are asked without TLS, as Docker does.
+    pub(super) fn is_local(&self) -> bool {
+        let host = self.registry.rsplit_once(':').map_or(self.registry.as_str(), |(host, _)| host);
+        let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    }
+}
+
+impl std::fmt::Display for Reference {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}:{}", self.registry, self.repository, self.tag)
+    }
+}
+
+fn is_part(part: &str) -> bool {
+    let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    part.starts_with(is_letter) && part.ends_with(is_letter) && part.chars().all(|c| is_letter(c) || "._-".contains(c))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_docker_reads_them() {
+        for (text, whole, host) in [
+            ("cow", "docker.io/library/cow:latest", "registry-1.docker.io"),
+            ("me/cow:v1", "docker.io/me/cow:v1", "registry-1.docker.io"),
+            ("ghcr.io/me/cow", "ghcr.io/me/cow:latest", "ghcr.io"),
+            ("localhost:5000/cow:v1", "localhost:5000/cow:v1", "localhost:5000"),
+            ("localhost/cow", "localhost/cow:latest", "localhost"),
+        ] {
+            let reference = Reference::parse(text).unwrap();
+            assert_eq!((reference.to_string().as_str(), reference.host()), (whole, host));
+        }
+    }
+
+    #[test]
+    fn registries_of_this_machine_are_known() {
+        for (text, local) in [
+            ("localhost:5000/cow", true),
+            ("127.0.0.1/cow", true),
+            ("[::1]:80/cow", true),
+            ("10.0.0.1/cow", false),
+            ("cow", false),
+        ] {
+            assert_eq!(Reference::parse(text).unwrap().is_local(), local, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for text in
+            ["", "Cow", "ghcr.io/", "ghcr.io/me//cow", "cow:", "cow:a b", "cow@sha256:0", "ghcr.io/-cow", "cow:-v"]
+        {
+            let refused = Reference::parse(text).unwrap_err().to_string();
+            assert!(
+                refused.contains(&format!("{text:?} is no name")) && refused.ends_with("ghcr.io/me/cow:v1"),
+                "{refused}"
+            );
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Which target a program is built for that must start where there is nothing else.
+//!
+//! musl's is static by itself, and what it links may be shipped under any licence. Where it isn't installed, or has no C compiler,
+//! glibc is linked statically: names are looked up by what is built into it since version 2.34 (files and DNS; no other
+//! modules of nsswitch.conf), which is all that a pod has.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+/// What links glibc statically.
+pub(crate) const STATIC: &str = "target-feature=+crt-static";
+
+/// What a program is built for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    /// As rustc names it.
+    pub(crate) triple: String,
+    /// Whether rustc has to be told to link the C library statically.
+    pub(crate) is_told: bool,
+}
+
+impl Target {
+    /// The one that was asked for, or the best that is there.
+    pub(crate) fn find(wanted: Option<&str>) -> Result<Self> {
+        let (triple, is_told) = choose(&host()?, wanted, |triple| is_installed(triple) && has_compiler(triple));
+        if !is_installed(&triple) {
+            bail!("{}", remedy(&triple, "isn't installed"));
+        }
+        Ok(Self { triple, is_told })
+    }
+}
+
+/// What to do to have a static program for a target.
+pub(crate) fn remedy(triple: &str, what: &str) -> String {
+    format!(
+        "the target {triple} {what}: run rustup target add {triple}, and have a C compiler for it, which is {} or what \
+         CC_{} names",
+        compiler(triple),
+        triple.replace('-', "_")
+    )
+}
+
+fn choose(host: &str, wanted: Option<&str>, is_ready: impl Fn(&str) -> bool) -> (String, bool) {
+    if let Some(wanted) = wanted {
+        return (wanted.to_owned(), wanted.ends_with("-linux-gnu"));
+    }
+    let processor = host.split('-').next().unwrap_or(host);
+    let musl = format!("{processor}-unknown-linux-musl");
+    if host.ends_with("-linux-gnu") && !is_ready(&musl) { (host.to_owned(), true) } else { (musl, false) }
+}
+
+/// The C compiler that the crate `cc` looks for.
+fn compiler(triple: &str) -> String {
+    let processor = triple.split('-').next().unwrap_or(triple);
+    match processor {
+        processor if processor == std::env::consts::ARCH && triple.ends_with("-linux-musl") => {
+            "musl-gcc (Debian's package musl-tools)".into()
+        }
+        _ => format!("{processor}-linux-{}-gcc", triple.rsplit('-').next().unwrap_or("musl")),
+    }
+}
+
+fn has_compiler(triple: &str) -> bool {
+    let named = [format!("CC_{triple}"), format!("CC_{}", triple.replace('-', "_")), "TARGET_CC".into()];
+    let processor = triple.split('-').next().unwrap_or(triple);
+    let on_path = |program: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    };
+    named.iter().any(|name| std::env::var_os(name).is_some())
+        || on_path("musl-gcc")
+        || on_path(&format!("{processor}-linux-musl-gcc"))
+}
+
+fn host() -> Result<String> {
+    let said = rustc(&["-vV"])?;
+    let host = said.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned).context("rustc -vV doesn't say which machine it is for")
+}
+
+fn is_installed(triple: &str) -> bool {
+    let folder = rustc(&["--print", "target-libdir", "--target", triple]);
+    folder.is_ok_and(|folder| Path::new(folder.trim()).is_dir())
+}
+
+fn rustc(arguments: &[&str]) -> Result<String> {
+    let program = std::env::var_os("RUSTC").map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
+    let output = Command::new(&program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("start {}: see https://rustup.rs", program.display()))?;
+    if !output.status.success() {
+        bail!("{} {}: {}", program.display(), arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim_end());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn musl_goes_before_glibc_where_it_can_be_built_for() {
+        let check = |host, wanted, ready| choose(host, wanted, |_| ready);
+        let (gnu, musl) = ("x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl");
+        assert_eq!(check(gnu, None, true), (musl.into(), false));
+        assert_eq!(check(gnu, None, false), (gnu.into(), true));
+        assert_eq!(check(musl, None, false), (musl.into(), false));
+        assert_eq!(check("aarch64-apple-darwin", None, false), ("aarch64-unknown-linux-musl".into(), false));
+        assert_eq!(check(gnu, Some("aarch64-unknown-linux-gnu"), true), ("aarch64-unknown-linux-gnu".into(), true));
+        assert_eq!(check(gnu, Some(musl), false), (musl.into(), false));
+    }
+
+    #[test]
+    fn a_target_that_is_missing_says_how_to_get_it() {
+        let refused = Target::find(Some("riscv64gc-unknown-linux-musl")).unwrap_err().to_string();
+        assert!(refused.contains("run rustup target add riscv64gc-unknown-linux-musl"), "{refused}");
+        assert!(
+            refused.contains("riscv64gc-linux-musl-gcc or what CC_riscv64gc_unknown_linux_musl names"),
+            "{refused}"
+        );
+        Target::find(Some(&host().unwrap())).unwrap();
+    }
+}

@@ -1,0 +1,127 @@
+//! `kubewright build` and `kubewright image`: from a project to an image that can start.
+
+use std::{
+    fs,
+    io::Read,
+    path::Path,
+    process::{Command, Output},
+};
+
+use flate2::read::GzDecoder;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::cluster::kubewright;
+
+/// A project without dependencies, which is built in a second.
+fn project() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = "[package]\nname = \"cow\"\nversion = \"1.2.3\"\nedition = \"2024\"\nlicense = \"Apache-2.0\"\n\
+                    description = \"Says moo.\"\n[workspace]\n";
+    fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
+    fs::create_dir(folder.path().join("src")).unwrap();
+    fs::write(folder.path().join("src/main.rs"), "fn main() {\n    println!(\"moo\");\n}\n").unwrap();
+    folder
+}
+
+fn try_image(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = kubewright();
+    command.current_dir(folder).arg("image").args(arguments).env("DOCKER_CONFIG", folder).env_remove("RUSTFLAGS");
+    command.env_remove("CARGO_ENCODED_RUSTFLAGS").env_remove("CARGO_TARGET_DIR").output().unwrap()
+}
+
+fn image(folder: &Path, arguments: &[&str]) -> String {
+    let output = try_image(folder, arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+fn refusal(folder: &Path, arguments: &[&str]) -> String {
+    let output = try_image(folder, arguments);
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn document(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_project_becomes_an_image_that_starts() {
+    let project = project();
+    let digest = image(project.path(), &["--label", "barn=red"]);
+    let layout = project.path().join("target/image/cow");
+    let blob = |descriptor: &Value| {
+        let digest = descriptor["digest"].as_str().unwrap();
+        layout.join("blobs").join(digest.replace(':', "/"))
+    };
+    let index = document(&layout.join("index.json"));
+    assert_eq!(index["manifests"][0]["digest"], digest.as_str());
+    let manifest = document(&blob(&index["manifests"][0]));
+    let config = document(&blob(&manifest["config"]));
+    let labels = &config["config"]["Labels"];
+    assert_eq!(labels["org.opencontainers.image.version"], "1.2.3");
+    assert_eq!(labels["org.opencontainers.image.licenses"], "Apache-2.0");
+    assert_eq!((&labels["org.opencontainers.image.title"], &labels["barn"]), (&"cow".into(), &"red".into()));
+    let referrer = document(&blob(&index["manifests"][1]));
+    assert_eq!(referrer["subject"]["digest"], digest.as_str());
+    let sbom = document(&blob(&referrer["layers"][0]));
+    assert_eq!(sbom["metadata"]["component"]["purl"], "pkg:cargo/cow@1.2.3");
+
+    let program = project.path().join("manager");
+    let layer = fs::File::open(blob(&manifest["layers"][0])).unwrap();
+    for entry in tar::Archive::new(GzDecoder::new(layer)).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        if entry.path().unwrap() == Path::new("manager") {
+            entry.unpack(&program).unwrap();
+        }
+    }
+    let said = Command::new(&program).env_clear().output().unwrap();
+    assert_eq!(said.stdout, b"moo\n");
+
+    let again = image(project.path(), &["--label", "barn=red", "--archive", "cow.tar", "--tag", "cow:v1"]);
+    assert_eq!(again, digest, "the same program gives the same digest");
+    let mut names = Vec::new();
+    let archive = fs::File::open(project.path().join("cow.tar")).unwrap();
+    for entry in tar::Archive::new(archive).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let name = entry.path().unwrap().display().to_string();
+        if name == "manifest.json" {
+            let mut text = String::new();
+            entry.read_to_string(&mut text).unwrap();
+            assert!(text.contains("docker.io/library/cow:v1"), "{text}");
+        }
+        names.push(name);
+    }
+    assert!(names.contains(&"oci-layout".into()) && names.contains(&"index.json".into()), "{names:?}");
+
+    let built = kubewright().current_dir(project.path()).arg("build").env_remove("CARGO_TARGET_DIR").output().unwrap();
+    let path = String::from_utf8(built.stdout).unwrap();
+    assert_eq!(fs::read(path.trim_end()).unwrap(), fs::read(&program).unwrap());
+}
+
+#[test]
+fn a_program_that_could_not_start_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = refusal(folder.path(), &["--program", env!("CARGO_BIN_EXE_kubewright"), "--output", "image"]);
+    for word in ["can't start in an image", "ld-linux", "rustup target add", "C compiler", "musl"] {
+        assert!(refused.contains(word), "{word} in\n{refused}");
+    }
+    fs::write(folder.path().join("script"), "#!/bin/sh\n").unwrap();
+    let refused = refusal(folder.path(), &["--program", "script", "--output", "image"]);
+    assert!(refused.contains("script can't be put into an image: it is no program for Linux"), "{refused}");
+    assert!(!folder.path().join("image").exists());
+}
+
+#[test]
+fn what_is_wrong_is_told_before_anything_is_built() {
+    let project = project();
+    let refused = refusal(project.path(), &["--tag", "Ghcr.io/Me/cow", "--push"]);
+    assert!(refused.contains("is no name of an image"), "{refused}");
+    fs::write(project.path().join("config.json"), r#"{"auths": {"ghcr.io": {"auth": "?"}}}"#).unwrap();
+    let refused = refusal(project.path(), &["--tag", "ghcr.io/me/cow", "--push"]);
+    assert!(refused.contains("run docker login again"), "{refused}");
+    let refused = refusal(project.path(), &["--target", "m68k-unknown-linux-gnu"]);
+    assert!(refused.contains("run rustup target add m68k-unknown-linux-gnu"), "{refused}");
+    assert!(!project.path().join("target").exists());
+}
