@@ -6,13 +6,12 @@
 //! `/convert`, on every replica, which the API server asks whenever it is to show or to store another version than it has.
 //!
 //! ```
-//! use kube::CustomResource;
 //! use kubewright_runtime::conversion::{ConversionError, Convertible, Hub};
-//! # use schemars::JsonSchema;
-//! # use serde::{Deserialize, Serialize};
 //!
 //! mod v1 {
-//! #   use super::*;
+//! #   use kube::CustomResource;
+//! #   use schemars::JsonSchema;
+//! #   use serde::{Deserialize, Serialize};
 //!     #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, CustomResource)]
 //!     #[kube(group = "example.com", version = "v1", kind = "Pane", namespaced, storage = false)]
 //!     pub struct PaneSpec {
@@ -21,7 +20,9 @@
 //! }
 //!
 //! mod v2 {
-//! #   use super::*;
+//! #   use kube::CustomResource;
+//! #   use schemars::JsonSchema;
+//! #   use serde::{Deserialize, Serialize};
 //!     #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, CustomResource)]
 //!     #[kube(group = "example.com", version = "v2", kind = "Pane", namespaced)]
 //!     pub struct PaneSpec {
