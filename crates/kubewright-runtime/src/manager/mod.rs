@@ -364,10 +364,12 @@ impl Manager {
     /// struct LolcowSpec {}
     ///
     /// mod v1 {
-    /// #   use super::*;
+    /// #   use kube::CustomResource;
+    /// #   use schemars::JsonSchema;
+    /// #   use serde::{Deserialize, Serialize};
     ///     #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
     ///     #[kube(group = "my.domain", version = "v1", kind = "Lolcow")]
-    ///     struct LolcowSpec {}
+    ///     pub struct LolcowSpec {}
     /// }
     ///
     /// # fn example(manager: Manager) -> Manager {
