@@ -174,7 +174,7 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// Something above a [marker](crate::marker) of a file, which may be one of this plan.
+    /// Something above a [marker] of a file, which may be one of this plan.
     pub fn insert(&mut self, path: &str, marker: &str, fragment: &str, place: Place) -> &mut Self {
         let Some(there) = self.read(path) else { return self };
         let Some(text) = there else {
