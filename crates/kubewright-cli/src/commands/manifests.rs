@@ -112,7 +112,8 @@ fn all_declared(project: &Project, description: &Description) -> Result<()> {
         if !definitions().any(is_it) {
             let (kind, version) = (&resource.kind, &resource.version);
             bail!(
-                "PROJECT has {kind} of {group}/{version}, and the operator doesn't say that it brings it: add                  .kind::<{version}::{kind}>() where the manager is made, or .version::<…>() if another version is stored"
+                "PROJECT has {kind} of {group}/{version}, and the operator doesn't say that it brings it: add \
+                 .kind::<{version}::{kind}>() where the manager is made, or .version::<…>() if another version is stored"
             );
         }
     }

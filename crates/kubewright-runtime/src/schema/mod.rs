@@ -34,7 +34,7 @@
 //! |---|---|
 //! | `validation:Minimum`, `Maximum`, `MinLength`, `MaxLength`, `MinItems`, `MaxItems`, `Pattern` | `#[schemars(range(…))]`, `length(…)`, `regex(pattern = …)` |
 //! | `validation:ExclusiveMinimum`, `ExclusiveMaximum` | [`exclusive_minimum`], [`exclusive_maximum`], with the bound |
-//! | `validation:MultipleOf`, `MinProperties`, `MaxProperties`, `Format` | [`multiple_of`], [`min_properties`], [`max_properties`], [`format`] |
+//! | `validation:MultipleOf`, `MinProperties`, `MaxProperties`, `Format` | [`multiple_of`], [`min_properties`], [`max_properties`], [`format()`] |
 //! | `validation:Enum`, `Required`, `Optional`, `default`, `example`, `title` | a Rust enum; `Option` or serde's `default`; `#[schemars(example, title)]` |
 //! | `validation:XValidation`, `listType`, `listMapKey`, `mapType`, `structType` | `KubeSchema` |
 //! | `validation:ExactlyOneOf`, `AtMostOneOf`, `AtLeastOneOf` | [`exactly_one_of`], [`at_most_one_of`], [`at_least_one_of`] |
