@@ -5,6 +5,7 @@ mod kubeconfig;
 mod oci;
 mod operator;
 mod project;
+mod render;
 mod shell;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -13,7 +14,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
-    commands::{build, cluster, completion, create, edit, image, init, manifests, plugin, version},
+    commands::{build, cluster, completion, create, edit, image, init, installer, manifests, plugin, version},
     shell::{Shell, Verbosity},
 };
 
@@ -54,6 +55,10 @@ enum Command {
     Build(build::Arguments),
     /// Make an image of the operator, and push it.
     Image(image::Arguments),
+    /// Write dist/install.yaml: all that is to be applied, in one file.
+    BuildInstaller(installer::Arguments),
+    /// Write dist/chart: a Helm chart.
+    Helm(installer::HelmArguments),
     /// Print what a shell needs to complete this command's line.
     Completion(completion::Arguments),
     /// Print the version of this command.
@@ -80,6 +85,8 @@ async fn main() -> ExitCode {
         Command::Manifests(arguments) => manifests::run(arguments, &shell).await,
         Command::Build(arguments) => build::run(&arguments, &shell),
         Command::Image(arguments) => image::run(arguments, &shell).await,
+        Command::BuildInstaller(arguments) => installer::run(&arguments, &shell),
+        Command::Helm(arguments) => installer::helm(arguments, &shell),
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command(), &shell),
         Command::Version => {
             version::run(&shell);

@@ -5,10 +5,14 @@
 //! * roles are made of what controllers watch, own and record, and of what they declare;
 //! * [`yaml`] writes objects, the same ones always in the same way.
 //!
-//! [`generate`] does it all. What is made is right as far as the description goes; whether an API server takes the definitions is
+//! [`generate`] does it all. Of what kustomize renders of a project, [`installer`] makes one file to install by, and [`chart`] a Helm chart.
+//!
+//! What is made is right as far as the description goes; whether an API server takes the definitions is
 //! for whoever writes them to ask one.
 
+pub mod chart;
 pub mod definition;
+pub mod installer;
 mod role;
 pub mod size;
 pub mod yaml;

@@ -43,13 +43,18 @@ impl Deployed {
     ) -> Self {
         let image = format!("kubewright/{name}-operator");
         let images = images(ImageTable::default()).with(&image, Program::executable(program));
+        let config = PathBuf::from(crate_folder).join("config/default");
+        Self::install(name, images, &["apply", "-k", &config.to_string_lossy()]).await
+    }
+
+    /// Installs an operator by a command of kubectl's, and waits until it is available; what its image is, `images` says.
+    pub async fn install(name: &'static str, images: ImageTable, kubectl: &[&str]) -> Self {
         let cluster = Cluster::builder().images(images).start().await.unwrap();
         let endpoint = cluster.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("kubeconfig"), endpoint.kubeconfig()).unwrap();
         let deployed = Self { cluster, name, folder };
-        let config = PathBuf::from(crate_folder).join("config/default");
-        deployed.kubectl(&["apply", "-k", &config.to_string_lossy()]).await;
+        deployed.kubectl(kubectl).await;
         deployed.is_available(1).await;
         deployed
     }

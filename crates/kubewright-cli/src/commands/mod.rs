@@ -7,6 +7,7 @@ pub(crate) mod create;
 pub(crate) mod edit;
 pub(crate) mod image;
 pub(crate) mod init;
+pub(crate) mod installer;
 pub(crate) mod manifests;
 pub(crate) mod plugin;
 pub(crate) mod version;

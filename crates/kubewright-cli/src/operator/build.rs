@@ -130,7 +130,14 @@ mod tests {
     fn a_program_is_fresh_until_something_changes() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        let package = Package { folder: path("."), program: "cow".into(), root: path("."), target: path("target") };
+        let package = Package {
+            folder: path("."),
+            name: "cow".into(),
+            version: "0.1.0".into(),
+            program: "cow".into(),
+            root: path("."),
+            target: path("target"),
+        };
         let program = path("cow");
         assert!(!is_fresh(&package, &program), "there is none");
         for name in ["cow", "main.rs", "Cargo.toml"] {

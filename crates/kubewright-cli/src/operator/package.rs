@@ -13,6 +13,10 @@ use serde::Deserialize;
 pub(crate) struct Package {
     /// The folder of the crate: the project.
     pub(crate) folder: PathBuf,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its version.
+    pub(crate) version: String,
     /// The name of the program.
     pub(crate) program: String,
     /// The root of its workspace, which may be the same folder.
@@ -32,6 +36,7 @@ struct Metadata {
 #[derive(Debug, Deserialize)]
 struct Listed {
     name: String,
+    version: String,
     manifest_path: PathBuf,
     default_run: Option<String>,
     targets: Vec<Target>,
@@ -87,6 +92,8 @@ impl Package {
         };
         Ok(Self {
             folder: folder.to_owned(),
+            name: package.name.clone(),
+            version: package.version.clone(),
             program: package.program(program)?,
             root: metadata.workspace_root,
             target: metadata.target_directory,
@@ -136,6 +143,7 @@ mod tests {
         targets.push(Target { name: "page".into(), kind: vec!["lib".into()] });
         let listed = Listed {
             name: "cow".into(),
+            version: "0.1.0".into(),
             manifest_path: PathBuf::new(),
             default_run: default_run.map(Into::into),
             targets,

@@ -6,6 +6,7 @@ mod access;
 mod cluster;
 mod command;
 mod image;
+mod installer;
 mod kubectl;
 mod manifests;
 mod operators;

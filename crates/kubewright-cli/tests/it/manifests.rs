@@ -61,10 +61,10 @@ impl Project {
     }
 }
 
-/// The example beside the command, which cargo builds with all tests, though not with `--test it` alone.
-fn three_operators() -> PathBuf {
-    let program = Path::new(env!("CARGO_BIN_EXE_kubewright")).with_file_name("examples").join("operators");
-    assert!(program.exists(), "cargo build -p kubewright-cli --example operators");
+/// An example beside the command, which cargo builds with all tests, though not with `--test it` alone.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_kubewright")).with_file_name("examples").join(name);
+    assert!(program.exists(), "cargo build -p kubewright-cli --examples");
     program
 }
 
@@ -90,7 +90,7 @@ const COWS: &str = "config/crd/bases/my.domain_cows.yaml";
 
 #[test]
 fn a_program_is_asked_and_drift_is_told() {
-    let project = Project::of(three_operators());
+    let project = Project::of(example("operators"));
     let missing = project.refuses(&["--check"]);
     assert!(
         missing.contains("run kubewright manifests") && missing.contains("cnat.d2iq.com_ats.yaml is missing"),
