@@ -1,6 +1,7 @@
 //! The manifests of an operator, made from what it [says of itself](kubewright_apimachinery::description): values in, files out.
 //!
 //! * [`definition`] makes one CustomResourceDefinition of a kind's versions;
+//! * [`conversion`] has it say how they are converted;
 //! * [`size`] says what is large in one, and makes it smaller;
 //! * roles are made of what controllers watch, own and record, and of what they declare;
 //! * [`yaml`] writes objects, the same ones always in the same way.
@@ -11,6 +12,7 @@
 //! for whoever writes them to ask one.
 
 pub mod chart;
+pub mod conversion;
 pub mod definition;
 pub mod installer;
 mod role;
@@ -21,7 +23,7 @@ use kubewright_apimachinery::description::Description;
 use serde_json::Value;
 use thiserror::Error;
 
-pub use self::{definition::JoinError, role::RoleError, yaml::YamlError};
+pub use self::{conversion::ConversionError, definition::JoinError, role::RoleError, yaml::YamlError};
 
 /// What can be asked for.
 #[derive(Clone, Debug, Default)]
@@ -65,6 +67,9 @@ pub enum ManifestError {
     /// The versions of a kind don't fit together.
     #[error(transparent)]
     Join(#[from] JoinError),
+    /// Other versions are converted than there are.
+    #[error(transparent)]
+    Conversion(#[from] ConversionError),
     /// An object can't be written.
     #[error(transparent)]
     Yaml(#[from] YamlError),
@@ -91,17 +96,16 @@ pub enum ManifestError {
 /// ```
 ///
 /// # Errors
-/// If the versions of a kind don't fit together, or a declaration of rights can't be.
+/// If the versions of a kind don't fit together or are not those that are converted, or a declaration of rights can't be.
 pub fn generate(description: &Description, options: &Options) -> Result<Manifests, ManifestError> {
-    let mut definitions = Vec::new();
+    let mut definitions = description.kinds.iter().map(definition::join).collect::<Result<Vec<_>, _>>()?;
+    conversion::add(&mut definitions, &description.conversions)?;
     let mut files = Vec::new();
-    for kind in &description.kinds {
-        let mut definition = definition::join(kind)?;
+    for definition in &mut definitions {
         if let Some(max) = options.max_description {
-            size::shorten(&mut definition, max);
+            size::shorten(definition, max);
         }
-        files.push(File { path: definition::path(&definition), text: yaml::documents([&definition])? });
-        definitions.push(definition);
+        files.push(File { path: definition::path(definition), text: yaml::documents([&*definition])? });
     }
     if !description.webhook_configurations.is_empty() {
         let text = yaml::documents(&description.webhook_configurations)?;

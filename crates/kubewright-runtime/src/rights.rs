@@ -9,6 +9,7 @@
 //! | [`Controller::watches`], [`Controller::reads`] | `get`, `list`, `watch` |
 //! | [`Controller::workspace`] | `get`, `create`, `patch`, `delete` of config maps |
 //! | any controller | `create`, `patch` of events |
+//! | [`Migrator::runnable`] | what [`Migrator::rights`] says |
 //!
 //! [`Controller::may`] adds to it, [`Controller::may_not`] takes away what a controller never does:
 //!
@@ -35,6 +36,8 @@
 //! [`Controller::workspace`]: crate::controller::Controller::workspace
 //! [`Controller::may`]: crate::controller::Controller::may
 //! [`Controller::may_not`]: crate::controller::Controller::may_not
+//! [`Migrator::runnable`]: crate::conversion::Migrator::runnable
+//! [`Migrator::rights`]: crate::conversion::Migrator::rights
 //! [`Manager::may`]: crate::manager::Manager::may
 
 use std::{collections::BTreeMap, fmt};
@@ -186,7 +189,7 @@ impl Rights {
         rights
     }
 
-    fn new(group: &str, resource: &str, namespaced: bool, verbs: impl IntoIterator<Item = Verb>) -> Self {
+    pub(crate) fn new(group: &str, resource: &str, namespaced: bool, verbs: impl IntoIterator<Item = Verb>) -> Self {
         let mut rule = Rule::default();
         rule.group = group.into();
         rule.resource = resource.into();

@@ -36,6 +36,8 @@ pub struct Description {
     /// The configurations of its webhooks: as they are for a Service `webhook-service` in the namespace `system`, kubebuilder's
     /// names before kustomize puts others there.
     pub webhook_configurations: Vec<Value>,
+    /// The kinds whose versions it converts.
+    pub conversions: Vec<Conversion>,
     /// What it may do beside its controllers.
     pub rights: Vec<Rule>,
     /// What features of the runtime need, for roles of their own: `leader-election`, `metrics-auth`, `metrics-reader`, `webhook`. Names in them
@@ -53,6 +55,21 @@ pub struct Description {
 pub struct Kind {
     /// One CustomResourceDefinition for each version, each with that version alone. The first is the one that is stored.
     pub versions: Vec<Value>,
+}
+
+/// The versions of a kind that an operator converts into each other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Conversion {
+    /// The API group.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The versions, that in the middle first.
+    pub versions: Vec<String>,
+    /// What the kind's definition is to say of it, as its `spec.conversion`: with names as in `webhook_configurations`.
+    pub spec: Value,
 }
 
 /// A controller.
@@ -179,6 +196,7 @@ macro_rules! made_of {
 }
 
 made_of!(Kind { versions: Vec<Value> });
+made_of!(Conversion { group: String, kind: String, versions: Vec<String>, spec: Value });
 made_of!(Use { resource: Resource, relation: Relation });
 made_of!(Resource { group: String, version: String, kind: String, plural: String, namespaced: bool });
 made_of!(Port { name: String, number: u16 });

@@ -101,8 +101,7 @@ fn prefix(folder: &Folder) -> Result<String> {
 fn all_declared(project: &Project, description: &Description) -> Result<()> {
     let definitions = || description.kinds.iter().flat_map(|kind| &kind.versions);
     for resource in project.resources.iter().filter(|resource| resource.api.is_some()) {
-        let parts = [&resource.group, &resource.domain].map(String::as_str).into_iter();
-        let group = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".");
+        let group = resource.qualified_group();
         let is_it = |definition: &Value| {
             let spec = &definition["spec"];
             spec["group"] == *group

@@ -20,6 +20,7 @@ use crate::{
     client::explain,
     manager::Runnable,
     object::{KindName, Object, ObjectKey},
+    rights::{Rights, Verb},
 };
 
 /// Where it is noted how far a migration came.
@@ -91,7 +92,7 @@ pub struct Migrated {
 ///
 /// Each object costs one request (an empty merge patch, which the API server stores if that changes the stored form), each
 /// five hundred of them two more. It needs the rights to `get` and `patch` the definition, to `patch` its status, and to `list` and `patch`
-/// objects of the kind in all namespaces.
+/// objects of the kind in all namespaces ([`Migrator::rights`]).
 #[derive(Clone, Debug)]
 pub struct Migrator {
     definition: String,
@@ -132,10 +133,26 @@ impl Migrator {
         Self { page: objects.max(1), ..self }
     }
 
+    /// What it does, for the operator's role. [`Migrator::runnable`] brings it along; where [`Migrator::run`] is called, tell
+    /// [`Manager::may`](crate::manager::Manager::may). Objects are looked for in all namespaces, so it is a right to the cluster even where
+    /// the operator otherwise keeps to its own.
+    pub fn rights(&self) -> [Rights; 3] {
+        let (plural, group) = self.definition.split_once('.').unwrap_or((&self.definition, ""));
+        let definition = |resource, verbs: &[Verb]| {
+            Rights::new("apiextensions.k8s.io", resource, false, verbs.to_vec()).named(&self.definition)
+        };
+        [
+            definition("customresourcedefinitions", &[Verb::Get, Verb::Patch]),
+            definition("customresourcedefinitions/status", &[Verb::Patch]),
+            Rights::new(group, plural, false, [Verb::List, Verb::Patch]),
+        ]
+    }
+
     /// For [`Manager::runnable`](crate::manager::Manager::runnable): migrates once, on the replica that leads, and tries until
     /// that is done.
     pub fn runnable(self) -> Runnable {
-        Runnable::new(&format!("migrator-{}", self.definition), async move |context| {
+        let rights = self.rights();
+        let runnable = Runnable::new(&format!("migrator-{}", self.definition), async move |context| {
             let (mut wait, longest) = AGAIN;
             while let Some(result) = context.cancelled.run_until_cancelled(self.run(&context.client)).await {
                 let Err(error) = result else { break };
@@ -144,7 +161,8 @@ impl Migrator {
                 wait = longest.min(wait * 2);
             }
             Ok(())
-        })
+        });
+        rights.into_iter().fold(runnable, Runnable::may)
     }
 
     /// Writes every object that may be stored in an older version, then takes these versions from the definition's status.

@@ -11,6 +11,7 @@ use super::{Manager, ManagerError};
 use crate::{
     controller::{ControllerDescription, Use},
     conversion::ConversionDescription,
+    object::KindName,
     rights::{self, Rights},
     webhook::{
         WebhookDescription,
@@ -32,7 +33,7 @@ pub struct Description {
     pub webhooks: Vec<WebhookDescription>,
     /// The kinds whose versions it converts.
     pub conversions: Vec<ConversionDescription>,
-    /// What it may do beside its controllers ([`Manager::may`]).
+    /// What it may do beside its controllers ([`Manager::may`], [`Runnable::may`](super::Runnable::may)).
     pub rights: Vec<Rights>,
     /// The ports it listens on: `metrics`, `probes`, `webhook`. None whose number is left to the system.
     pub ports: Vec<Port>,
@@ -116,7 +117,12 @@ impl Manager {
             namespaces: self.namespaces.clone(),
             webhooks: self.webhooks.webhooks.iter().map(|webhook| webhook.description.clone()).collect(),
             conversions: self.webhooks.hubs.iter().map(|hub| hub.describe()).collect(),
-            rights: self.rights.clone(),
+            rights: self
+                .rights
+                .iter()
+                .chain(self.runnables.iter().flat_map(|runnable| &runnable.rights))
+                .cloned()
+                .collect(),
             ports: self.ports(),
         }
     }
@@ -144,6 +150,8 @@ impl Description {
         document.kinds = kinds.collect::<Result<_, serde_json::Error>>()?;
         document.controllers = self.controllers.iter().map(controller).collect();
         document.webhook_configurations = [values(&made.mutating)?, values(&made.validating)?].concat();
+        let conversions = self.conversions.iter().map(|description| conversion(description, &target));
+        document.conversions = conversions.collect::<Result<_, serde_json::Error>>()?;
         document.rights = self.rights.iter().map(Rights::rule).collect();
         document.features = rights::of_features(&self.webhooks, &self.conversions);
         document.namespaces = self.namespaces.iter().cloned().collect();
@@ -161,6 +169,16 @@ impl Description {
 
 fn values<'a, T: Serialize + 'a>(objects: impl IntoIterator<Item = &'a T>) -> Result<Vec<Value>, serde_json::Error> {
     objects.into_iter().map(serde_json::to_value).collect()
+}
+
+fn conversion(
+    described: &ConversionDescription,
+    target: &Target,
+) -> Result<description::Conversion, serde_json::Error> {
+    let KindName { group, version, kind, .. } = described.hub.clone();
+    let versions = [vec![version], described.spokes.clone()].concat();
+    let spec = serde_json::to_value(manifests::conversion(target, None))?;
+    Ok(description::Conversion::new(group, kind, versions, spec))
 }
 
 fn controller(controller: &ControllerDescription) -> description::Controller {

@@ -8,7 +8,7 @@ use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use tokio_util::sync::CancellationToken;
 
 use super::{ManagerError, lifecycle::Task};
-use crate::{controller::Environment, metrics::Metrics, panic};
+use crate::{controller::Environment, metrics::Metrics, panic, rights::Rights};
 
 /// What a runnable comes to.
 pub type RunnableResult = Result<(), Box<dyn Error + Send + Sync>>;
@@ -53,6 +53,7 @@ impl fmt::Debug for RunnableContext {
 pub struct Runnable {
     pub(super) name: String,
     pub(super) needs_leader: bool,
+    pub(super) rights: Vec<Rights>,
     run: Run,
 }
 
@@ -69,7 +70,12 @@ impl Runnable {
     where
         R: Future<Output = RunnableResult> + Send + 'static,
     {
-        Self { name: name.into(), needs_leader: true, run: Box::new(move |context| run(context).boxed()) }
+        Self {
+            name: name.into(),
+            needs_leader: true,
+            rights: Vec::new(),
+            run: Box::new(move |context| run(context).boxed()),
+        }
     }
 
     /// Whether it runs only on the replica that leads (the default), or on every one. Where replicas divide the keys nobody
@@ -78,9 +84,15 @@ impl Runnable {
         Self { needs_leader, ..self }
     }
 
+    /// What it does, for the operator's role: as [`Manager::may`](crate::manager::Manager::may), for a runnable that brings its rights along.
+    pub fn may(mut self, rights: Rights) -> Self {
+        self.rights.push(rights);
+        self
+    }
+
     /// It as a part of the lifecycle. It doesn't panic, whatever it does.
     pub(super) fn task(self, environment: &Environment<'_>) -> Task {
-        let Self { name, needs_leader, run } = self;
+        let Self { name, needs_leader, run, .. } = self;
         let Environment { client, fenced, clock, random, metrics, .. } = environment;
         let client = if needs_leader { fenced } else { client }.clone();
         let (clock, random, metrics) = (clock.clone(), random.clone(), metrics.clone());

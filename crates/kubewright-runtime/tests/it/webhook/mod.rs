@@ -6,5 +6,6 @@ mod certificates;
 mod conversion;
 mod files;
 mod migration;
+mod role;
 mod scene;
 mod serving;
