@@ -1,6 +1,7 @@
 //! The `kubewright` command: commands parse, operations act, one shell prints.
 
 mod commands;
+mod explain;
 mod kubeconfig;
 mod oci;
 mod operator;
@@ -14,7 +15,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
-    commands::{build, cluster, completion, create, edit, image, init, installer, manifests, plugin, version},
+    commands::{
+        build, cluster, completion, create, edit, explain as why, image, init, installer, manifests, plugin, version,
+    },
     shell::{Shell, Verbosity},
 };
 
@@ -59,6 +62,8 @@ enum Command {
     BuildInstaller(installer::Arguments),
     /// Write dist/chart: a Helm chart.
     Helm(installer::HelmArguments),
+    /// Say why an object is as it is.
+    Explain(why::Arguments),
     /// Print what a shell needs to complete this command's line.
     Completion(completion::Arguments),
     /// Print the version of this command.
@@ -87,6 +92,7 @@ async fn main() -> ExitCode {
         Command::Image(arguments) => image::run(arguments, &shell).await,
         Command::BuildInstaller(arguments) => installer::run(&arguments, &shell),
         Command::Helm(arguments) => installer::helm(arguments, &shell),
+        Command::Explain(arguments) => why::run(arguments, clock, &shell).await,
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command(), &shell),
         Command::Version => {
             version::run(&shell);

@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod create;
 pub(crate) mod edit;
+pub(crate) mod explain;
 pub(crate) mod image;
 pub(crate) mod init;
 pub(crate) mod installer;

@@ -5,6 +5,7 @@
 mod access;
 mod cluster;
 mod command;
+mod explain;
 mod image;
 mod installer;
 mod kubectl;

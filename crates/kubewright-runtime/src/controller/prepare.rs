@@ -117,7 +117,7 @@ impl<K: Object> Controller<K> {
             reconciled: Reader::<K>::new(environment.cache.kind::<K>(), None),
             share: share.clone(),
         };
-        let tracer = environment.traces.controller(&name, K::kind(&()), concurrency, surroundings);
+        let tracer = environment.traces.controller(&name, [K::group(&()), K::kind(&())], concurrency, surroundings);
         let keys = Reader::<K>::new(environment.cache.kind::<K>(), None);
         let rank = self.priority.map(|rank| ranked(rank, keys.clone()));
         let wake = waking(&queue, tracer.as_ref(), rank.clone());

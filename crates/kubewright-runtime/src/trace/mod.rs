@@ -130,12 +130,12 @@ impl Traces {
     pub(crate) fn controller(
         &self,
         name: &str,
-        kind: Cow<'static, str>,
+        group_kind: [Cow<'static, str>; 2],
         workers: usize,
         surroundings: impl Surroundings + 'static,
     ) -> Option<Arc<Tracer>> {
         let inner = self.0.as_ref()?;
-        let tracer = Arc::new(Tracer::new(name, kind, workers, inner.limits, Box::new(surroundings)));
+        let tracer = Arc::new(Tracer::new(name, group_kind, workers, inner.limits, Box::new(surroundings)));
         inner.controllers.lock().insert(name.into(), tracer.clone());
         Some(tracer)
     }
@@ -208,6 +208,9 @@ pub struct Summary {
     pub name: String,
     /// The kind it reconciles.
     pub kind: Cow<'static, str>,
+    /// The API group of that kind, empty for the core group.
+    #[serde(default)]
+    pub group: Cow<'static, str>,
     /// Whether it works.
     pub phase: Phase,
     /// While it is [`Phase::Syncing`]: the kinds that have not been listed yet, each with what fails.

@@ -437,6 +437,7 @@ mod tests {
         let controller = Summary {
             name: "podset".into(),
             kind: "PodSet".into(),
+            group: "app.example.com".into(),
             phase,
             missing: vec!["pods: pods is forbidden: grant list and watch to the operator's role".into()],
             workers: 1,

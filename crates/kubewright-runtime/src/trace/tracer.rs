@@ -49,6 +49,7 @@ pub(crate) trait Surroundings: Send + Sync {
 pub(crate) struct Tracer {
     controller: Arc<str>,
     kind: Cow<'static, str>,
+    group: Cow<'static, str>,
     workers: usize,
     surroundings: Box<dyn Surroundings>,
     state: Mutex<State>,
@@ -111,7 +112,7 @@ pub(crate) struct Begun {
 impl Tracer {
     pub(super) fn new(
         controller: &str,
-        kind: Cow<'static, str>,
+        [group, kind]: [Cow<'static, str>; 2],
         workers: usize,
         limits: Limits,
         surroundings: Box<dyn Surroundings>,
@@ -124,7 +125,7 @@ impl Tracer {
             overflowed: false,
             ring: Ring::new(limits),
         };
-        Self { controller: controller.into(), kind, workers, surroundings, state: Mutex::new(state) }
+        Self { controller: controller.into(), kind, group, workers, surroundings, state: Mutex::new(state) }
     }
 
     pub(crate) fn enter(&self, phase: Phase) {
@@ -238,6 +239,7 @@ impl Tracer {
         Summary {
             name: self.controller.to_string(),
             kind: self.kind.clone(),
+            group: self.group.clone(),
             phase: state.phase,
             missing: if state.phase == Phase::Syncing { missing } else { Vec::new() },
             workers: self.workers,

@@ -1,0 +1,202 @@
+//! Sentences about an object as the API server has it: its conditions, owners and events. Pure.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Event;
+use kube::{ResourceExt, api::DynamicObject};
+use serde_json::Value;
+
+use super::{
+    children::trouble,
+    words::{ago, clean, list, quoted},
+};
+
+/// So many events are told, the newest.
+const EVENTS: usize = 5;
+
+/// What the object says of itself.
+pub(super) fn object(kind: &str, object: &DynamicObject, now: Timestamp) -> Vec<String> {
+    let meta = &object.metadata;
+    let created = meta.creation_timestamp.as_ref().map(|time| format!(", made {}", ago(now, time.0)));
+    let mut lines = vec![format!("{kind} {} is there{}.", name(object), created.unwrap_or_default())];
+    lines.extend(owners(object));
+    if let Some(time) = &meta.deletion_timestamp {
+        let finalizers: Vec<_> = object.finalizers().iter().map(|finalizer| clean(finalizer)).collect();
+        let since = ago(now, time.0);
+        lines.push(match finalizers.as_slice() {
+            [] => format!("It was deleted {since}, and is about to go."),
+            _ => format!(
+                "It was deleted {since}, and stays until whoever set them takes away its finalizers: {}.",
+                list(&finalizers)
+            ),
+        });
+    }
+    let status = &object.data["status"];
+    if let (Some(seen), Some(generation)) = (status["observedGeneration"].as_i64(), meta.generation)
+        && seen < generation
+    {
+        lines.push(format!(
+            "Its status is of generation {seen} of its spec, which has generation {generation} by now: the operator has not come to that yet."
+        ));
+    }
+    let conditions = status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    lines.extend(plain(conditions));
+    let telling = conditions.iter().filter(|told| !is_plain(told));
+    lines.extend(telling.filter_map(|told| condition(told, meta.generation, now)));
+    lines.extend(trouble(kind, object, now).filter(|_| kind == "Pod").map(|trouble| format!("It {trouble}")));
+    if status.is_null() {
+        lines.push("It has no status: no operator has written one yet.".into());
+    }
+    lines
+}
+
+/// `namespace/name`, or the name.
+pub(super) fn name(object: &DynamicObject) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
+}
+
+fn owners(object: &DynamicObject) -> Option<String> {
+    let told = object.owner_references().iter().map(|owner| {
+        let verb = if owner.controller == Some(true) { "is controlled by" } else { "is owned by" };
+        format!("{verb} {} {}", clean(&owner.kind), clean(&owner.name))
+    });
+    let told: Vec<_> = told.collect();
+    (!told.is_empty()).then(|| format!("It {}: when that goes, it goes.", list(&told)))
+}
+
+/// Whether a condition says that something is so, and no more.
+fn is_plain(told: &Value) -> bool {
+    let is_empty = |field: &str| told[field].as_str().is_none_or(str::is_empty);
+    told["status"] == "True" && is_empty("reason") && is_empty("message")
+}
+
+/// Such conditions in one sentence, as pods have them.
+fn plain(conditions: &[Value]) -> Option<String> {
+    let names: Vec<_> =
+        conditions.iter().filter(|told| is_plain(told)).filter_map(|told| told["type"].as_str()).map(clean).collect();
+    let verb = if names.len() == 1 { "is" } else { "are" };
+    (!names.is_empty()).then(|| format!("{} {verb} True.", list(&names)))
+}
+
+fn condition(told: &Value, generation: Option<i64>, now: Timestamp) -> Option<String> {
+    let text = |field: &str| told[field].as_str().filter(|text| !text.is_empty());
+    let (kind, status) = (clean(text("type")?), clean(text("status")?));
+    let since = text("lastTransitionTime").and_then(|time| time.parse::<Timestamp>().ok());
+    let since = since.map(|time| format!(" since {}", time.strftime("%Y-%m-%d %H:%M:%SZ")));
+    let age =
+        text("lastTransitionTime").and_then(|time| time.parse().ok()).map(|time| format!(" ({})", ago(now, time)));
+    let reason = text("reason").map(|reason| format!(", for the reason {}", clean(reason))).unwrap_or_default();
+    let message = text("message").map_or_else(|| ".".into(), |message| format!(": {}", quoted(message)));
+    let old = match (told["observedGeneration"].as_i64(), generation) {
+        (Some(seen), Some(now)) if seen < now => format!(" That was said of generation {seen}, not of {now}."),
+        _ => String::new(),
+    };
+    Some(format!("{kind} is {status}{}{}{reason}{message}{old}", since.unwrap_or_default(), age.unwrap_or_default()))
+}
+
+/// The newest events, oldest first.
+pub(super) fn events(events: &[Event], now: Timestamp) -> Vec<String> {
+    let mut dated: Vec<_> = events.iter().map(|event| (last_seen(event), event)).collect();
+    dated.sort_by_key(|(time, _)| *time);
+    let skipped = dated.len().saturating_sub(EVENTS);
+    let mut lines: Vec<_> = dated.into_iter().skip(skipped).map(|(time, event)| told(event, time, now)).collect();
+    if skipped > 0 {
+        lines.insert(0, format!("{skipped} older events are left out: kubectl describe shows them."));
+    }
+    lines
+}
+
+/// An event has one of several times, according to who wrote it.
+fn last_seen(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().and_then(|series| Some(series.last_observed_time.as_ref()?.0));
+    let times = [
+        series,
+        event.last_timestamp.as_ref().map(|time| time.0),
+        event.event_time.as_ref().map(|time| time.0),
+        event.metadata.creation_timestamp.as_ref().map(|time| time.0),
+    ];
+    times.into_iter().flatten().max()
+}
+
+fn told(event: &Event, time: Option<Timestamp>, now: Timestamp) -> String {
+    let text = |text: &Option<String>| text.as_deref().map(clean).filter(|text| !text.is_empty());
+    let source = event.source.as_ref().and_then(|source| text(&source.component));
+    let who = text(&event.reporting_component).or(source).unwrap_or_else(|| "somebody".into());
+    let kind = if event.type_.as_deref() == Some("Warning") { "warned" } else { "told" };
+    let times = event.series.as_ref().and_then(|series| series.count).or(event.count).unwrap_or(1);
+    let times = if times > 1 { format!(" ({times} times)") } else { String::new() };
+    let when = time.map_or_else(String::new, |time| format!("{}, ", ago(now, time)));
+    let reason = text(&event.reason).unwrap_or_else(|| "no reason".into());
+    let message = event.message.as_deref().map_or_else(|| ".".into(), |message| format!(": {}", quoted(message)));
+    let line = format!("{when}{who} {kind}{times} of {reason}{message}");
+    let mut chars = line.chars();
+    chars.next().map(|first| first.to_uppercase().chain(chars).collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T12:00:10Z".parse().unwrap()
+    }
+
+    #[test]
+    fn an_object_is_told_of() {
+        let given: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "app.example.com/v1", "kind": "PodSet",
+            "metadata": {
+                "name": "web", "namespace": "demo", "generation": 4, "creationTimestamp": "2026-01-01T12:00:00Z",
+                "deletionTimestamp": "2026-01-01T12:00:05Z", "finalizers": ["a.example/x", "b.example/y"],
+                "ownerReferences": [{"apiVersion": "v1", "kind": "Farm", "name": "big", "uid": "u", "controller": true}],
+            },
+            "status": {"observedGeneration": 3, "conditions": [
+                {
+                    "type": "Ready", "status": "False", "reason": "Missing", "message": "2 of 3 pods are ready",
+                    "lastTransitionTime": "2026-01-01T12:00:03Z", "observedGeneration": 3,
+                },
+                {"type": "Odd"},
+            ]},
+        }))
+        .unwrap();
+        assert_eq!(
+            object("PodSet", &given, now()),
+            [
+                "PodSet demo/web is there, made 10 s ago.",
+                "It is controlled by Farm big: when that goes, it goes.",
+                "It was deleted 5 s ago, and stays until whoever set them takes away its finalizers: a.example/x and b.example/y.",
+                "Its status is of generation 3 of its spec, which has generation 4 by now: the operator has not come to that yet.",
+                "Ready is False since 2026-01-01 12:00:03Z (7 s ago), for the reason Missing: 2 of 3 pods are ready. \
+                 That was said of generation 3, not of 4.",
+            ]
+        );
+        let bare: DynamicObject = serde_json::from_value(json!({"metadata": {"name": "web"}})).unwrap();
+        assert_eq!(
+            object("Farm", &bare, now()),
+            ["Farm web is there.", "It has no status: no operator has written one yet."]
+        );
+    }
+
+    #[test]
+    fn the_newest_events_are_told() {
+        let event = |second: u32, count: i32| -> Event {
+            serde_json::from_value(json!({
+                "metadata": {}, "involvedObject": {}, "type": if count > 1 { "Warning" } else { "Normal" }, "reason": "Failed",
+                "message": "no room", "source": {"component": "podset"}, "count": count,
+                "lastTimestamp": format!("2026-01-01T12:00:0{second}Z"),
+            }))
+            .unwrap()
+        };
+        let given: Vec<_> = [event(7, 3), event(1, 1), event(2, 1), event(3, 1), event(4, 1), event(5, 1)].into();
+        let told = events(&given, now());
+        assert_eq!(told.len(), 6);
+        assert_eq!(told[0], "1 older events are left out: kubectl describe shows them.");
+        assert_eq!(told[1], "8 s ago, podset told of Failed: no room.");
+        assert_eq!(told[5], "3 s ago, podset warned (3 times) of Failed: no room.");
+        assert!(events(&[], now()).is_empty());
+    }
+}

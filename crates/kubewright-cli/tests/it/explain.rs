@@ -1,0 +1,83 @@
+//! `kubewright explain` of a PodSet, whose operator runs in a pod of the embedded cluster.
+
+use std::{fs, path::Path};
+
+use operator_kit::Deployed;
+use tokio::process::Command;
+
+/// The example beside the command, which cargo builds with all tests, though not with `--test it` alone.
+fn podset() -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_kubewright")).with_file_name("examples").join("podset");
+    assert!(program.exists(), "cargo build -p kubewright-cli --example podset");
+    program.display().to_string()
+}
+
+/// Its pods' image is one that nothing plays.
+const BROKEN: &str = "
+apiVersion: app.example.com/v1alpha1
+kind: PodSet
+metadata: {name: broken}
+spec: {replicas: 1, template: {spec: {containers: [{name: a, image: nosuch}]}}}
+";
+
+struct Asker {
+    folder: tempfile::TempDir,
+}
+
+impl Asker {
+    async fn explain(&self, arguments: &[&str]) -> (bool, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubewright"));
+        command.arg("explain").args(arguments).env("KUBECONFIG", self.folder.path().join("kubeconfig"));
+        let output = command.output().await.unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_told_why_a_podset_is_as_it_is() {
+    let operator = concat!(env!("CARGO_MANIFEST_DIR"), "/../../operators/podset");
+    let deployed = Deployed::start("podset", operator, &podset(), |images| images).await;
+    let endpoint = deployed.cluster().listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let asker = Asker { folder: tempfile::tempdir().unwrap() };
+    fs::write(asker.folder.path().join("kubeconfig"), endpoint.kubeconfig()).unwrap();
+    deployed.kubectl(&["apply", "-f", &format!("{operator}/config/samples/app_v1alpha1_podset.yaml")]).await;
+    let ready = ["get", "podset.app.example.com", "podset-sample", "-o", "jsonpath={.status.availableReplicas}"];
+    deployed.until(&ready, |available| available == "3").await;
+
+    let podset = "podset.app.example.com/podset-sample";
+    deployed
+        .eventually("a run to be told", async || {
+            let (_, said, _) = asker.explain(&[podset]).await;
+            said.contains("The controller podset-app last") && said.contains("Now it is at rest")
+        })
+        .await;
+    let (fine, said, warned) = asker.explain(&[podset]).await;
+    assert!(fine && warned.is_empty(), "{warned}");
+    assert!(said.starts_with("PodSet default/podset-sample is there, made "), "{said}");
+    for expected in ["Ready is True since", "That went well.", "It owns 3 objects of the kind Pod, which are all well."]
+    {
+        assert!(said.contains(expected), "{expected}\nin\n{said}");
+    }
+
+    let (fine, _, refused) = asker.explain(&["podset/podset-sample"]).await;
+    assert!(!fine && refused.contains("several kinds: say which of podsets."), "{refused}");
+    let (fine, _, refused) = asker.explain(&["cow/berta"]).await;
+    assert!(!fine && refused.contains("has no kind cow"), "{refused}");
+    let (fine, said, _) = asker.explain(&["podset.app.example.com/other"]).await;
+    assert!(fine && said.starts_with("There is no PodSet default/other."), "{said}");
+    assert!(said.contains("podset-app doesn't know it either") && !said.contains("k8stest"), "{said}");
+    let (fine, _, warned) = asker.explain(&[podset, "--traces", "http://127.0.0.1:1"]).await;
+    assert!(fine && warned.contains("--health-probe-bind-address"), "{warned}");
+
+    let broken = asker.folder.path().join("broken.yaml");
+    fs::write(&broken, BROKEN).unwrap();
+    deployed.kubectl(&["apply", "-f", &broken.to_string_lossy()]).await;
+    deployed
+        .eventually("a child that fails to be told", async || {
+            let (_, said, _) = asker.explain(&["podset.app.example.com/broken"]).await;
+            said.contains("It owns one Pod, which is not well:") && said.contains(" a container a that doesn't start")
+        })
+        .await;
+    deployed.stop().await;
+}
