@@ -2,6 +2,7 @@
 
 mod commands;
 mod explain;
+mod external;
 mod kubeconfig;
 mod oci;
 mod operator;
@@ -11,7 +12,7 @@ mod shell;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
@@ -76,7 +77,9 @@ enum Command {
 #[tokio::main]
 async fn main() -> ExitCode {
     let clock = SystemClock::shared();
-    let arguments = Arguments::parse();
+    let line: Vec<OsString> = std::env::args_os().collect();
+    let matches = external::extend(Arguments::command(), &line).get_matches_from(line);
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let shell = Shell::new(match (arguments.quiet, arguments.verbose) {
         (true, _) => Verbosity::Quiet,
         (_, true) => Verbosity::Verbose,

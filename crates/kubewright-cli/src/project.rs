@@ -4,12 +4,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use kubewright_scaffold::{
+    external::PluginKey,
     plan::{Change, Plan, Source},
     project::{self, Project},
     write::Folder,
 };
 
-use crate::shell::Shell;
+use crate::{
+    external::{Chain, Command},
+    shell::Shell,
+};
 
 /// The project that a command was called in.
 #[derive(Debug)]
@@ -34,20 +38,38 @@ impl Opened {
         let text =
             folder.read(project::FILE).with_context(|| format!("read {}", root.join(project::FILE).display()))?;
         let project = Project::read(&text.unwrap_or_default())?;
-        if !project.layout.iter().any(|layout| layout == project::LAYOUT) {
-            bail!(
-                "{} is of the layout {}, and kubewright changes projects of {} only: use the tool that made it",
-                root.join(project::FILE).display(),
-                project.layout.join(", "),
-                project::LAYOUT
-            );
-        }
         Ok(Self { folder, project })
     }
 
-    /// Plans changes, and makes all of them or none.
-    pub(crate) fn change(&self, shell: &Shell, plan: impl FnOnce(&mut Plan<'_>) -> Result<()>) -> Result<()> {
-        change(&self.folder, shell, plan)
+    /// Who scaffolds here: those that are wanted, or else those that `PROJECT` names.
+    pub(crate) fn chain(&self, wanted: &[PluginKey]) -> Result<Chain> {
+        let Project { layout, .. } = &self.project;
+        let file = || self.folder.path().join(project::FILE);
+        let foreign = || {
+            let (file, layout, ours) = (file(), layout.join(", "), project::LAYOUT);
+            format!(
+                "{} is of the layout {layout}, and kubewright changes projects of {ours} and of plugins that are there: \
+                 use the tool that made it",
+                file.display()
+            )
+        };
+        let chain =
+            if wanted.is_empty() { Chain::of(&self.project).with_context(foreign)? } else { Chain::find(wanted)? };
+        if chain.has_ours() && !layout.iter().any(|layout| layout == project::LAYOUT) {
+            bail!(foreign());
+        }
+        Ok(chain)
+    }
+
+    /// As [`scaffold`], here.
+    pub(crate) fn scaffold(
+        &self,
+        chain: &Chain,
+        command: Command,
+        shell: &Shell,
+        plan: impl FnMut(&mut Plan<'_>) -> Result<()>,
+    ) -> Result<()> {
+        scaffold(&self.folder, chain, command, shell, plan)
     }
 }
 
@@ -55,9 +77,23 @@ impl Opened {
 pub(crate) fn change(folder: &Folder, shell: &Shell, plan: impl FnOnce(&mut Plan<'_>) -> Result<()>) -> Result<()> {
     let mut planned = Plan::new(folder);
     plan(&mut planned)?;
-    let changes = planned.finish()?;
-    folder.write(&changes)?;
-    report(&changes, shell);
+    write(folder, shell, &planned.finish()?)
+}
+
+/// The same by all plugins of a chain: `plan` is our own part.
+pub(crate) fn scaffold(
+    folder: &Folder,
+    chain: &Chain,
+    command: Command,
+    shell: &Shell,
+    plan: impl FnMut(&mut Plan<'_>) -> Result<()>,
+) -> Result<()> {
+    write(folder, shell, &chain.plan(command, folder, shell, plan)?)
+}
+
+fn write(folder: &Folder, shell: &Shell, changes: &[Change]) -> Result<()> {
+    folder.write(changes)?;
+    report(changes, shell);
     Ok(())
 }
 

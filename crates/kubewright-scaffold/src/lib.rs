@@ -6,12 +6,14 @@
 //! * [`marker`] puts code into files that are there, at the comments that say where;
 //! * [`plan`] gathers all that a command would write, and refuses it as a whole;
 //! * [`command`] says what each command plans;
+//! * [`external`] has the words in which plugins are asked that others write;
 //! * [`write`](mod@write) does it, or leaves everything as it was.
 //!
 //! All but the last are values in, values out. Nothing here prints, asks, or starts a program.
 
 mod code;
 pub mod command;
+pub mod external;
 pub mod marker;
 pub mod name;
 pub mod plan;

@@ -61,6 +61,11 @@ impl Folder {
         Self(path.into())
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// Writes all changes, or none. Folders are made as needed, and what is overwritten keeps its permissions.
     ///
     /// # Errors

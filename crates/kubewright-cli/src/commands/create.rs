@@ -7,7 +7,11 @@ use kubewright_scaffold::{
     name::{Domain, Group, Kind, Plural, Version},
 };
 
-use crate::{project::Opened, shell::Shell};
+use crate::{
+    external::{self, Plugins},
+    project::Opened,
+    shell::Shell,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -71,6 +75,9 @@ pub(crate) struct Api {
 
     #[command(flatten)]
     external: ExternalArguments,
+
+    #[command(flatten)]
+    plugins: Plugins,
 }
 
 /// Which kind, and what is done with it.
@@ -106,6 +113,9 @@ pub(crate) struct Webhook {
 
     #[command(flatten)]
     external: ExternalArguments,
+
+    #[command(flatten)]
+    plugins: Plugins,
 }
 
 // Not a doc comment: clap would show it as the command's own.
@@ -169,6 +179,7 @@ pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
 
 fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
     let opened = Opened::find()?;
+    let chain = opened.chain(&arguments.plugins.plugins)?;
     let mut api = CreateApi::new(arguments.group, arguments.version, arguments.kind);
     api.plural = arguments.plural;
     api.namespaced = arguments.namespaced;
@@ -176,15 +187,16 @@ fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
     api.external = arguments.external.into();
     api.resource = match arguments.resource {
         Some(wanted) => wanted,
-        None if api.external.is_some() => false,
+        None if api.external.is_some() || !chain.has_ours() => false,
         None => shell.ask("Create Resource")?,
     };
     api.controller = match arguments.controller {
         Some(wanted) => wanted,
+        None if !chain.has_ours() => false,
         None => shell.ask("Create Controller")?,
     };
-    opened.change(shell, |plan| Ok(api.plan(&opened.project, plan)?))?;
-    if api.resource {
+    opened.scaffold(&chain, external::Command::CreateApi, shell, |plan| Ok(api.plan(&opened.project, plan)?))?;
+    if api.resource && chain.has_ours() {
         shell.status("Next", "write its fields, then: kubewright manifests");
     }
     Ok(())
@@ -192,12 +204,20 @@ fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
 
 fn create_webhook(arguments: Webhook, shell: &Shell) -> Result<()> {
     let opened = Opened::find()?;
+    let chain = opened.chain(&arguments.plugins.plugins)?;
     let group = arguments.group.map(|group| group.to_string()).unwrap_or_default();
     let mut webhook = CreateWebhook::new(&group, arguments.version, arguments.kind);
     (webhook.defaulting, webhook.validation) = (arguments.defaulting, arguments.programmatic_validation);
     webhook.force = arguments.force;
     webhook.external = arguments.external.into();
-    opened.change(shell, |plan| Ok(webhook.plan(&opened.project, plan)?))?;
-    shell.status("Next", "say what is set or refused, then: kubewright manifests");
+    opened.scaffold(
+        &chain,
+        external::Command::CreateWebhook,
+        shell,
+        |plan| Ok(webhook.plan(&opened.project, plan)?),
+    )?;
+    if chain.has_ours() {
+        shell.status("Next", "say what is set or refused, then: kubewright manifests");
+    }
     Ok(())
 }

@@ -1,9 +1,17 @@
 //! `kubewright edit`: what a project is, changed later.
 
 use anyhow::Result;
-use kubewright_scaffold::command::{Edit, License};
+use kubewright_scaffold::{
+    command::{Edit, License},
+    plan::Plan,
+};
 
-use crate::{commands::init::owner, project::Opened, shell::Shell};
+use crate::{
+    commands::init::owner,
+    external::{Command, Plugins},
+    project::Opened,
+    shell::Shell,
+};
 
 /// What is to be otherwise.
 #[derive(Debug, clap::Args)]
@@ -32,16 +40,27 @@ pub(crate) struct Arguments {
     /// Whose new sources are.
     #[arg(long, value_parser = owner)]
     owner: Option<String>,
+
+    #[command(flatten)]
+    plugins: Plugins,
 }
 
 /// Changes it.
 pub(crate) fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     let opened = Opened::find()?;
+    let chain = opened.chain(&arguments.plugins.plugins)?;
     let mut edit = Edit::default();
     (edit.multigroup, edit.namespaced) = (arguments.multigroup, arguments.namespaced);
     edit.license = arguments.license.map(|license| license.as_str().to_owned());
     edit.owner = arguments.owner;
-    opened.change(shell, |plan| Ok(edit.plan(&opened.project, plan)?))?;
+    let plan_edit = |plan: &mut Plan<'_>| {
+        // What is said may be for the other plugins alone.
+        if edit.is_empty() && chain.has_others() {
+            return Ok(());
+        }
+        Ok(edit.plan(&opened.project, plan)?)
+    };
+    opened.scaffold(&chain, Command::Edit, shell, plan_edit)?;
     if arguments.namespaced.is_some_and(|namespaced| namespaced != opened.project.namespaced) {
         shell.status("Next", "have the rights written anew: kubewright manifests");
     }

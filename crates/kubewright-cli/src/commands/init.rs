@@ -10,7 +10,8 @@ use kubewright_scaffold::{
 };
 
 use crate::{
-    project::{change, current_folder, entries},
+    external::{Chain, Command, Plugins},
+    project::{current_folder, entries, scaffold},
     shell::Shell,
 };
 
@@ -55,6 +56,9 @@ pub(crate) struct Arguments {
     /// Build with Kubewright's sources in this folder, not with what is published.
     #[arg(long, value_name = "FOLDER")]
     sdk: Option<PathBuf>,
+
+    #[command(flatten)]
+    plugins: Plugins,
 }
 
 /// The folder of Kubewright's sources, as a TOML text may have it.
@@ -107,7 +111,10 @@ pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
     init.license.clone_from(&arguments.license);
     init.owner.clone_from(&arguments.owner);
     init.sdk = arguments.sdk.as_deref().map(sources).transpose()?;
-    change(&Folder::new(here), shell, |plan| Ok(init.plan(plan)?))?;
+    let plugins = &arguments.plugins.plugins;
+    let chain = if plugins.is_empty() { Chain::ours() } else { Chain::find(plugins)? };
+    init.layout = chain.keys();
+    scaffold(&Folder::new(here), &chain, Command::Init, shell, |plan| Ok(init.plan(plan)?))?;
     shell.status("Next", "add a kind: kubewright create api --group GROUP --version v1 --kind KIND");
     Ok(())
 }

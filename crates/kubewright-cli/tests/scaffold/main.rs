@@ -3,4 +3,5 @@
 mod commands;
 mod folder;
 mod golden;
+mod plugins;
 mod refusals;

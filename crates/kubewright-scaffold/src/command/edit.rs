@@ -58,6 +58,12 @@ pub struct Edit {
 }
 
 impl Edit {
+    /// Whether everything stays.
+    pub fn is_empty(&self) -> bool {
+        let Self { multigroup, namespaced, license, owner } = self;
+        multigroup.is_none() && namespaced.is_none() && license.is_none() && owner.is_none()
+    }
+
     /// Plans what is otherwise in the project's files, `PROJECT` being one.
     ///
     /// # Errors
@@ -79,7 +85,7 @@ impl Edit {
     /// If it can't be; the project is as it was.
     pub fn note(&self, project: &mut Project) -> Result<(), EditError> {
         let Self { multigroup, namespaced, license, owner } = self;
-        if multigroup.is_none() && namespaced.is_none() && license.is_none() && owner.is_none() {
+        if self.is_empty() {
             return Err(EditError::Nothing);
         }
         if *multigroup == Some(false) {

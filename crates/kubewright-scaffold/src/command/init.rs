@@ -99,6 +99,8 @@ pub struct Init {
     pub license: Option<License>,
     /// Whose it is, in the heads of new sources.
     pub owner: Option<String>,
+    /// Which plugins scaffold it. Without [`LAYOUT`](project::LAYOUT) only `PROJECT` is planned, and all else is for the others.
+    pub layout: Vec<String>,
     /// A folder with the sources of Kubewright, to build with in the place of what is published.
     pub sdk: Option<String>,
 }
@@ -107,7 +109,8 @@ impl Init {
     /// A project of this name.
     pub fn new(name: ProjectName) -> Self {
         let (domain, repo, license, owner, sdk) = Default::default();
-        Self { name, domain, repo, multigroup: false, namespaced: false, license, owner, sdk }
+        let layout = vec![project::LAYOUT.into()];
+        Self { name, domain, repo, multigroup: false, namespaced: false, license, owner, layout, sdk }
     }
 
     /// Plans its files.
@@ -118,6 +121,12 @@ impl Init {
         let mut project = Project::new(self.name.clone(), self.domain.clone());
         project.repo.clone_from(&self.repo);
         project.multigroup = self.multigroup;
+        project.layout.clone_from(&self.layout);
+        if !self.layout.iter().any(|layout| layout == project::LAYOUT) {
+            project.namespaced = self.namespaced;
+            plan.create(project::FILE, project.write()?);
+            return Ok(());
+        }
         for (name, value) in [("license", self.license.as_ref().map(License::as_str)), ("owner", self.owner.as_deref())]
         {
             if let Some(value) = value {

@@ -17,6 +17,8 @@
 //! # Ok::<(), kubewright_scaffold::plan::PlanError>(())
 //! ```
 
+mod layers;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt, io,
@@ -28,6 +30,8 @@ use crate::{
     marker::{self, MarkerError, Place},
     project,
 };
+
+pub use self::layers::Layers;
 
 /// Where a plan reads what is there.
 pub trait Source {
@@ -221,10 +225,7 @@ impl<'a> Plan<'a> {
         if !self.refusals.is_empty() {
             return Err(PlanError(self.refusals));
         }
-        let is_change = |change: &Change| change.before.as_ref() != Some(&change.after);
-        let mut changes: Vec<_> = self.files.into_values().filter(is_change).collect();
-        changes.sort_by_key(|change| (change.path == project::FILE, change.before.is_some()));
-        Ok(changes)
+        Ok(in_order(self.files.into_values()))
     }
 
     /// The text of a file as this plan leaves it, or none if there is no such file. Nothing if that isn't known, which is
@@ -259,6 +260,13 @@ impl<'a> Plan<'a> {
             None => drop(self.files.insert(path.to_owned(), Change { path: path.to_owned(), before, after })),
         }
     }
+}
+
+/// Those that change something, in the order in which to write them.
+fn in_order(changes: impl Iterator<Item = Change>) -> Vec<Change> {
+    let mut changes: Vec<_> = changes.filter(|change| change.before.as_ref() != Some(&change.after)).collect();
+    changes.sort_by_key(|change| (change.path == project::FILE, change.before.is_some()));
+    changes
 }
 
 /// Whether a path leads to a file in the folder, whatever that is. Where a link on it leads is for the writer to say.

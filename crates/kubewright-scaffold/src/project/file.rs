@@ -80,13 +80,21 @@ impl Project {
     /// # Errors
     /// If a setting of a plugin is what YAML can't hold.
     pub fn write(&self) -> Result<String, ProjectError> {
+        let content = serde_saphyr::to_string(&Sorted(&self.to_json()?))
+            .map_err(|error| ProjectError::Unwritable(error.to_string()))?;
+        Ok(format!("{HEADER}{content}"))
+    }
+
+    /// The same as JSON, as plugins are told it.
+    ///
+    /// # Errors
+    /// If a setting of a plugin is what JSON can't hold.
+    pub fn to_json(&self) -> Result<Value, ProjectError> {
         let mut content = serde_json::to_value(self).map_err(|error| ProjectError::Unwritable(error.to_string()))?;
         if let Some(content) = content.as_object_mut() {
             content.insert("version".into(), VERSION.into());
         }
-        let content =
-            serde_saphyr::to_string(&Sorted(&content)).map_err(|error| ProjectError::Unwritable(error.to_string()))?;
-        Ok(format!("{HEADER}{content}"))
+        Ok(content)
     }
 }
 

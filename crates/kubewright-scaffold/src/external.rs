@@ -1,0 +1,281 @@
+//! What is said to external plugins, and what they answer: kubebuilder's protocol of phase 2.
+//!
+//! A plugin is a program that reads one [`Request`] as JSON and prints one [`Response`]. It is shown all files of the project, and
+//! answers with those that it makes or changes: files are values here, too, and what is written is for a [plan](crate::plan). The rules are
+//! those of kubebuilder's `pkg/plugin/external` and `pkg/plugins/external`, and of Go's way with JSON: keys of any case, `null` for what is
+//! empty.
+//!
+//! ```
+//! use kubewright_scaffold::external::{PluginKey, Response};
+//!
+//! let key: PluginKey = "greet.example.com/v1".parse()?;
+//! assert_eq!((key.name(), key.version()), ("greet.example.com", "v1"));
+//! let response = Response::read(r#"{"universe": {"GREETING": "Ahoy\n"}, "flags": null}"#)?;
+//! assert_eq!(response.universe["GREETING"], "Ahoy\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::{name::NameError, project::LAYOUT};
+
+/// The version of the protocol.
+pub const API_VERSION: &str = "v1alpha1";
+
+/// By which a plugin is known in `--plugins` and in `PROJECT`: a name as DNS has them, and a version such as `v1` or `v2-alpha`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PluginKey {
+    name: String,
+    version: String,
+}
+
+impl PluginKey {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its version.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Whether it is this command line's own layout, which kubebuilder's users may call by the first part of its name.
+    pub fn is_ours(&self) -> bool {
+        LAYOUT.split_once('/').is_some_and(|(name, version)| {
+            let short = name.split('.').next();
+            self.version == version && (self.name == name || Some(self.name.as_str()) == short)
+        })
+    }
+}
+
+impl fmt::Display for PluginKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.name, self.version)
+    }
+}
+
+impl FromStr for PluginKey {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        match text.split_once('/') {
+            Some((name, version)) if is_dns_name(name) && is_version(version) => {
+                Ok(Self { name: name.into(), version: version.into() })
+            }
+            _ => Err(NameError::new(
+                "plugin",
+                text,
+                "must be a name in lower case and a version, as greet.example.com/v1",
+            )),
+        }
+    }
+}
+
+/// A subdomain as RFC 1123 has it. No such name leads out of a folder.
+fn is_dns_name(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+        part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && is_edge(part.as_bytes().first())
+            && is_edge(part.as_bytes().last())
+    };
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+fn is_version(text: &str) -> bool {
+    let text = text.strip_prefix('v').unwrap_or(text);
+    let (number, stage) = text.split_once('-').unwrap_or((text, "alpha"));
+    !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) && matches!(stage, "alpha" | "beta")
+}
+
+/// What a plugin is asked to do.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Request<'a> {
+    /// The version of the protocol.
+    pub api_version: &'static str,
+    /// The flags of the command line and their values. For `flags` and `metadata`, which command is meant: `--init`, `--api`, `--webhook`,
+    /// `--edit`.
+    pub args: &'a [String],
+    /// `init`, `create api`, `create webhook`, `edit`; `flags` and `metadata`, which change nothing.
+    pub command: &'a str,
+    /// The files of the project by path, with what the plugins before have done.
+    pub universe: &'a BTreeMap<String, String>,
+    /// All plugins of this command, in order.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    pub plugin_chain: &'a [String],
+    /// What `PROJECT` says; nothing while a project is begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<Value>,
+}
+
+impl<'a> Request<'a> {
+    /// A request without a project.
+    pub fn new(command: &'a str, args: &'a [String], universe: &'a BTreeMap<String, String>) -> Self {
+        Self { api_version: API_VERSION, args, command, universe, plugin_chain: &[], config: None }
+    }
+}
+
+/// What a plugin answers. What it leaves out is empty.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Response {
+    /// Files by path: those that are new or changed, and maybe others as they were. None is deleted.
+    #[serde(alias = "Universe", deserialize_with = "or_nothing")]
+    pub universe: BTreeMap<String, String>,
+    /// Whether it failed.
+    #[serde(alias = "Error", deserialize_with = "or_nothing")]
+    pub error: bool,
+    /// Why it failed.
+    #[serde(alias = "ErrorMsgs", alias = "errormsgs", deserialize_with = "or_nothing")]
+    pub error_msgs: Vec<String>,
+    /// The flags that it takes for a command.
+    #[serde(alias = "Flags", deserialize_with = "or_nothing")]
+    pub flags: Vec<Flag>,
+    /// What is said of a command in its help.
+    #[serde(alias = "Metadata", deserialize_with = "or_nothing")]
+    pub metadata: Metadata,
+}
+
+/// A flag that a plugin takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Flag {
+    /// Its name, without `--`.
+    #[serde(alias = "Name", deserialize_with = "or_nothing")]
+    pub name: String,
+    /// `bool`, `int`, `float`; anything else is a text.
+    #[serde(alias = "Type", deserialize_with = "or_nothing")]
+    pub r#type: String,
+    /// What the plugin takes where the flag isn't given.
+    #[serde(alias = "Default", deserialize_with = "or_nothing")]
+    pub default: String,
+    /// What it is for.
+    #[serde(alias = "Usage", deserialize_with = "or_nothing")]
+    pub usage: String,
+}
+
+/// What a plugin says of a command.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Metadata {
+    /// What it does.
+    #[serde(alias = "Description", deserialize_with = "or_nothing")]
+    pub description: String,
+    /// How it is called.
+    #[serde(alias = "Examples", deserialize_with = "or_nothing")]
+    pub examples: String,
+}
+
+fn or_nothing<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// An answer that is none, or says that the plugin failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ResponseError {
+    /// Nothing was printed.
+    #[error("it printed nothing, where a PluginResponse in JSON is due")]
+    Nothing,
+    /// What was printed is something else.
+    #[error(
+        "it printed {start:?}, which is no PluginResponse in JSON ({why}): what is for people belongs on standard error"
+    )]
+    Syntax {
+        /// How it began.
+        start: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The plugin says so.
+    #[error("it refused: {}", if .0.is_empty() { "it didn't say why".to_owned() } else { .0.join("\n") })]
+    Refused(Vec<String>),
+}
+
+impl Response {
+    /// Reads what a plugin printed.
+    ///
+    /// # Errors
+    /// If that is no response, or one that says that the plugin failed.
+    pub fn read(printed: &str) -> Result<Self, ResponseError> {
+        if printed.trim().is_empty() {
+            return Err(ResponseError::Nothing);
+        }
+        // By way of a map: serde takes a list for a struct, too.
+        let map: Result<Map<String, Value>, _> = serde_json::from_str(printed);
+        let response = map.and_then(|map| serde_json::from_value::<Self>(Value::Object(map))).map_err(|error| {
+            let start = printed.trim().chars().take(60).collect();
+            ResponseError::Syntax { start, why: error.to_string() }
+        })?;
+        if response.error {
+            return Err(ResponseError::Refused(response.error_msgs));
+        }
+        Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_names_with_versions() {
+        for good in ["greet/v1", "greet.example.com/v2-alpha", "a/1", "rust.kubewright.dev/v1"] {
+            assert_eq!(good.parse::<PluginKey>().unwrap().to_string(), good);
+        }
+        for bad in [
+            "", "greet", "greet/", "/v1", "Greet/v1", "../x/v1", "a/../v1", "a/v1/b", "a..b/v1", "-a/v1", "a/v1-rc",
+            "a/v",
+        ] {
+            assert!(bad.parse::<PluginKey>().is_err(), "{bad}");
+        }
+        let is_ours = |text: &str| text.parse::<PluginKey>().unwrap().is_ours();
+        assert!(is_ours(LAYOUT) && is_ours("rust/v1") && !is_ours("rust/v2") && !is_ours("go/v4"));
+    }
+
+    #[test]
+    fn a_request_has_kubebuilders_keys() {
+        let (args, universe) = (["--domain".to_owned(), "a.b".to_owned()], BTreeMap::new());
+        let mut request = Request::new("init", &args, &universe);
+        let written = serde_json::to_string(&request).unwrap();
+        assert_eq!(written, r#"{"apiVersion":"v1alpha1","args":["--domain","a.b"],"command":"init","universe":{}}"#);
+        let chain = ["a/v1".to_owned()];
+        request.plugin_chain = &chain;
+        request.config = Some(Value::Null);
+        assert!(serde_json::to_string(&request).unwrap().ends_with(r#""pluginChain":["a/v1"],"config":null}"#));
+    }
+
+    #[test]
+    fn answers_are_read_as_go_writes_them() {
+        let read = |text: &str| Response::read(text).unwrap();
+        let flags = r#"{"apiVersion":"v1alpha1","command":"flags","metadata":{"description":"","examples":""},"universe":null,
+            "flags":[{"Name":"sail","Type":"bool","Default":"false","Usage":"Set sail."}]}"#;
+        let flag =
+            Flag { name: "sail".into(), r#type: "bool".into(), default: "false".into(), usage: "Set sail.".into() };
+        assert_eq!(read(flags).flags, std::slice::from_ref(&flag));
+        let lower = r#"{"flags":[{"name":"sail","type":"bool","default":"false","usage":"Set sail."}]}"#;
+        assert_eq!(read(lower).flags, [flag]);
+        assert_eq!(read(r#"{"error":false,"errorMsgs":null}"#), Response::default());
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told() {
+        let refused = |text: &str| Response::read(text).unwrap_err().to_string();
+        assert!(refused(" \n").contains("printed nothing"));
+        assert!(refused("Traceback (most recent call last)").contains("printed \"Traceback (most"));
+        assert!(refused("{\"universe\": {\"a\": 1}}").contains("standard error"));
+        assert!(refused("[]").contains("no PluginResponse"));
+        assert_eq!(refused(r#"{"error":true,"errorMsgs":["no wind","no crew"]}"#), "it refused: no wind\nno crew");
+        assert_eq!(refused(r#"{"error":true}"#), "it refused: it didn't say why");
+    }
+}

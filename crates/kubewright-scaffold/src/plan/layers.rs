@@ -1,0 +1,72 @@
+//! Changes upon changes, before any is written.
+
+use std::{collections::BTreeMap, io};
+
+use super::{Change, Source, in_order};
+
+/// What is there, with changes that are planned but not written: what one plan has made is what the next one reads.
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use kubewright_scaffold::plan::{Layers, Plan, Source};
+///
+/// let folder = BTreeMap::from([("a".to_owned(), "1".to_owned())]);
+/// let mut layers = Layers::new(&folder);
+/// for text in ["2", "3"] {
+///     let mut plan = Plan::new(&layers);
+///     plan.replace("a", text);
+///     let changes = plan.finish()?;
+///     layers.add(changes);
+/// }
+/// assert_eq!(layers.read("a")?.as_deref(), Some("3"));
+/// let change = &layers.finish()[0];
+/// assert_eq!((change.before.as_deref(), change.after.as_str()), (Some("1"), "3"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Layers<'a> {
+    below: &'a dyn Source,
+    changes: BTreeMap<String, Change>,
+}
+
+impl std::fmt::Debug for Layers<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Layers").field("changes", &self.changes).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Layers<'a> {
+    /// What `below` reads, and no changes.
+    pub fn new(below: &'a dyn Source) -> Self {
+        Self { below, changes: BTreeMap::new() }
+    }
+
+    /// Puts the changes of a plan on top, which was made for these layers.
+    pub fn add(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            match self.changes.get_mut(&change.path) {
+                Some(there) => there.after = change.after,
+                None => drop(self.changes.insert(change.path.clone(), change)),
+            }
+        }
+    }
+
+    /// The files that are changed, with their texts.
+    pub fn changed(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.changes.values().map(|change| (change.path.as_str(), change.after.as_str()))
+    }
+
+    /// All changes as one, in the order in which to write them.
+    pub fn finish(self) -> Vec<Change> {
+        in_order(self.changes.into_values())
+    }
+}
+
+impl Source for Layers<'_> {
+    fn read(&self, path: &str) -> io::Result<Option<String>> {
+        match self.changes.get(path) {
+            Some(change) => Ok(Some(change.after.clone())),
+            None => self.below.read(path),
+        }
+    }
+}
