@@ -7,6 +7,7 @@ mod kubeconfig;
 mod oci;
 mod operator;
 mod project;
+mod remote;
 mod render;
 mod shell;
 
@@ -17,7 +18,8 @@ use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
     commands::{
-        build, cluster, completion, create, edit, explain as why, image, init, installer, manifests, plugin, version,
+        build, cluster, completion, create, deploy, edit, explain as why, image, init, install, installer, manifests,
+        plugin, run, version,
     },
     shell::{Shell, Verbosity},
 };
@@ -59,6 +61,16 @@ enum Command {
     Build(build::Arguments),
     /// Make an image of the operator, and push it.
     Image(image::Arguments),
+    /// Install the CustomResourceDefinitions in the cluster of the current context.
+    Install(install::Arguments),
+    /// Take the CustomResourceDefinitions away again, and all objects of their kinds.
+    Uninstall(install::UninstallArguments),
+    /// Run the operator on this machine against the cluster of the current context.
+    Run(run::Arguments),
+    /// Deploy the operator to the cluster of the current context, and wait until it is ready.
+    Deploy(deploy::Arguments),
+    /// Take the operator away again, and all objects of its kinds.
+    Undeploy(deploy::UndeployArguments),
     /// Write dist/install.yaml: all that is to be applied, in one file.
     BuildInstaller(installer::Arguments),
     /// Write dist/chart: a Helm chart.
@@ -93,6 +105,11 @@ async fn main() -> ExitCode {
         Command::Manifests(arguments) => manifests::run(arguments, &shell).await,
         Command::Build(arguments) => build::run(&arguments, &shell),
         Command::Image(arguments) => image::run(arguments, &shell).await,
+        Command::Install(arguments) => install::run(arguments, &clock, &shell).await,
+        Command::Uninstall(arguments) => install::uninstall(arguments, &clock, &shell).await,
+        Command::Run(arguments) => run::run(arguments, &shell).await,
+        Command::Deploy(arguments) => deploy::run(arguments, &clock, &shell).await,
+        Command::Undeploy(arguments) => deploy::undeploy(arguments, &clock, &shell).await,
         Command::BuildInstaller(arguments) => installer::run(&arguments, &shell),
         Command::Helm(arguments) => installer::helm(arguments, &shell),
         Command::Explain(arguments) => why::run(arguments, clock, &shell).await,

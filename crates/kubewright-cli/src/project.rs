@@ -115,6 +115,17 @@ pub(crate) fn current_folder() -> Result<PathBuf> {
     std::env::current_dir().context("find the current folder")
 }
 
+/// The folder of the project that a command was called in: of its `PROJECT`, or where there is none, of its crate.
+pub(crate) fn project_folder() -> Result<PathBuf> {
+    let here = current_folder()?;
+    let of = |file: &str| here.ancestors().find(|folder| folder.join(file).is_file());
+    let folder = of(project::FILE).or_else(|| of("Cargo.toml"));
+    let folder = folder.with_context(|| {
+        format!("{} is in no project: go to the folder of one, or begin one with kubewright init", here.display())
+    })?;
+    Ok(folder.to_owned())
+}
+
 /// The names of what is in a folder; what is no text is shown as far as it is one.
 pub(crate) fn entries(folder: &Path) -> Result<Vec<String>> {
     let failed = || format!("look into {}", folder.display());

@@ -5,6 +5,8 @@
 use std::{
     fmt::Display,
     io::{self, BufRead, IsTerminal, Write},
+    sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
@@ -25,17 +27,25 @@ pub(crate) enum Verbosity {
 #[derive(Debug)]
 pub(crate) struct Shell {
     colours: bool,
+    is_terminal: bool,
     verbosity: Verbosity,
+    /// What is being waited for; on a terminal its line is the last one, and is written over.
+    progress: Mutex<Option<String>>,
 }
+
+/// How wide the line of the progress may be: a longer one would be two, of which one stays.
+const WIDTH: usize = 79;
 
 impl Shell {
     pub(crate) fn new(verbosity: Verbosity) -> Self {
-        let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Self { colours, verbosity }
+        let is_terminal = io::stderr().is_terminal();
+        let colours = is_terminal && std::env::var_os("NO_COLOR").is_none();
+        Self { colours, is_terminal, verbosity, progress: Mutex::default() }
     }
 
     /// A result, for people and for scripts.
     pub(crate) fn result(&self, line: &str) {
+        self.end_progress();
         println!("{line}");
     }
 
@@ -54,10 +64,39 @@ impl Shell {
     }
 
     fn line(&self, word: &str, what: impl Display) {
-        if self.colours {
-            eprintln!("\x1b[1;32m{word:>12}\x1b[0m {what}");
-        } else {
-            eprintln!("{word:>12} {what}");
+        self.end_progress();
+        eprintln!("{} {what}", self.word(word));
+    }
+
+    fn word(&self, word: &str) -> String {
+        if self.colours { format!("\x1b[1;32m{word:>12}\x1b[0m") } else { format!("{word:>12}") }
+    }
+
+    /// What is waited for, and for how long now. On a terminal it is one line, which the next output takes the place of; elsewhere there is
+    /// a line whenever what is waited for is something else.
+    pub(crate) fn progress(&self, word: &str, what: &str, passed: Duration) {
+        if self.verbosity < Verbosity::Normal {
+            return;
+        }
+        let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_terminal {
+            let time = format!(" ({} s)", passed.as_secs());
+            let room = WIDTH.saturating_sub(13 + time.len());
+            let what: String = what.chars().take(room).collect();
+            eprint!("\r\x1b[K{} {what}{time}", self.word(word));
+            // A line that can't be shown is nothing to stop for.
+            let _ = io::stderr().flush();
+        } else if progress.as_deref() != Some(what) {
+            eprintln!("{} {what}", self.word(word));
+        }
+        *progress = Some(what.to_owned());
+    }
+
+    /// Makes room for what is printed next.
+    fn end_progress(&self) {
+        let waited = self.progress.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if waited.is_some() && self.is_terminal {
+            eprint!("\r\x1b[K");
         }
     }
 
@@ -84,6 +123,7 @@ impl Shell {
 
     /// What may turn out badly.
     pub(crate) fn warning(&self, text: &str) {
+        self.end_progress();
         if self.colours {
             eprintln!("\x1b[1;33mwarning\x1b[0m: {text}");
         } else {
@@ -93,6 +133,7 @@ impl Shell {
 
     /// What went wrong, with the chain of causes.
     pub(crate) fn error(&self, error: &anyhow::Error) {
+        self.end_progress();
         if self.colours {
             eprintln!("\x1b[1;31merror\x1b[0m: {error:#}");
         } else {

@@ -49,14 +49,24 @@ impl Deployed {
 
     /// Installs an operator by a command of kubectl's, and waits until it is available; what its image is, `images` says.
     pub async fn install(name: &'static str, images: ImageTable, kubectl: &[&str]) -> Self {
+        let deployed = Self::nothing(name, images).await;
+        deployed.kubectl(kubectl).await;
+        deployed.is_available(1).await;
+        deployed
+    }
+
+    /// A cluster on which nothing is deployed yet.
+    pub async fn nothing(name: &'static str, images: ImageTable) -> Self {
         let cluster = Cluster::builder().images(images).start().await.unwrap();
         let endpoint = cluster.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("kubeconfig"), endpoint.kubeconfig()).unwrap();
-        let deployed = Self { cluster, name, folder };
-        deployed.kubectl(kubectl).await;
-        deployed.is_available(1).await;
-        deployed
+        Self { cluster, name, folder }
+    }
+
+    /// The kubeconfig of someone who may do everything.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
     }
 
     /// The cluster.
@@ -83,10 +93,7 @@ impl Deployed {
     /// Runs kubectl to its end, whatever that is; whether it succeeded, and what it printed or complained of.
     pub async fn try_kubectl(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new("kubectl");
-        command
-            .args(arguments)
-            .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
-            .env("HOME", self.folder.path());
+        command.args(arguments).env("KUBECONFIG", self.kubeconfig()).env("HOME", self.folder.path());
         let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
         let output = timeout(PATIENCE, output).await.expect("kubectl ends in time");
         let output = output.expect("kubectl runs (cargo xtask test installs it)");

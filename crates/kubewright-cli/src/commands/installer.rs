@@ -1,12 +1,12 @@
 //! `kubewright build-installer` and `kubewright helm`: one file, or a chart, to install the operator by.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use kubewright_manifests::{
     File,
     chart::{About, FOLDER, chart},
-    installer::{installer, rendered},
+    installer::{installer, rendered, with_image},
 };
 use kubewright_scaffold::{
     plan::Source,
@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::{
     operator::Package,
-    project::{change, current_folder, entries},
+    project::{change, entries, project_folder},
     render::render,
     shell::Shell,
 };
@@ -59,14 +59,14 @@ pub(crate) struct HelmArguments {
 
 /// Writes `dist/install.yaml`.
 pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
-    let folder = folder()?;
-    let file = installer(&objects(&folder)?, arguments.image.as_deref())?;
+    let folder = project_folder()?;
+    let file = installer(&with_image(objects(&folder)?, arguments.image.as_deref())?)?;
     write(&folder, vec![file], shell)
 }
 
 /// Writes `dist/chart`.
 pub(crate) fn helm(arguments: HelmArguments, shell: &Shell) -> Result<()> {
-    let folder = folder()?;
+    let folder = project_folder()?;
     let package = Package::find(&folder, None)?;
     let version = arguments.chart_version.unwrap_or(package.version);
     let named = Folder::new(&folder).read(project::FILE).context("read PROJECT")?;
@@ -74,10 +74,7 @@ pub(crate) fn helm(arguments: HelmArguments, shell: &Shell) -> Result<()> {
         Some(text) => Project::read(&text)?.project_name,
         None => package.name,
     };
-    let mut objects = objects(&folder)?;
-    if let Some(image) = &arguments.image {
-        objects = rendered(&installer(&objects, Some(image))?.text)?;
-    }
+    let objects = with_image(objects(&folder)?, arguments.image.as_deref())?;
     let files = chart(&objects, &About::new(&name, &version))?;
     for path in strangers(&folder, &files)? {
         shell.warning(&format!("{path} is not made of this project (any more): remove it, unless it is yours"));
@@ -98,19 +95,9 @@ fn strangers(folder: &Path, files: &[File]) -> Result<Vec<String>> {
     Ok(strangers)
 }
 
-fn objects(folder: &Path) -> Result<Vec<Value>> {
+/// All of the operator, as kustomize renders it.
+pub(super) fn objects(folder: &Path) -> Result<Vec<Value>> {
     Ok(rendered(&render(&folder.join(DEFAULT))?)?)
-}
-
-/// The folder of the project: of its `PROJECT`, or where there is none, of its crate.
-fn folder() -> Result<PathBuf> {
-    let here = current_folder()?;
-    let of = |file: &str| here.ancestors().find(|folder| folder.join(file).is_file());
-    let folder = of(project::FILE).or_else(|| of("Cargo.toml"));
-    let folder = folder.with_context(|| {
-        format!("{} is in no project: go to the folder of one, or begin one with kubewright init", here.display())
-    })?;
-    Ok(folder.to_owned())
 }
 
 fn write(folder: &Path, files: Vec<File>, shell: &Shell) -> Result<()> {

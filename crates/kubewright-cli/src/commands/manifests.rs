@@ -60,18 +60,8 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     };
     let description = operator::ask(&program).await?;
     let folder = Folder::new(folder);
-    let mut options = Options::default();
-    options.max_description = arguments.max_description;
-    options.prefix = prefix(&folder)?;
-    if let Some(project) = folder.read(project::FILE).context("read PROJECT")? {
-        let project = Project::read(&project)?;
-        all_declared(&project, &description)?;
-        options.namespaced = project.namespaced;
-    }
-    let made = generate(&description, &options)?;
-    check(&made.definitions)?;
+    let (made, changes) = plan(&description, &folder, arguments.max_description)?;
     warn_of_size(&made.definitions, shell);
-    let changes = changes(&made, &folder)?;
     if arguments.check {
         return drift(&changes);
     }
@@ -82,6 +72,26 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     let (files, written) = (made.files.len(), changes.len());
     shell.status("Finished", format!("manifests: {files} files, of which {written} changed"));
     Ok(())
+}
+
+/// What the manifests of a project would be, and what of it is to be written.
+pub(crate) fn plan(
+    description: &Description,
+    folder: &Folder,
+    max_description: Option<usize>,
+) -> Result<(Manifests, Vec<Change>)> {
+    let mut options = Options::default();
+    options.max_description = max_description;
+    options.prefix = prefix(folder)?;
+    if let Some(project) = folder.read(project::FILE).context("read PROJECT")? {
+        let project = Project::read(&project)?;
+        all_declared(&project, description)?;
+        options.namespaced = project.namespaced;
+    }
+    let made = generate(description, &options)?;
+    check(&made.definitions)?;
+    let changes = changes(&made, folder)?;
+    Ok((made, changes))
 }
 
 /// The folder of a project, whose program is known.

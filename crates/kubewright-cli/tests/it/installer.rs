@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::manifests::example;
 
 /// The operator's project without its sources, since neither command asks for them.
-fn project() -> TempDir {
+pub(crate) fn project() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let at = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../operators/at");
     copy(&at.join("config"), folder.path());

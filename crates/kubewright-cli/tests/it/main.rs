@@ -5,10 +5,12 @@
 mod access;
 mod cluster;
 mod command;
+mod deploy;
 mod explain;
 mod image;
 mod installer;
 mod kubectl;
 mod manifests;
 mod operators;
+mod run;
 mod workloads;

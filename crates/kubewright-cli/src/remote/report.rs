@@ -1,0 +1,171 @@
+//! Why a Deployment isn't ready: what its pods, their events and their logs say.
+
+use std::fmt::Write;
+
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{ContainerStatus, Event, Pod},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, LogParams},
+};
+
+use super::{Remote, rollout::Trouble};
+
+/// How many pods are told of: they mostly fail alike.
+const PODS: usize = 2;
+/// How many events of each object, and how many lines of each log.
+const EVENTS: usize = 4;
+const LINES: i64 = 12;
+
+/// The report, a line for each finding, each behind a line break. What can't be read is left out: there is a failure to tell already.
+pub(super) async fn of(remote: &Remote, deployment: &Deployment, pods: &[Pod], trouble: Option<&Trouble>) -> String {
+    let namespace = deployment.namespace().unwrap_or_default();
+    let mut report = String::new();
+    if pods.is_empty() {
+        events(remote, &namespace, deployment, &mut report).await;
+    }
+    for pod in pods.iter().take(PODS) {
+        describe(pod, &mut report);
+        events(remote, &namespace, pod, &mut report).await;
+        logs(remote, &namespace, pod, &mut report).await;
+    }
+    if pods.len() > PODS {
+        line(&mut report, 1, &format!("and {} pods more", pods.len() - PODS));
+    }
+    if let Some(trouble) = trouble {
+        line(&mut report, 1, trouble.remedy);
+    }
+    line(&mut report, 1, "what was applied stays: mend it and run the command again, or run kubewright undeploy");
+    report
+}
+
+fn line(report: &mut String, depth: usize, text: &str) {
+    // Writing to a string doesn't fail.
+    let _ = write!(report, "\n{:depth$}{text}", "", depth = depth * 2);
+}
+
+/// What the pod's status says.
+fn describe(pod: &Pod, report: &mut String) {
+    let status = pod.status.clone().unwrap_or_default();
+    line(report, 1, &format!("pod {} is {}", pod.name_any(), status.phase.as_deref().unwrap_or("Pending")));
+    let mut told = Vec::new();
+    for condition in status.conditions.iter().flatten().filter(|condition| condition.status == "False") {
+        // What is behind one is often behind another.
+        if told.contains(&&condition.message) {
+            continue;
+        }
+        told.push(&condition.message);
+        let text = |text: &Option<String>| text.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+        line(
+            report,
+            2,
+            &format!("{} is false{}{}", condition.type_, text(&condition.reason), text(&condition.message)),
+        );
+    }
+    for container in status.init_container_statuses.iter().chain(&status.container_statuses).flatten() {
+        for text in states(container) {
+            line(report, 2, &text);
+        }
+    }
+}
+
+fn states(container: &ContainerStatus) -> Vec<String> {
+    let name = &container.name;
+    let mut found = Vec::new();
+    if let Some(waiting) = container.state.as_ref().and_then(|state| state.waiting.as_ref()) {
+        let (reason, message) = (waiting.reason.as_deref().unwrap_or_default(), waiting.message.as_deref());
+        let message = message.map(|message| format!(": {message}")).unwrap_or_default();
+        found.push(format!("container {name} waits: {reason}{message}"));
+    }
+    let ended = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| state.as_ref()?.terminated.clone();
+    if let Some(ended) = ended(&container.state).or_else(|| ended(&container.last_state)) {
+        let reason = ended.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let times = container.restart_count;
+        found.push(format!("container {name} ended with code {}{reason}, {times} restarts", ended.exit_code));
+    }
+    found
+}
+
+/// The last warnings of an object.
+async fn events(remote: &Remote, namespace: &str, object: &impl ResourceExt, report: &mut String) {
+    let chosen = ListParams::default().fields(&format!("involvedObject.uid={}", object.uid().unwrap_or_default()));
+    let found = Api::<Event>::namespaced(remote.client.clone(), namespace).list(&chosen).await;
+    let mut found = found.map(|list| list.items).unwrap_or_default();
+    found.retain(|event| event.type_.as_deref() == Some("Warning"));
+    found.sort_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
+    for event in found.iter().rev().take(EVENTS).rev() {
+        let (reason, message) = (event.reason.as_deref(), event.message.as_deref());
+        let times = event.count.filter(|count| *count > 1).map(|count| format!(" ({count} times)")).unwrap_or_default();
+        line(
+            report,
+            2,
+            &format!("event {}{times}: {}", reason.unwrap_or_default(), message.unwrap_or_default().trim_end()),
+        );
+    }
+}
+
+/// The last lines of the containers that have run: of the last run, where a new one has yet to come.
+async fn logs(remote: &Remote, namespace: &str, pod: &Pod, report: &mut String) {
+    let pods: Api<Pod> = Api::namespaced(remote.client.clone(), namespace);
+    let status = pod.status.clone().unwrap_or_default();
+    for container in status.container_statuses.iter().flatten().filter(|container| has_run(container)) {
+        let waits = container.state.as_ref().is_some_and(|state| state.waiting.is_some());
+        let chosen = LogParams {
+            container: Some(container.name.clone()),
+            tail_lines: Some(LINES),
+            previous: waits,
+            ..LogParams::default()
+        };
+        let text = match pods.logs(&pod.name_any(), &chosen).await {
+            Ok(text) => text,
+            Err(_) => continue,
+        };
+        if !text.trim().is_empty() {
+            line(report, 2, &format!("the log of {} ends:", container.name));
+            text.lines().for_each(|text| line(report, 3, text));
+        }
+    }
+}
+
+fn has_run(container: &ContainerStatus) -> bool {
+    let has = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
+        state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+    };
+    has(&container.state) || has(&container.last_state)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_is_told_by_what_is_not_so() {
+        let pod = json!({
+            "metadata": {"name": "cow-1"},
+            "status": {
+                "phase": "Running",
+                "conditions": [
+                    {"type": "PodScheduled", "status": "True"},
+                    {"type": "Ready", "status": "False", "reason": "ContainersNotReady", "message": "unready: [manager]"},
+                ],
+                "containerStatuses": [{
+                    "name": "manager", "image": "cow", "imageID": "", "ready": false, "restartCount": 2,
+                    "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 20s"}},
+                    "lastState": {"terminated": {"exitCode": 101, "reason": "Error"}},
+                }],
+            },
+        });
+        let mut report = String::new();
+        describe(&serde_json::from_value(pod).unwrap(), &mut report);
+        let expected = "
+  pod cow-1 is Running
+    Ready is false: ContainersNotReady: unready: [manager]
+    container manager waits: CrashLoopBackOff: back-off 20s
+    container manager ended with code 101 (Error), 2 restarts";
+        assert_eq!(report, expected);
+    }
+}

@@ -1,0 +1,225 @@
+//! `kubewright install`, `deploy` and their opposites, on the project of the At operator and the node of an embedded cluster.
+
+use std::{fs, path::PathBuf, process::Output};
+
+use kubewright_cluster::{ImageTable, Program};
+use operator_kit::Deployed;
+use tempfile::TempDir;
+
+use crate::{installer::project, manifests::example};
+
+/// What it is called in the image table.
+const IMAGE: &str = "registry.example.com/me/at:v9";
+
+/// A project, and a cluster to which it is deployed.
+struct Scene {
+    project: TempDir,
+    deployed: Deployed,
+}
+
+impl Scene {
+    /// A cluster whose node plays the image by a program.
+    async fn of(program: Program) -> Self {
+        let images = ImageTable::default().with("registry.example.com/me/at", program);
+        Self { project: project(), deployed: Deployed::nothing("at", images).await }
+    }
+
+    async fn run_as(&self, kubeconfig: PathBuf, arguments: &[&str]) -> Output {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_kubewright"));
+        command.current_dir(self.project.path()).args(arguments).env("KUBECONFIG", kubeconfig).env_remove("IMG");
+        command.kill_on_drop(true).output().await.unwrap()
+    }
+
+    /// Runs the command, which must succeed; what it said.
+    async fn succeeds(&self, arguments: &[&str]) -> String {
+        let output = self.run_as(self.deployed.kubeconfig(), arguments).await;
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        assert!(!said.contains('\x1b'), "no colours where there is no terminal: {said}");
+        said
+    }
+
+    /// Runs the command, which must fail; what it said.
+    async fn fails(&self, arguments: &[&str]) -> String {
+        self.fails_as(self.deployed.kubeconfig(), arguments).await
+    }
+
+    async fn fails_as(&self, kubeconfig: PathBuf, arguments: &[&str]) -> String {
+        let output = self.run_as(kubeconfig, arguments).await;
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    async fn kubectl(&self, arguments: &[&str]) -> String {
+        self.deployed.kubectl(arguments).await
+    }
+
+    /// That there is nothing of the operator.
+    async fn is_untouched(&self) {
+        assert_eq!(self.kubectl(&["get", "crd", "-o", "name"]).await, "");
+        assert_eq!(self.kubectl(&["get", "namespace", "at-system", "-o", "name", "--ignore-not-found"]).await, "");
+        let roles = self.kubectl(&["get", "clusterroles,clusterrolebindings", "-o", "name"]).await;
+        assert!(!roles.contains("/at-"), "{roles}");
+    }
+}
+
+fn contains(said: &str, words: &[&str]) {
+    for word in words {
+        assert!(said.contains(word), "{word} in\n{said}");
+    }
+}
+
+#[tokio::test]
+async fn an_operator_is_deployed_and_works_and_is_taken_away() {
+    let scene = Scene::of(Program::executable(example("at"))).await;
+    let said = scene.succeeds(&["deploy", "--image", IMAGE]).await;
+    contains(
+        &said,
+        &["Deploying to context kubewright (https://127.0.0.1:", "Waiting", "Ready deployment at-controller", IMAGE],
+    );
+    let (all, created) = said.split_once("Applied ").unwrap().1.split_once(" objects: ").unwrap();
+    assert!(created.starts_with(&format!("{all} created, 0 changed, 0 unchanged")), "{said}");
+    let deployment = ["get", "deployment", "-n", "at-system", "at-controller-manager", "--show-managed-fields", "-o"];
+    let managers = "jsonpath={.metadata.managedFields[?(@.operation==\"Apply\")].manager}";
+    assert_eq!(scene.kubectl(&[&deployment[..], &[managers]].concat()).await, "kubewright");
+
+    let sample = scene.project.path().join("config/samples/cnat_v1alpha1_at.yaml").display().to_string();
+    scene.kubectl(&["apply", "-f", &sample]).await;
+    scene.deployed.until(&["get", "at", "-o", "jsonpath={.items[*].status.phase}"], |phase| phase == "DONE").await;
+
+    let again = scene.succeeds(&["deploy", "--image", IMAGE]).await;
+    contains(&again, &[&format!("Applied {all} objects: 0 created, 0 changed, {all} unchanged")]);
+    assert_eq!(scene.succeeds(&["deploy", "--image", IMAGE, "--quiet"]).await, "");
+
+    let said = scene.succeeds(&["undeploy"]).await;
+    contains(
+        &said,
+        &["Undeploying from context kubewright", &format!("Deleted {all} objects"), "the operator is gone"],
+    );
+    scene.is_untouched().await;
+    contains(&scene.fails(&["undeploy"]).await, &["nothing of it is in context kubewright", "--ignore-not-found"]);
+    scene.succeeds(&["undeploy", "--ignore-not-found"]).await;
+    scene.deployed.stop().await;
+}
+
+#[tokio::test]
+async fn an_image_that_nobody_has_is_told_with_the_events() {
+    let scene = Scene::of(Program::host_tools()).await;
+    let said = scene.fails(&["deploy", "--image", "registry.example.com/me/other:v1"]).await;
+    contains(
+        &said,
+        &[
+            "error: deployment at-controller-manager in at-system is not ready: ImagePullBackOff",
+            "  pod at-controller-manager-",
+            "Ready is false: ContainersNotReady",
+            "container manager waits: ImagePullBackOff",
+            "event Failed",
+            "registry.example.com/me/other:v1",
+            "kubewright image --tag IMAGE --push",
+            "what was applied stays",
+        ],
+    );
+    scene.succeeds(&["undeploy"]).await;
+    scene.is_untouched().await;
+    scene.deployed.stop().await;
+}
+
+#[tokio::test]
+async fn an_operator_that_ends_is_told_with_its_log() {
+    let script = ["/bin/sh", "-c", "echo no barn at $HOSTNAME >&2; exit 3", "manager"];
+    let scene = Scene::of(Program::entrypoint(script)).await;
+    let said = scene.fails(&["deploy", "--image", IMAGE, "--timeout", "1m"]).await;
+    contains(
+        &said,
+        &[
+            "is not ready: CrashLoopBackOff: back-off",
+            "container manager ended with code 3 (Error)",
+            "event BackOff",
+            "the log of manager ends:\n      no barn at at-controller-manager-",
+            "its log says why it ended",
+        ],
+    );
+    scene.deployed.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_cluster_would_refuse_changes_nothing() {
+    let scene = Scene::of(Program::host_tools()).await;
+    let token = scene.deployed.token("stranger").await;
+    let stranger = scene.project.path().join("stranger");
+    let config = fs::read_to_string(scene.deployed.kubeconfig()).unwrap();
+    let lines = config.lines().filter(|line| !line.contains("client-key-data")).map(|line| {
+        let is_secret = line.contains("client-certificate-data");
+        if is_secret { format!("    token: {token}\n") } else { format!("{line}\n") }
+    });
+    fs::write(&stranger, lines.collect::<String>()).unwrap();
+    let said = scene.fails_as(stranger.clone(), &["deploy", "--image", IMAGE]).await;
+    contains(
+        &said,
+        &[
+            "would refuse what is to be applied; nothing was changed:",
+            "  customresourcedefinition.apiextensions.k8s.io/ats.cnat.d2iq.com: ",
+            "system:serviceaccount:default:stranger",
+            "cannot patch resource \"deployments\" in API group \"apps\" in the namespace \"at-system\"",
+            "ask an administrator for a role with that right",
+        ],
+    );
+    scene.is_untouched().await;
+
+    let manager = scene.project.path().join("config/manager/manager.yaml");
+    let written = fs::read_to_string(&manager).unwrap();
+    fs::write(&manager, written.replace("replicas: 1", "replicas: -1")).unwrap();
+    scene.kubectl(&["create", "namespace", "at-system"]).await;
+    let said = scene.fails(&["deploy"]).await;
+    contains(&said, &["nothing was changed", "deployment.apps/at-controller-manager in at-system", "-1"]);
+    scene.kubectl(&["delete", "namespace", "at-system"]).await;
+    scene.is_untouched().await;
+
+    contains(
+        &scene.fails(&["install", "--context", "other"]).await,
+        &["context: other", "kubectl config get-contexts"],
+    );
+    contains(&scene.fails(&["undeploy", "--kubeconfig", "none"]).await, &["name another file with --kubeconfig"]);
+    scene.succeeds(&["install"]).await;
+    contains(&scene.fails_as(stranger, &["uninstall"]).await, &["cannot get resource", "nothing was deleted"]);
+    assert_ne!(scene.kubectl(&["get", "crd", "-o", "name"]).await, "");
+    scene.deployed.stop().await;
+}
+
+#[tokio::test]
+async fn definitions_are_installed_over_those_of_others_only_when_told_to() {
+    let scene = Scene::of(Program::host_tools()).await;
+    let said = scene.succeeds(&["install"]).await;
+    contains(&said, &["Applied 1 objects: 1 created", "the definitions are established"]);
+    let rename = r#"{"spec": {"names": {"shortNames": ["atat"]}}}"#;
+    let patch = ["patch", "crd", "ats.cnat.d2iq.com", "--type=merge", "--field-manager=walker", "-p", rename];
+    let kind = scene.project.path().join("config/crd/bases/cnat.d2iq.com_ats.yaml");
+    let text = fs::read_to_string(&kind).unwrap();
+    fs::write(&kind, text.replace("    - cnat\n", "    - once\n")).unwrap();
+    scene.kubectl(&patch).await;
+    let said = scene.fails(&["install"]).await;
+    contains(&said, &["nothing was changed", "walker", "--force-conflicts takes these fields over"]);
+    contains(&scene.succeeds(&["install", "--force-conflicts"]).await, &["1 changed"]);
+    let names = ["get", "crd", "ats.cnat.d2iq.com", "-o", "jsonpath={.spec.names.shortNames}"];
+    assert_eq!(scene.kubectl(&names).await, r#"["once"]"#);
+
+    let sample = scene.project.path().join("config/samples/cnat_v1alpha1_at.yaml").display().to_string();
+    let name = scene.kubectl(&["apply", "-f", &sample, "-o", "jsonpath={.metadata.name}"]).await;
+    let finalizers = |text: &str| format!(r#"{{"metadata": {{"finalizers": {text}}}}}"#);
+    let held = finalizers(r#"["cnat.d2iq.com/hold"]"#);
+    scene.kubectl(&["patch", "at", &name, "--type=merge", "-p", &held]).await;
+    let said = scene.fails(&["uninstall", "--timeout", "2s"]).await;
+    contains(
+        &said,
+        &[
+            "customresourcedefinition.apiextensions.k8s.io/ats.cnat.d2iq.com is not gone after 2 s",
+            &format!("{name} in default is still there, with the finalizers cnat.d2iq.com/hold"),
+            "no operator is there to remove them",
+        ],
+    );
+    scene.kubectl(&["patch", "at", &name, "--type=merge", "-p", &finalizers("null")]).await;
+    scene.succeeds(&["uninstall", "--ignore-not-found"]).await;
+    assert_eq!(scene.kubectl(&["get", "crd", "-o", "name"]).await, "");
+    contains(&scene.fails(&["uninstall"]).await, &["nothing of it is in"]);
+    scene.deployed.stop().await;
+}
