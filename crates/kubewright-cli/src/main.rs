@@ -18,8 +18,8 @@ use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
     commands::{
-        build, cluster, completion, create, deploy, edit, explain as why, image, init, install, installer, manifests,
-        plugin, run, version,
+        alpha, build, cluster, completion, create, deploy, edit, explain as why, image, init, install, installer,
+        manifests, plugin, run, version,
     },
     shell::{Shell, Verbosity},
 };
@@ -79,8 +79,11 @@ enum Command {
     Explain(why::Arguments),
     /// Print what a shell needs to complete this command's line.
     Completion(completion::Arguments),
-    /// Print the version of this command.
-    Version,
+    /// Print the versions of this command and of what it brings.
+    Version(version::Arguments),
+    /// Try what may still change.
+    #[command(subcommand)]
+    Alpha(alpha::Command),
     /// What others add: `kubewright foo` runs `kubewright-foo`.
     #[command(external_subcommand)]
     Plugin(Vec<OsString>),
@@ -114,10 +117,8 @@ async fn main() -> ExitCode {
         Command::Helm(arguments) => installer::helm(arguments, &shell),
         Command::Explain(arguments) => why::run(arguments, clock, &shell).await,
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command(), &shell),
-        Command::Version => {
-            version::run(&shell);
-            Ok(())
-        }
+        Command::Version(arguments) => version::run(&arguments, &shell).await,
+        Command::Alpha(command) => alpha::run(command, &shell),
         Command::Plugin(line) => plugin::run(&line),
     };
     match result {

@@ -61,6 +61,11 @@ impl Opened {
         Ok(chain)
     }
 
+    /// Where it is.
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
+    }
+
     /// As [`scaffold`], here.
     pub(crate) fn scaffold(
         &self,

@@ -7,6 +7,7 @@
 //! * [`plan`] gathers all that a command would write, and refuses it as a whole;
 //! * [`command`] says what each command plans;
 //! * [`external`] has the words in which plugins are asked that others write;
+//! * [`record`] keeps what was scaffolded, and [`update`](mod@update) brings a newer scaffold into it;
 //! * [`write`](mod@write) does it, or leaves everything as it was.
 //!
 //! All but the last are values in, values out. Nothing here prints, asks, or starts a program.
@@ -18,5 +19,7 @@ pub mod marker;
 pub mod name;
 pub mod plan;
 pub mod project;
+pub mod record;
 pub mod template;
+pub mod update;
 pub mod write;

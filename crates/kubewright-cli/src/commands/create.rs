@@ -3,7 +3,7 @@
 use anyhow::Result;
 use clap::{ArgAction, Subcommand};
 use kubewright_scaffold::{
-    command::{CreateApi, CreateWebhook, External},
+    command::{CreateApi, CreateWebhook, External, Step},
     name::{Domain, Group, Kind, Plural, Version},
 };
 
@@ -195,8 +195,10 @@ fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
         None if !chain.has_ours() => false,
         None => shell.ask("Create Controller")?,
     };
-    opened.scaffold(&chain, external::Command::CreateApi, shell, |plan| Ok(api.plan(&opened.project, plan)?))?;
-    if api.resource && chain.has_ours() {
+    let has_types = api.resource && chain.has_ours();
+    let step = Step::CreateApi(Box::new(api));
+    opened.scaffold(&chain, external::Command::CreateApi, shell, |plan| Ok(step.carry_out(&opened.project, plan)?))?;
+    if has_types {
         shell.status("Next", "write its fields, then: kubewright manifests");
     }
     Ok(())
@@ -210,12 +212,9 @@ fn create_webhook(arguments: Webhook, shell: &Shell) -> Result<()> {
     (webhook.defaulting, webhook.validation) = (arguments.defaulting, arguments.programmatic_validation);
     webhook.force = arguments.force;
     webhook.external = arguments.external.into();
-    opened.scaffold(
-        &chain,
-        external::Command::CreateWebhook,
-        shell,
-        |plan| Ok(webhook.plan(&opened.project, plan)?),
-    )?;
+    let step = Step::CreateWebhook(Box::new(webhook));
+    opened
+        .scaffold(&chain, external::Command::CreateWebhook, shell, |plan| Ok(step.carry_out(&opened.project, plan)?))?;
     if chain.has_ours() {
         shell.status("Next", "say what is set or refused, then: kubewright manifests");
     }

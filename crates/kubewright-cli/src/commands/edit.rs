@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use kubewright_scaffold::{
-    command::{Edit, License},
+    command::{Edit, License, Step},
     plan::Plan,
 };
 
@@ -53,12 +53,14 @@ pub(crate) fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     (edit.multigroup, edit.namespaced) = (arguments.multigroup, arguments.namespaced);
     edit.license = arguments.license.map(|license| license.as_str().to_owned());
     edit.owner = arguments.owner;
+    let is_for_others = edit.is_empty() && chain.has_others();
+    let step = Step::Edit(edit);
     let plan_edit = |plan: &mut Plan<'_>| {
         // What is said may be for the other plugins alone.
-        if edit.is_empty() && chain.has_others() {
+        if is_for_others {
             return Ok(());
         }
-        Ok(edit.plan(&opened.project, plan)?)
+        Ok(step.carry_out(&opened.project, plan)?)
     };
     opened.scaffold(&chain, Command::Edit, shell, plan_edit)?;
     if arguments.namespaced.is_some_and(|namespaced| namespaced != opened.project.namespaced) {

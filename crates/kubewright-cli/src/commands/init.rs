@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use kubewright_scaffold::{
-    command::{Init, License, unexpected},
+    command::{Init, License, Step, unexpected},
     name::{Domain, ProjectName},
+    project::Project,
     write::Folder,
 };
 
@@ -114,7 +115,8 @@ pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
     let plugins = &arguments.plugins.plugins;
     let chain = if plugins.is_empty() { Chain::ours() } else { Chain::find(plugins)? };
     init.layout = chain.keys();
-    scaffold(&Folder::new(here), &chain, Command::Init, shell, |plan| Ok(init.plan(plan)?))?;
+    let step = Step::Init(init);
+    scaffold(&Folder::new(here), &chain, Command::Init, shell, |plan| Ok(step.carry_out(&Project::default(), plan)?))?;
     shell.status("Next", "add a kind: kubewright create api --group GROUP --version v1 --kind KIND");
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! One module a command.
 
+pub(crate) mod alpha;
 pub(crate) mod build;
 pub(crate) mod cluster;
 pub(crate) mod completion;

@@ -2,6 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
+use serde_json::Value;
+
 use crate::folder::Folder;
 
 #[test]
@@ -19,8 +21,12 @@ fn shells_can_complete_it() {
 fn its_version_is_told_in_both_ways() {
     let folder = Folder::new("ship");
     let told = |line: &str| String::from_utf8(folder.try_run(line).stdout).unwrap();
-    assert_eq!(told("version"), concat!("kubewright ", env!("CARGO_PKG_VERSION"), "\n"));
-    assert_eq!(told("--version"), told("version"));
+    assert_eq!(told("--version"), concat!("kubewright ", env!("CARGO_PKG_VERSION"), "\n"));
+    let version = told("version");
+    assert!(version.starts_with(&told("--version")) && version.contains("\nKubernetes v1.36.0 "), "{version}");
+    let json: Value = serde_json::from_str(&told("version --output json")).unwrap();
+    assert_eq!((&json["kubewright"], &json["kubernetes"]), (&env!("CARGO_PKG_VERSION").into(), &"v1.36.0".into()));
+    assert!(version.contains(&format!("\nkube {} ", json["kube"].as_str().unwrap())), "{version}");
 }
 
 #[test]

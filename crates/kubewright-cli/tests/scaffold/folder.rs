@@ -77,7 +77,7 @@ impl Folder {
     }
 }
 
-/// The files below a folder with their texts, and the folders where that is asked for.
+/// The files below a folder with their texts, and the folders where that is asked for; without what is git's own.
 pub(crate) fn files(root: &Path, with_folders: bool) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -85,6 +85,9 @@ pub(crate) fn files(root: &Path, with_folders: bool) -> BTreeMap<String, String>
         for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
             let path = entry.unwrap().path();
             let name = path.strip_prefix(root).unwrap().display().to_string();
+            if name == ".git" {
+                continue;
+            }
             if path.is_dir() {
                 if with_folders {
                     found.insert(format!("{name}/"), String::new());

@@ -3,7 +3,12 @@
 //!
 //! `cargo xtask generate` makes them anew.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
+
+use kubewright_scaffold::{
+    project,
+    record::{self, Record},
+};
 
 use crate::folder::{Folder, files};
 
@@ -20,6 +25,7 @@ fn check(name: &str, lines: &[&str]) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name);
     let is_ours = |path: &String| !GENERATED.iter().any(|generated| path.starts_with(generated));
     let mut made = files(&folder.path(), false);
+    check_record(&mut made);
     if std::env::var_os("KUBEWRIGHT_GENERATE").is_some() {
         fs::create_dir_all(&root).unwrap();
         for (path, text) in files(&root, false) {
@@ -48,6 +54,16 @@ fn check(name: &str, lines: &[&str]) {
         too_many.is_empty(),
         "{name} has {too_many:?}, which no command makes: cargo xtask generate takes them away"
     );
+}
+
+/// Takes the record of what was scaffolded away, which would say everything a second time: it has to be just that.
+fn check_record(made: &mut BTreeMap<String, String>) {
+    let record = made.remove(record::FILE).unwrap();
+    let record = Record::read(&record).unwrap();
+    let mut scaffolded = made.clone();
+    assert_eq!(record.repeat().unwrap(), scaffolded);
+    scaffolded.remove(project::FILE);
+    assert_eq!(record.files, scaffolded);
 }
 
 #[test]

@@ -5,3 +5,4 @@ mod folder;
 mod golden;
 mod plugins;
 mod refusals;
+mod update;

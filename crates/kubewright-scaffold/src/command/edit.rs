@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
@@ -44,16 +45,21 @@ pub enum EditError {
 }
 
 /// What is to be otherwise; what isn't said stays.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Edit {
     /// Whether kinds are in folders by group. Those that are there stay where they are: their owner moves them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multigroup: Option<bool>,
     /// Whether it watches chosen namespaces only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaced: Option<bool>,
     /// The licence in the heads of new files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license: Option<String>,
     /// The owner in the heads of new files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }
 

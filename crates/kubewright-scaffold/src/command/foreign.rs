@@ -1,5 +1,7 @@
 //! Kinds that the project doesn't define: Kubernetes' own, and those of other crates.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     name::{Kind, Version},
     project::{Project, Resource},
@@ -31,13 +33,16 @@ const CORE: &[(&str, &str)] = &[
 ];
 
 /// A kind of another crate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct External {
     /// Where its type is, as Rust says it: `gateway_api::gateways`.
     pub path: String,
     /// What its group ends with.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub domain: String,
     /// The crate, with a version after `@` if that is to be said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub module: String,
 }
 

@@ -2,11 +2,16 @@
 
 use std::str::FromStr;
 
-use crate::{name::NameError, project::Project};
+use crate::{
+    name::{NameError, as_text},
+    project::Project,
+};
 
 /// The licence of a project: kubebuilder's words, or an expression of SPDX.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct License(String);
+
+as_text!(License);
 
 impl License {
     /// As `PROJECT` says it, and its user.

@@ -1,5 +1,6 @@
 //! `kubewright init`: a project without kinds.
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
@@ -53,6 +54,7 @@ const FILES: &[(&str, &str)] = &templates![
 
 /// Those that many folders have already, which are left as they are.
 const MODEST: &[(&str, &str)] = &templates![
+    ".gitattributes" from "gitattributes",
     ".gitignore" from "gitignore",
     "AGENTS.md" from "AGENTS.md",
     "README.md" from "README.md",
@@ -82,26 +84,34 @@ pub enum InitError {
 }
 
 /// What a new project is to be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Init {
     /// Its name.
     pub name: ProjectName,
     /// What the groups of its kinds end with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
     /// Where its sources will be, if that is known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub repo: String,
     /// Whether kinds are in folders by group.
+    #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub multigroup: bool,
     /// Whether it watches its own namespace only.
+    #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub namespaced: bool,
     /// Its licence, in the heads of new sources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license: Option<License>,
     /// Whose it is, in the heads of new sources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Which plugins scaffold it. Without [`LAYOUT`](project::LAYOUT) only `PROJECT` is planned, and all else is for the others.
     pub layout: Vec<String>,
     /// A folder with the sources of Kubewright, to build with in the place of what is published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sdk: Option<String>,
 }
 

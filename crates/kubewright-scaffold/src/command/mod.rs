@@ -6,6 +6,7 @@ mod foreign;
 mod head;
 mod init;
 mod place;
+mod step;
 mod texts;
 mod webhook;
 
@@ -15,5 +16,6 @@ pub use self::{
     foreign::External,
     head::License,
     init::{Init, InitError, unexpected},
+    step::{Step, StepError},
     webhook::{CreateWebhook, WebhookError},
 };

@@ -60,9 +60,30 @@ impl fmt::Display for Remedy<'_> {
     }
 }
 
+/// A name is written as its text, and looked at again when it is read.
+macro_rules! as_text {
+    ($name:ident) => {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = <String as serde::Deserialize>::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use as_text;
+
 /// What all names have in common: a text that was looked at.
 macro_rules! text {
     ($name:ident) => {
+        $crate::name::as_text!($name);
+
         impl $name {
             /// The name as it was given.
             pub fn as_str(&self) -> &str {

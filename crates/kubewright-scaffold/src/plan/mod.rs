@@ -228,6 +228,16 @@ impl<'a> Plan<'a> {
         Ok(in_order(self.files.into_values()))
     }
 
+    /// What can be written in spite of all that stands in the way.
+    pub(crate) fn possible(self) -> Vec<Change> {
+        in_order(self.files.into_values())
+    }
+
+    /// What is there.
+    pub(crate) fn source(&self) -> &'a dyn Source {
+        self.source
+    }
+
     /// The text of a file as this plan leaves it, or none if there is no such file. Nothing if that isn't known, which is
     /// refused.
     fn read(&mut self, path: &str) -> Option<Option<String>> {
@@ -270,7 +280,7 @@ fn in_order(changes: impl Iterator<Item = Change>) -> Vec<Change> {
 }
 
 /// Whether a path leads to a file in the folder, whatever that is. Where a link on it leads is for the writer to say.
-fn is_inside(path: &str) -> bool {
+pub(crate) fn is_inside(path: &str) -> bool {
     let is_name = |part: &str| !part.is_empty() && part != "." && part != "..";
     !path.contains(['\\', '\0']) && path.split('/').all(is_name)
 }

@@ -72,7 +72,7 @@ pub struct Project {
     other: Map<String, Value>,
 }
 
-fn is_false(value: &bool) -> bool {
+pub(crate) fn is_false(value: &bool) -> bool {
     !value
 }
 

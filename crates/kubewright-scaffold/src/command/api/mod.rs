@@ -6,6 +6,7 @@ mod layout_tests;
 #[cfg(test)]
 mod tests;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
@@ -88,26 +89,34 @@ pub enum ApiError {
 }
 
 /// What is to be scaffolded.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CreateApi {
     /// Its group, without the domain. None takes the domain itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
     /// Its version.
     pub version: Version,
     /// Its kind.
     pub kind: Kind,
     /// What many are called, if not as the kind says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plural: Option<Plural>,
     /// Whether its types are made.
+    #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub resource: bool,
     /// Whether its controller is made.
+    #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub controller: bool,
     /// Whether its objects are in namespaces.
+    #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub namespaced: bool,
     /// Whether what is there is made anew.
+    #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub force: bool,
     /// Where its types are, if another crate has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
 }
 

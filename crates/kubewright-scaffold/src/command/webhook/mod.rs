@@ -2,6 +2,7 @@
 
 mod files;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::foreign::{External, Foreign};
@@ -61,26 +62,34 @@ pub enum WebhookError {
 }
 
 /// What is to be scaffolded.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CreateWebhook {
     /// The group of the kind, without its domain.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
     /// The version: for conversion, the one that is stored.
     pub version: Version,
     /// The kind.
     pub kind: Kind,
     /// Whether there is to be one that sets defaults.
+    #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub defaulting: bool,
     /// Whether there is to be one that refuses.
+    #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub validation: bool,
     /// Whether versions are converted.
+    #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub conversion: bool,
     /// The versions that are converted to and from the stored one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spokes: Vec<Version>,
     /// Whether what is there is made anew.
+    #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub force: bool,
     /// Where the type is, if another crate has it and the project doesn't know it yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
 }
 
