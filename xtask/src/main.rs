@@ -101,7 +101,7 @@ fn run(chore: Chore) -> Result<()> {
 const OPERATORS: [&str; 5] = ["at", "cronjob", "guestbook", "lolcow", "podset"];
 
 /// The projects that the commands make, by their folders and packages.
-const GOLDEN: [&str; 3] = ["project", "project-multigroup", "project-namespaced"];
+const GOLDEN: [&str; 4] = ["project", "project-conversion", "project-multigroup", "project-namespaced"];
 
 /// Generates on the binaries that the tests have built: those of other sets of packages would be built anew.
 fn generate(steps: &mut Steps, check: bool) -> Result<()> {

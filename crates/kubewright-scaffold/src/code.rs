@@ -41,14 +41,24 @@ pub(crate) fn chain(indent: usize, of: &str, call: &str) -> String {
 
 /// The line of `register` that gives the manager something; the marker indents it by four.
 pub(crate) fn wiring(method: &str, argument: &str) -> String {
+    given("manager", method, argument)
+}
+
+/// The line that gives the variable `name` something; the marker indents it by four.
+pub(crate) fn given(name: &str, method: &str, argument: &str) -> String {
     let call = format!(".{method}({argument});");
-    if "    let manager = manager".len() + call.len() <= WIDTH {
-        format!("let manager = manager{call}")
-    } else if "        manager".len() + call.len() <= WIDTH {
-        format!("let manager =\n    manager{call}")
+    if "    let  = ".len() + 2 * name.len() + call.len() <= WIDTH {
+        format!("let {name} = {name}{call}")
+    } else if "        ".len() + name.len() + call.len() <= WIDTH {
+        format!("let {name} =\n    {name}{call}")
     } else if argument.is_empty() || "        ".len() + call.len() <= WIDTH {
-        format!("let manager = manager\n    {call}")
+        format!("let {name} = {name}\n    {call}")
     } else {
-        format!("let manager = manager.{method}(\n    {argument},\n);")
+        format!("let {name} = {name}.{method}(\n    {argument},\n);")
     }
+}
+
+/// Lines as they stand in a block that is indented by four.
+pub(crate) fn indented(lines: &str) -> String {
+    lines.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
 }

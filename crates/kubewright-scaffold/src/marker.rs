@@ -135,7 +135,7 @@ fn key(line: &str) -> &str {
 }
 
 /// The order of texts in which `v2` is before `v10`.
-fn natural(one: &str, other: &str) -> Ordering {
+pub(crate) fn natural(one: &str, other: &str) -> Ordering {
     let (mut one, mut other) = (one.chars().peekable(), other.chars().peekable());
     loop {
         let order = match (one.peek(), other.peek()) {

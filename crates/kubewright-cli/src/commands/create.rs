@@ -21,6 +21,9 @@ pub(crate) enum Command {
     Webhook(Box<Webhook>),
 }
 
+/// Where options stand that both commands share and few people need.
+const LAST: usize = 100;
+
 /// Which kind, and what of it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -33,17 +36,8 @@ Examples:
 
 On a terminal it asks what isn't told of --resource and --controller; elsewhere both are made.")]
 pub(crate) struct Api {
-    /// Its group, without the project's domain [default: the domain alone].
-    #[arg(long)]
-    group: Option<Group>,
-
-    /// Its version, such as v1 or v1alpha1.
-    #[arg(long)]
-    version: Version,
-
-    /// Its name, such as CronJob.
-    #[arg(long)]
-    kind: Kind,
+    #[command(flatten)]
+    of: KindArguments,
 
     /// What many are called, in lower case [default: by the rules of English].
     #[arg(long)]
@@ -68,16 +62,6 @@ pub(crate) struct Api {
         action = ArgAction::Set
     )]
     namespaced: bool,
-
-    /// Make files anew that are there, whatever was changed in them.
-    #[arg(long)]
-    force: bool,
-
-    #[command(flatten)]
-    external: ExternalArguments,
-
-    #[command(flatten)]
-    plugins: Plugins,
 }
 
 /// Which kind, and what is done with it.
@@ -85,8 +69,32 @@ pub(crate) struct Api {
 #[command(after_help = "\
 Examples:
   kubewright create webhook --group batch --version v1 --kind CronJob --defaulting --programmatic-validation
+  kubewright create webhook --group batch --version v2 --kind CronJob --conversion --spoke v1,v1beta1
   kubewright create webhook --group core --version v1 --kind Pod --programmatic-validation")]
 pub(crate) struct Webhook {
+    #[command(flatten)]
+    of: KindArguments,
+
+    /// Set what may be left out.
+    #[arg(long)]
+    defaulting: bool,
+
+    /// Refuse what is wrong.
+    #[arg(long)]
+    programmatic_validation: bool,
+
+    /// Convert other versions to this one, in which objects are then stored, and from it.
+    #[arg(long)]
+    conversion: bool,
+
+    /// The other versions, with commas between.
+    #[arg(long, value_name = "VERSIONS", value_delimiter = ',')]
+    spoke: Vec<Version>,
+}
+
+// Not a doc comment: clap would show it as the command's own.
+#[derive(Debug, clap::Args)]
+struct KindArguments {
     /// Its group, without the project's domain [default: the domain alone].
     #[arg(long)]
     group: Option<Group>,
@@ -99,46 +107,31 @@ pub(crate) struct Webhook {
     #[arg(long)]
     kind: Kind,
 
-    /// Set what may be left out.
-    #[arg(long)]
-    defaulting: bool,
-
-    /// Refuse what is wrong.
-    #[arg(long)]
-    programmatic_validation: bool,
-
     /// Make files anew that are there, whatever was changed in them.
-    #[arg(long)]
+    #[arg(long, display_order = LAST)]
     force: bool,
 
-    #[command(flatten)]
-    external: ExternalArguments,
+    /// Where its type is, if another crate has it, such as gateway_api::gateways.
+    #[arg(long, value_name = "PATH", value_parser = path, display_order = LAST)]
+    external_api_path: Option<String>,
+
+    /// What the group of an external kind ends with.
+    #[arg(long, value_name = "DOMAIN", requires = "external_api_path", display_order = LAST)]
+    external_api_domain: Option<Domain>,
+
+    /// The crate of an external kind, such as gateway-api@0.20 [default: the first part of the path].
+    #[arg(long, value_name = "CRATE", requires = "external_api_path", value_parser = module, display_order = LAST)]
+    external_api_module: Option<String>,
 
     #[command(flatten)]
     plugins: Plugins,
 }
 
-// Not a doc comment: clap would show it as the command's own.
-#[derive(Debug, clap::Args)]
-struct ExternalArguments {
-    /// Where its type is, if another crate has it, such as gateway_api::gateways.
-    #[arg(long, value_name = "PATH", value_parser = path)]
-    external_api_path: Option<String>,
-
-    /// What the group of an external kind ends with.
-    #[arg(long, value_name = "DOMAIN", requires = "external_api_path")]
-    external_api_domain: Option<Domain>,
-
-    /// The crate of an external kind, such as gateway-api@0.20 [default: the first part of the path].
-    #[arg(long, value_name = "CRATE", requires = "external_api_path", value_parser = module)]
-    external_api_module: Option<String>,
-}
-
-impl From<ExternalArguments> for Option<External> {
-    fn from(arguments: ExternalArguments) -> Self {
-        let ExternalArguments { external_api_path, external_api_domain, external_api_module } = arguments;
-        let domain = external_api_domain.map(|domain| domain.to_string()).unwrap_or_default();
-        external_api_path.map(|path| External { path, domain, module: external_api_module.unwrap_or_default() })
+impl KindArguments {
+    fn external(&self) -> Option<External> {
+        let domain = self.external_api_domain.as_ref().map(ToString::to_string).unwrap_or_default();
+        let module = self.external_api_module.clone().unwrap_or_default();
+        self.external_api_path.clone().map(|path| External { path, domain, module })
     }
 }
 
@@ -179,12 +172,13 @@ pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
 
 fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
     let opened = Opened::find()?;
-    let chain = opened.chain(&arguments.plugins.plugins)?;
-    let mut api = CreateApi::new(arguments.group, arguments.version, arguments.kind);
+    let external = arguments.of.external();
+    let KindArguments { group, version, kind, force, plugins, .. } = arguments.of;
+    let chain = opened.chain(&plugins.plugins)?;
+    let mut api = CreateApi::new(group, version, kind);
     api.plural = arguments.plural;
     api.namespaced = arguments.namespaced;
-    api.force = arguments.force;
-    api.external = arguments.external.into();
+    (api.force, api.external) = (force, external);
     api.resource = match arguments.resource {
         Some(wanted) => wanted,
         None if api.external.is_some() || !chain.has_ours() => false,
@@ -206,17 +200,23 @@ fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
 
 fn create_webhook(arguments: Webhook, shell: &Shell) -> Result<()> {
     let opened = Opened::find()?;
-    let chain = opened.chain(&arguments.plugins.plugins)?;
-    let group = arguments.group.map(|group| group.to_string()).unwrap_or_default();
-    let mut webhook = CreateWebhook::new(&group, arguments.version, arguments.kind);
+    let external = arguments.of.external();
+    let KindArguments { group, version, kind, force, plugins, .. } = arguments.of;
+    let chain = opened.chain(&plugins.plugins)?;
+    let group = group.map(|group| group.to_string()).unwrap_or_default();
+    let mut webhook = CreateWebhook::new(&group, version, kind);
     (webhook.defaulting, webhook.validation) = (arguments.defaulting, arguments.programmatic_validation);
-    webhook.force = arguments.force;
-    webhook.external = arguments.external.into();
+    (webhook.conversion, webhook.spokes) = (arguments.conversion, arguments.spoke);
+    (webhook.force, webhook.external) = (force, external);
+    let next = match webhook.conversion {
+        true => "say in the other versions' types what differs (cargo check names it), then: kubewright manifests",
+        false => "say what is set or refused, then: kubewright manifests",
+    };
     let step = Step::CreateWebhook(Box::new(webhook));
     opened
         .scaffold(&chain, external::Command::CreateWebhook, shell, |plan| Ok(step.carry_out(&opened.project, plan)?))?;
     if chain.has_ours() {
-        shell.status("Next", "say what is set or refused, then: kubewright manifests");
+        shell.status("Next", next);
     }
     Ok(())
 }

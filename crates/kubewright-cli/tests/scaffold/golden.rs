@@ -108,6 +108,23 @@ fn golden_project_of_several_groups() {
 }
 
 #[test]
+fn golden_project_of_several_versions() {
+    check(
+        "project-conversion",
+        &[
+            "init --domain testproject.org",
+            "create api --group crew --version v1 --kind FirstMate",
+            "create api --group crew --version v2 --kind FirstMate --controller=false",
+            "create webhook --group crew --version v1 --kind FirstMate --conversion --spoke v2",
+            "create api --group crew --version v1beta1 --kind Captain",
+            "create api --group crew --version v1 --kind Captain --controller=false",
+            "create api --group crew --version v2alpha1 --kind Captain --controller=false",
+            "create webhook --group crew --version v1 --kind Captain --defaulting --conversion --spoke v1beta1,v2alpha1",
+        ],
+    );
+}
+
+#[test]
 fn golden_project_of_one_namespace() {
     check(
         "project-namespaced",

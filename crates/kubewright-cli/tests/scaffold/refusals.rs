@@ -144,6 +144,46 @@ fn webhooks() {
 }
 
 #[test]
+fn conversions() {
+    const TYPES: &str = "src/api/v1/captain.rs";
+    const HUB: &str = "src/api/v2/captain_conversion.rs";
+    let folder = Folder::with_captain();
+    folder.run("create api --group crew --version v2 --kind Captain --controller=false");
+    let conversion = "create webhook --group crew --version v2 --kind Captain --conversion";
+    let of_v1 = format!("{conversion} --spoke v1");
+    refused(&folder, conversion, &["--spoke names each other one: give both"]);
+    refused(&folder, &format!("{conversion} --spoke v3"), &["no Captain in version v3", "create api"]);
+    refused(&folder, &format!("{conversion} --spoke v1,1"), &["try \"v1\""]);
+    // Structs and lines that aren't what they were are told with what belongs there.
+    folder.edit(TYPES, "pub struct CaptainSpec {", "pub struct CaptainSpec\n{");
+    folder.edit("src/lib.rs", "let manager = manager.kind::<", "let manager = manager\n        .kind::<");
+    let told =
+        ["src/api/v1/captain.rs has been changed", "hub = crate::api::v2::CaptainSpec", "src/lib.rs has been changed"];
+    refused(&folder, &of_v1, &told);
+    folder.edit(TYPES, "pub struct CaptainSpec\n{", "pub struct CaptainSpec {");
+    folder.edit("src/lib.rs", "let manager = manager\n        .kind::<", "let manager = manager.kind::<");
+    folder.run(&of_v1);
+    let library = folder.read("src/lib.rs");
+    assert!(
+        library.contains(".kind::<api::v2::Captain>()") && library.contains(".version::<api::v1::Captain>()"),
+        "{library}"
+    );
+    refused(&folder, &of_v1, &["a conversion for one of these versions already", "--force"]);
+    refused(
+        &folder,
+        "create webhook --group crew --version v1 --kind Captain --conversion --spoke v2",
+        &["by way of v2"],
+    );
+    folder.run("create api --group crew --version v3 --kind Captain --controller=false");
+    folder.run(&format!("{conversion} --spoke v3"));
+    let made = (folder.read(HUB), folder.read(TYPES));
+    assert_eq!(made.1.matches("conversion::Convert)]").count(), 2);
+    folder.write(HUB, "");
+    folder.run(&format!("{of_v1} --force"));
+    assert!((folder.read(HUB), folder.read(TYPES)) == made, "what is made anew has all that was there");
+}
+
+#[test]
 fn editing() {
     let folder = Folder::with_captain();
     refused(&folder, "edit", &["nothing to do", "--multigroup"]);

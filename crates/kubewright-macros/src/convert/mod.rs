@@ -50,8 +50,10 @@ impl Part {
         });
         let keep_only = only.map(|(text, variable)| quote! { __data.keep(#text, &#variable, &Default::default())?; });
         let error = quote! { #krate::ConversionError };
+        // Fields become variables, whose names are the user's.
         quote! {
             #[automatically_derived]
+            #[allow(clippy::disallowed_names, clippy::many_single_char_names, clippy::similar_names)]
             impl #krate::Convert for #name {
                 type Hub = #hub;
 

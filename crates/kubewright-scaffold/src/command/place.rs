@@ -27,6 +27,12 @@ impl Place {
         ["api"].into_iter().chain(self.group.as_deref()).chain([self.version.as_str()]).collect()
     }
 
+    /// The parts of the path to the module that says how its versions are converted.
+    pub(super) fn conversion(&self) -> Vec<String> {
+        let module = format!("{}_conversion", self.kind.lower());
+        self.api().into_iter().map(str::to_owned).chain([module]).collect()
+    }
+
     /// The parts of the path to the module of its controller.
     pub(super) fn controller(&self) -> Vec<String> {
         let group = self.group.clone();

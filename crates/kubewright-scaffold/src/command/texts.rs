@@ -66,6 +66,19 @@ impl<'p, 's> Texts<'p, 's> {
         Ok(self)
     }
 
+    /// Other lines, filled in, in the place of some that are in a file once.
+    pub(super) fn swap(&mut self, path: &str, from: &str, to: &str) -> Result<&mut Self, TemplateError> {
+        let (from, to) = (self.fill(from)?, self.fill(to)?);
+        self.plan.swap(path, &from, &to);
+        Ok(self)
+    }
+
+    /// Whether a file has this text, filled in.
+    pub(super) fn has(&mut self, path: &str, text: &str) -> Result<bool, TemplateError> {
+        let text = self.fill(text)?;
+        Ok(self.plan.has(path, &text))
+    }
+
     /// A line among those of its sort above a marker.
     pub(super) fn insert_sorted(&mut self, path: &str, marker: &str, line: &str) -> &mut Self {
         self.plan.insert(path, marker, line, Place::Sorted);

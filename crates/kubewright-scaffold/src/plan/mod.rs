@@ -194,6 +194,11 @@ impl<'a> Plan<'a> {
         self
     }
 
+    /// Whether a file, as this plan leaves it, has this text.
+    pub fn has(&mut self, path: &str, text: &str) -> bool {
+        self.read(path).flatten().is_some_and(|there| there.contains(text))
+    }
+
     /// Other lines in the place of some that are in a file once, or of which the others are there already.
     pub fn swap(&mut self, path: &str, from: &str, to: &str) -> &mut Self {
         let Some(there) = self.read(path) else { return self };

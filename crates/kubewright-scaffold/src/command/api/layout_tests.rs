@@ -38,6 +38,16 @@ fn rustfmt_has_nothing_to_change() {
             (webhook.defaulting, webhook.validation) = (true, true);
             let project = Project::read(&files["PROJECT"]).unwrap();
             change(&mut files, |plan| webhook.plan(&project, plan).unwrap());
+            (api.version, api.controller) = ("v2".parse().unwrap(), false);
+            let project = Project::read(&files["PROJECT"]).unwrap();
+            change(&mut files, |plan| api.plan(&project, plan).unwrap());
+            // Once the first one is in the middle, once the other.
+            let (hub, spoke) = if length % 2 == 0 { ("v1", "v2") } else { ("v2", "v1") };
+            let mut conversion = CreateWebhook::new(group, hub.parse().unwrap(), api.kind.clone());
+            (conversion.conversion, conversion.spokes) = (true, vec![spoke.parse().unwrap()]);
+            let project = Project::read(&files["PROJECT"]).unwrap();
+            change(&mut files, |plan| conversion.plan(&project, plan).unwrap());
+            (api.version, api.controller) = ("v1".parse().unwrap(), true);
             api.kind = format!("D{}", "o".repeat(length - 1)).parse().unwrap();
             (api.group, api.resource) = (Some("apps".parse().unwrap()), false);
             let project = Project::read(&files["PROJECT"]).unwrap();

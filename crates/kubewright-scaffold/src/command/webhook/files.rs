@@ -1,6 +1,6 @@
 //! The files of `create webhook`.
 
-use super::CreateWebhook;
+use super::{CreateWebhook, conversion};
 use crate::{
     code,
     command::{
@@ -18,12 +18,17 @@ macro_rules! template {
         include_str!(concat!("../../../templates/webhook/", $name, ".in"))
     };
 }
+pub(super) use template;
+
+/// Where the configurations are named once there are any: `kubewright manifests` writes none for conversions alone.
+const KUSTOMIZATION: (&str, &str) =
+    ("config/webhook/kustomization.yaml", template!("config/webhook_kustomization.yaml"));
 
 /// What is made for the first webhook of a project, by path.
 const CONFIG: [(&str, &str); 7] = [
     ("config/default/manager_webhook_patch.yaml", template!("config/manager_webhook_patch.yaml")),
     ("config/network-policy/allow-webhook-traffic.yaml", template!("config/allow-webhook-traffic.yaml")),
-    ("config/webhook/kustomization.yaml", template!("config/webhook_kustomization.yaml")),
+    KUSTOMIZATION,
     ("config/webhook/kustomizeconfig.yaml", template!("config/webhook_kustomizeconfig.yaml")),
     ("config/webhook/role.yaml", template!("config/webhook_role.yaml")),
     ("config/webhook/role_binding.yaml", template!("config/webhook_role_binding.yaml")),
@@ -72,7 +77,23 @@ pub(super) fn plan(
     plan: &mut Plan<'_>,
 ) -> Result<(), TemplateError> {
     let place = Place::new(project, &resource.group, &resource.version, &webhook.kind);
+    if webhook.conversion {
+        conversion::plan(webhook, project, resource, plan)?;
+    }
     let mut texts = Texts::new(plan, head(project), values(project, resource, &place));
+    if webhook.defaulting || webhook.validation {
+        admission(webhook, resource, &place, &mut texts)?;
+    }
+    manifests(&mut texts)
+}
+
+/// What is set and what is refused.
+fn admission(
+    webhook: &CreateWebhook,
+    resource: &Resource,
+    place: &Place,
+    texts: &mut Texts<'_, '_>,
+) -> Result<(), TemplateError> {
     let parts = place.webhook();
     texts.insert_sorted("src/lib.rs", "modules", "mod webhook;");
     for depth in 1..parts.len() {
@@ -99,10 +120,12 @@ pub(super) fn plan(
         [(webhook.defaulting || is_there.0, DEFAULTING), (webhook.validation || is_there.1, VALIDATION)]
     {
         if is_wanted {
-            add(&mut texts, resource, &place, &file, &role)?;
+            add(texts, resource, place, &file, &role)?;
         }
     }
-    manifests(&mut texts)
+    texts.create_if_missing(KUSTOMIZATION.0, KUSTOMIZATION.1)?;
+    texts.insert(KUSTOMIZATION.0, "webhookresources", "- manifests.yaml");
+    Ok(())
 }
 
 fn values(project: &Project, resource: &Resource, place: &Place) -> Values {

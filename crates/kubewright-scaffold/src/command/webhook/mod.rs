@@ -1,5 +1,6 @@
-//! `kubewright create webhook`: what is done with objects of a kind before they are stored. What is converted is noted, and not made yet.
+//! `kubewright create webhook`: what is done with objects of a kind before they are stored, and how its versions are converted.
 
+mod conversion;
 mod files;
 
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ const TESTS: &str = include_str!("../../../templates/api/tests_main.rs.in");
 #[non_exhaustive]
 pub enum WebhookError {
     /// None is wanted.
-    #[error("there is nothing to do: give --defaulting or --programmatic-validation")]
+    #[error("there is nothing to do: give --defaulting, --programmatic-validation or --conversion")]
     Nothing,
     /// The kind isn't in the project.
     #[error(
@@ -50,6 +51,14 @@ pub enum WebhookError {
     /// Versions to convert without conversion, or the other way round.
     #[error("--conversion makes this version the one that is stored, and --spoke names each other one: give both")]
     Spokes,
+    /// Another version is in the middle.
+    #[error("{kind} is converted by way of {hub}: give --version {hub}, and the new versions by --spoke")]
+    OtherHub {
+        /// The kind.
+        kind: String,
+        /// The version that is in the middle.
+        hub: String,
+    },
     /// A version is converted to itself.
     #[error("{0} is the version that is stored: --spoke is for the others")]
     Itself(String),
@@ -131,6 +140,9 @@ impl CreateWebhook {
         for spoke in &self.spokes {
             self.place(project, spoke)?;
         }
+        if let Some(hub) = self.other_hub(project) {
+            return Err(WebhookError::OtherHub { kind: self.kind.to_string(), hub });
+        }
         let place = match self.place(project, &self.version) {
             Ok(place) => place,
             Err(missing) => self.add(project).ok_or(missing)?,
@@ -150,6 +162,16 @@ impl CreateWebhook {
         more.spoke = self.spokes.iter().map(ToString::to_string).collect();
         resource.webhooks.get_or_insert_default().join(more);
         Ok(resource)
+    }
+
+    /// Another version of the kind that others are converted to.
+    fn other_hub(&self, project: &Project) -> Option<String> {
+        let is_it = |resource: &&Resource| {
+            let Key { group, version, kind, .. } = resource.key();
+            let is_hub = resource.webhooks.as_ref().is_some_and(|webhooks| webhooks.conversion);
+            is_hub && (group, kind) == (self.group.as_str(), self.kind.as_str()) && version != self.version.as_str()
+        };
+        self.conversion.then(|| project.resources.iter().find(is_it)).flatten().map(|hub| hub.version.clone())
     }
 
     /// Where among the project's resources the kind is, in a version. Its domain is its own: it may be another's kind.
@@ -242,6 +264,8 @@ mod tests {
         hub.spokes = vec!["v1".parse().unwrap()];
         assert_eq!(hub.note(&mut project).unwrap().webhooks.as_ref().unwrap().spoke, ["v1"]);
         assert!(refused(&hub, &mut project).contains("a conversion for one of these versions"));
+        (hub.version, hub.spokes) = ("v1".parse().unwrap(), vec!["v2".parse().unwrap()]);
+        assert!(refused(&hub, &mut project).contains("by way of v2: give --version v2"));
     }
 
     #[test]

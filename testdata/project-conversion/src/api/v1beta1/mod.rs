@@ -1,0 +1,7 @@
+//! `crew.testproject.org/v1beta1`.
+
+mod captain;
+// +kubebuilder:scaffold:modules
+
+pub use self::captain::*;
+// +kubebuilder:scaffold:exports

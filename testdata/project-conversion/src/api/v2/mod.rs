@@ -1,0 +1,7 @@
+//! `crew.testproject.org/v2`.
+
+mod firstmate;
+// +kubebuilder:scaffold:modules
+
+pub use self::firstmate::*;
+// +kubebuilder:scaffold:exports

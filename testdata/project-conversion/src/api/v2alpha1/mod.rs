@@ -1,0 +1,7 @@
+//! `crew.testproject.org/v2alpha1`.
+
+mod captain;
+// +kubebuilder:scaffold:modules
+
+pub use self::captain::*;
+// +kubebuilder:scaffold:exports

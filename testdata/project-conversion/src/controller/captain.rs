@@ -1,0 +1,31 @@
+//! Makes the cluster be as each `Captain` says.
+
+use kubewright::prelude::*;
+
+use crate::api::v1beta1::Captain;
+
+/// The controller, for the manager.
+pub(crate) fn controller() -> Controller<Captain> {
+    // What it makes wakes it, too, with `.owns::<Deployment>()`.
+    Controller::new(CaptainReconciler).name("captain")
+}
+
+struct CaptainReconciler;
+
+impl Reconciler<Captain> for CaptainReconciler {
+    type Error = ClientError;
+
+    async fn reconcile(
+        &self,
+        object: &Captain,
+        ctx: &Context<Captain>,
+    ) -> Result<Outcome, ClientError> {
+        // Read what is there with `ctx.owned()`, and make what is missing with `ctx.apply_owned()`.
+        let mut status = object.status.clone().unwrap_or_default();
+        let generation = object.metadata.generation;
+        let mut conditions = Conditions::new(&mut status.conditions, generation, ctx.now());
+        conditions.set("Ready", true, "Reconciled", "all is as the spec says");
+        ctx.set_status(status).await?;
+        Ok(Outcome::done())
+    }
+}

@@ -1,0 +1,31 @@
+//! Makes the cluster be as each `FirstMate` says.
+
+use kubewright::prelude::*;
+
+use crate::api::v1::FirstMate;
+
+/// The controller, for the manager.
+pub(crate) fn controller() -> Controller<FirstMate> {
+    // What it makes wakes it, too, with `.owns::<Deployment>()`.
+    Controller::new(FirstMateReconciler).name("firstmate")
+}
+
+struct FirstMateReconciler;
+
+impl Reconciler<FirstMate> for FirstMateReconciler {
+    type Error = ClientError;
+
+    async fn reconcile(
+        &self,
+        object: &FirstMate,
+        ctx: &Context<FirstMate>,
+    ) -> Result<Outcome, ClientError> {
+        // Read what is there with `ctx.owned()`, and make what is missing with `ctx.apply_owned()`.
+        let mut status = object.status.clone().unwrap_or_default();
+        let generation = object.metadata.generation;
+        let mut conditions = Conditions::new(&mut status.conditions, generation, ctx.now());
+        conditions.set("Ready", true, "Reconciled", "all is as the spec says");
+        ctx.set_status(status).await?;
+        Ok(Outcome::done())
+    }
+}

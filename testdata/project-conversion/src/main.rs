@@ -1,0 +1,9 @@
+//! The operator's binary.
+
+use kubewright::prelude::*;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let manager = Manager::from_args()?;
+    Ok(project_conversion::register(manager).run().await?)
+}

@@ -1,0 +1,4 @@
+//! The webhooks, one module a version.
+
+pub(crate) mod v1;
+// +kubebuilder:scaffold:modules

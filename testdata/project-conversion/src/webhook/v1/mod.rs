@@ -1,0 +1,4 @@
+//! The webhooks of `crew.testproject.org/v1`, one module a kind.
+
+pub(crate) mod captain;
+// +kubebuilder:scaffold:modules

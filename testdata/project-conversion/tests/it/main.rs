@@ -1,0 +1,25 @@
+//! The operator on an embedded cluster: each test has one of its own.
+
+mod captain;
+mod captain_v1_defaulting;
+mod captain_v1beta1_conversion;
+mod captain_v2alpha1_conversion;
+mod firstmate;
+mod firstmate_v2_conversion;
+// +kubebuilder:scaffold:modules
+
+use std::future::pending;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kubewright::{prelude::*, webhook::WebhookServer};
+use kubewright_cluster::{Cluster, Pods};
+
+/// A cluster that knows these kinds, and the operator in it, which ends with the test.
+async fn start(kinds: Vec<CustomResourceDefinition>) -> anyhow::Result<Cluster> {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await?;
+    cluster.install(kinds).await?;
+    let manager = Manager::new(cluster.client()).webhook_server(WebhookServer::local());
+    let operator = project_conversion::register(manager).run_until(pending());
+    tokio::spawn(async { operator.await.expect("the operator runs") });
+    Ok(cluster)
+}
