@@ -20,14 +20,6 @@ use crate::{
     predicate::{Before, Change, ChangeType},
 };
 
-/// What was made of an object when it was taken in.
-#[derive(Default)]
-pub(super) struct Decoded {
-    pub(super) types: Types,
-    /// Its owners, if they were read.
-    pub(super) owners: Option<Vec<OwnerReference>>,
-}
-
 /// Why a change is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
@@ -43,18 +35,21 @@ pub(crate) enum Cause {
 pub(super) struct Step {
     pub(super) old: Option<Row>,
     pub(super) new: Option<Row>,
-    /// The newest of them.
-    pub(super) decoded: Decoded,
+    /// The newest of them, as the types read it, if it was just read.
+    pub(super) types: Types,
     pub(super) cause: Cause,
     /// What differs, once someone has asked.
     pub(super) changed: OnceCell<Vec<String>>,
+    /// The newest one's owners, once someone has asked.
+    owners: OnceCell<Vec<OwnerReference>>,
     /// The states that were unpacked because someone asked, by whether it is the old one and as which type: others ask, too.
     unpacked: RefCell<Vec<(bool, TypeId, Arc<Typed>)>>,
 }
 
 impl Step {
-    pub(super) fn new(old: Option<Row>, new: Option<Row>, decoded: Decoded, cause: Cause) -> Self {
-        Self { old, new, decoded, cause, changed: OnceCell::new(), unpacked: RefCell::default() }
+    pub(super) fn new(old: Option<Row>, new: Option<Row>, types: Types, cause: Cause) -> Self {
+        let (changed, owners, unpacked) = (OnceCell::new(), OnceCell::new(), RefCell::default());
+        Self { old, new, types, cause, changed, owners, unpacked }
     }
 
     /// A state as a `T`, unless it is none.
@@ -108,7 +103,7 @@ impl<'a> Delta<'a> {
 
     /// Calls `then` with the change as seen by a `T`, unless the object is none.
     pub(crate) fn with<T: AnyObject, R>(&self, then: impl FnOnce(Change<'_, T>) -> R) -> Option<R> {
-        let known = typed(&self.step.decoded.types);
+        let known = typed(&self.step.types);
         let object: Arc<T> = known.or_else(|| self.step.unpack(self.cache, self.newest, false))?;
         let old = Old { cache: self.cache, step: self.step, row: self.before(), unpacked: OnceCell::new() };
         Some(then(Change::lazy(self.change, object.as_ref(), &old)))
@@ -117,7 +112,7 @@ impl<'a> Delta<'a> {
     /// The references to the object's controllers, or to all its owners, before and after.
     pub(crate) fn owners(&self, all: bool) -> Vec<OwnerReference> {
         let old = self.before().filter(|old| all || old.controller != self.newest.controller);
-        let new = self.step.decoded.owners.clone().unwrap_or_else(|| self.cache.owners_of(self.newest));
+        let new = self.step.owners.get_or_init(|| self.cache.owners_of(self.newest)).clone();
         let owners = old.into_iter().flat_map(|row| self.cache.owners_of(row)).chain(new);
         owners.filter(|owner| all || owner.controller == Some(true)).collect()
     }

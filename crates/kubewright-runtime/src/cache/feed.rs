@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use kube_runtime::watcher::Event;
 
 use super::{
-    delta::{Cause, Decoded, Step},
+    delta::{Cause, Step},
+    fresh::Types,
     kind::Undecodable,
     packed::Draft,
     store::{Row, Store, Version},
@@ -17,7 +18,7 @@ use super::{
 use crate::object::{ObjectKey, version_of};
 
 /// Makes of an object as it came one that is kept, under this key.
-type Intake<'a> = &'a dyn Fn(ObjectKey, &Draft) -> Result<(Row, Decoded), Undecodable>;
+type Intake<'a> = &'a dyn Fn(ObjectKey, &Draft) -> Result<(Row, Types), Undecodable>;
 
 /// The progress of one watch, of one namespace or of all.
 #[derive(Debug)]
@@ -210,8 +211,8 @@ impl Feed {
                 let is_same = store.get(&key).is_some_and(|known| known.is(&draft));
                 if is_same && let Some(known) = store.remove(&key) {
                     // The object as the event shows it, or else as it was last seen.
-                    let (last, decoded) = intake(known.key.clone(), &draft).unwrap_or((known, Decoded::default()));
-                    emit(Step::new(Some(last), None, decoded, Cause::Event));
+                    let (last, types) = intake(known.key.clone(), &draft).unwrap_or((known, Types::default()));
+                    emit(Step::new(Some(last), None, types, Cause::Event));
                 }
                 Ok(())
             }
@@ -268,7 +269,7 @@ impl Feed {
 }
 
 fn gone_for_good(old: Row) -> Step {
-    Step::new(Some(old), None, Decoded::default(), Cause::Event)
+    Step::new(Some(old), None, Types::default(), Cause::Event)
 }
 
 /// What an object that is in the store already is worth, if it has the same version.
@@ -305,10 +306,10 @@ fn put(
         // Deleted and made again: whoever watches must hear both, since nothing of the old one carries over.
         store.remove(&key).map(gone_for_good).into_iter().for_each(&mut emit);
     }
-    let (row, decoded) = intake(shared, draft)?;
+    let (row, types) = intake(shared, draft)?;
     let old = store.insert(row.clone());
     if !is_known || worth == Known::Doubted {
-        emit(Step::new(old, Some(row), decoded, cause));
+        emit(Step::new(old, Some(row), types, cause));
     }
     Ok(())
 }

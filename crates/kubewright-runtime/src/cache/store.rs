@@ -50,7 +50,8 @@ impl Version {
         match text {
             None | Some("") => Self::Number(0),
             Some(text) => match text.parse::<u64>() {
-                Ok(number) if number > 0 && number.to_string() == text => Self::Number(number),
+                // As a number is written: without a sign, and without zeros before it.
+                Ok(number) if text.starts_with(|first: char| matches!(first, '1'..='9')) => Self::Number(number),
                 _ => Self::Other(text.into()),
             },
         }

@@ -17,16 +17,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use kube_runtime::watcher::Event;
 use parking_lot::RwLock;
-use serde::{
-    Deserialize,
-    de::{MapAccess, Visitor},
-};
+use serde::Deserialize;
 use tokio::sync::{Notify, watch};
 use tracing::{error, warn};
 
 use super::{
     Unsynced,
-    delta::{Cause, Decoded, Delta, Step},
+    delta::{Cause, Delta, Step},
     feed::{Doubt, Feed},
     fresh::{Fresh, Typed, Types},
     live::Lists,
@@ -92,11 +89,11 @@ struct Type {
     since: u64,
 }
 
-type Decode = fn(Document<'_>, &Dictionary) -> Result<Arc<Typed>, String>;
+type Decode = fn(&Document<'_>, &Dictionary) -> Result<Arc<Typed>, String>;
 
 impl Type {
     fn of<T: AnyObject>() -> Self {
-        let decode = |document: Document<'_>, dictionary: &Dictionary| {
+        let decode = |document: &Document<'_>, dictionary: &Dictionary| {
             decode::<T>(document, dictionary).map(|object| Arc::new(object) as Arc<Typed>)
         };
         Self { id: TypeId::of::<T>(), metadata_only: T::metadata_api(), decode, since: 0 }
@@ -284,7 +281,7 @@ impl Kind {
         }
         for step in &steps {
             if let (Some(row), Cause::Event) = (&step.new, step.cause) {
-                self.fresh.keep(row, &step.decoded.types);
+                self.fresh.keep(row, &step.types);
             }
         }
         self.tell(&steps);
@@ -299,7 +296,7 @@ impl Kind {
     }
 
     /// What is to be kept of an event's object, if it will be asked for.
-    fn decoded(&self, feed: usize, event: &Event<Draft>) -> Option<Result<(Row, Decoded), Undecodable>> {
+    fn decoded(&self, feed: usize, event: &Event<Draft>) -> Option<Result<(Row, Types), Undecodable>> {
         let (Event::Apply(draft) | Event::InitApply(draft) | Event::Delete(draft)) = event else { return None };
         let key = {
             let State { store, feeds, .. } = &*self.state.read();
@@ -319,7 +316,7 @@ impl Kind {
     pub(super) fn resync(&self, keys: &[ObjectKey]) {
         let steps = self.read(|store| {
             let rows = keys.iter().filter_map(|key| store.get(key));
-            let step = |row: &Row| Step::new(Some(row.clone()), Some(row.clone()), Decoded::default(), Cause::Resync);
+            let step = |row: &Row| Step::new(Some(row.clone()), Some(row.clone()), Types::default(), Cause::Resync);
             rows.map(step).collect::<Vec<_>>()
         });
         self.tell(&steps);
@@ -337,7 +334,7 @@ impl Kind {
     }
 
     /// Reads an object as all types that want to, and keeps what they read.
-    pub(super) fn intake(&self, key: ObjectKey, draft: &Draft) -> Result<(Row, Decoded), Undecodable> {
+    pub(super) fn intake(&self, key: ObjectKey, draft: &Draft) -> Result<(Row, Types), Undecodable> {
         let undecodable = |why: String| Undecodable { key: ObjectKey::of(draft), why };
         if draft.is_cut() {
             return Err(undecodable(format!("it is nested more than {} levels deep", packed::DEEPEST)));
@@ -349,20 +346,20 @@ impl Kind {
         let (uid, version) = (meta.uid.as_ref(), meta.resource_version.as_ref());
         let identity = self.identity(&key, uid.map(|uid| uid as _), version.map(|version| version as _));
         let document = Document::draft(draft, identity, &marks);
-        let own: Own = document.clone().read(&self.dictionary).map_err(|error| undecodable(error.to_string()))?;
+        let own = packed::own(draft, &marks);
         let types = self.types.read();
-        let decoded = types.iter().map(|known| Ok((known.id, (known.decode)(document.clone(), &self.dictionary)?)));
+        let decoded = types.iter().map(|known| Ok((known.id, (known.decode)(&document, &self.dictionary)?)));
         let types = decoded.collect::<Result<Types, String>>().map_err(undecodable)?;
         let bytes = packed::pack(draft, &marks, key.name(), &self.dictionary);
         let entry = Entry {
             uid: meta.uid.as_deref().map(Into::into),
             version: Version::of(meta.resource_version.as_deref()),
-            controller: own.controller().map(|owner| owner.uid.as_str().into()),
-            is_leaving: own.metadata.deletion_timestamp.is_some(),
+            controller: own.controller.map(Into::into),
+            is_leaving: own.is_leaving,
             values: self.values(&types),
             key,
         };
-        Ok((Row::new(entry, &bytes), Decoded { types, owners: Some(own.metadata.owner_references) }))
+        Ok((Row::new(entry, &bytes), types))
     }
 
     /// An object as the options want it, if they want it otherwise.
@@ -400,7 +397,7 @@ impl Kind {
         if let Some(object) = self.fresh.get(row) {
             return Some(object);
         }
-        decode(self.document(row), &self.dictionary)
+        decode(&self.document(row), &self.dictionary)
             .inspect_err(
                 |why| error!(kind = %self.name, object = %row.key, r#type = type_name::<T>(), why, "can't unpack"),
             )
@@ -413,7 +410,7 @@ impl Kind {
     }
 
     pub(super) fn owners_of(&self, row: &Row) -> Vec<OwnerReference> {
-        self.document(row).read::<Own>(&self.dictionary).unwrap_or_default().metadata.owner_references
+        self.document(row).read::<Owned>(&self.dictionary).unwrap_or_default().metadata.owner_references
     }
 
     pub(super) fn changed_fields(&self, old: &Row, new: &Row) -> Vec<String> {
@@ -550,59 +547,23 @@ impl Kind {
 }
 
 /// Reads an object as a `T`. Its `Deserialize` may be an operator's own: a panic in it makes the object undecodable.
-fn decode<T: AnyObject>(document: Document<'_>, dictionary: &Dictionary) -> Result<T, String> {
-    let document = document.metadata_only(T::metadata_api());
-    let read = catch_unwind(AssertUnwindSafe(|| document.read(dictionary)));
+fn decode<T: AnyObject>(document: &Document<'_>, dictionary: &Dictionary) -> Result<T, String> {
+    let read = || if T::metadata_api() { document.read_metadata(dictionary) } else { document.read(dictionary) };
+    let read = catch_unwind(AssertUnwindSafe(read));
     read.map_err(|_| format!("{} panicked while it was read", type_name::<T>()))?
         .map_err(|error: Unreadable| error.to_string())
 }
 
-/// What the cache itself reads of every object.
 #[derive(Debug, Default, Deserialize)]
-struct Own {
-    metadata: OwnMetadata,
+struct Owned {
+    metadata: OwnersOf,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct OwnMetadata {
-    /// It keeps them, and gives them to nobody.
-    #[serde(rename = "labels")]
-    _labels: Kept,
+struct OwnersOf {
     #[serde(deserialize_with = "or_default")]
     owner_references: Vec<OwnerReference>,
-    deletion_timestamp: Option<Kept>,
-}
-
-/// What is to be kept, but isn't looked at.
-#[derive(Debug, Default)]
-struct Kept;
-
-impl<'de> Deserialize<'de> for Kept {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Self)
-    }
-}
-
-impl<'de> Visitor<'de> for Kept {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a string, or a map of strings")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self, A::Error> {
-        while map.next_entry::<Self, Self>()?.is_some() {}
-        Ok(self)
-    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -615,12 +576,6 @@ struct Labelled {
 struct Labels {
     #[serde(deserialize_with = "or_default")]
     labels: BTreeMap<String, String>,
-}
-
-impl Own {
-    fn controller(&self) -> Option<&OwnerReference> {
-        self.metadata.owner_references.iter().find(|owner| owner.controller == Some(true))
-    }
 }
 
 /// `null` as the default.

@@ -52,51 +52,61 @@ impl Identity<'_> {
 }
 
 /// An object that can be read as any type.
-#[derive(Clone)]
 pub(in crate::cache) struct Document<'a> {
+    /// What the bytes don't say.
+    head: Vec<u8>,
     bytes: &'a [u8],
-    identity: Identity<'a>,
+    /// Where the metadata ends.
+    middle: usize,
     marks: Option<&'a Marks>,
-    metadata_only: bool,
 }
 
 impl<'a> Document<'a> {
     /// Of bytes that were packed.
-    pub(in crate::cache) fn packed(bytes: &'a [u8], identity: Identity<'a>) -> Self {
-        Self { bytes, identity, marks: None, metadata_only: false }
+    pub(in crate::cache) fn packed(bytes: &'a [u8], identity: Identity<'_>) -> Self {
+        let mut metadata = Tokens::new(bytes);
+        metadata.pass();
+        Self { head: identity.tokens(), bytes, middle: metadata.at(), marks: None }
     }
 
     /// Of a draft; what of it is read will be marked.
-    pub(in crate::cache) fn draft(draft: &'a Draft, identity: Identity<'a>, marks: &'a Marks) -> Self {
-        Self { bytes: draft.bytes(), identity, marks: Some(marks), metadata_only: false }
-    }
-
-    /// Shows only the metadata: for types that take in whatever there is.
-    pub(in crate::cache) fn metadata_only(self, metadata_only: bool) -> Self {
-        Self { metadata_only, ..self }
+    pub(in crate::cache) fn draft(draft: &'a Draft, identity: Identity<'_>, marks: &'a Marks) -> Self {
+        Self { marks: Some(marks), ..Self::packed(draft.bytes(), identity) }
     }
 
     /// Reads it.
     ///
     /// # Errors
     /// When it isn't as the type says.
-    pub(in crate::cache) fn read<'de, T: Deserialize<'de>>(self, dictionary: &Dictionary) -> Result<T, Unreadable> {
-        let Self { bytes, identity, marks, metadata_only } = self;
-        let mut body = Tokens::new(bytes);
-        body.pass();
-        let middle = body.at();
+    pub(in crate::cache) fn read<'de, T: Deserialize<'de>>(&self, dictionary: &Dictionary) -> Result<T, Unreadable> {
+        self.read_up_to(self.bytes.len(), dictionary)
+    }
+
+    /// Reads its metadata, as if there were no more: for types that take in whatever there is.
+    ///
+    /// # Errors
+    /// As [`Document::read`].
+    pub(in crate::cache) fn read_metadata<'de, T: Deserialize<'de>>(
+        &self,
+        dictionary: &Dictionary,
+    ) -> Result<T, Unreadable> {
+        self.read_up_to(self.middle, dictionary)
+    }
+
+    fn read_up_to<'de, T: Deserialize<'de>>(&self, end: usize, dictionary: &Dictionary) -> Result<T, Unreadable> {
+        let Self { ref head, bytes, middle, marks } = *self;
         let metadata = bytes.get(..middle).unwrap_or_default();
-        // Both maps begin in the identity's tokens, or have begun there: what is read goes on behind their first token.
+        // Both maps begin in the head, or have begun there: what is read goes on behind their first token.
         let pieces = [(metadata, 1), (bytes, middle + 1)];
-        let pieces = if metadata_only { &pieces[..1] } else { &pieces[..] };
+        let pieces = if end > middle { &pieces[..] } else { &pieces[..1] };
         if let Some(marks) = marks {
             marks.set(0);
-            if !metadata_only {
+            if end > middle {
                 marks.set(middle);
             }
         }
-        let (head, strings) = (identity.tokens(), dictionary.strings());
-        let tokens = Tokens::joined(&head, pieces);
+        let strings = dictionary.strings();
+        let tokens = Tokens::joined(head, pieces);
         T::deserialize(&mut Reader { tokens, strings: &strings, marks, unmarked: pieces.len() })
     }
 }

@@ -13,6 +13,7 @@ mod diff;
 mod document;
 mod draft;
 mod marks;
+mod own;
 mod pack;
 mod plain;
 mod read;
@@ -26,6 +27,7 @@ pub(super) use self::{
     diff::changed_fields,
     document::{Document, Identity},
     marks::Marks,
+    own::own,
     pack::pack,
     read::Unreadable,
     token::Uuid,
