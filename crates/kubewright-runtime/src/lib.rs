@@ -36,6 +36,8 @@ pub mod args;
 pub mod cache;
 pub mod churn;
 pub mod client;
+#[doc(hidden)]
+pub mod compiled;
 pub mod condition;
 pub mod context;
 pub mod controller;
