@@ -217,8 +217,8 @@ impl<'a> Tokens<'a> {
 
     /// Passes over a token; returns by how much it goes deeper.
     fn skip(&mut self) -> Option<i32> {
-        let head = *self.take(1)?.first()?;
-        let value = self.number(head & 0x1f)?;
+        let head = self.byte()?;
+        let value = self.number(head)?;
         let (length, change) = match (head >> 5, value) {
             (SIMPLE, LIST | MAP) => (0, 1),
             (SIMPLE, END) => (0, -1),
@@ -227,7 +227,9 @@ impl<'a> Tokens<'a> {
             (TEXT, length) => (usize::try_from(length).ok()?, 0),
             _ => (0, 0),
         };
-        self.take(length)?;
+        if length > 0 {
+            self.take(length)?;
+        }
         Some(change)
     }
 
@@ -241,22 +243,47 @@ impl<'a> Tokens<'a> {
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let taken = self.bytes.get(self.at..)?.get(..length)?;
         self.at += length;
+        self.turn();
+        Some(taken)
+    }
+
+    #[inline]
+    fn byte(&mut self) -> Option<u8> {
+        let byte = *self.bytes.get(self.at)?;
+        self.at += 1;
+        self.turn();
+        Some(byte)
+    }
+
+    /// Goes on with the next piece where one is over.
+    #[inline]
+    fn turn(&mut self) {
+        if self.at >= self.bytes.len() && !self.then.is_empty() {
+            self.next_piece();
+        }
+    }
+
+    #[cold]
+    fn next_piece(&mut self) {
         while self.at >= self.bytes.len()
             && let Some((next, rest)) = self.then.split_first()
         {
             (self.bytes, self.at) = *next;
             self.then = rest;
         }
-        Some(taken)
     }
 
-    fn number(&mut self, small: u8) -> Option<u64> {
-        let mut value = u64::from(small);
-        if value < LONG {
-            return Some(value);
-        }
+    /// The value that a head byte has, or that follows it.
+    #[inline]
+    fn number(&mut self, head: u8) -> Option<u64> {
+        let small = u64::from(head & 0x1f);
+        if small < LONG { Some(small) } else { self.long_number() }
+    }
+
+    fn long_number(&mut self) -> Option<u64> {
+        let mut value = LONG;
         for shift in (0..64).step_by(7) {
-            let byte = *self.take(1)?.first()?;
+            let byte = self.byte()?;
             value = value.checked_add(u64::from(byte & 0x7f).checked_shl(shift)?)?;
             if byte & 0x80 == 0 {
                 return Some(value);
@@ -270,8 +297,8 @@ impl<'a> Iterator for Tokens<'a> {
     type Item = Token<'a>;
 
     fn next(&mut self) -> Option<Token<'a>> {
-        let head = *self.take(1)?.first()?;
-        let value = self.number(head & 0x1f)?;
+        let head = self.byte()?;
+        let value = self.number(head)?;
         Some(match head >> 5 {
             SIMPLE => match value {
                 NULL => Token::Null,
