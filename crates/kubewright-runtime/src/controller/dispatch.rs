@@ -80,10 +80,11 @@ impl Dispatcher {
     ) -> Result<(), ControllerError> {
         let mut result = Ok(());
         while result.is_ok() {
+            let now = self.queue.now().monotonic;
             self.take_over();
-            self.unpark();
+            self.unpark(now);
             self.start_workers(&stop);
-            self.catch_up();
+            self.catch_up(now);
             let pause = self.next_wake();
             tokio::select! {
                 biased;
@@ -203,8 +204,7 @@ impl Dispatcher {
     }
 
     /// Makes parked keys ready whose writes have arrived, or whose time has run out.
-    fn unpark(&mut self) {
-        let now = self.queue.now().monotonic;
+    fn unpark(&mut self, now: Duration) {
         for (key, overdue) in self.barrier.released(now, ByNow(&self.services)) {
             if let Some(write) = overdue {
                 warn!(controller = self.services.controller, object = %key, "the cache is behind: reading live");
@@ -227,9 +227,9 @@ impl Dispatcher {
     }
 
     /// Sees to it that the cache comes to show what the former owners of keys wrote.
-    fn catch_up(&mut self) {
+    fn catch_up(&mut self, now: Duration) {
         let controller = &self.services.controller;
-        match self.takeover.step(self.queue.now().monotonic) {
+        match self.takeover.step(now) {
             Step::Wait => {}
             Step::List => drop(self.proofs.spawn(prove(self.services.clone()))),
             Step::Force => {
@@ -258,8 +258,8 @@ impl Dispatcher {
     fn next_wake(&self) -> Option<Duration> {
         // With all workers busy, only their end or the barrier can change anything.
         let is_free = self.workers.len() < self.concurrency;
-        let queue = self.queue.with(|queue, now| queue.next_wake(now)).filter(|_| is_free);
-        let now = self.queue.now().monotonic;
+        let (queue, now) = self.queue.with(|queue, now| (queue.next_wake(now), now.monotonic));
+        let queue = queue.filter(|_| is_free);
         let deadlines = self.barrier.next_deadline().into_iter().chain(self.takeover.next_deadline());
         queue.into_iter().chain(deadlines.map(|deadline| deadline.saturating_sub(now))).min()
     }

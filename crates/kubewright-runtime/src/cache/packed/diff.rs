@@ -15,11 +15,14 @@ const PATHS: usize = 8;
 pub(in crate::cache) fn changed_fields(old: &[u8], new: &[u8], dictionary: &Dictionary) -> Vec<String> {
     let strings = dictionary.strings();
     let mut paths = Vec::new();
-    let (mut old, mut new) = (Tokens::new(old), Tokens::new(new));
+    let (mut known, mut told) = (Tokens::new(old), Tokens::new(new));
     let mut comparison = Comparison { strings: &strings, path: "metadata".into(), paths: &mut paths };
-    comparison.compare(old.value(), new.value());
+    let metadata = known.value();
+    comparison.compare(metadata, told.value_like(metadata));
     comparison.path.clear();
-    comparison.compare(old.value(), new.value());
+    // There is nothing behind the rest.
+    let (old, new) = (old.get(known.at()..), new.get(told.at()..));
+    comparison.compare(old.unwrap_or_default(), new.unwrap_or_default());
     paths
 }
 
@@ -48,13 +51,15 @@ impl<'a> Comparison<'a> {
         old.next();
         new.next();
         // Mostly the keys are the same, in the same order.
-        while let (Some(known), Some(key)) = (old.peek(), new.peek())
-            && key != Token::End
-            && (known == key || self.is_same_text(known, key))
-        {
-            old.next();
-            new.next();
-            let (known, value) = (old.value(), new.value());
+        loop {
+            let (mut after_known, mut after_key) = (old.clone(), new.clone());
+            let (Some(known), Some(key)) = (after_known.next(), after_key.next()) else { break };
+            if key == Token::End || (known != key && !self.is_same_text(known, key)) {
+                break;
+            }
+            (old, new) = (after_known, after_key);
+            let known = old.value();
+            let value = new.value_like(known);
             if known != value
                 && let Some(key) = self.text(key)
             {

@@ -240,6 +240,19 @@ impl<'a> Tokens<'a> {
         self.bytes.get(from..self.at).unwrap_or_default()
     }
 
+    /// [`Tokens::value`], which is found at once if it is this one.
+    pub(super) fn value_like(&mut self, known: &[u8]) -> &'a [u8] {
+        match self.bytes.get(self.at..).and_then(|bytes| bytes.get(..known.len())) {
+            // A value says where it ends, so none begins with another.
+            Some(same) if same == known && !known.is_empty() => {
+                self.at += known.len();
+                self.turn();
+                same
+            }
+            _ => self.value(),
+        }
+    }
+
     fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let taken = self.bytes.get(self.at..)?.get(..length)?;
         self.at += length;
