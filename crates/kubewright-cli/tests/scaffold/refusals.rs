@@ -56,6 +56,102 @@ fn odd_names() {
     );
 }
 
+/// What is wrong whatever stands around it: each of these, and nothing comes of it.
+#[test]
+fn names_that_kubernetes_and_rust_have_no_place_for() {
+    let folder = Folder::new("ship");
+    for domain in
+        [".", "a.", "a..b", "a_b", "a/b", "ü.de", "example.com.", "https://", &"a".repeat(64), &"a.".repeat(128)]
+    {
+        refused(&folder, &format!("init --domain {domain}"), &["the domain"]);
+    }
+    for name in [
+        "Ship",
+        "ship_yard",
+        "ship.yard",
+        "ship/yard",
+        "1ship",
+        "ship-",
+        "schüff",
+        "fn",
+        "std",
+        "test",
+        &"a".repeat(40),
+    ] {
+        refused(&folder, &format!("init --project-name {name}"), &["the project name"]);
+    }
+    folder.run("init");
+    let api = |group: &str, version: &str, kind: &str, rest: &str| {
+        format!("create api --group {group} --version {version} --kind {kind} {rest}")
+    };
+    for group in [".", "a.", "a..b", "a_b", "a/b", "ü", "Crew", &"a".repeat(64)] {
+        refused(&folder, &api(group, "v1", "Cook", ""), &["the group"]);
+    }
+    for version in ["v", "1", "V1", "v1.0", "v1-alpha", "v1alpha", "valpha1", "v1alpha1beta1", "vü", "v1/v2", ".."] {
+        refused(&folder, &api("crew", version, "Cook", ""), &["the version", "v1beta1"]);
+    }
+    for kind in
+        ["cook", "Cook_", "Köchin", "日本", "1Cook", "Cook/Mate", "..", "Self", "Result", "Reconciler", &"A".repeat(64)]
+    {
+        refused(&folder, &api("crew", "v1", kind, ""), &["the kind"]);
+    }
+    for plural in ["Cooks", "köche", "1cooks", "cooks/", "-cooks", &"a".repeat(64)] {
+        refused(&folder, &api("crew", "v1", "Cook", &format!("--plural={plural}")), &["the plural"]);
+    }
+}
+
+/// Words that Rust keeps, as kinds and groups, are modules by another name.
+#[test]
+fn keywords_are_fine_where_they_can_be() {
+    let folder = Folder::new("ship");
+    folder.run("init --multigroup");
+    for kind in ["Type", "Crate", "Super", "Mod", "Main", "Async", "Gen"] {
+        folder.run(&format!("create api --group crew --version v1 --kind {kind}"));
+        let module = format!("{}_", kind.to_lowercase());
+        assert!(folder.read(&format!("src/api/crew/v1/{module}.rs")).contains(&format!("struct {kind}Spec")));
+        assert!(folder.read("src/api/crew/v1/mod.rs").contains(&format!("\nmod {module};\n")));
+    }
+    folder.run("create api --group fn --version v1 --kind Cook");
+    assert!(folder.read("src/api/mod.rs").contains("pub mod fn_;"));
+    let folder = Folder::with_captain();
+    folder.run("create api --group crew --version v1 --kind Main");
+    let tests = folder.read("tests/it/main.rs");
+    assert!(tests.contains("mod captain;") && tests.contains("mod main_;"), "{tests}");
+}
+
+#[test]
+fn one_definition_for_each_kind() {
+    let folder = Folder::with_captain();
+    let api = |rest: &str| format!("create api --group crew {rest}");
+    let captains = "called captains, as many of Captain are";
+    refused(&folder, &api("--version v1 --kind Cook --plural captains"), &[captains, "--plural"]);
+    refused(&folder, &api("--version v2 --kind Cook --plural captains"), &[captains]);
+    let second = "--version v2 --kind Captain --controller=false";
+    refused(&folder, &api(&format!("{second} --plural skippers")), &["the plural captains in version v1"]);
+    refused(&folder, &api(&format!("{second} --namespaced=false")), &["objects in namespaces in version v1"]);
+    folder.run(&api(second));
+}
+
+/// What stands where a file belongs and is none that could be read.
+#[test]
+fn odd_things_in_the_way() {
+    let folder = Folder::with_captain();
+    let cook = "create api --group crew --version v1 --kind Cook";
+    fs::create_dir(folder.path().join("src/controller/cook.rs")).unwrap();
+    refused(&folder, cook, &["src/controller/cook.rs can't be read"]);
+    fs::remove_dir(folder.path().join("src/controller/cook.rs")).unwrap();
+    folder.write("src/api/v2", "a file, not a folder");
+    refused(&folder, "create api --group crew --version v2 --kind Cook", &["src/api/v2/"]);
+    // A PROJECT that was cut off while someone else wrote it.
+    let project = folder.read("PROJECT");
+    for part in [10, project.len() / 2, project.len() - 20] {
+        folder.write("PROJECT", &project[..part]);
+        refused(&folder, cook, &["PROJECT"]);
+    }
+    folder.write("PROJECT", &project);
+    folder.run(cook);
+}
+
 #[test]
 fn folders_that_are_no_place_for_a_project() {
     let folder = Folder::new("42");

@@ -127,6 +127,7 @@ mod tests {
         assert_eq!(module("CronJob"), "cronjob");
         assert_eq!(module("Type"), "type_");
         assert_eq!(module("Mod"), "mod_", "mod.rs is the folder's own file");
+        assert_eq!(module("Main"), "main_", "main.rs is that of the tests");
     }
 
     #[test]

@@ -95,7 +95,8 @@ pub(super) fn module(text: &str) -> String {
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         name.insert(0, '_');
     }
-    if KEYWORDS.contains(&name.as_str()) {
+    // The tests of a kind are beside a `main.rs`.
+    if KEYWORDS.contains(&name.as_str()) || name == "main" {
         name.push('_');
     }
     name

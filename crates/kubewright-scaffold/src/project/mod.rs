@@ -130,10 +130,16 @@ impl Project {
         first.is_none_or(|first| first.version == resource.version)
     }
 
+    /// The other versions of a kind.
+    pub fn other_versions<'a>(&'a self, key: &Key<'a>) -> impl Iterator<Item = &'a Resource> + use<'a> {
+        let key = *key;
+        let same = move |other: &Key<'_>| (other.group, other.domain, other.kind) == (key.group, key.domain, key.kind);
+        self.resources.iter().filter(move |other| same(&other.key()) && other.version != key.version)
+    }
+
     /// Another version of the same kind that has a controller here, if there is one.
-    pub fn other_controller(&self, key: &Key<'_>) -> Option<&Resource> {
-        let same = |other: &Key<'_>| (other.group, other.domain, other.kind) == (key.group, key.domain, key.kind);
-        self.resources.iter().find(|other| other.controller && same(&other.key()) && other.version != key.version)
+    pub fn other_controller<'a>(&'a self, key: &Key<'a>) -> Option<&'a Resource> {
+        self.other_versions(key).find(|other| other.controller)
     }
 
     /// Whether the project has types of another group, so that those of this one need folders by group.

@@ -64,6 +64,28 @@ pub enum ApiError {
         /// The one that is there.
         other: String,
     },
+    /// Another kind of the group is called so.
+    #[error("many of {kind} would be called {plural}, as many of {other} are: give another name with --plural")]
+    SamePlural {
+        /// The kind.
+        kind: String,
+        /// What both would be called.
+        plural: String,
+        /// The one that is there.
+        other: String,
+    },
+    /// Another version of the kind is called otherwise, or its objects are elsewhere.
+    #[error("{kind} has {there} in version {version}, and a kind has the same in all its versions: {remedy}")]
+    Versions {
+        /// The kind.
+        kind: String,
+        /// What the other version has.
+        there: String,
+        /// The other version.
+        version: String,
+        /// What to do.
+        remedy: &'static str,
+    },
     /// A controller is wanted for a kind that nobody defines.
     #[error(
         "the project has no types of {0}, and it is none of Kubernetes' own: \
@@ -178,11 +200,9 @@ impl CreateApi {
         if let Some(other) = self.controller.then(|| project.other_controller(&key)).flatten() {
             return Err(ApiError::HasController { kind: other.kind.clone(), version: other.version.clone() });
         }
-        let path = self.path(project);
+        let (path, plural) = (self.path(project), self.plural(project, &key)?);
         let resource = project.resource_mut(&key);
-        if self.plural.is_some() || resource.plural.is_empty() {
-            resource.plural = self.plural.clone().unwrap_or_else(|| self.kind.plural()).to_string();
-        }
+        resource.plural = plural;
         resource.controller |= self.controller;
         match foreign {
             Some(foreign) => foreign.note(resource),
@@ -214,7 +234,39 @@ impl CreateApi {
         if let Some(other) = project.clash(key) {
             return Err(ApiError::Clash { kind: self.kind.to_string(), other: other.kind.clone() });
         }
+        let scope = |resource: &&Resource| resource.api.as_ref().is_some_and(|api| api.namespaced != self.namespaced);
+        if let Some(other) = project.other_versions(key).find(scope) {
+            let there = if self.namespaced { "objects outside of namespaces" } else { "objects in namespaces" };
+            let remedy = if self.namespaced { "give --namespaced=false" } else { "leave --namespaced=false out" };
+            return Err(self.versions(there.into(), other, remedy));
+        }
         Ok(())
+    }
+
+    /// What many are called: what is said, what its other versions say, or what the kind says; the same in all versions, and of no other kind.
+    fn plural(&self, project: &Project, key: &Key<'_>) -> Result<String, ApiError> {
+        let said = self.plural.as_ref().map(ToString::to_string);
+        let own = project.resource(key).map(|resource| resource.plural.clone());
+        let elsewhere = project.other_versions(key).find(|resource| !resource.plural.is_empty());
+        let known = elsewhere.map(|resource| resource.plural.clone()).or(own.filter(|own| !own.is_empty()));
+        if let (Some(said), Some(other)) = (&said, elsewhere)
+            && *said != other.plural
+        {
+            return Err(self.versions(format!("the plural {}", other.plural), other, "leave --plural out"));
+        }
+        let plural = said.or(known).unwrap_or_else(|| self.kind.plural().to_string());
+        let is_same = |other: &&Resource| {
+            (other.group.as_str(), other.domain.as_str(), &other.plural) == (key.group, key.domain, &plural)
+                && other.kind != key.kind
+        };
+        match project.resources.iter().find(is_same) {
+            Some(other) => Err(ApiError::SamePlural { kind: self.kind.to_string(), plural, other: other.kind.clone() }),
+            None => Ok(plural),
+        }
+    }
+
+    fn versions(&self, there: String, other: &Resource, remedy: &'static str) -> ApiError {
+        ApiError::Versions { kind: self.kind.to_string(), there, version: other.version.clone(), remedy }
     }
 
     /// The module of its types, as others say it.

@@ -90,3 +90,42 @@ fn nothing_and_clashes_are_refused() {
     bare.group = None;
     assert!(refused(&bare, &mut project).contains("--group"));
 }
+
+#[test]
+fn a_kind_is_called_the_same_in_all_versions() {
+    let mut project = project();
+    let mut admiral = api("crew", "Admiral");
+    (admiral.plural, admiral.namespaced) = (Some("admirales".parse().unwrap()), false);
+    admiral.note(&mut project).unwrap();
+    (admiral.version, admiral.controller, admiral.plural) = ("v2".parse().unwrap(), false, None);
+    assert_eq!(admiral.note(&mut project).unwrap().plural, "admirales");
+    (admiral.version, admiral.plural) = ("v3".parse().unwrap(), Some("admirals".parse().unwrap()));
+    let error = refused(&admiral, &mut project);
+    assert!(error.contains("the plural admirales in version v1") && error.contains("leave --plural out"), "{error}");
+    (admiral.plural, admiral.namespaced) = (None, true);
+    let error = refused(&admiral, &mut project);
+    assert!(
+        error.contains("objects outside of namespaces in version v1") && error.ends_with("give --namespaced=false"),
+        "{error}"
+    );
+}
+
+#[test]
+fn two_kinds_are_not_called_the_same() {
+    let mut project = project();
+    api("crew", "Policy").note(&mut project).unwrap();
+    let mut other = api("crew", "Policie");
+    assert!(
+        refused(&other, &mut project)
+            .contains("called policies, as many of Policy are: give another name with --plural")
+    );
+    other.plural = Some("policie".parse().unwrap());
+    other.note(&mut project).unwrap();
+    // Of another version, too: both would be one definition.
+    let mut cook = api("crew", "Cook");
+    (cook.version, cook.plural) = ("v2".parse().unwrap(), Some("policies".parse().unwrap()));
+    assert!(refused(&cook, &mut project).contains("as many of Policy are"));
+    // In another group they may.
+    project.multigroup = true;
+    api("ship", "Policie").note(&mut project).unwrap();
+}
