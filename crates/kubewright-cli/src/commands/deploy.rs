@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::installer::objects;
 use crate::{
     project::project_folder,
-    remote::{self, Connection, Options, Patience},
+    remote::{self, Connection, Options, Patience, Plan, is_webhook},
     shell::Shell,
 };
 
@@ -63,12 +63,15 @@ pub(crate) async fn run(arguments: Arguments, clock: &SharedClock, shell: &Shell
     let remote = arguments.connection.connect().await?;
     shell.status("Deploying", format!("to {remote}"));
     let wait = arguments.patience.begin(clock, shell);
-    remote::apply(&remote, &objects, &arguments.options, &wait, shell).await?;
+    let mut plan = Plan::of(&remote, &objects, &arguments.options).await?;
+    // Webhooks come when somebody answers: one for pods would keep the operator's own from being made.
+    plan.write(|object| !is_webhook(object), &wait, shell).await?;
     for deployment in objects.iter().filter(|object| object["kind"] == "Deployment") {
         let text = |field: &str| deployment["metadata"][field].as_str().unwrap_or_default();
         remote::ready(&remote, text("namespace"), text("name"), &wait).await?;
         shell.status("Ready", format!("deployment {} in {}: {}", text("name"), text("namespace"), images(deployment)));
     }
+    plan.write(is_webhook, &wait, shell).await?;
     shell.status("Finished", "the operator is deployed");
     Ok(())
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     project::project_folder,
-    remote::{self, Connection, Options, Patience},
+    remote::{self, Connection, Options, Patience, Plan},
     render::render,
     shell::Shell,
 };
@@ -61,7 +61,7 @@ pub(crate) async fn run(arguments: Arguments, clock: &SharedClock, shell: &Shell
     let remote = arguments.connection.connect().await?;
     shell.status("Installing", format!("to {remote}"));
     let wait = arguments.patience.begin(clock, shell);
-    remote::apply(&remote, &objects, &arguments.options, &wait, shell).await?;
+    Plan::of(&remote, &objects, &arguments.options).await?.write(|_| true, &wait, shell).await?;
     shell.status("Finished", "the definitions are established");
     Ok(())
 }

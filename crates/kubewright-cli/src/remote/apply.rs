@@ -38,50 +38,70 @@ struct Found<'a> {
     before: Option<String>,
 }
 
-/// Applies all objects, or none if the API server would refuse one. Definitions are established when it ends.
-pub(crate) async fn apply(
-    remote: &Remote,
-    objects: &[Value],
-    options: &Options,
-    wait: &Wait<'_>,
-    shell: &Shell,
-) -> Result<()> {
-    let mut kinds = Kinds::of(&remote.client);
-    let mut found = Vec::new();
-    for object in objects {
-        found.push(find(remote, &mut kinds, object, objects).await?);
-    }
-    rehearse(remote, &mut found, objects, options).await?;
+/// Objects that the API server would take, as far as can be known before one is written.
+pub(crate) struct Plan<'a> {
+    remote: &'a Remote,
+    options: &'a Options,
+    kinds: Kinds,
+    found: Vec<Found<'a>>,
+}
 
-    let (mut counts, all) = ([0; 3], found.len());
-    for (done, found) in found.iter().enumerate() {
-        let place = match &found.place {
-            Some(place) => place.clone(),
-            None => appeared(&mut kinds, found.object, wait).await?,
-        };
-        let written = write(&place, found.object, options, false).await;
-        let version = written.map_err(|error| {
-            anyhow::anyhow!(
-                "{}: {}; {done} of {all} objects were applied: run the command again when that is mended",
-                title(found.object),
-                explain(&error)
-            )
-        })?;
-        let (index, word) = match &found.before {
-            None => (0, "Created"),
-            before if *before == version => (2, "Unchanged"),
-            _ => (1, "Changed"),
-        };
-        counts[index] += 1;
-        shell.detail(word, title(found.object));
-        // What follows may need the kinds.
-        if is_definition(found.object) && objects.get(done + 1).is_none_or(|next| !is_definition(next)) {
-            established(remote, objects, wait).await?;
+impl<'a> Plan<'a> {
+    /// Tries all objects. It fails with all that the API server would refuse, and has changed nothing then.
+    pub(crate) async fn of(remote: &'a Remote, objects: &'a [Value], options: &'a Options) -> Result<Self> {
+        let mut kinds = Kinds::of(&remote.client);
+        let mut found = Vec::new();
+        for object in objects {
+            found.push(find(remote, &mut kinds, object, objects).await?);
         }
+        rehearse(remote, &found, objects, options).await?;
+        Ok(Self { remote, options, kinds, found })
     }
-    let [created, changed, unchanged] = counts;
-    shell.status("Applied", format!("{all} objects: {created} created, {changed} changed, {unchanged} unchanged"));
-    Ok(())
+
+    /// Applies those of the objects that are chosen, in their order. Definitions are established when it ends.
+    pub(crate) async fn write(
+        &mut self,
+        is_chosen: impl Fn(&Value) -> bool,
+        wait: &Wait<'_>,
+        shell: &Shell,
+    ) -> Result<()> {
+        let chosen: Vec<_> = self.found.iter().filter(|found| is_chosen(found.object)).collect();
+        let (mut counts, all) = ([0; 3], chosen.len());
+        for (done, found) in chosen.iter().enumerate() {
+            let place = match &found.place {
+                Some(place) => place.clone(),
+                None => appeared(&mut self.kinds, found.object, wait).await?,
+            };
+            let written = write(&place, found.object, self.options, false).await;
+            let version = written.map_err(|error| {
+                anyhow::anyhow!(
+                    "{}: {}; {done} of {all} objects were applied: run the command again when that is mended",
+                    title(found.object),
+                    told(&error)
+                )
+            })?;
+            let (index, word) = match &found.before {
+                None => (0, "Created"),
+                before if *before == version => (2, "Unchanged"),
+                _ => (1, "Changed"),
+            };
+            counts[index] += 1;
+            shell.detail(word, title(found.object));
+            // What follows may need the kinds.
+            if is_definition(found.object) && chosen.get(done + 1).is_none_or(|next| !is_definition(next.object)) {
+                established(self.remote, chosen.iter().map(|found| found.object), wait).await?;
+            }
+        }
+        if all > 0 {
+            let [created, changed, unchanged] = counts;
+            let what = if all == 1 { "object" } else { "objects" };
+            shell.status(
+                "Applied",
+                format!("{all} {what}: {created} created, {changed} changed, {unchanged} unchanged"),
+            );
+        }
+        Ok(())
+    }
 }
 
 /// Where an object goes, and what is there.
@@ -111,7 +131,7 @@ fn defines(all: &[Value], object: &Value) -> bool {
 }
 
 /// Asks whether all of it would be taken.
-async fn rehearse(remote: &Remote, found: &mut [Found<'_>], all: &[Value], options: &Options) -> Result<()> {
+async fn rehearse(remote: &Remote, found: &[Found<'_>], all: &[Value], options: &Options) -> Result<()> {
     let namespaces: BTreeSet<_> = all
         .iter()
         .filter(|object| object["kind"] == "Namespace")
@@ -183,10 +203,10 @@ async fn appeared(kinds: &mut Kinds, object: &Value, wait: &Wait<'_>) -> Result<
 }
 
 /// Waits until all definitions are established.
-async fn established(remote: &Remote, objects: &[Value], wait: &Wait<'_>) -> Result<()> {
+async fn established<'a>(remote: &Remote, objects: impl Iterator<Item = &'a Value>, wait: &Wait<'_>) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(remote.client.clone());
     let mut open: Vec<_> =
-        objects.iter().filter(|object| is_definition(object)).map(|object| text(object, "/metadata/name")).collect();
+        objects.filter(|object| is_definition(object)).map(|object| text(object, "/metadata/name")).collect();
     let all = open.len();
     while let Some(name) = open.last().copied() {
         let why = match definitions.get_opt(name).await {

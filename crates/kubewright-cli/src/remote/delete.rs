@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{
     AT_ONCE, Remote, Wait,
     failure::{explain, is_transient, status},
-    kinds::{Kinds, Located, is_definition, text, title},
+    kinds::{Kinds, Located, is_definition, is_webhook, text, title},
 };
 use crate::shell::Shell;
 
@@ -46,7 +46,7 @@ pub(crate) async fn delete(
     let mut phases: Vec<Vec<&Present<'_>>> = Vec::new();
     phases.resize_with(PHASES, Vec::new);
     for present in &present {
-        phases[phase(text(present.object, "/kind"), works)].push(present);
+        phases[phase(present.object, works)].push(present);
     }
     for phase in phases {
         for present in &phase {
@@ -77,11 +77,10 @@ pub(crate) async fn delete(
 const PHASES: usize = 5;
 
 /// When a kind's turn is. Where no operator answers any more, its webhooks would refuse what is to go.
-fn phase(kind: &str, has_operator: bool) -> usize {
-    match kind {
-        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" if !has_operator => 0,
+fn phase(object: &Value, has_operator: bool) -> usize {
+    match text(object, "/kind") {
+        _ if is_webhook(object) => usize::from(has_operator),
         "CustomResourceDefinition" => 0,
-        "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => 1,
         "Deployment" | "StatefulSet" | "DaemonSet" | "Job" | "CronJob" | "Pod" => 2,
         "Namespace" => 4,
         _ => 3,
@@ -217,7 +216,9 @@ mod tests {
 
     #[test]
     fn the_operator_goes_after_its_objects_and_before_its_rights() {
-        let order = |kinds: &[&str], works| kinds.iter().map(|kind| phase(kind, works)).collect::<Vec<_>>();
+        let order = |kinds: &[&str], works| {
+            kinds.iter().map(|kind| phase(&serde_json::json!({ "kind": kind }), works)).collect::<Vec<_>>()
+        };
         let webhook = "ValidatingWebhookConfiguration";
         let kinds = ["CustomResourceDefinition", webhook, "Deployment", "ClusterRole", "Namespace"];
         assert_eq!(order(&kinds, true), [0, 1, 2, 3, 4]);

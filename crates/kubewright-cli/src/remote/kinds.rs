@@ -91,6 +91,11 @@ pub(super) fn is_definition(object: &Value) -> bool {
     object["kind"] == "CustomResourceDefinition"
 }
 
+/// Whether it has the API server ask an operator.
+pub(crate) fn is_webhook(object: &Value) -> bool {
+    ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"].contains(&text(object, "/kind"))
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;

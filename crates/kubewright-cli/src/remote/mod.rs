@@ -17,9 +17,10 @@ use std::time::Duration;
 use kubewright_apimachinery::clock::SharedClock;
 
 pub(crate) use self::{
-    apply::{Options, apply, missing_definitions},
+    apply::{Options, Plan, missing_definitions},
     connect::{Connection, Remote},
     delete::delete,
+    kinds::is_webhook,
     rollout::ready,
 };
 use crate::shell::Shell;

@@ -68,7 +68,13 @@ pub(crate) async fn ready(remote: &Remote, namespace: &str, name: &str, wait: &W
 
 /// Why it isn't ready, and whether waiting is over.
 fn verdict(state: Rollout, trouble: Option<&Trouble>) -> (String, bool) {
+    const ORPHAN: &str = "failed calling webhook";
     match (state, trouble) {
+        (Rollout::Going(what), None) if what.contains(ORPHAN) => {
+            let remedy =
+                "until the operator is there nobody answers: delete that webhook configuration, and deploy again";
+            (format!("{what}; {remedy}"), false)
+        }
         (Rollout::Failed(why), _) => (why, true),
         (_, Some(trouble)) if trouble.is_lasting => (trouble.why.clone(), true),
         (Rollout::Going(what), Some(trouble)) => (format!("{what}: {}", trouble.why), false),

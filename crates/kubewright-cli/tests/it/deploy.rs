@@ -1,12 +1,19 @@
 //! `kubewright install`, `deploy` and their opposites, on the project of the At operator and the node of an embedded cluster.
 
-use std::{fs, path::PathBuf, process::Output};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Output,
+};
 
 use kubewright_cluster::{ImageTable, Program};
 use operator_kit::Deployed;
 use tempfile::TempDir;
 
-use crate::{installer::project, manifests::example};
+use crate::{
+    installer::{copy, golden, project, sample_becomes_ready},
+    manifests::example,
+};
 
 /// What it is called in the image table.
 const IMAGE: &str = "registry.example.com/me/at:v9";
@@ -22,6 +29,16 @@ impl Scene {
     async fn of(program: Program) -> Self {
         let images = ImageTable::default().with("registry.example.com/me/at", program);
         Self { project: project(), deployed: Deployed::nothing("at", images).await }
+    }
+
+    /// A scaffolded project, one of whose webhooks is asked of every pod.
+    async fn scaffolded() -> Self {
+        let project = tempfile::tempdir().unwrap();
+        let golden_project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/project");
+        copy(&golden_project.join("config"), project.path());
+        copy(&golden_project.join("PROJECT"), project.path());
+        let images = ImageTable::default().with("controller", golden("project"));
+        Self { project, deployed: Deployed::nothing("project", images).await }
     }
 
     async fn run_as(&self, kubeconfig: PathBuf, arguments: &[&str]) -> Output {
@@ -99,6 +116,19 @@ async fn an_operator_is_deployed_and_works_and_is_taken_away() {
     scene.is_untouched().await;
     contains(&scene.fails(&["undeploy"]).await, &["nothing of it is in context kubewright", "--ignore-not-found"]);
     scene.succeeds(&["undeploy", "--ignore-not-found"]).await;
+    scene.deployed.stop().await;
+}
+
+#[tokio::test]
+async fn an_operator_that_is_asked_of_every_pod_comes_and_goes() {
+    let scene = Scene::scaffolded().await;
+    let said = scene.succeeds(&["deploy"]).await;
+    contains(&said, &["Ready deployment project-controller-manager", "Applied 2 objects: 2 created"]);
+    sample_becomes_ready(&scene.deployed, scene.project.path()).await;
+    scene.succeeds(&["undeploy"]).await;
+    assert_eq!(scene.kubectl(&["get", "crd", "-o", "name"]).await, "");
+    let left = ["get", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-o", "name"];
+    assert_eq!(scene.kubectl(&left).await, "");
     scene.deployed.stop().await;
 }
 
@@ -190,7 +220,7 @@ async fn what_the_cluster_would_refuse_changes_nothing() {
 async fn definitions_are_installed_over_those_of_others_only_when_told_to() {
     let scene = Scene::of(Program::host_tools()).await;
     let said = scene.succeeds(&["install"]).await;
-    contains(&said, &["Applied 1 objects: 1 created", "the definitions are established"]);
+    contains(&said, &["Applied 1 object: 1 created", "the definitions are established"]);
     let rename = r#"{"spec": {"names": {"shortNames": ["atat"]}}}"#;
     let patch = ["patch", "crd", "ats.cnat.d2iq.com", "--type=merge", "--field-manager=walker", "-p", rename];
     let kind = scene.project.path().join("config/crd/bases/cnat.d2iq.com_ats.yaml");

@@ -10,7 +10,7 @@ use kubewright_cluster::{ImageTable, Program};
 use operator_kit::Deployed;
 use tempfile::TempDir;
 
-use crate::manifests::example;
+use crate::{cluster::operator_file, manifests::example};
 
 /// The operator's project without its sources, since neither command asks for them.
 pub(crate) fn project() -> TempDir {
@@ -23,7 +23,7 @@ pub(crate) fn project() -> TempDir {
     folder
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap().success());
 }
 
@@ -63,12 +63,25 @@ async fn an_operator_is_installed_by_one_file_under_the_generated_role() {
     deployed.stop().await;
 }
 
+/// One of the scaffolded operators.
+pub(crate) fn golden(project: &str) -> Program {
+    Program::executable(example("golden")).env("GOLDEN", project)
+}
+
 #[tokio::test]
 async fn a_scaffolded_project_is_installed_by_its_tree_and_by_one_file() {
-    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/project");
-    let images = || ImageTable::default().with("controller", Program::executable(example("golden")));
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/project-multigroup");
+    let install = async |command: &[&str]| {
+        let images = ImageTable::default().with("controller", golden("multigroup"));
+        let deployed = Deployed::nothing("project-multigroup", images).await;
+        // One of its kinds is another crate's.
+        deployed.kubectl(&["apply", "-f", &operator_file("podset", "config/crd/bases")]).await;
+        deployed.kubectl(command).await;
+        deployed.is_available(1).await;
+        deployed
+    };
     let tree = project.join("config/default");
-    let deployed = Deployed::install("project", images(), &["apply", "-k", &tree.to_string_lossy()]).await;
+    let deployed = install(&["apply", "-k", &tree.to_string_lossy()]).await;
     sample_becomes_ready(&deployed, &project).await;
     deployed.stop().await;
 
@@ -80,13 +93,13 @@ async fn a_scaffolded_project_is_installed_by_its_tree_and_by_one_file() {
     let once = fs::read(&file).unwrap();
     succeeds(&folder, &["build-installer"]);
     assert_eq!(fs::read(&file).unwrap(), once, "the same project gives the same file");
-    let deployed = Deployed::install("project", images(), &["apply", "-f", &file.to_string_lossy()]).await;
+    let deployed = install(&["apply", "-f", &file.to_string_lossy()]).await;
     sample_becomes_ready(&deployed, &project).await;
     deployed.stop().await;
 }
 
 /// That the operator does its work, to which the API server's questions to its webhooks belong.
-async fn sample_becomes_ready(deployed: &Deployed, project: &Path) {
+pub(crate) async fn sample_becomes_ready(deployed: &Deployed, project: &Path) {
     let sample = project.join("config/samples/crew_v1_captain.yaml");
     deployed
         .eventually("the webhooks let the sample in", async || {
