@@ -45,7 +45,7 @@ pub(crate) const CRONJOB_SAMPLE: &str = include_str!("../../operators/cronjob/co
 pub(crate) const GUESTBOOK_SAMPLE: &str =
     include_str!("../../operators/guestbook/config/samples/webapp_v1_guestbook.yaml");
 /// Lolcow's sample.
-pub(crate) const LOLCOW_SAMPLE: &str = include_str!("../../operators/lolcow/config/samples/my_v1alpha1_lolcow.yaml");
+pub(crate) const LOLCOW_SAMPLE: &str = include_str!("../../operators/lolcow/config/samples/v1alpha1_lolcow.yaml");
 
 /// The cluster, the operators, and the way in for kubectl.
 pub(crate) struct Stage {

@@ -4,6 +4,7 @@
 
 pub mod api;
 mod controller;
+// +kubebuilder:scaffold:modules
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -11,7 +12,10 @@ use kubewright::prelude::*;
 
 /// Adds the operator to a manager.
 pub fn register(manager: Manager) -> Manager {
-    manager.kind::<api::v1alpha1::At>().controller(controller::controller())
+    let manager = manager.kind::<api::v1alpha1::At>();
+    let manager = manager.controller(controller::at::controller());
+    // +kubebuilder:scaffold:builder
+    manager
 }
 
 /// The definitions of the operator's kinds, as they are in `config/crd/bases`.

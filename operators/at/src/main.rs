@@ -1,4 +1,4 @@
-//! The At operator's binary.
+//! The operator's binary.
 
 use kubewright::prelude::*;
 

@@ -1,12 +1,13 @@
 //! The CronJob operator: creates a Job each time a schedule says so.
 //!
 //! [`api`] holds the kind `CronJob`, [`schedule`] reads and computes schedules, [`register`] adds the controller and
-//! the [webhooks](webhook) to a manager, [`crds`] gives what is to be installed.
+//! the webhooks to a manager, [`crds`] gives what is to be installed.
 
 pub mod api;
 mod controller;
 pub mod schedule;
-pub mod webhook;
+mod webhook;
+// +kubebuilder:scaffold:modules
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -15,7 +16,11 @@ use kubewright::prelude::*;
 // ANCHOR: register
 /// Adds the operator to a manager.
 pub fn register(manager: Manager) -> Manager {
-    manager.kind::<api::v1::CronJob>().controller(controller::controller()).webhook(webhook::webhook())
+    let manager = manager.kind::<api::v1::CronJob>();
+    let manager = manager.controller(controller::cronjob::controller());
+    let manager = manager.webhook(webhook::v1::cronjob::webhook());
+    // +kubebuilder:scaffold:builder
+    manager
 }
 // ANCHOR_END: register
 

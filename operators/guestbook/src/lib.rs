@@ -6,6 +6,7 @@
 pub mod api;
 mod controller;
 pub mod page;
+// +kubebuilder:scaffold:modules
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -13,7 +14,10 @@ use kubewright::prelude::*;
 
 /// Adds the operator to a manager.
 pub fn register(manager: Manager) -> Manager {
-    manager.kind::<api::v1::Guestbook>().controller(controller::controller())
+    let manager = manager.kind::<api::v1::Guestbook>();
+    let manager = manager.controller(controller::guestbook::controller());
+    // +kubebuilder:scaffold:builder
+    manager
 }
 
 /// The definitions of the operator's kinds, as they are in `config/crd/bases`.

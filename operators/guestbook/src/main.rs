@@ -1,4 +1,4 @@
-//! The Guestbook operator's binary.
+//! The operator's binary.
 
 use kubewright::prelude::*;
 

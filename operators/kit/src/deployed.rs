@@ -41,7 +41,7 @@ impl Deployed {
         program: &str,
         images: impl FnOnce(ImageTable) -> ImageTable,
     ) -> Self {
-        let image = format!("kubewright/{name}-operator");
+        let image = format!("kubewright/{name}");
         let images = images(ImageTable::default()).with(&image, Program::executable(program));
         let config = PathBuf::from(crate_folder).join("config/default");
         Self::install(name, images, &["apply", "-k", &config.to_string_lossy()]).await

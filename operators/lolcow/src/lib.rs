@@ -6,6 +6,7 @@
 pub mod api;
 mod controller;
 pub mod page;
+// +kubebuilder:scaffold:modules
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -26,7 +27,10 @@ pub fn register(manager: Manager) -> Manager {
 
 /// Adds the operator to a manager; `status.url` is at this name or address.
 pub fn register_at(manager: Manager, node_address: &str) -> Manager {
-    manager.kind::<api::v1alpha1::Lolcow>().controller(controller::controller(node_address.trim()))
+    let manager = manager.kind::<api::v1alpha1::Lolcow>();
+    let manager = manager.controller(controller::lolcow::controller(node_address.trim()));
+    // +kubebuilder:scaffold:builder
+    manager
 }
 
 /// The definitions of the operator's kinds, as they are in `config/crd/bases`.

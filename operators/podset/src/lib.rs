@@ -5,25 +5,25 @@
 
 pub mod api;
 mod controller;
+// +kubebuilder:scaffold:modules
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use kubewright::prelude::*;
 
-use crate::api::{app, k8stest};
-
 // ANCHOR: register
 /// Adds the operator to a manager.
 pub fn register(manager: Manager) -> Manager {
+    let manager = manager.kind::<api::k8stest::v1alpha1::PodSet>();
+    let manager = manager.controller(controller::k8stest::podset::controller());
+    let manager = manager.kind::<api::app::v1alpha1::PodSet>();
+    let manager = manager.controller(controller::app::podset::controller());
+    // +kubebuilder:scaffold:builder
     manager
-        .kind::<k8stest::v1alpha1::PodSet>()
-        .kind::<app::v1alpha1::PodSet>()
-        .controller(controller::controller::<k8stest::v1alpha1::PodSet>("podset-k8stest"))
-        .controller(controller::controller::<app::v1alpha1::PodSet>("podset-app"))
 }
 // ANCHOR_END: register
 
 /// The definitions of the operator's kinds, as they are in `config/crd/bases`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![k8stest::v1alpha1::PodSet::crd(), app::v1alpha1::PodSet::crd()]
+    vec![api::k8stest::v1alpha1::PodSet::crd(), api::app::v1alpha1::PodSet::crd()]
 }

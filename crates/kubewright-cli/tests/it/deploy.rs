@@ -28,7 +28,7 @@ impl Scene {
     /// A cluster whose node plays the image by a program.
     async fn of(program: Program) -> Self {
         let images = ImageTable::default().with("registry.example.com/me/at", program);
-        Self { project: project(), deployed: Deployed::nothing("at", images).await }
+        Self { project: project(), deployed: Deployed::nothing("at-operator", images).await }
     }
 
     /// A scaffolded project, one of whose webhooks is asked of every pod.
@@ -74,9 +74,12 @@ impl Scene {
     /// That there is nothing of the operator.
     async fn is_untouched(&self) {
         assert_eq!(self.kubectl(&["get", "crd", "-o", "name"]).await, "");
-        assert_eq!(self.kubectl(&["get", "namespace", "at-system", "-o", "name", "--ignore-not-found"]).await, "");
+        assert_eq!(
+            self.kubectl(&["get", "namespace", "at-operator-system", "-o", "name", "--ignore-not-found"]).await,
+            ""
+        );
         let roles = self.kubectl(&["get", "clusterroles,clusterrolebindings", "-o", "name"]).await;
-        assert!(!roles.contains("/at-"), "{roles}");
+        assert!(!roles.contains("/at-operator-"), "{roles}");
     }
 }
 
@@ -92,11 +95,24 @@ async fn an_operator_is_deployed_and_works_and_is_taken_away() {
     let said = scene.succeeds(&["deploy", "--image", IMAGE]).await;
     contains(
         &said,
-        &["Deploying to context kubewright (https://127.0.0.1:", "Waiting", "Ready deployment at-controller", IMAGE],
+        &[
+            "Deploying to context kubewright (https://127.0.0.1:",
+            "Waiting",
+            "Ready deployment at-operator-controller",
+            IMAGE,
+        ],
     );
     let (all, created) = said.split_once("Applied ").unwrap().1.split_once(" objects: ").unwrap();
     assert!(created.starts_with(&format!("{all} created, 0 changed, 0 unchanged")), "{said}");
-    let deployment = ["get", "deployment", "-n", "at-system", "at-controller-manager", "--show-managed-fields", "-o"];
+    let deployment = [
+        "get",
+        "deployment",
+        "-n",
+        "at-operator-system",
+        "at-operator-controller-manager",
+        "--show-managed-fields",
+        "-o",
+    ];
     let managers = "jsonpath={.metadata.managedFields[?(@.operation==\"Apply\")].manager}";
     assert_eq!(scene.kubectl(&[&deployment[..], &[managers]].concat()).await, "kubewright");
 
@@ -139,8 +155,8 @@ async fn an_image_that_nobody_has_is_told_with_the_events() {
     contains(
         &said,
         &[
-            "error: deployment at-controller-manager in at-system is not ready: ImagePullBackOff",
-            "  pod at-controller-manager-",
+            "error: deployment at-operator-controller-manager in at-operator-system is not ready: ImagePullBackOff",
+            "  pod at-operator-controller-manager-",
             "Ready is false: ContainersNotReady",
             "container manager waits: ImagePullBackOff",
             "event Failed",
@@ -165,7 +181,7 @@ async fn an_operator_that_ends_is_told_with_its_log() {
             "is not ready: CrashLoopBackOff: back-off",
             "container manager ended with code 3 (Error)",
             "event BackOff",
-            "the log of manager ends:\n      no barn at at-controller-manager-",
+            "the log of manager ends:\n      no barn at at-operator-controller-manager-",
             "its log says why it ended",
         ],
     );
@@ -190,7 +206,7 @@ async fn what_the_cluster_would_refuse_changes_nothing() {
             "would refuse what is to be applied; nothing was changed:",
             "  customresourcedefinition.apiextensions.k8s.io/ats.cnat.d2iq.com: ",
             "system:serviceaccount:default:stranger",
-            "cannot patch resource \"deployments\" in API group \"apps\" in the namespace \"at-system\"",
+            "cannot patch resource \"deployments\" in API group \"apps\" in the namespace \"at-operator-system\"",
             "ask an administrator for a role with that right",
         ],
     );
@@ -199,10 +215,13 @@ async fn what_the_cluster_would_refuse_changes_nothing() {
     let manager = scene.project.path().join("config/manager/manager.yaml");
     let written = fs::read_to_string(&manager).unwrap();
     fs::write(&manager, written.replace("replicas: 1", "replicas: -1")).unwrap();
-    scene.kubectl(&["create", "namespace", "at-system"]).await;
+    scene.kubectl(&["create", "namespace", "at-operator-system"]).await;
     let said = scene.fails(&["deploy"]).await;
-    contains(&said, &["nothing was changed", "deployment.apps/at-controller-manager in at-system", "-1"]);
-    scene.kubectl(&["delete", "namespace", "at-system"]).await;
+    contains(
+        &said,
+        &["nothing was changed", "deployment.apps/at-operator-controller-manager in at-operator-system", "-1"],
+    );
+    scene.kubectl(&["delete", "namespace", "at-operator-system"]).await;
     scene.is_untouched().await;
 
     contains(

@@ -55,7 +55,7 @@ async fn an_operator_is_installed_by_one_file_under_the_generated_role() {
     succeeds(&folder, &["build-installer", "--image", "registry.example.com/me/at:v9"]);
     let images = ImageTable::default().with("registry.example.com/me/at", Program::executable(example("at")));
     let file = folder.path().join("dist/install.yaml");
-    let deployed = Deployed::install("at", images, &["apply", "-f", &file.to_string_lossy()]).await;
+    let deployed = Deployed::install("at-operator", images, &["apply", "-f", &file.to_string_lossy()]).await;
     let sample = folder.path().join("config/samples/cnat_v1alpha1_at.yaml");
     deployed.kubectl(&["apply", "-f", &sample.to_string_lossy()]).await;
     deployed.until(&["get", "at", "-o", "jsonpath={.items[*].status.phase}"], |phase| phase == "DONE").await;
@@ -137,7 +137,7 @@ fn a_chart_is_made_and_linted_where_helm_is() {
     assert!(read("Chart.yaml").contains("name: at\n") && read("Chart.yaml").contains("version: \"0.3.0\""));
     let values = read("values.yaml");
     assert!(values.contains("repository: registry.example.com/me/at\n") && values.contains("tag: v9\n"), "{values}");
-    let deployment = read("templates/deployment-at-controller-manager.yaml");
+    let deployment = read("templates/deployment-at-operator-controller-manager.yaml");
     assert!(deployment.contains("replicas: {{ .Values.manager.replicas }}\n"), "{deployment}");
     for arguments in [["lint"].as_slice(), &["template", "at", "--namespace", "elsewhere"]] {
         // Nobody has it by default.

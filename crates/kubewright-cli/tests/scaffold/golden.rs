@@ -16,6 +16,11 @@ use crate::folder::{Folder, files};
 const GENERATED: &[&str] =
     &["config/crd/bases/", "config/rbac/role.yaml", "config/webhook/manifests.yaml", "config/webhook/role.yaml"];
 
+/// Whether `kubewright manifests` writes this file.
+pub(crate) fn is_generated(path: &str) -> bool {
+    GENERATED.iter().any(|generated| path.starts_with(generated))
+}
+
 /// Makes a project anew, and compares it with the one that is kept, or keeps it.
 fn check(name: &str, lines: &[&str]) {
     let folder = Folder::new(name);
@@ -23,7 +28,7 @@ fn check(name: &str, lines: &[&str]) {
         folder.run(line);
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name);
-    let is_ours = |path: &String| !GENERATED.iter().any(|generated| path.starts_with(generated));
+    let is_ours = |path: &String| !is_generated(path);
     let mut made = files(&folder.path(), false);
     check_record(&mut made);
     if std::env::var_os("KUBEWRIGHT_GENERATE").is_some() {

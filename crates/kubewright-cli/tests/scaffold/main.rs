@@ -3,6 +3,7 @@
 mod commands;
 mod folder;
 mod golden;
+mod operators;
 mod plugins;
 mod refusals;
 mod update;

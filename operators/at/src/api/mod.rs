@@ -1,3 +1,4 @@
-//! The API of the operator, one module a version.
+//! The kinds of the operator, one module a version.
 
 pub mod v1alpha1;
+// +kubebuilder:scaffold:modules

@@ -8,7 +8,7 @@ const SPARE: [&str; 3] = ["cnat.d2iq.com ats/finalizers update", "- pods get", "
 #[tokio::test]
 async fn it_works_in_a_pod_with_its_own_rights_alone() {
     let folder = env!("CARGO_MANIFEST_DIR");
-    let deployed = Deployed::start("at", folder, env!("CARGO_BIN_EXE_at-operator"), |images| images).await;
+    let deployed = Deployed::start("at-operator", folder, env!("CARGO_BIN_EXE_at-operator"), |images| images).await;
     let sample = format!("{folder}/config/samples/cnat_v1alpha1_at.yaml");
     let name = deployed.kubectl(&["apply", "-f", &sample, "-o", "jsonpath={.metadata.name}"]).await;
     let phase = ["get", "at", &name, "-o", "jsonpath={.status.phase}"];

@@ -1,6 +1,9 @@
+//! The operator on an embedded cluster: each test has one of its own.
+//!
 //! The operator from outside: its manifests, and its behaviour on the embedded cluster. Tests whose names begin with
 //! `row_` are the rows of the project's table of faults and bad inputs.
 
+mod at;
 mod crash;
 mod deployed;
 mod every;
@@ -8,3 +11,20 @@ mod manifests;
 mod real;
 mod scene;
 mod schedule;
+// +kubebuilder:scaffold:modules
+
+use std::future::pending;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kubewright::{prelude::*, webhook::WebhookServer};
+use kubewright_cluster::{Cluster, Pods};
+
+/// A cluster that knows these kinds, and the operator in it, which ends with the test.
+async fn start(kinds: Vec<CustomResourceDefinition>) -> anyhow::Result<Cluster> {
+    let cluster = Cluster::builder().pods(Pods::Simulate).start().await?;
+    cluster.install(kinds).await?;
+    let manager = Manager::new(cluster.client()).webhook_server(WebhookServer::local());
+    let operator = at_operator::register(manager).run_until(pending());
+    tokio::spawn(async { operator.await.expect("the operator runs") });
+    Ok(cluster)
+}

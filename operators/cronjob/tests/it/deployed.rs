@@ -13,7 +13,8 @@ const SPARE: [&str; 4] = [
 #[tokio::test]
 async fn it_works_in_a_pod_with_its_own_rights_alone() {
     let folder = env!("CARGO_MANIFEST_DIR");
-    let deployed = Deployed::start("cronjob", folder, env!("CARGO_BIN_EXE_cronjob-operator"), |images| images).await;
+    let deployed =
+        Deployed::start("cronjob-operator", folder, env!("CARGO_BIN_EXE_cronjob-operator"), |images| images).await;
     let sample = format!("{folder}/config/samples/batch_v1_cronjob.yaml");
     // The webhooks answer as soon as their authority is in the configurations.
     deployed.eventually("the webhooks answer", async || deployed.try_kubectl(&["apply", "-f", &sample]).await.0).await;

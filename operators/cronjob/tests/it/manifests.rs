@@ -25,7 +25,7 @@ fn service_and_roles_are_for_the_webhooks() {
     let rules = roles.iter().flat_map(|role| role["rules"].as_array().unwrap());
     let names: Vec<_> = rules.filter_map(|rule| rule["resourceNames"][0].as_str()).collect();
     let expected = ["webhook-server-cert", "mutating-webhook-configuration", "validating-webhook-configuration"];
-    assert_eq!(names, expected.map(|suffix| format!("cronjob-{suffix}")));
+    assert_eq!(names, expected.map(|suffix| format!("cronjob-operator-{suffix}")));
 }
 
 #[test]

@@ -1,3 +1,4 @@
-//! The API of the operator: the group `webapp.my.domain`, one module for each version.
+//! The kinds of the operator, one module a version.
 
 pub mod v1;
+// +kubebuilder:scaffold:modules

@@ -15,7 +15,8 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     let page = Program::executable(env!("CARGO_BIN_EXE_guestbook-page")).env("LISTEN", "$(POD_IP):8080");
     let operator = env!("CARGO_BIN_EXE_guestbook-operator");
     let deployed =
-        Deployed::start("guestbook", folder, operator, |images| images.with("kubewright/guestbook", page)).await;
+        Deployed::start("guestbook-operator", folder, operator, |images| images.with("kubewright/guestbook", page))
+            .await;
     deployed.kubectl(&["apply", "-k", &format!("{folder}/config/samples")]).await;
     let active = ["get", "guestbook", "guestbook-sample", "-o", "jsonpath={.status.readyReplicas} {.status.active}"];
     let all_ready = |printed: &str| printed.starts_with("3 ") && printed.len() > 2;

@@ -15,8 +15,10 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     let folder = env!("CARGO_MANIFEST_DIR");
     let page = Program::executable(env!("CARGO_BIN_EXE_lolcow-page")).env("LISTEN", "$(POD_IP):8080");
     let operator = env!("CARGO_BIN_EXE_lolcow-operator");
-    let deployed =
-        Deployed::start("lolcow", folder, operator, |images| images.with("ghcr.io/vsoch/lolcow-operator", page)).await;
+    let deployed = Deployed::start("lolcow-operator", folder, operator, |images| {
+        images.with("ghcr.io/vsoch/lolcow-operator", page)
+    })
+    .await;
     let lolcow =
         format!("{{apiVersion: my.domain/v1alpha1, kind: Lolcow, metadata: {{name: cow}}, spec: {{port: {PORT}}}}}");
     deployed.cluster().apply_yaml(&lolcow).await.unwrap();

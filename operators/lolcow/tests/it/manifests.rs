@@ -9,8 +9,7 @@ use crate::scene::{GREETING, NAME, assert_both, edit, reaches, sample, serves, w
 
 #[test]
 fn the_sample_is_that_of_the_source() {
-    let sample: Lolcow =
-        serde_saphyr::from_str(&operator_kit::config!().read("samples/my_v1alpha1_lolcow.yaml")).unwrap();
+    let sample: Lolcow = serde_saphyr::from_str(&operator_kit::config!().read("samples/v1alpha1_lolcow.yaml")).unwrap();
     assert_eq!(sample.metadata.name.as_deref(), Some(NAME));
     assert_eq!((sample.spec.port, sample.spec.greeting.as_deref()), (Some(30685), Some(GREETING)));
 }

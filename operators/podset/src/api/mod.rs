@@ -1,9 +1,10 @@
-//! The API of the operator: the kind `PodSet` in two groups, one module each, with one module a version.
+//! The kinds of the operator, one module a group.
 //!
 //! Both say the same, a number of pods, in the words of two tutorials. The second flavour's bounds are narrower.
 
 pub mod app;
 pub mod k8stest;
+// +kubebuilder:scaffold:modules
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kubewright::schema::AsWritten;

@@ -18,7 +18,8 @@ const SPARE: [&str; 6] = [
 #[tokio::test]
 async fn it_works_in_a_pod_with_its_own_rights_alone() {
     let folder = env!("CARGO_MANIFEST_DIR");
-    let deployed = Deployed::start("podset", folder, env!("CARGO_BIN_EXE_podset-operator"), |images| images).await;
+    let deployed =
+        Deployed::start("podset-operator", folder, env!("CARGO_BIN_EXE_podset-operator"), |images| images).await;
     for sample in ["app_v1alpha1_podset.yaml", "k8stest_v1alpha1_podset.yaml"] {
         deployed.kubectl(&["apply", "-f", &format!("{folder}/config/samples/{sample}")]).await;
     }
@@ -64,7 +65,8 @@ const SPARE_OF_SHARDS: [&str; 10] = [
 #[tokio::test]
 async fn replicas_divide_the_podsets_with_the_rights_of_its_overlay() {
     let folder = env!("CARGO_MANIFEST_DIR");
-    let deployed = Deployed::start("podset", folder, env!("CARGO_BIN_EXE_podset-operator"), |images| images).await;
+    let deployed =
+        Deployed::start("podset-operator", folder, env!("CARGO_BIN_EXE_podset-operator"), |images| images).await;
     deployed.kubectl(&["apply", "-k", &format!("{folder}/config/sharded")]).await;
     deployed.is_available(2).await;
     let leases: Api<Lease> = Api::namespaced(deployed.cluster().client(), &deployed.namespace());
@@ -85,7 +87,7 @@ async fn replicas_divide_the_podsets_with_the_rights_of_its_overlay() {
     // Each has its part of all keys.
     deployed.check_metrics().await;
     let token = deployed.token("watcher").await;
-    let role = "--clusterrole=podset-metrics-reader";
+    let role = "--clusterrole=podset-operator-metrics-reader";
     deployed.kubectl(&["create", "clusterrolebinding", "watcher", role, "--serviceaccount=default:watcher"]).await;
     let fractions = async || {
         let mut fractions = Vec::new();

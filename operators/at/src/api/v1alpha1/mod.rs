@@ -1,5 +1,7 @@
 //! `cnat.d2iq.com/v1alpha1`.
 
 mod at;
+// +kubebuilder:scaffold:modules
 
-pub use self::at::{At, AtSpec, AtStatus, Phase};
+pub use self::at::*;
+// +kubebuilder:scaffold:exports

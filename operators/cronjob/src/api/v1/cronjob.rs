@@ -1,14 +1,13 @@
 //! The kind `CronJob`: a schedule, and the Job to create each time.
 
 use k8s_openapi::{
-    api::core::v1::ObjectReference,
+    api::{batch::v1::JobTemplateSpec, core::v1::ObjectReference},
     apimachinery::pkg::apis::meta::v1::{Condition, Time},
 };
 use kube::CustomResource;
+use kubewright::schema::AsWritten;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use super::JobTemplate;
 
 /// What is to run, and when.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -74,6 +73,10 @@ pub struct CronJobSpec {
     #[schemars(range(min = 0))]
     pub failed_jobs_history_limit: Option<i32>,
 }
+
+/// A `batch/v1` JobTemplateSpec as it was written. What is none is told in a condition, and what makes no valid Job with
+/// the API server's own words.
+pub type JobTemplate = AsWritten<JobTemplateSpec>;
 
 /// What to do when the time has come and an earlier Job hasn't ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

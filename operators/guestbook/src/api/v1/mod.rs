@@ -1,5 +1,7 @@
 //! `webapp.my.domain/v1`.
 
 mod guestbook;
+// +kubebuilder:scaffold:modules
 
-pub use self::guestbook::{Alias, Guestbook, GuestbookSpec, GuestbookStatus};
+pub use self::guestbook::*;
+// +kubebuilder:scaffold:exports

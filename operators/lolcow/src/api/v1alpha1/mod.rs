@@ -1,5 +1,7 @@
 //! `my.domain/v1alpha1`.
 
 mod lolcow;
+// +kubebuilder:scaffold:modules
 
-pub use self::lolcow::{Lolcow, LolcowSpec, LolcowStatus, MAX_GREETING};
+pub use self::lolcow::*;
+// +kubebuilder:scaffold:exports

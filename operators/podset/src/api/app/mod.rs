@@ -1,3 +1,4 @@
-//! The group `app.example.com`.
+//! The group `app.example.com`, one module a version.
 
 pub mod v1alpha1;
+// +kubebuilder:scaffold:modules

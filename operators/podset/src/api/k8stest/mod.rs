@@ -1,3 +1,4 @@
-//! The group `k8stest.justin0u0.com`.
+//! The group `k8stest.justin0u0.com`, one module a version.
 
 pub mod v1alpha1;
+// +kubebuilder:scaffold:modules

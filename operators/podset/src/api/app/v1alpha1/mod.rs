@@ -1,5 +1,7 @@
 //! `app.example.com/v1alpha1`.
 
 mod podset;
+// +kubebuilder:scaffold:modules
 
-pub use self::podset::{PodSet, PodSetSpec, PodSetStatus};
+pub use self::podset::*;
+// +kubebuilder:scaffold:exports

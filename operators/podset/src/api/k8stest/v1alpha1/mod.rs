@@ -1,5 +1,7 @@
 //! `k8stest.justin0u0.com/v1alpha1`.
 
 mod podset;
+// +kubebuilder:scaffold:modules
 
-pub use self::podset::{PodSet, PodSetSpec, PodSetStatus};
+pub use self::podset::*;
+// +kubebuilder:scaffold:exports

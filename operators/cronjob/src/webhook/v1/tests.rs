@@ -4,11 +4,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubewright::{
     clock::SystemClock,
     object::KindName,
-    webhook::{Operation, Request},
+    prelude::*,
+    webhook::{Findings, Operation, Request},
 };
 
-use super::*;
-use crate::api::v1::JobTemplate;
+use super::cronjob::{Defaults, Validation, look};
+use crate::api::v1::{ConcurrencyPolicy, CronJob, CronJobSpec, JobTemplate};
 
 fn cronjob(name: &str, schedule: &str) -> CronJob {
     CronJob::new(name, CronJobSpec { schedule: schedule.into(), ..CronJobSpec::default() })

@@ -1,0 +1,145 @@
+//! The operators below `operators` are laid out as the commands lay out a project: what their authors had no reason to change is
+//! what the commands make, and later commands work in them.
+//!
+//! `cargo xtask generate` makes that part of them anew.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+use kubewright_scaffold::record;
+
+use crate::{
+    folder::{Folder, files},
+    golden::is_generated,
+};
+
+/// What its author typed, by the operator's folder; of two domains in a project the second is written into `PROJECT`.
+const OPERATORS: [(&str, &[&str]); 5] = [
+    ("at", &["init --domain d2iq.com", "create api --group cnat --version v1alpha1 --kind At"]),
+    (
+        "cronjob",
+        &[
+            "init --domain tutorial.kubebuilder.io",
+            "create api --group batch --version v1 --kind CronJob",
+            "create webhook --group batch --version v1 --kind CronJob --defaulting --programmatic-validation",
+        ],
+    ),
+    ("guestbook", &["init --domain my.domain", "create api --group webapp --version v1 --kind Guestbook"]),
+    ("lolcow", &["init --domain my.domain", "create api --version v1alpha1 --kind Lolcow"]),
+    (
+        "podset",
+        &[
+            "init --domain justin0u0.com --multigroup",
+            "create api --group k8stest --version v1alpha1 --kind PodSet",
+            "domain justin0u0.com example.com",
+            "create api --group app --version v1alpha1 --kind PodSet",
+            "domain example.com justin0u0.com",
+        ],
+    ),
+];
+
+/// How much of a file is its author's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Whose {
+    /// Nothing.
+    Ours,
+    /// Some lines among those that are made.
+    Shared,
+    /// All but the markers.
+    Theirs,
+}
+
+fn whose(path: &str) -> Whose {
+    let parts: Vec<_> = path.split('/').collect();
+    match parts[..] {
+        // Its dependencies, features and lints are the workspace's.
+        ["Cargo.toml" | "README.md"] | ["src", "lib.rs"] => Whose::Theirs,
+        // The image has a name, which deploy --image writes too.
+        ["config", "manager", "kustomization.yaml"] => Whose::Theirs,
+        ["config", "samples", sample] if sample != "kustomization.yaml" => Whose::Theirs,
+        ["src", .., "mod.rs"] | ["tests", "it", "main.rs"] | ["config", "manager", "manager.yaml"] => Whose::Shared,
+        ["src", _, .., _] => Whose::Theirs,
+        _ => Whose::Ours,
+    }
+}
+
+fn root(operator: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../operators").join(operator)
+}
+
+/// Types it all in an empty folder.
+fn typed(operator: &str, lines: &[&str]) -> BTreeMap<String, String> {
+    let folder = Folder::new(&format!("{operator}-operator"));
+    for line in lines {
+        match line.split(' ').collect::<Vec<_>>()[..] {
+            ["domain", before, after] => {
+                let [before, after] = [before, after].map(|domain| format!("\ndomain: {domain}\n"));
+                folder.edit("PROJECT", &before, &after);
+            }
+            _ => drop(folder.run(line)),
+        }
+    }
+    // Of the golden projects' records a test shows that they say the rest a second time.
+    let mut made = files(&folder.path(), false);
+    made.remove(record::FILE);
+    made
+}
+
+/// The text without what hangs on the width of a line, which the workspace's rustfmt.toml says.
+fn words(path: &str, line: &str) -> String {
+    if path.ends_with(".rs") { line.split_whitespace().collect() } else { line.to_owned() }
+}
+
+/// The first line of one that isn't in the other behind those before it.
+fn missing<'a>(path: &str, made: &'a str, kept: &str) -> Option<&'a str> {
+    let mut kept = kept.lines();
+    made.lines().find(|line| !kept.any(|other| words(path, other) == words(path, line)))
+}
+
+fn check(operator: &str, lines: &[&str]) {
+    let (root, write) = (root(operator), std::env::var_os("KUBEWRIGHT_GENERATE").is_some());
+    for (path, made) in typed(operator, lines).into_iter().filter(|(path, _)| !is_generated(path)) {
+        let name = format!("operators/{operator}/{path}");
+        let kept = fs::read_to_string(root.join(&path));
+        match whose(&path) {
+            Whose::Ours if write => {
+                fs::create_dir_all(root.join(&path).parent().unwrap()).unwrap();
+                fs::write(root.join(&path), made).unwrap();
+            }
+            Whose::Ours => {
+                let kept = kept.unwrap_or_default();
+                assert!(kept == made, "{name} is not as the commands make it: cargo xtask generate writes it anew");
+            }
+            Whose::Shared => {
+                let kept = kept.unwrap_or_else(|error| panic!("{name}, which the commands make: {error}"));
+                assert_eq!(missing(&path, &made, &kept), None, "{name} lacks a line that the commands make");
+            }
+            Whose::Theirs => assert!(kept.is_ok(), "{name} isn't there, and the commands make it"),
+        }
+    }
+}
+
+#[test]
+fn golden_layout_of_the_operators() {
+    for (operator, lines) in OPERATORS {
+        check(operator, lines);
+    }
+}
+
+#[test]
+fn later_commands_work_in_the_operators() {
+    for (operator, _) in OPERATORS {
+        let folder = Folder::new("copy");
+        for (path, text) in files(&root(operator), false) {
+            folder.write(&path, &text);
+        }
+        let group = match folder.read("PROJECT") {
+            text if text.contains("group: cnat") => "--group cnat",
+            text if text.contains("group: batch") => "--group batch",
+            text if text.contains("group: webapp") => "--group webapp",
+            text if text.contains("group: app") => "--group app",
+            _ => "",
+        };
+        folder.run(&format!("create api {group} --version v9 --kind Bosun"));
+        folder.run(&format!("create webhook {group} --version v9 --kind Bosun --defaulting --programmatic-validation"));
+    }
+}

@@ -1,0 +1,101 @@
+//! What a CronJob is given that its author left out, and what is refused before it is stored.
+//!
+//! Without these webhooks ([`ENABLE_WEBHOOKS=false`](kubewright::args::ManagerArgs::enable_webhooks)) nothing is missing but
+//! the early word: the controller tells the same in conditions.
+
+use kubewright::{
+    prelude::*,
+    webhook::{Denied, Findings, Request},
+};
+
+use crate::{
+    api::v1::{ConcurrencyPolicy, CronJob, CronJobSpec},
+    controller::plan,
+    schedule::{Schedule, ScheduleError},
+};
+
+/// The webhooks of CronJobs.
+pub(crate) fn webhook() -> Webhook<CronJob> {
+    Webhook::new().defaulting(Defaults).validating(Validation)
+}
+
+/// Sets what an author left out: policy `Allow`, not suspended, three successful Jobs and one failed one kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Defaults;
+
+// ANCHOR: defaults
+impl Defaulter<CronJob> for Defaults {
+    async fn set_defaults(&self, cronjob: &mut CronJob, _: &Request) -> Result<(), Denied> {
+        complete(&mut cronjob.spec);
+        Ok(())
+    }
+}
+
+fn complete(spec: &mut CronJobSpec) {
+    spec.concurrency_policy.get_or_insert(ConcurrencyPolicy::Allow);
+    spec.suspend.get_or_insert(false);
+    spec.successful_jobs_history_limit.get_or_insert(3);
+    spec.failed_jobs_history_limit.get_or_insert(1);
+}
+// ANCHOR_END: defaults
+
+/// Refuses what could never run, all causes at once, and warns of what is odd.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Validation;
+
+// ANCHOR: validation
+impl Validator<CronJob> for Validation {
+    async fn validate_create(&self, cronjob: &CronJob, _: &Request) -> Result<Findings, Denied> {
+        Ok(look(cronjob))
+    }
+
+    /// What was wrong before the webhook was there must not stand in the way of labels, finalizers, or the end.
+    async fn validate_update(&self, old: &CronJob, new: &CronJob, _: &Request) -> Result<Findings, Denied> {
+        // The new one has its defaults by now, the old one may be from before that.
+        let [old_spec, new_spec] = [&old.spec, &new.spec].map(|spec| {
+            let mut spec = spec.clone();
+            complete(&mut spec);
+            spec
+        });
+        let is_let_be = new.metadata.deletion_timestamp.is_some() || old_spec == new_spec;
+        Ok(if is_let_be { Findings::default() } else { look(new) })
+    }
+}
+
+pub(super) fn look(cronjob: &CronJob) -> Findings {
+    let mut findings = Findings::default();
+    look_at_schedule(cronjob, &mut findings);
+    if let Err(error) = cronjob.spec.job_template.read() {
+        findings.invalid("spec.jobTemplate", &cronjob.spec.job_template, error);
+    }
+    let name = cronjob.name_any();
+    if name.len() > plan::MAX_NAME {
+        findings.invalid("metadata.name", name, format!("must be no more than {} characters", plan::MAX_NAME));
+    }
+    if plan::has_short_deadline(cronjob) {
+        findings.warn(
+            "spec.startingDeadlineSeconds: with less than 10 seconds, runs may be missed while the operator is busy",
+        );
+    }
+    findings
+}
+// ANCHOR_END: validation
+
+fn look_at_schedule(cronjob: &CronJob, findings: &mut Findings) {
+    let spec = &cronjob.spec;
+    let schedule = Schedule::parse(&spec.schedule, None);
+    match &schedule {
+        Ok(schedule) if schedule.never_matches() => {
+            findings
+                .warn(format!("spec.schedule: no date satisfies {:?}, so no Job will ever be created", spec.schedule));
+        }
+        Ok(_) => {}
+        Err(error) => drop(findings.invalid("spec.schedule", &spec.schedule, error)),
+    }
+    let Some(zone) = &spec.time_zone else { return };
+    // With a schedule that can be read, whatever that is, so that the time zone is looked at.
+    let readable = if schedule.is_ok() { &spec.schedule } else { "@daily" };
+    if let Err(error @ (ScheduleError::Zone(_) | ScheduleError::TwoZones)) = Schedule::parse(readable, Some(zone)) {
+        findings.invalid("spec.timeZone", zone, error);
+    }
+}

@@ -1,0 +1,7 @@
+//! The webhooks of `batch.tutorial.kubebuilder.io/v1`, one module a kind.
+
+pub(crate) mod cronjob;
+// +kubebuilder:scaffold:modules
+
+#[cfg(test)]
+mod tests;

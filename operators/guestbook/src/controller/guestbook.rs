@@ -1,0 +1,350 @@
+//! Keeps the pods of a guestbook's page: one serves, the others stand by.
+//!
+//! [`plan`] decides, [`report`] words it, [`children`] says how the children are to be, this module acts.
+//!
+//! * **Which pod serves** is said in one place, the selector of the Service, which names one pod. So a takeover is one
+//!   write: there is no moment with two active pods, whatever goes wrong and however many leaders there are. It goes
+//!   before all other writes, with the Service's UID and version as preconditions.
+//! * The cache tells whether there is anything to do; what exactly is then decided by live reads, so that no stale cache,
+//!   lost answer or other leader makes it create too many pods or delete the wrong one. A steady Guestbook costs no request.
+//! * The UID of the controller decides whose a pod or Service is. A Service of another is never touched.
+//! * What the API server refuses is told in its words and tried again slowly, and pods that vanish as fast as they appear
+//!   are replaced ever more slowly ([`kubewright::churn`]).
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures::{FutureExt, StreamExt, TryFutureExt, stream};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::{api::ObjectMeta, core::Selector};
+use kubewright::{
+    churn::{Churn, Verdict},
+    object::KindName,
+    owner::{controller_of, is_controlled_by},
+    prelude::*,
+};
+use parking_lot::Mutex;
+
+use super::{
+    children,
+    config::{Config, ConfigMap},
+    plan::{self, Plan, Step},
+    report::{self, Problem, Problems},
+};
+use crate::api::v1::Guestbook;
+
+/// How long until a Guestbook is looked at again of which the cache was behind. Its event wakes it earlier.
+const BEHIND: Duration = Duration::from_secs(1);
+/// The index of Guestbooks by their ConfigMap's key.
+const BY_CONFIG_MAP: &str = "spec.configMapName";
+
+/// The controller of Guestbooks.
+pub(crate) fn controller() -> Controller<Guestbook> {
+    Controller::<Guestbook>::new(GuestbookReconciler { memory: Mutex::default() })
+        .owns::<Pod>()
+        .watches::<Service>(|service, guestbooks| {
+            // The Guestbook's own, and one that has its name.
+            let key = ObjectKey::of(service);
+            guestbooks.get(&key).map(|_| key).into_iter().collect()
+        })
+        .index::<Guestbook>(BY_CONFIG_MAP, |guestbook| {
+            vec![config_map_of(&ObjectKey::of(guestbook), guestbook).to_string()]
+        })
+        .watches::<ConfigMap>(|config_map, guestbooks| {
+            let users = guestbooks.indexed(BY_CONFIG_MAP, &ObjectKey::of(config_map).to_string());
+            users.iter().map(|guestbook| ObjectKey::of(guestbook.as_ref())).collect()
+        })
+        .may(Rights::to::<Service>([Verb::Create, Verb::Patch]))
+        .concurrency(4)
+}
+
+fn config_map_of(key: &ObjectKey, guestbook: &Guestbook) -> ObjectKey {
+    key.sibling(&guestbook.spec.config_map_name)
+}
+
+struct GuestbookReconciler {
+    memory: Mutex<BTreeMap<ObjectKey, Memory>>,
+}
+
+/// What is remembered of a Guestbook. Lost with the process, it only makes the next writes faster.
+#[derive(Default)]
+struct Memory {
+    /// Of the creations of pods.
+    pods: Churn,
+    /// Of the writes of the Service that brought back what was written before.
+    service: Churn,
+    /// The pod that the Service was last made to lead to.
+    led_to: Option<String>,
+}
+
+/// What a Guestbook has to do with.
+struct World {
+    config: Config,
+    service: Option<Arc<Service>>,
+    pods: Vec<Arc<Pod>>,
+    /// Something had changed since it was read, so that not all was done.
+    behind: bool,
+}
+
+impl World {
+    fn cached(guestbook: &Guestbook, ctx: &Context<Guestbook>) -> Self {
+        let config_map = ctx.get::<ConfigMap>(&config_map_of(ctx.key(), guestbook));
+        Self {
+            config: Config::of(config_map.as_deref()),
+            service: ctx.get::<Service>(ctx.key()),
+            pods: ctx.owned::<Pod>(),
+            behind: false,
+        }
+    }
+
+    /// The world as the API server has it; nothing if the Guestbook isn't what the cache shows. Of the pods that have lost
+    /// their labels, it has those that the cache shows.
+    async fn live(guestbook: &Guestbook, cached: Self, ctx: &Context<Guestbook>) -> Result<Option<Self>, ClientError> {
+        let now = ctx.live().get::<Guestbook>(ctx.key()).await?;
+        let state = |it: &Guestbook| {
+            (it.metadata.uid.clone(), it.metadata.generation, it.metadata.deletion_timestamp.is_some())
+        };
+        if now.as_ref().map(state) != Some(state(guestbook)) {
+            return Ok(None);
+        }
+        let uid = guestbook.metadata.uid.as_deref().unwrap_or_default();
+        let mut pods = ctx.live().list::<Pod>(&Selector::from_iter(children::labels(guestbook))).await?;
+        for pod in &cached.pods {
+            if !pods.iter().any(|listed| listed.metadata.name == pod.metadata.name) {
+                pods.extend(ctx.live().get::<Pod>(&ObjectKey::of(pod.as_ref())).await?);
+            }
+        }
+        let config_map = ctx.live().get::<ConfigMap>(&config_map_of(ctx.key(), guestbook)).await?;
+        Ok(Some(Self {
+            config: Config::of(config_map.as_ref()),
+            service: ctx.live().get::<Service>(ctx.key()).await?.map(Arc::new),
+            pods: pods.into_iter().filter(|pod| is_controlled_by(pod, uid)).map(Arc::new).collect(),
+            behind: false,
+        }))
+    }
+
+    fn plan(&self, guestbook: &Guestbook) -> Plan {
+        plan::plan(guestbook, &self.config, self.service.as_deref(), self.pods.clone())
+    }
+}
+
+impl Reconciler<Guestbook> for GuestbookReconciler {
+    type Error = ClientError;
+
+    async fn reconcile(&self, guestbook: &Guestbook, ctx: &Context<Guestbook>) -> Result<Outcome, ClientError> {
+        let mut world = World::cached(guestbook, ctx);
+        let plan = world.plan(guestbook);
+        let problems = self.problems(guestbook, &plan, world.service.as_deref(), ctx);
+        let leads = plan.leads() && problems.service.is_none();
+        if leads || plan.mends() || (plan.create > 0 && problems.pods.is_none()) {
+            let Some(live) = World::live(guestbook, world, ctx).await? else { return Ok(Outcome::after(BEHIND)) };
+            world = live;
+            self.lead(guestbook, &mut world, ctx).await?;
+            self.mend(guestbook, &mut world, ctx).await?;
+            self.create(guestbook, &mut world, ctx).await?;
+        }
+        let plan = world.plan(guestbook);
+        let problems = self.problems(guestbook, &plan, world.service.as_deref(), ctx);
+        let status = report::status(guestbook, &world.config, &plan, &problems, ctx.now());
+        let warnings = report::warnings(guestbook.status.as_ref(), &status);
+        ctx.set_status(status).await?;
+        warnings.into_iter().for_each(|warning| ctx.record(warning));
+        let wait = problems.wait().into_iter().chain(world.behind.then_some(BEHIND)).min();
+        Ok(wait.map_or(Outcome::done(), Outcome::after))
+    }
+
+    async fn deleted(&self, key: &ObjectKey, _: &Context<Guestbook>) -> Result<(), ClientError> {
+        self.memory.lock().remove(key);
+        Ok(())
+    }
+}
+
+impl GuestbookReconciler {
+    /// What is at present in the way of what is planned.
+    fn problems(
+        &self,
+        guestbook: &Guestbook,
+        plan: &Plan,
+        service: Option<&Service>,
+        ctx: &Context<Guestbook>,
+    ) -> Problems {
+        self.remember(ctx, |memory| {
+            let (edition, size) = (edition(guestbook, plan), size(guestbook));
+            let restores = memory.led_to == plan.chosen;
+            let of_service = |churn: &mut Churn| match churn.verdict(edition, 1, ctx.monotonic()) {
+                Verdict::Refused(wait, message) => Some(Problem::Refused(wait, message)),
+                Verdict::Slow(wait) if restores => Some(Problem::Slow(wait)),
+                Verdict::Slow(_) | Verdict::Create => None,
+            };
+            let of_pods = |churn: &mut Churn| match churn.verdict(edition, size, ctx.monotonic()) {
+                Verdict::Refused(wait, message) => Some(Problem::Refused(wait, message)),
+                Verdict::Slow(wait) => Some(Problem::Slow(wait)),
+                Verdict::Create => None,
+            };
+            Problems {
+                service: match (plan.service, service) {
+                    (Step::Foreign, Some(service)) => Some(Problem::Taken(taken(service))),
+                    (Step::Keep | Step::Foreign, _) => None,
+                    (Step::Create | Step::Apply, _) => of_service(&mut memory.service),
+                },
+                pods: if plan.create > 0 { of_pods(&mut memory.pods) } else { None },
+            }
+        })
+    }
+
+    /// Makes the Service lead to the pod that is to serve.
+    async fn lead(
+        &self,
+        guestbook: &Guestbook,
+        world: &mut World,
+        ctx: &Context<Guestbook>,
+    ) -> Result<(), ClientError> {
+        let plan = world.plan(guestbook);
+        if !plan.leads() || self.problems(guestbook, &plan, world.service.as_deref(), ctx).service.is_some() {
+            return Ok(());
+        }
+        let mut service = children::service(guestbook, plan.chosen.as_deref());
+        let answer = match &world.service {
+            None => ctx.create_owned(service).await,
+            Some(present) => {
+                service.metadata.uid = present.metadata.uid.clone();
+                service.metadata.resource_version = present.metadata.resource_version.clone();
+                ctx.apply_owned(service).force().await
+            }
+        };
+        match answer {
+            Ok(service) => {
+                self.remember(ctx, |memory| {
+                    if memory.led_to == plan.chosen {
+                        memory.service.created(1, 1, ctx.monotonic());
+                    }
+                    memory.led_to.clone_from(&plan.chosen);
+                });
+                world.service = Some(Arc::new(service));
+                if let (Some(before), Some(after)) = (&plan.present, &plan.chosen)
+                    && before != after
+                {
+                    ctx.event(EventType::Normal, "TakenOver", format!("pod {after:?} serves in place of {before:?}"));
+                }
+                Ok(())
+            }
+            Err(error) if error.is_conflict() || matches!(error, ClientError::NameTaken { .. }) => {
+                world.behind = true;
+                Ok(())
+            }
+            Err(error) => {
+                let Some(message) = error.refusal().map(str::to_owned) else { return Err(error) };
+                self.remember(ctx, |memory| memory.service.refused(message, ctx.monotonic()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Deletes the pods that are to go, and gives back the labels that others lost.
+    async fn mend(
+        &self,
+        guestbook: &Guestbook,
+        world: &mut World,
+        ctx: &Context<Guestbook>,
+    ) -> Result<(), ClientError> {
+        let mut plan = world.plan(guestbook);
+        if plan.leads() {
+            // The pod that still serves, because the Service couldn't be written, stays.
+            plan.delete.retain(|pod| pod.metadata.name != plan.present);
+        }
+        for pod in &plan.delete {
+            match ctx.delete(pod.as_ref()).await {
+                Ok(()) => world.pods.retain(|other| other.metadata.uid != pod.metadata.uid),
+                Err(error) if error.is_conflict() => world.behind = true,
+                Err(error) => return Err(error),
+            }
+        }
+        for pod in plan.relabel.iter().filter(|pod| world.pods.contains(pod)) {
+            match ctx.apply(&labelled(guestbook, pod)).force().await {
+                Ok(_) => {}
+                Err(error) if error.is_conflict() || error.is_not_found() => world.behind = true,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates the pods that are missing: one, and if that is accepted the others.
+    async fn create(
+        &self,
+        guestbook: &Guestbook,
+        world: &mut World,
+        ctx: &Context<Guestbook>,
+    ) -> Result<(), ClientError> {
+        let plan = world.plan(guestbook);
+        let problems = self.problems(guestbook, &plan, world.service.as_deref(), ctx);
+        let Some(revision) = plan.revision.as_deref().filter(|_| problems.pods.is_none()) else { return Ok(()) };
+        let before = world.pods.len();
+        let mut failure = None;
+        for batch in [plan.create.min(1), plan.create.saturating_sub(1)] {
+            let pods = (0..batch).map(|_| {
+                let pod = children::pod(guestbook, revision, plan.address.as_deref(), ctx.random());
+                let name = pod.name_any();
+                ctx.create_owned(pod).map_err(|error| (name, error)).boxed()
+            });
+            let answers: Vec<_> = stream::iter(pods.collect::<Vec<_>>()).buffered(10).collect().await;
+            for answer in answers {
+                match answer {
+                    Ok(pod) => world.pods.push(Arc::new(pod)),
+                    Err(error) => failure = failure.or(Some(error)),
+                }
+            }
+            if failure.is_some() {
+                break;
+            }
+        }
+        let created = world.pods.len() - before;
+        self.remember(ctx, |memory| memory.pods.created(created, size(guestbook), ctx.monotonic()));
+        match failure {
+            None => Ok(()),
+            Some((_, ClientError::NameTaken { .. })) => {
+                world.behind = true;
+                Ok(())
+            }
+            Some((pod, error)) => {
+                let Some(message) = error.refusal() else { return Err(error) };
+                // Every try draws another name, and a message that changed each time would be written each time.
+                let message = message.replace(&pod, &format!("{}-*", guestbook.name_any()));
+                self.remember(ctx, |memory| memory.pods.refused(message, ctx.monotonic()));
+                Ok(())
+            }
+        }
+    }
+
+    fn remember<T>(&self, ctx: &Context<Guestbook>, change: impl FnOnce(&mut Memory) -> T) -> T {
+        change(self.memory.lock().entry(ctx.key().clone()).or_default())
+    }
+}
+
+/// A number that changes with what pods are made from.
+fn edition(guestbook: &Guestbook, plan: &Plan) -> Option<i64> {
+    let revision = plan.revision.as_ref().and_then(|revision| u64::from_str_radix(revision, 16).ok());
+    guestbook.metadata.generation.map(|generation| generation ^ revision.unwrap_or_default().cast_signed())
+}
+
+fn size(guestbook: &Guestbook) -> usize {
+    usize::try_from(guestbook.spec.size).unwrap_or(0)
+}
+
+/// What is applied to a pod that lost a label. It has the UID, so that a pod that is gone isn't made anew.
+fn labelled(guestbook: &Guestbook, pod: &Pod) -> Pod {
+    let metadata = ObjectMeta {
+        name: pod.metadata.name.clone(),
+        namespace: pod.metadata.namespace.clone(),
+        uid: pod.metadata.uid.clone(),
+        labels: Some(children::pod_labels(guestbook, &pod.name_any())),
+        ..ObjectMeta::default()
+    };
+    Pod { metadata, ..Pod::default() }
+}
+
+/// In words: whose the Service of the Guestbook's name is.
+fn taken(service: &Service) -> String {
+    let whose = controller_of(service).map_or("nobody".into(), |owner| format!("{} {}", owner.kind, owner.name));
+    let (kind, key) = (KindName::of::<Service>(), ObjectKey::of(service));
+    format!("{kind} {key} exists already, and is controlled by {whose}: it is left alone, and no pod serves")
+}

@@ -1,0 +1,27 @@
+//! What becomes of a `Guestbook`.
+
+use kube::CustomResourceExt;
+use kubewright::condition;
+
+use crate::start;
+use guestbook_operator::api::v1::Guestbook;
+
+const SAMPLE: &str = include_str!("../../config/samples/webapp_v1_guestbook.yaml");
+
+#[tokio::test]
+async fn the_sample_becomes_ready() -> anyhow::Result<()> {
+    let cluster = start(vec![Guestbook::crd()]).await?;
+    cluster.apply_yaml(SAMPLE).await?;
+    cluster.expect(are_ready).await?;
+    cluster.shutdown().await;
+    Ok(())
+}
+
+/// Whether there are any, and all of them are ready.
+fn are_ready(found: &[&Guestbook]) -> bool {
+    let is_ready = |object: &Guestbook| {
+        let status = object.status.as_ref();
+        status.is_some_and(|status| condition::is_true(&status.conditions, "Ready"))
+    };
+    !found.is_empty() && found.iter().all(|object| is_ready(object))
+}

@@ -1,0 +1,10 @@
+//! Keeps as many pods as each `PodSet` of `k8stest.justin0u0.com` desires.
+
+use kubewright::prelude::*;
+
+use crate::{api::k8stest::v1alpha1::PodSet, controller::reconcile};
+
+/// The controller, for the manager.
+pub(crate) fn controller() -> Controller<PodSet> {
+    reconcile::controller("podset-k8stest")
+}
