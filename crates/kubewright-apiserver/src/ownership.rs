@@ -9,7 +9,12 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-use crate::{convert, discovery::group_version, meta, registry::Resource};
+use crate::{
+    convert::{self, Conversions},
+    discovery::group_version,
+    meta,
+    registry::Resource,
+};
 
 static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of(["status"]));
 
@@ -26,6 +31,8 @@ pub(crate) struct Owner<'a> {
     pub(crate) force: bool,
     /// The time of the request.
     pub(crate) now: Timestamp,
+    /// How the object looks in other versions.
+    pub(crate) conversions: &'a Conversions,
 }
 
 impl Owner<'_> {
@@ -35,6 +42,7 @@ impl Owner<'_> {
             _ if resource.status => Writable::Except(&STATUS),
             _ => Writable::All,
         };
+        let versions = self.conversions.of(resource);
         use_it(&Context {
             node: resource.schema.node(),
             group_version: &group_version(&resource.group, &resource.version),
@@ -43,6 +51,7 @@ impl Owner<'_> {
             force: self.force,
             now: self.now,
             writable,
+            versions: versions.as_ref().map(|versions| versions as &dyn apply::Versions),
         })
     }
 

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::{
     compare::Comparison,
     fields::{FieldSet, FieldsError},
+    versions::Comparisons,
 };
 
 /// Entries of updates that an object keeps. Beyond that, the oldest are folded into one.
@@ -172,11 +173,16 @@ impl Managers {
     }
 
     /// Takes from everyone what changed or is gone. Says whether that took anything.
-    pub(crate) fn release(&mut self, comparison: &Comparison) -> bool {
+    pub(super) fn release(&mut self, changes: &Comparisons) -> bool {
         let mut any = false;
         for entry in &mut self.0 {
-            any |= entry.fields.subtract(&comparison.changed);
-            any |= entry.fields.subtract(&comparison.removed);
+            let Some(Comparison { changed, removed }) = changes.seen_by(entry) else {
+                entry.fields = FieldSet::default();
+                any = true;
+                continue;
+            };
+            any |= entry.fields.subtract(changed);
+            any |= entry.fields.subtract(removed);
         }
         self.0.retain(|entry| !entry.fields.is_empty());
         any

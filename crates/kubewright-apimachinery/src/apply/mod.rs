@@ -5,9 +5,9 @@
 //! return the object with `metadata.managedFields` brought up to date. Neither defaults, prunes nor validates: that
 //! comes after, and what a manager's configuration doesn't say, it doesn't own.
 //!
-//! Not done here: fields are taken to be the same in all versions of a kind (as in a custom resource without
-//! conversion), so entries of another version keep their paths; and a list or map whose type changes in the schema
-//! keeps the entries that it had until their fields are next written.
+//! What is owned in another version of the kind is compared in that version ([`Versions`]); without one, fields are taken to be the same in
+//! all versions. Not done here: a list or map whose type changes in the schema keeps the entries that it had until their
+//! fields are next written.
 
 mod compare;
 mod conflict;
@@ -16,16 +16,20 @@ mod last_applied;
 mod managed;
 mod merge;
 mod typed;
+mod versions;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-pub use self::fields::{FieldSet, FieldsError, PathElement};
 use self::{
-    compare::Comparison,
     conflict::Conflict,
     managed::{Entry, Managers, Operation},
     typed::Cursor,
+    versions::Comparisons,
+};
+pub use self::{
+    fields::{FieldSet, FieldsError, PathElement},
+    versions::{Converted, Versions},
 };
 use crate::{schema::Node, status::Status};
 
@@ -49,6 +53,8 @@ pub struct Context<'a> {
     pub now: Timestamp,
     /// The fields that this path of writing can change at all.
     pub writable: Writable<'a>,
+    /// The other versions of the kind, if fields may be called otherwise there.
+    pub versions: Option<&'a dyn Versions>,
 }
 
 /// The fields that a resource or subresource can change. The server resets the others, so no one comes to own them by
@@ -175,20 +181,14 @@ fn apply_to_live(
     let mut object = live.clone();
     merge::merge(root, &mut object, &applied);
     if let Some(last) = &last {
-        let mut held = entry.fields.clone();
-        for other in &managers.0 {
-            held.union(other.fields.clone());
-        }
-        merge::prune(root, &mut object, &last.fields, &held);
+        versions::prune(&mut object, last, &entry, &managers, ctx);
     }
 
-    let mut comparison = Comparison::of(root, live, &object);
-    ctx.writable.restrict(&mut comparison.changed);
-    ctx.writable.restrict(&mut comparison.removed);
+    let changes = Comparisons::of(live, &object, &managers, ctx);
     if !ctx.force {
-        refuse_conflicts(root, live, &managers, &comparison, ctx)?;
+        refuse_conflicts(root, live, &managers, &changes, ctx)?;
     }
-    let lost = managers.release(&comparison);
+    let lost = managers.release(&changes);
     if ctx.manager == last_applied::MANAGER {
         last_applied::follow(&mut object, config);
     }
@@ -219,13 +219,13 @@ fn refuse_conflicts(
     root: Cursor<'_>,
     live: &Value,
     managers: &Managers,
-    comparison: &Comparison,
+    changes: &Comparisons,
     ctx: &Context<'_>,
 ) -> Result<(), Status> {
     let mut conflicts: Vec<_> = managers
         .0
         .iter()
-        .map(|other| Conflict::new(other, other.fields.stake_in(&comparison.changed)))
+        .filter_map(|other| Some(Conflict::new(other, other.fields.stake_in(&changes.seen_by(other)?.changed))))
         .filter(|conflict| !conflict.fields.is_empty())
         .collect();
     if !conflicts.is_empty()
@@ -247,24 +247,21 @@ fn refuse_conflicts(
 /// absent or unreadable, or a subresource is written to: then the live object's do. `[]` or `[{}]` makes the server
 /// forget it all.
 pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value {
-    let root = Cursor::root(ctx.node);
     let sent = take_managed(&mut new);
     let managed = standing(sent, live.and_then(managed_fields), ctx.subresource);
-    let mut comparison = match live {
+    let mut managers = Managers::decode(managed.as_ref()).unwrap_or_default();
+    let changes = match live {
         Some(_) if managed.is_none() => return new,
-        Some(live) => Comparison::of(root, live, &new),
-        None => Comparison::creation(root, &new),
+        Some(live) => Comparisons::of(live, &new, &managers, ctx),
+        None => Comparisons::creation(&new, ctx),
     };
-    ctx.writable.restrict(&mut comparison.changed);
-    ctx.writable.restrict(&mut comparison.removed);
-    if comparison.is_empty() {
+    if changes.own.is_empty() {
         set_managed(&mut new, managed);
         return new;
     }
-    let mut managers = Managers::decode(managed.as_ref()).unwrap_or_default();
-    managers.release(&comparison);
-    if !comparison.changed.is_empty() {
-        let mut entry = ctx.entry(Operation::Update, ctx.manager, comparison.changed);
+    managers.release(&changes);
+    if !changes.own.changed.is_empty() {
+        let mut entry = ctx.entry(Operation::Update, ctx.manager, changes.own.changed);
         if let Some(before) = managers.take(&entry) {
             entry.fields.union(before.fields);
         }

@@ -6,6 +6,7 @@
 //! leave the store and enter it ([`load`], [`save`]), since a webhook may have to be asked: all between sees the version of
 //! the request, as in Kubernetes.
 
+mod owned;
 mod review;
 mod versions;
 
@@ -17,6 +18,7 @@ use serde_json::Value;
 
 pub use self::versions::Versions;
 pub(crate) use self::{
+    owned::Conversions,
     review::{REVIEWS, Webhook},
     versions::Definition,
 };

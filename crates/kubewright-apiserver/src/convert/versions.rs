@@ -28,7 +28,7 @@ pub(crate) struct Definition {
 
 /// The versions of a custom kind. All entries of one definition share it; a definition that changes makes a new one.
 pub struct Versions {
-    definition: Definition,
+    pub(super) definition: Definition,
     /// What was converted last: revision and version, and the object.
     recent: Mutex<VecDeque<(u64, String, Arc<Stored>)>>,
 }
@@ -105,7 +105,12 @@ impl Versions {
 
     /// Objects in another version, in their order. Those that have it already stay as they are; what the version's schema
     /// doesn't know is dropped from the others.
-    async fn convert(&self, server: &Arc<Inner>, mut objects: Vec<Value>, to: &str) -> Result<Vec<Value>, Status> {
+    pub(super) async fn convert(
+        &self,
+        server: &Arc<Inner>,
+        mut objects: Vec<Value>,
+        to: &str,
+    ) -> Result<Vec<Value>, Status> {
         let others: Vec<_> = (0..objects.len()).filter(|&index| objects[index]["apiVersion"] != to).collect();
         if others.is_empty() {
             return Ok(objects);

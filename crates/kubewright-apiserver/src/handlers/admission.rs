@@ -144,23 +144,26 @@ impl Call {
             options.dry_run,
         );
         if review.is_none() && self.is_at_hand()? {
-            return self.edit_at_once(edit, options);
+            let edited = self.edit_at_once(edit, options);
+            if !self.conversions.is_wanting() {
+                return edited;
+            }
         }
         for _ in 0..TRIES {
             let old = self.load(self.present()?).await?.value();
             let served = convert::to_served(&self.resource, &old);
-            let Incoming { object, mut warnings } = edit.ask(&served)?;
+            let Incoming { object, mut warnings } = self.decided(|| edit.ask(&served)).await?;
             let new = match &review {
                 Some(review) => {
                     let before = edit.show(served.clone())?;
                     let wanted = review.mutate(Some(object), Some(&before)).await?.unwrap_or_default();
-                    let new = edit.make(&old, &served, wanted)?;
+                    let new = self.made(edit, &old, &served, wanted).await?;
                     let after = edit.show(convert::to_served(&self.resource, &Arc::new(new.clone())))?;
                     review.validate(Some(&after), Some(&before)).await?;
                     warnings.extend(review.warnings());
                     new
                 }
-                None => edit.make(&old, &served, object)?,
+                None => self.made(edit, &old, &served, object).await?,
             };
             let new = convert::save(&self.server, &self.resource, new).await?;
             if let Some(stored) = self.store_over(&old, new, options.dry_run)? {
@@ -168,6 +171,25 @@ impl Call {
             }
         }
         Err(Status::stale(&self.resource.group, &self.resource.plural, &self.name))
+    }
+
+    /// What an edit makes of what is wanted.
+    async fn made(&self, edit: &impl Edit, old: &Value, served: &Value, wanted: Value) -> Result<Value, Status> {
+        match &self.resource.versions {
+            None => edit.make(old, served, wanted),
+            Some(_) => self.decided(|| edit.make(old, served, wanted.clone())).await,
+        }
+    }
+
+    /// A decision, made anew while it lacks conversions.
+    async fn decided<T>(&self, decide: impl Fn() -> Result<T, Status>) -> Result<T, Status> {
+        for _ in 0..TRIES {
+            let decided = decide();
+            if !self.conversions.make(&self.server, &self.resource).await? {
+                return decided;
+            }
+        }
+        Err(Status::internal("who owns the fields of this object can't be decided: its conversions never end"))
     }
 
     /// Whether the object is stored, and is to be stored, in the very version of this call.
@@ -184,7 +206,9 @@ impl Call {
             let served = convert::to_served(&self.resource, old);
             let incoming = edit.ask(&served)?;
             warnings = incoming.warnings;
-            edit.make(old, &served, incoming.object)
+            let made = edit.make(old, &served, incoming.object)?;
+            // Others own fields in other versions: a webhook has to be asked first.
+            if self.conversions.is_wanting() { Err(self.not_found()) } else { Ok(made) }
         })?;
         Ok(Edited { stored, warnings })
     }

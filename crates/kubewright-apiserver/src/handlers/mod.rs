@@ -36,7 +36,7 @@ use crate::{
     admission::Warnings,
     auth::{self, Access, Attempt, UserInfo},
     body::{self, BoxError},
-    convert,
+    convert::{self, Conversions},
     registry::Resource,
     respond::{self, Accept, Answer},
     server::Inner,
@@ -59,6 +59,8 @@ pub(crate) struct Call {
     body: Bytes,
     /// What a refusal is to warn of.
     warnings: Warnings,
+    /// How the object looks in versions in which others own fields of it.
+    conversions: Conversions,
 }
 
 /// Answers a request, whatever happens.
@@ -106,6 +108,7 @@ where
         parts,
         body,
         warnings: warnings.clone(),
+        conversions: Conversions::default(),
     };
     let mut answer = call.dispatch().await.unwrap_or_else(|status| {
         let mut answer = respond::status(&status);

@@ -95,13 +95,14 @@ impl Patch {
         Ok(Self { kind, options, decoded, manager })
     }
 
-    pub(super) fn owner<'a>(&'a self, call: &Call, subresource: &'a str) -> Owner<'a> {
+    pub(super) fn owner<'a>(&'a self, call: &'a Call, subresource: &'a str) -> Owner<'a> {
         Owner {
             manager: &self.manager,
             subresource,
             applies: self.kind == PatchType::Apply,
             force: self.options.force == Some(true),
             now: call.server.clock.now(),
+            conversions: &call.conversions,
         }
     }
 }
@@ -151,7 +152,8 @@ impl Call {
     }
 
     /// Who an update, or anything else that is no patch, comes from.
-    pub(super) fn owner<'a>(&self, manager: &'a str, subresource: &'a str) -> Owner<'a> {
-        Owner { manager, subresource, applies: false, force: false, now: self.server.clock.now() }
+    pub(super) fn owner<'a>(&'a self, manager: &'a str, subresource: &'a str) -> Owner<'a> {
+        let (now, conversions) = (self.server.clock.now(), &self.conversions);
+        Owner { manager, subresource, applies: false, force: false, now, conversions }
     }
 }

@@ -5,6 +5,7 @@ mod admission_beyond;
 mod bad_input;
 mod conversion;
 mod conversion_lies;
+mod conversion_owners;
 mod custom;
 mod negotiation;
 mod objects;

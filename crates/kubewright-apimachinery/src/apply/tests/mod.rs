@@ -83,6 +83,7 @@ impl Object {
             force: false,
             now: self.now,
             writable: Writable::Except(&self.status),
+            versions: None,
         }
     }
 

@@ -373,6 +373,7 @@ fn run(kind: &Type, writes: Vec<Write>) -> Result<(), TestCaseError> {
         force,
         now: at(second),
         writable: Writable::All,
+        versions: None,
     };
     let mut live: Option<Value> = None;
     for (second, write) in writes.into_iter().enumerate() {
