@@ -8,6 +8,7 @@ mod admission;
 mod convergence;
 mod creates;
 mod cronjob;
+mod dev;
 mod fanout;
 mod idle;
 mod memory;
@@ -110,6 +111,9 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
     }
     if wanted("scaffold") {
         report.add(scaffold::project(&arguments.kubewright, &clock)?);
+    }
+    if wanted("dev") {
+        report.try_add("dev", dev::restart(&arguments.kubewright, &clock).await.map(|outcome| vec![outcome]));
     }
     if wanted("pod-creates") {
         report.add(creates::over_tls(clock.clone()).await?);

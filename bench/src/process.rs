@@ -91,7 +91,12 @@ pub(crate) fn mebibytes(file: &str, field: &str) -> Result<f64> {
 pub(crate) fn cluster(program: &Path, flags: &[&str]) -> Result<(Process, String)> {
     let mut command = Command::new(program);
     command.args(["cluster", "--listen", "127.0.0.1:0"]).args(flags).stdout(Stdio::piped());
-    let mut process = Process::start(&mut command)?;
+    with_kubeconfig(&mut command)
+}
+
+/// A command whose first line names the kubeconfig of a cluster, and that path. Its standard output has to be piped.
+pub(crate) fn with_kubeconfig(command: &mut Command) -> Result<(Process, String)> {
+    let mut process = Process::start(command)?;
     let mut line = String::new();
     let stdout = process.child.stdout.take().context("the command has no standard output")?;
     BufReader::new(stdout).read_line(&mut line).context("read the command's first line")?;

@@ -1,7 +1,7 @@
 //! The kubeconfig file: written readable by its owner alone, never over somebody else's, removed at the end.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{ErrorKind, Read, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
@@ -11,6 +11,21 @@ use anyhow::{Context, Result, bail};
 
 /// The first line of every file we write, by which we know that we may replace it.
 const MARK: &str = "# written by kubewright cluster; replaced at every start, removed at the end";
+
+/// The extension that says where an operator shows its traces that is no pod of the cluster.
+const EXTENSION: &str = "kubewright";
+
+/// What is put at the end of a kubeconfig to say so.
+pub(crate) fn noted(traces: &str) -> String {
+    format!("extensions:\n- name: {EXTENSION}\n  extension:\n    traces: {traces}\n")
+}
+
+/// What a kubeconfig says of it.
+pub(crate) fn traces(kubeconfig: &kube::config::Kubeconfig) -> Option<String> {
+    let mut extensions = kubeconfig.extensions.iter().flatten();
+    let ours = extensions.find(|extension| extension.name == EXTENSION)?;
+    ours.extension["traces"].as_str().map(Into::into)
+}
 
 /// A kubeconfig on disk. Dropping it removes the file, and the folder made for it.
 #[derive(Debug)]
@@ -32,6 +47,9 @@ impl Kubeconfig {
                 (folder.path().join("kubeconfig"), Some(folder))
             }
         };
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
+        }
         remove_ours(&path)?;
         let mut file = OpenOptions::new()
             .write(true)
@@ -87,6 +105,14 @@ mod tests {
         assert!(std::fs::read_to_string(&path).unwrap().ends_with("kind: Config\n"));
         drop(kubeconfig);
         assert!(!path.parent().unwrap().exists());
+    }
+
+    #[test]
+    fn where_traces_are_is_noted() {
+        let text = format!("apiVersion: v1\nkind: Config\n{}", noted("http://127.0.0.1:1"));
+        let read = kube::config::Kubeconfig::from_yaml(&text).unwrap();
+        assert_eq!(traces(&read).as_deref(), Some("http://127.0.0.1:1"));
+        assert_eq!(traces(&kube::config::Kubeconfig::default()), None);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The `kubewright` command: commands parse, operations act, one shell prints.
 
+mod cluster;
 mod commands;
+mod dev;
 mod explain;
 mod external;
 mod kubeconfig;
@@ -18,8 +20,8 @@ use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
     commands::{
-        alpha, build, cluster, completion, create, deploy, edit, explain as why, image, init, install, installer,
-        manifests, plugin, run, version,
+        alpha, build, cluster as alone, completion, create, deploy, dev as develop, edit, explain as why, image, init,
+        install, installer, manifests, plugin, run, version,
     },
     shell::{Shell, Verbosity},
 };
@@ -54,7 +56,9 @@ enum Command {
     /// Change what the project is.
     Edit(edit::Arguments),
     /// Run an embedded Kubernetes cluster on this machine until Ctrl-C.
-    Cluster(cluster::Arguments),
+    Cluster(alone::Arguments),
+    /// Run the operator beside an embedded cluster, built and started again when a file changes.
+    Dev(develop::Arguments),
     /// Write the CustomResourceDefinitions, roles and webhook configurations of the operator.
     Manifests(manifests::Arguments),
     /// Build the operator as an optimised, static program.
@@ -104,7 +108,8 @@ async fn main() -> ExitCode {
         Command::Init(arguments) => init::run(&arguments, &shell),
         Command::Create(command) => create::run(command, &shell),
         Command::Edit(arguments) => edit::run(arguments, &shell),
-        Command::Cluster(arguments) => cluster::run(arguments, clock, &shell).await,
+        Command::Cluster(arguments) => alone::run(arguments, clock, &shell).await,
+        Command::Dev(arguments) => develop::run(arguments, clock, &shell).await,
         Command::Manifests(arguments) => manifests::run(arguments, &shell).await,
         Command::Build(arguments) => build::run(&arguments, &shell),
         Command::Image(arguments) => image::run(arguments, &shell).await,

@@ -1,11 +1,12 @@
 //! `kubewright explain`: why an object is as it is.
 
 use anyhow::{Context, Result};
-use kube::Client;
+use kube::{Client, config::Kubeconfig};
 use kubewright_apimachinery::clock::SharedClock;
 
 use crate::{
     explain::{Question, gather},
+    kubeconfig::traces,
     shell::Shell,
 };
 
@@ -18,7 +19,8 @@ Examples:
   kubewright explain cronjob/backup --traces http://localhost:8081
 
 It tells the object's conditions, owners and events, and what its operator did with it and waits for now.
-An operator is looked for among the pods labelled control-plane=controller-manager, at the port of its probes.")]
+An operator is looked for among the pods labelled control-plane=controller-manager, at the port of its probes, and where
+kubewright dev runs one.")]
 pub(crate) struct Arguments {
     /// The object
     #[arg(value_name = "KIND/NAME", value_parser = object)]
@@ -42,7 +44,9 @@ fn object(text: &str) -> Result<(String, String), String> {
 pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell) -> Result<()> {
     let client = Client::try_default().await.context("find a cluster: is KUBECONFIG, or ~/.kube/config, right?")?;
     let (kind, name) = arguments.object;
-    let question = Question { kind, name, namespace: arguments.namespace, traces: arguments.traces };
+    // What was found wrong with the file would have been told above.
+    let noted = Kubeconfig::read().ok().as_ref().and_then(traces);
+    let question = Question { kind, name, namespace: arguments.namespace, traces: arguments.traces, noted };
     let answer = gather(&client, &question, clock.now()).await?;
     for sentence in &answer.sentences {
         shell.result(sentence);

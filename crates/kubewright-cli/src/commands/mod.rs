@@ -6,6 +6,7 @@ pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod create;
 pub(crate) mod deploy;
+pub(crate) mod dev;
 pub(crate) mod edit;
 pub(crate) mod explain;
 pub(crate) mod image;

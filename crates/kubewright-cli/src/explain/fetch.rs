@@ -109,9 +109,32 @@ async fn get<T: DeserializeOwned>(client: &Client, place: &Place, path: &str) ->
     serde_json::from_str(&text).with_context(|| format!("{place} answers what are no traces of kubewright"))
 }
 
+/// Whether the operator whose probes are answered at an address reconciles: whether all its controllers work, or if it keeps no traces,
+/// whether it is ready.
+///
+/// # Errors
+/// If it doesn't answer.
+pub(crate) async fn is_working(base: &str) -> Result<bool> {
+    let (status, text) = ask(&format!("{base}/debug/traces")).await?;
+    if status != StatusCode::OK {
+        return Ok(ask(&format!("{base}/readyz")).await?.0 == StatusCode::OK);
+    }
+    let overview: Overview = serde_json::from_str(&text).context("read traces")?;
+    Ok(overview.controllers.iter().all(|controller| controller.phase == Phase::Working))
+}
+
 async fn by_address(base: &str, path: &str) -> Result<String> {
     let base = base.trim_end_matches('/').trim_end_matches("/debug/traces");
     let address = format!("{base}/debug/traces{path}");
+    let (status, text) = ask(&address).await?;
+    if status != StatusCode::OK {
+        bail!("{address} ({status}): {}", super::words::clean(&text));
+    }
+    Ok(text)
+}
+
+/// The answer at an address.
+async fn ask(address: &str) -> Result<(StatusCode, String)> {
     let uri: Uri = address.parse().with_context(|| format!("{address} is no address"))?;
     let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let exchange = async {
@@ -121,11 +144,7 @@ async fn by_address(base: &str, path: &str) -> Result<String> {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), LONGEST).collect().await;
         let body = body.map_err(|error| anyhow::anyhow!("{address}: {error}"))?.to_bytes();
-        let text = String::from_utf8_lossy(&body).into_owned();
-        if status != StatusCode::OK {
-            bail!("{address} ({status}): {}", super::words::clean(&text));
-        }
-        Ok(text)
+        Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
     tokio::time::timeout(PATIENCE, exchange).await.with_context(|| format!("{address}: there was no answer"))?
 }

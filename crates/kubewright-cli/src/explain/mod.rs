@@ -20,6 +20,7 @@ use kube::{
     discovery::{Discovery, Scope, verbs},
 };
 
+pub(crate) use self::fetch::is_working;
 use self::{fetch::Place, page::Page};
 
 /// What is asked about.
@@ -33,6 +34,8 @@ pub(crate) struct Question {
     pub(crate) namespace: Option<String>,
     /// Where an operator shows its traces, if its pod is not to be looked for.
     pub(crate) traces: Option<String>,
+    /// Where an operator beside the cluster shows its traces, if there is one.
+    pub(crate) noted: Option<String>,
 }
 
 /// The answer: sentences, and what could not be asked.
@@ -179,8 +182,9 @@ async fn pages(
             }
         },
     };
+    let noted = question.noted.clone().filter(|_| question.traces.is_none()).map(Place::Address);
     let mut pages = Vec::new();
-    for place in &places {
+    for place in places.iter().chain(&noted) {
         match fetch::pages(client, place, kind, key).await {
             Ok(found) => pages.extend(found),
             Err(error) => troubles.push(format!("ask {place}: {error:#}")),

@@ -37,14 +37,26 @@ struct Made {
 
 /// The program of an operator, which is built unless it is up to date.
 pub(crate) fn build(package: &Package, shell: &Shell) -> Result<PathBuf> {
-    let usual = package.target.join("debug").join(&package.program);
-    if is_fresh(package, &usual) {
-        return Ok(usual);
+    match fresh(package) {
+        Some(program) => Ok(program),
+        None => run_cargo(package, cargo_build(package), shell),
     }
-    let mut command = cargo(&package.folder);
-    command.arg("build");
-    run_cargo(package, command, shell)
 }
+
+/// The program of an operator, if it is up to date.
+pub(crate) fn fresh(package: &Package) -> Option<PathBuf> {
+    Some(package.usual()).filter(|program| is_fresh(package, program))
+}
+
+/// The command that builds the program of an operator. It tells people of it by standard error, and [`program_of`] by standard output.
+pub(crate) fn cargo_build(package: &Package) -> Command {
+    let mut command = cargo(&package.folder);
+    command.args(["build", MESSAGES, "--bin", &package.program]);
+    command
+}
+
+/// How cargo tells people what concerns them, and programs what concerns those.
+const MESSAGES: &str = "--message-format=json-render-diagnostics";
 
 /// The program of an operator, optimised and static: what an image is made of. Cargo decides whether there is something to do.
 pub(crate) fn build_static(package: &Package, target: &Target, profile: &str, shell: &Shell) -> Result<PathBuf> {
@@ -64,19 +76,22 @@ pub(crate) fn build_static(package: &Package, target: &Target, profile: &str, sh
         }
     }
     // Said even for this machine's own target: else the flags would be those of build scripts and macros, too.
-    command.args(["build", "--profile", profile, "--target", &target.triple]);
+    command.args(["build", MESSAGES, "--bin", &package.program, "--profile", profile, "--target", &target.triple]);
     run_cargo(package, command, shell)
 }
 
 fn run_cargo(package: &Package, mut command: Command, shell: &Shell) -> Result<PathBuf> {
     shell.status("Building", &package.program);
-    command.args(["--message-format=json-render-diagnostics", "--bin", &package.program]);
-    // What cargo tells people goes to them, what it tells programs to us.
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start cargo")?;
     if !output.status.success() {
         bail!("{} can't be built: see above", package.program);
     }
-    let text = String::from_utf8_lossy(&output.stdout);
+    program_of(package, &output.stdout)
+}
+
+/// Where cargo says that it has put a program.
+pub(crate) fn program_of(package: &Package, said: &[u8]) -> Result<PathBuf> {
+    let text = String::from_utf8_lossy(said);
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
     let mut built = messages.filter(|message| message.reason == "compiler-artifact");
     let program = built.find_map(|message| message.executable.filter(|_| message.target.name == package.program));
@@ -86,8 +101,7 @@ fn run_cargo(package: &Package, mut command: Command, shell: &Shell) -> Result<P
 /// Whether a program is younger than all it was made of.
 fn is_fresh(package: &Package, program: &Path) -> bool {
     let Some(built) = modified(program) else { return false };
-    // Cargo keeps it beside the program, with the extension in the place of the program's own.
-    let Ok(sources) = fs::read_to_string(program.with_extension("d")) else { return false };
+    let Some(sources) = sources(program) else { return false };
     let settings = [
         package.folder.join("Cargo.toml"),
         package.root.join("Cargo.toml"),
@@ -97,7 +111,24 @@ fn is_fresh(package: &Package, program: &Path) -> bool {
         package.folder.join(".cargo/config.toml"),
     ];
     let settings = settings.into_iter().filter(|path| path.exists());
-    sources_of(&sources).into_iter().chain(settings).all(|path| modified(&path).is_some_and(|time| time < built))
+    sources.into_iter().chain(settings).all(|path| modified(&path).is_some_and(|time| time < built))
+}
+
+impl Package {
+    /// Where its program is after a build for development, if cargo isn't told to put it elsewhere.
+    fn usual(&self) -> PathBuf {
+        self.target.join("debug").join(&self.program)
+    }
+
+    /// The files that its program was made of when it was built last; none if it never was.
+    pub(crate) fn sources(&self) -> Vec<PathBuf> {
+        sources(&self.usual()).unwrap_or_default()
+    }
+}
+
+fn sources(program: &Path) -> Option<Vec<PathBuf>> {
+    // Cargo keeps it beside the program, with the extension in the place of the program's own.
+    fs::read_to_string(program.with_extension("d")).ok().map(|text| sources_of(&text))
 }
 
 fn modified(path: &Path) -> Option<SystemTime> {

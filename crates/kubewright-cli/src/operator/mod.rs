@@ -7,7 +7,7 @@ mod target;
 
 pub(crate) use self::{
     ask::ask,
-    build::{build, build_static},
+    build::{build, build_static, cargo_build, fresh, program_of},
     package::Package,
     target::{Target, remedy},
 };

@@ -6,6 +6,7 @@ mod access;
 mod cluster;
 mod command;
 mod deploy;
+mod dev;
 mod explain;
 mod image;
 mod installer;

@@ -1,0 +1,167 @@
+//! Watching what the operator is made of: where its sources are, those of other crates of the tree included, and its settings.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context, Result};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::operator::Package;
+
+/// Files that cargo goes by, beside sources.
+const SETTINGS: [&str; 5] = ["Cargo.toml", "Cargo.lock", "rust-toolchain", "rust-toolchain.toml", "config.toml"];
+
+/// A watch on sources, until it is dropped.
+pub(super) struct Watcher {
+    system: RecommendedWatcher,
+    watched: BTreeSet<Place>,
+    sources: Arc<Mutex<BTreeSet<PathBuf>>>,
+    changed: Arc<Notify>,
+}
+
+/// A folder, and whether all below it is meant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    folder: PathBuf,
+    is_deep: bool,
+}
+
+impl Watcher {
+    /// Begins to watch.
+    pub(super) fn start(package: &Package) -> Result<Self> {
+        let (changed, sources) = (Arc::new(Notify::new()), Arc::<Mutex<BTreeSet<PathBuf>>>::default());
+        let (bell, known) = (changed.clone(), sources.clone());
+        let system = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            // What was missed may have been anything.
+            if event.is_ok_and(|event| !event.need_rescan() && !matters(&event, &known.lock())) {
+                return;
+            }
+            bell.notify_one();
+        });
+        let system = system.context("watch files")?;
+        let mut watcher = Self { system, watched: BTreeSet::new(), sources, changed };
+        watcher.follow(package)?;
+        Ok(watcher)
+    }
+
+    /// Watches also where sources have come to be since; `package` has been built.
+    pub(super) fn follow(&mut self, package: &Package) -> Result<()> {
+        let sources: BTreeSet<_> = package.sources().into_iter().collect();
+        for place in places(package, &sources) {
+            if self.watched.contains(&place) || !place.folder.is_dir() {
+                continue;
+            }
+            let mode = if place.is_deep { RecursiveMode::Recursive } else { RecursiveMode::NonRecursive };
+            self.system.watch(&place.folder, mode).with_context(|| format!("watch {}", place.folder.display()))?;
+            self.watched.insert(place);
+        }
+        *self.sources.lock() = sources;
+        Ok(())
+    }
+
+    /// Something has changed since this was asked last, or changes now.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+fn places(package: &Package, sources: &BTreeSet<PathBuf>) -> BTreeSet<Place> {
+    let deep = |folder: &Path| Place { folder: folder.into(), is_deep: true };
+    let flat = |folder: &Path| Place { folder: folder.into(), is_deep: false };
+    let settings = [&package.folder, &package.root];
+    let settings = settings.into_iter().flat_map(|folder| [flat(folder), flat(&folder.join(".cargo"))]);
+    let own = deep(&package.folder.join("src"));
+    // A module may come to a folder that is not there yet, and what it holds be no good: so `src` is watched to its depth. What build
+    // scripts make is made anew when something else changes.
+    let sources = sources.iter().filter(|source| !source.starts_with(&package.target));
+    let sources = sources.filter_map(|source| {
+        let is_src = |folder: &&Path| folder.file_name().is_some_and(|name| name == "src");
+        source.ancestors().skip(1).find(is_src).map(deep).or_else(|| source.parent().map(flat))
+    });
+    settings.chain([own]).chain(sources).collect()
+}
+
+/// Whether an event is a change of something that a build may see.
+fn matters(event: &Event, sources: &BTreeSet<PathBuf>) -> bool {
+    let is_change =
+        matches!(event.kind, EventKind::Any | EventKind::Create(_) | EventKind::Modify(_) | EventKind::Remove(_));
+    is_change && event.paths.iter().any(|path| sources.contains(path) || is_source(path))
+}
+
+fn is_source(path: &Path) -> bool {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
+    // Editors keep files of their own beside those that they edit.
+    let is_rust = name.ends_with(".rs") && !name.starts_with(['.', '#']);
+    is_rust || SETTINGS.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Duration};
+
+    use notify::event::{AccessKind, CreateKind};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    fn package(folder: &Path) -> Package {
+        Package {
+            folder: folder.into(),
+            name: "cow".into(),
+            version: "1.0.0".into(),
+            program: "cow".into(),
+            root: folder.into(),
+            target: folder.join("target"),
+        }
+    }
+
+    #[test]
+    fn what_a_build_sees_matters() {
+        let sources = BTreeSet::from([PathBuf::from("/p/page.html")]);
+        let event = |path: &str| Event::new(EventKind::Create(CreateKind::File)).add_path(path.into());
+        for path in ["/p/src/main.rs", "/p/build.rs", "/p/Cargo.toml", "/p/.cargo/config.toml", "/p/page.html"] {
+            assert!(matters(&event(path), &sources), "{path}");
+        }
+        for path in
+            ["/p/README.md", "/p/src/.#main.rs", "/p/src/main.rs~", "/p/src/.main.rs.swp", "/p/src/4913", "/p/target"]
+        {
+            assert!(!matters(&event(path), &sources), "{path}");
+        }
+        let read = Event::new(EventKind::Access(AccessKind::Any)).add_path("/p/src/main.rs".into());
+        assert!(!matters(&read, &sources), "cargo reads them all");
+    }
+
+    #[test]
+    fn sources_of_other_crates_are_watched_and_what_was_made_is_not() {
+        let sources =
+            ["/p/src/main.rs", "/p/build.rs", "/lib/src/deep/a.rs", "/lib/pages/a.html", "/p/target/out/made.rs"];
+        let sources = sources.map(PathBuf::from).into();
+        let found: Vec<_> = places(&package(Path::new("/p")), &sources)
+            .into_iter()
+            .map(|place| format!("{}{}", place.folder.display(), if place.is_deep { "/**" } else { "" }))
+            .collect();
+        assert_eq!(found, ["/lib/pages", "/lib/src/**", "/p", "/p/.cargo", "/p/src/**"]);
+    }
+
+    #[tokio::test]
+    async fn a_module_in_a_new_folder_is_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("src")).unwrap();
+        let watcher = Watcher::start(&package(folder.path())).unwrap();
+        let seen = async || timeout(Duration::from_secs(30), watcher.changed()).await;
+        fs::write(folder.path().join("src/main.rs"), "mod cow;").unwrap();
+        seen().await.expect("a file");
+        fs::create_dir_all(folder.path().join("src/cow/calf")).unwrap();
+        // The folders are watched once the system has told of them; until then files there may be missed.
+        let mut tries = 0..600;
+        while timeout(Duration::from_millis(50), watcher.changed()).await.is_err() {
+            let number = tries.next().expect("a file in a new folder is seen");
+            fs::write(folder.path().join("src/cow/calf/mod.rs"), format!("// {number}")).unwrap();
+        }
+    }
+}

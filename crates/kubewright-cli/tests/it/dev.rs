@@ -1,0 +1,220 @@
+//! `kubewright dev` of a project as the commands make it: what a user sees who edits it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use kube::{
+    Api, Client, Config,
+    api::{ApiResource, DynamicObject, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::GroupVersionKind,
+};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+
+/// How long anything may take: the first build may have to build what the project depends on.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+const CONTROLLER: &str = "src/controller/cow.rs";
+const TYPES: &str = "src/api/v1/cow.rs";
+const WEBHOOK: &str = "src/webhook/v1/cow.rs";
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// A project in an empty folder, which shares what this repository builds.
+struct Project {
+    folder: TempDir,
+}
+
+impl Project {
+    fn new() -> Self {
+        let project = Self { folder: tempfile::tempdir().unwrap() };
+        let sdk = repository().display().to_string();
+        for line in [
+            &["init", "--domain", "example.com", "--project-name", "garden", "--sdk", &sdk][..],
+            &["create", "api", "--group", "farm", "--version", "v1", "--kind", "Cow", "--resource", "--controller"],
+            &["create", "webhook", "--group", "farm", "--version", "v1", "--kind", "Cow", "--defaulting"],
+        ] {
+            let output = project.kubewright().args(line).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        // The same versions, the same settings: the same crates, which are built once.
+        fs::copy(repository().join("Cargo.lock"), project.path("Cargo.lock")).unwrap();
+        project
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    fn kubewright(&self) -> Command {
+        let program = Path::new(env!("CARGO_BIN_EXE_kubewright"));
+        let target = program.parent().and_then(Path::parent).unwrap();
+        let mut command = Command::new(program);
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command.env("CARGO_TARGET_DIR", target).env("CARGO_NET_OFFLINE", "true");
+        command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+        command
+    }
+
+    /// Puts a text in the place of another, as an editor does it that keeps the old file until the new one is whole.
+    fn edit(&self, file: &str, old: &str, new: &str) {
+        let text = fs::read_to_string(self.path(file)).unwrap();
+        assert!(text.contains(old), "{old}\nin\n{text}");
+        let (beside, path) = (self.path(&format!("{file}~")), self.path(file));
+        fs::write(&beside, text.replace(old, new)).unwrap();
+        fs::rename(&beside, &path).unwrap();
+    }
+}
+
+/// A `kubewright dev` that runs. Dropping it kills it, which it can't tidy up after.
+struct Dev {
+    child: Child,
+    line: String,
+    said: Arc<Mutex<String>>,
+}
+
+impl Dev {
+    fn start(project: &Project, arguments: &[&str]) -> Self {
+        let mut command = project.kubewright();
+        command.arg("dev").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (said, mut stderr) = (Arc::<Mutex<String>>::default(), child.stderr.take().unwrap());
+        let heard = said.clone();
+        thread::spawn(move || {
+            let mut some = [0; 4096];
+            while let Ok(count @ 1..) = stderr.read(&mut some) {
+                heard.lock().unwrap().push_str(&String::from_utf8_lossy(&some[..count]));
+            }
+        });
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { child, line, said }
+    }
+
+    fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// Waits until it is so.
+    async fn until(&mut self, what: &str, mut so: impl AsyncFnMut() -> bool) {
+        let came = timeout(PATIENCE, async {
+            while !so().await {
+                assert_eq!(self.child.try_wait().unwrap(), None, "it has ended: {}", self.said.lock().unwrap());
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+        assert!(came.await.is_ok(), "it did not come about that {what}; it said:\n{}", self.said());
+    }
+
+    /// Waits until it has said something so many times.
+    async fn says(&mut self, what: &str, times: usize) {
+        let said = self.said.clone();
+        self.until(&format!("it says {what}"), async || said.lock().unwrap().matches(what).count() >= times).await;
+    }
+
+    fn kubeconfig(&self) -> PathBuf {
+        self.line.trim_end().split_once("export KUBECONFIG=").expect(&self.line).1.into()
+    }
+
+    async fn client(&self) -> Client {
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).unwrap();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        Client::try_from(config).unwrap()
+    }
+
+    fn end(&mut self) -> ExitStatus {
+        let killed = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+    }
+}
+
+fn cows(client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("farm.example.com", "v1", "Cow");
+    Api::namespaced_with(client.clone(), "default", &ApiResource::from_gvk_with_plural(&kind, "cows"))
+}
+
+async fn create(client: &Client, name: &str, spec: serde_json::Value) -> DynamicObject {
+    let cow = json!({"apiVersion": "farm.example.com/v1", "kind": "Cow", "metadata": {"name": name}, "spec": spec});
+    cows(client).create(&PostParams::default(), &serde_json::from_value(cow).unwrap()).await.unwrap()
+}
+
+/// What its controller says of a cow.
+async fn message(client: &Client, name: &str) -> String {
+    let cow = cows(client).get_opt(name).await.unwrap();
+    let condition = |cow: DynamicObject| cow.data["status"]["conditions"][0]["message"].as_str().map(Into::into);
+    cow.and_then(condition).unwrap_or_default()
+}
+
+/// The processes that run this program.
+fn running(program: &str) -> usize {
+    let lines = fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
+    lines.filter(|line| line.split(|byte| *byte == 0).next() == Some(program.as_bytes())).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_is_seen_and_a_broken_one_changes_nothing() {
+    let project = Project::new();
+    let mut dev = Dev::start(&project, &["--samples"]);
+    assert!(dev.line.starts_with("cluster ready in "), "{}", dev.line);
+    let program = Path::new(env!("CARGO_BIN_EXE_kubewright")).with_file_name("garden").display().to_string();
+    dev.says("reconciling", 1).await;
+    let client = dev.client().await;
+    dev.until("the sample is reconciled", async || message(&client, "cow-sample").await.contains("all is as")).await;
+
+    // The types, the controller and the webhook in one go.
+    project.edit(TYPES, "    pub foo:", "    pub bell: Option<String>,\n    /// As before.\n    pub foo:");
+    project.edit(
+        WEBHOOK,
+        "let (_, _) = (object, request);",
+        "let _ = request;\n        object.spec.bell.get_or_insert(\"brass\".into());",
+    );
+    project.edit(CONTROLLER, "all is as the spec says", "it moos");
+    dev.until("the new operator reconciles", async || message(&client, "cow-sample").await == "it moos").await;
+    let made = create(&client, "berta", json!({})).await;
+    assert_eq!(made.data["spec"]["bell"], "brass", "the definition has the field, and the webhook sets it");
+    assert_eq!(running(&program), 1, "the old one has ended: {}", dev.said());
+
+    project.edit(CONTROLLER, "\"it moos\"", "it moos");
+    dev.says("can't be built", 1).await;
+    create(&client, "frida", json!({})).await;
+    dev.until("the old one works on", async || message(&client, "frida").await == "it moos").await;
+    assert!(dev.said().contains("for a change; the one from before runs on"), "{}", dev.said());
+    project.edit(CONTROLLER, "it moos", "\"it grazes\"");
+    dev.until("it works again", async || message(&client, "frida").await == "it grazes").await;
+
+    let output =
+        project.kubewright().args(["explain", "cow/frida"]).env("KUBECONFIG", dev.kubeconfig()).output().unwrap();
+    let explained = String::from_utf8(output.stdout).unwrap();
+    assert!(explained.contains("The controller cow last"), "{explained}{}", String::from_utf8_lossy(&output.stderr));
+
+    assert!(dev.end().success(), "{}", dev.said());
+    assert_eq!(running(&program), 0, "no process is left");
+    assert!(!dev.kubeconfig().exists(), "no file is left");
+}
+
+#[test]
+fn a_folder_without_a_project_starts_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_kubewright")).arg("dev").current_dir(folder.path()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("kubewright init"), "{said}");
+    assert!(output.stdout.is_empty(), "no cluster was started");
+}
