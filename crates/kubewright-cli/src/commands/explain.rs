@@ -1,12 +1,13 @@
 //! `kubewright explain`: why an object is as it is.
 
-use anyhow::{Context, Result};
-use kube::{Client, config::Kubeconfig};
+use anyhow::Result;
+use kube::config::Kubeconfig;
 use kubewright_apimachinery::clock::SharedClock;
 
 use crate::{
     explain::{Question, gather},
     kubeconfig::traces,
+    remote::Connection,
     shell::Shell,
 };
 
@@ -33,6 +34,9 @@ pub(crate) struct Arguments {
     /// Where the operator shows its traces: its address for probes
     #[arg(long, value_name = "URL")]
     traces: Option<String>,
+
+    #[command(flatten)]
+    connection: Connection,
 }
 
 fn object(text: &str) -> Result<(String, String), String> {
@@ -42,10 +46,12 @@ fn object(text: &str) -> Result<(String, String), String> {
 
 /// Asks, and prints the sentences; what could not be asked is told as a warning.
 pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell) -> Result<()> {
-    let client = Client::try_default().await.context("find a cluster: is KUBECONFIG, or ~/.kube/config, right?")?;
+    let given = arguments.connection.kubeconfig.clone();
+    let client = arguments.connection.connect().await?.client;
     let (kind, name) = arguments.object;
     // What was found wrong with the file would have been told above.
-    let noted = Kubeconfig::read().ok().as_ref().and_then(traces);
+    let file = given.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+    let noted = file.ok().as_ref().and_then(traces);
     let question = Question { kind, name, namespace: arguments.namespace, traces: arguments.traces, noted };
     let answer = gather(&client, &question, clock.now()).await?;
     for sentence in &answer.sentences {
