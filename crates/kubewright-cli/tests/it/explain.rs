@@ -37,7 +37,7 @@ impl Asker {
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_told_why_a_podset_is_as_it_is() {
     let operator = concat!(env!("CARGO_MANIFEST_DIR"), "/../../operators/podset");
-    let deployed = Deployed::start("podset", operator, &podset(), |images| images).await;
+    let deployed = Deployed::start("podset-operator", operator, &podset(), |images| images).await;
     let endpoint = deployed.cluster().listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let asker = Asker { folder: tempfile::tempdir().unwrap() };
     fs::write(asker.folder.path().join("kubeconfig"), endpoint.kubeconfig()).unwrap();
