@@ -129,6 +129,13 @@ impl Listed {
 /// The cargo that runs us, if one does.
 pub(super) fn cargo(folder: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    // What a cargo that runs us tells of its package is none of this one's business: build scripts that look at it (ring's does) would run
+    // again, and all that is built on them would be built again, each time that it was another cargo.
+    let told = std::env::vars_os().map(|(name, _)| name);
+    let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for name in told.filter(|name| name.to_str().is_some_and(is_of_package)) {
+        command.env_remove(name);
+    }
     command.current_dir(folder);
     command
 }
