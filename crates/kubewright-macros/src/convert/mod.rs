@@ -1,7 +1,7 @@
 //! `#[derive(Convert)]`.
 //!
-//! Both ways take the one struct apart whole and put the other together whole, without `..`: so rustc itself finds the field
-//! that nobody accounts for.
+//! Both ways put the other struct together whole, without `..`: so rustc itself finds the field that nobody accounts for, and says so
+//! at the word that names the hub. The hub is taken apart with `..`, so that it says so once.
 
 mod parse;
 #[cfg(test)]
@@ -66,7 +66,7 @@ impl Part {
                 }
 
                 fn from_hub(__hub: #hub, __data: &mut #krate::Data) -> ::std::result::Result<Self, #error> {
-                    let #hub { #(#all: #variables),* } = __hub;
+                    let #hub { #(#all: #variables,)* .. } = __hub;
                     #(#from)*
                     #(#keep_parts)*
                     #(#keep_only)*
