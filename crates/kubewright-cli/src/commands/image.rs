@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FOLDER")]
     output: Option<PathBuf>,
 
-    /// Write the image as an archive, too, which docker load and podman load read
+    /// Write the image as an archive, too, which docker load, podman load and kind load read
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
 

@@ -11,8 +11,8 @@ pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 /// The form of a list of manifests.
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// Where tools look for the name of an image in a layout.
-const REF_NAME: &str = "org.opencontainers.image.ref.name";
+/// Where tools look for the name of an image in a layout. containerd, and so kind, puts a date before the first, and takes the second as it is.
+const NAMES: [&str; 2] = ["org.opencontainers.image.ref.name", "io.containerd.image.name"];
 
 /// `sha256:` and the digest of bytes.
 pub(crate) fn digest(bytes: &[u8]) -> String {
@@ -143,25 +143,13 @@ impl Layout {
 
     /// The files of the layout, by path. With a name, tools find the image by that.
     pub(crate) fn files(&self, name: Option<&str>) -> serde_json::Result<Vec<File>> {
-        let mut files = BTreeMap::new();
-        let mut manifests = Vec::new();
-        for bundle in self.bundles() {
-            for blob in bundle.blobs.iter().chain([&bundle.manifest]) {
-                files.insert(path(&blob.descriptor), blob.bytes.clone());
-            }
-            manifests.push(bundle.manifest.descriptor.clone());
-        }
-        if let (Some(name), Some(image)) = (name, manifests.first_mut()) {
-            image.annotations.insert(REF_NAME.into(), name.into());
-        }
-        files.insert("index.json".into(), serde_json::to_vec(&Index::new(manifests))?);
-        files.insert("oci-layout".into(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec());
-        Ok(files.into_iter().collect())
+        files(self.bundles(), name)
     }
 
-    /// The layout as a tar archive. Beside it is the list that `docker load` looks for.
+    /// The image as a tar archive. Beside it is the list that `docker load` looks for. What refers to the image is left out: containerd would unpack
+    /// it as an image, which it isn't, and podman asks which of several is meant.
     pub(crate) fn archive(&self, name: Option<&str>) -> io::Result<Vec<u8>> {
-        let mut files = self.files(name)?;
+        let mut files = files([&self.image], name)?;
         let [config, layers @ ..] = self.image.blobs.as_slice() else { return Err(io::ErrorKind::InvalidData.into()) };
         let layers: Vec<_> = layers.iter().map(|layer| path(&layer.descriptor)).collect();
         let tags: Vec<_> = name.into_iter().collect();
@@ -178,6 +166,24 @@ impl Layout {
         }
         builder.into_inner()
     }
+}
+
+/// The files of a layout of these, the image first.
+fn files<'a>(bundles: impl IntoIterator<Item = &'a Bundle>, name: Option<&str>) -> serde_json::Result<Vec<File>> {
+    let mut files = BTreeMap::new();
+    let mut manifests = Vec::new();
+    for bundle in bundles {
+        for blob in bundle.blobs.iter().chain([&bundle.manifest]) {
+            files.insert(path(&blob.descriptor), blob.bytes.clone());
+        }
+        manifests.push(bundle.manifest.descriptor.clone());
+    }
+    if let (Some(name), Some(image)) = (name, manifests.first_mut()) {
+        image.annotations.extend(NAMES.map(|key| (key.to_owned(), name.to_owned())));
+    }
+    files.insert("index.json".into(), serde_json::to_vec(&Index::new(manifests))?);
+    files.insert("oci-layout".into(), br#"{"imageLayoutVersion":"1.0.0"}"#.to_vec());
+    Ok(files.into_iter().collect())
 }
 
 /// Where a blob is in a layout.

@@ -14,4 +14,5 @@ mod kubectl;
 mod manifests;
 mod operators;
 mod run;
+mod workflow;
 mod workloads;

@@ -53,6 +53,8 @@ fn whose(path: &str) -> Whose {
     match parts[..] {
         // Its dependencies, features and lints are the workspace's.
         ["Cargo.toml" | "README.md"] | ["src", "lib.rs"] => Whose::Theirs,
+        // Not each kind has a condition Ready to wait for.
+        [".github", "workflows", "test-e2e.yml"] => Whose::Theirs,
         // The image has a name, which deploy --image writes too.
         ["config", "manager", "kustomization.yaml"] => Whose::Theirs,
         ["config", "samples", sample] if sample != "kustomization.yaml" => Whose::Theirs,

@@ -27,6 +27,7 @@ const FILES: &[(&str, &str)] = &templates![
     ".devcontainer/devcontainer.json" from "devcontainer/devcontainer.json",
     ".dockerignore" from "dockerignore",
     ".github/workflows/lint.yml" from "github/lint.yml",
+    ".github/workflows/test-e2e.yml" from "github/test-e2e.yml",
     ".github/workflows/test.yml" from "github/test.yml",
     "Cargo.toml" from "Cargo.toml",
     "Dockerfile" from "Dockerfile",
