@@ -17,6 +17,8 @@ pub(crate) struct Tool {
     package: &'static str,
     /// Where others find it.
     home: &'static str,
+    /// The minor version that it has to have at least.
+    oldest: u32,
 }
 
 /// Kubernetes' command line.
@@ -27,6 +29,8 @@ pub(crate) const KUBECTL: Tool = Tool {
     version: &["version", "--client"],
     package: "kubernetes-client",
     home: "https://kubernetes.io/docs/tasks/tools/",
+    // The kustomize in those before, such as Debian 12's, can't render the operators' manifests.
+    oldest: 21,
 };
 
 /// The browser that the operators' pages are tested in. Its names are those that `kubewright-browser` looks for.
@@ -37,6 +41,7 @@ pub(crate) const CHROMIUM: Tool = Tool {
     version: &["--version"],
     package: "chromium",
     home: "https://www.chromium.org/getting-involved/download-chromium/",
+    oldest: 0,
 };
 
 /// How apt-get waits: minutes for another one to end, half a minute for a server, three times.
@@ -49,8 +54,7 @@ impl Tool {
     /// Succeeds once the program tells its version.
     pub(crate) fn ensure(&self) -> Result<()> {
         if let Some(version) = self.version() {
-            eprintln!("    {version}");
-            return Ok(());
+            return self.tell(&version);
         }
         let Self { name, package, home, .. } = self;
         if !is_root() || !has("apt-get") {
@@ -68,6 +72,15 @@ impl Tool {
             Err(error)
         })?;
         let version = self.version().with_context(|| format!("{name} still does not run after its installation"))?;
+        self.tell(&version)
+    }
+
+    /// Prints the version, unless it is too old.
+    fn tell(&self, version: &str) -> Result<()> {
+        let Self { name, home, oldest, .. } = self;
+        if minor(version).is_some_and(|minor| minor < *oldest) {
+            bail!("{name} is too old: 1.{oldest} or newer is needed ({home}), and there is {version}");
+        }
         eprintln!("    {version}");
         Ok(())
     }
@@ -81,6 +94,12 @@ impl Tool {
             output.status.success().then(|| text.lines().next().unwrap_or_default().trim().to_owned())
         })
     }
+}
+
+/// The number behind `v1.`, if there is one.
+fn minor(version: &str) -> Option<u32> {
+    let (_, after) = version.split_once("v1.")?;
+    after.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()
 }
 
 fn is_root() -> bool {

@@ -1,6 +1,6 @@
 //! End to end: the `kubewright` command, stock kubectl, and the operators in one manager, as a user has them.
 //!
-//! `cargo xtask test` makes sure of kubectl. Only what kubectl 1.20 (Debian's) has is used, so that any kubectl will do.
+//! `cargo xtask test` makes sure of kubectl, of which 1.21 is the oldest that renders the operators' manifests.
 
 mod access;
 mod cluster;

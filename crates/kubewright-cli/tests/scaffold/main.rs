@@ -1,5 +1,6 @@
 //! The commands that make and change projects, as they are typed.
 
+mod certmanager;
 mod commands;
 mod folder;
 mod golden;

@@ -18,6 +18,9 @@ const NAMESPACE: &str = "kubewright-namespace-kram";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const SERVICE: &str = "kubewright-service-kram";
 
+/// The annotation by which cert-manager knows the namespace of a certificate, and its name.
+const INJECT: &str = "cert-manager.io/inject-ca-from";
+
 /// A kind of mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark(&'static str);
@@ -73,13 +76,26 @@ impl Template {
     }
 }
 
-/// Names the release's namespace, and keeps what looks like a template from being one.
+/// Names the release's namespace, also in the DNS names of services, and keeps what looks like a template from being one.
 fn protect(value: &mut Value, namespaces: &[String]) {
     match value {
         Value::String(text) if namespaces.contains(text) => *text = NAMESPACE.into(),
-        Value::String(text) if text.contains("{{") => *text = text.replace("{{", BRACES),
+        Value::String(text) => {
+            *text = text.replace("{{", BRACES);
+            for namespace in namespaces {
+                *text = text.replace(&format!(".{namespace}.svc"), &format!(".{NAMESPACE}.svc"));
+            }
+        }
         Value::Array(items) => items.iter_mut().for_each(|item| protect(item, namespaces)),
-        Value::Object(map) => map.values_mut().for_each(|value| protect(value, namespaces)),
+        Value::Object(map) => {
+            map.values_mut().for_each(|value| protect(value, namespaces));
+            if let Some(Value::String(from)) = map.get_mut(INJECT)
+                && let Some((namespace, name)) = from.split_once('/')
+                && namespaces.iter().any(|known| known == namespace)
+            {
+                *from = format!("{NAMESPACE}/{name}");
+            }
+        }
         _ => {}
     }
 }

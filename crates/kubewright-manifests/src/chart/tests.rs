@@ -95,6 +95,27 @@ spec:
 }
 
 #[test]
+fn certificates_are_for_the_namespace_of_the_release() {
+    let metadata = json!({"name": "cow-serving-cert", "namespace": "cow-system"});
+    let spec = json!({"dnsNames": ["cow-webhook-service.cow-system.svc", "cow.cow-system.example.com"]});
+    let certificate = json!({"kind": "Certificate", "metadata": metadata, "spec": spec});
+    let annotations =
+        json!({"cert-manager.io/inject-ca-from": "cow-system/cow-serving-cert", "image": "cow-system/moo"});
+    let configuration = json!({"kind": "MutatingWebhookConfiguration", "metadata": {"annotations": annotations}});
+    let [certificate, configuration] =
+        [certificate, configuration].map(|object| Template::of(object, &["cow-system".into()]).text().unwrap());
+    for (text, line) in [
+        (&certificate, "  namespace: {{ .Release.Namespace }}\n"),
+        (&certificate, "  - cow-webhook-service.{{ .Release.Namespace }}.svc\n"),
+        (&certificate, "  - cow.cow-system.example.com\n"),
+        (&configuration, "    cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/cow-serving-cert\n"),
+        (&configuration, "    image: cow-system/moo\n"),
+    ] {
+        assert!(text.contains(line), "{line} in\n{text}");
+    }
+}
+
+#[test]
 fn images_have_repositories_and_tags() {
     for (given, expected) in [
         ("cow", ("cow", "")),

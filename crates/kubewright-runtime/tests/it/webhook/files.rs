@@ -75,6 +75,7 @@ async fn certificates_from_files_are_read_again_without_cutting_connections() {
 
     let first = renew(&path);
     until("it is ready", async || replica.is_ready().await).await;
+    scene.install(&[replica.address]).await;
     let mut open = connect(&replica, &first).await.unwrap();
     assert!(answers(&mut open).await);
 
@@ -89,6 +90,8 @@ async fn certificates_from_files_are_read_again_without_cutting_connections() {
     assert!(connect(&replica, &second).await.is_ok(), "the one before is still served");
     assert!(replica.is_ready().await);
     assert!(scene.secret().await.is_none(), "nothing is made here");
+    let untouched = scene.bundles().await.iter().all(String::is_empty);
+    assert!(untouched, "whom to trust is for those to say who write the files, such as cert-manager");
     replica.stop().await;
 }
 

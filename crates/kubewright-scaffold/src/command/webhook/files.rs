@@ -25,7 +25,9 @@ const KUSTOMIZATION: (&str, &str) =
     ("config/webhook/kustomization.yaml", template!("config/webhook_kustomization.yaml"));
 
 /// What is made for the first webhook of a project, by path.
-const CONFIG: [(&str, &str); 7] = [
+const CONFIG: [(&str, &str); 9] = [
+    ("config/certmanager/certificate-webhook.yaml", template!("config/certificate-webhook.yaml")),
+    ("config/default/cert_webhook_manager_patch.yaml", template!("config/cert_webhook_manager_patch.yaml")),
     ("config/default/manager_webhook_patch.yaml", template!("config/manager_webhook_patch.yaml")),
     ("config/network-policy/allow-webhook-traffic.yaml", template!("config/allow-webhook-traffic.yaml")),
     KUSTOMIZATION,
@@ -84,7 +86,8 @@ pub(super) fn plan(
     if webhook.defaulting || webhook.validation {
         admission(webhook, resource, &place, &mut texts)?;
     }
-    manifests(&mut texts)
+    manifests(&mut texts)?;
+    certificates(webhook, &mut texts)
 }
 
 /// What is set and what is refused.
@@ -139,6 +142,7 @@ fn values(project: &Project, resource: &Resource, place: &Place) -> Values {
         ("group", resource.qualified_group()),
         ("version", resource.version.clone()),
         ("kind", kind.clone()),
+        ("plural", resource.plural.clone()),
         ("types_path", types.strip_prefix("crate::").unwrap_or(&types).to_owned()),
         ("types", types),
         ("impl_defaulter", implementation(&DEFAULTING)),
@@ -177,5 +181,30 @@ fn manifests(texts: &mut Texts<'_, '_>) -> Result<(), TemplateError> {
     );
     let policies = "config/network-policy/kustomization.yaml";
     texts.insert(policies, "networkpolicyresources", "- allow-webhook-traffic.yaml");
+    Ok(())
+}
+
+/// What is for cert-manager, if it makes the certificate.
+fn certificates(webhook: &CreateWebhook, texts: &mut Texts<'_, '_>) -> Result<(), TemplateError> {
+    const DEFAULT: &str = "config/default/kustomization.yaml";
+    const REPLACEMENTS: &str = "config/default/certmanager_replacements.yaml";
+    texts.insert("config/certmanager/kustomization.yaml", "certmanagerresources", "- certificate-webhook.yaml");
+    // It stands there as a comment, until somebody turns it on.
+    if !texts.has(DEFAULT, "cert_webhook_manager_patch.yaml")? {
+        let patch = template!("config/cert_webhook_patch.yaml");
+        let is_on = texts.has(DEFAULT, "\n- ../certmanager\n")?;
+        let lines = patch.lines().map(|line| if is_on { format!("{line}\n") } else { format!("#{line}\n") });
+        texts.insert(DEFAULT, "certmanagerpatches", &lines.collect::<String>());
+    }
+    if !texts.has(REPLACEMENTS, "name: webhook-service")? {
+        texts.insert(REPLACEMENTS, "certmanagerreplacements", template!("config/certmanager_replacements.yaml"));
+    }
+    if webhook.conversion {
+        let definition = texts.fill(template!("config/definition_replacement.yaml"))?;
+        for (index, part) in ["ns", "name"].into_iter().enumerate() {
+            let marker = format!("crdkustomizecainjection{part}");
+            texts.insert(REPLACEMENTS, &marker, &definition.replace("INDEX", &index.to_string()));
+        }
+    }
     Ok(())
 }
