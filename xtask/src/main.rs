@@ -47,9 +47,9 @@ enum Chore {
     Pictures,
     /// Build the book into target/book, with mdbook, which is installed below target when missing.
     Book {
-        /// Try the commands that its readers type, instead.
-        #[arg(long = "try")]
-        tried: bool,
+        /// Try the commands that its readers type, instead; of the pages only whose path contains this.
+        #[arg(long = "try", value_name = "PAGE", num_args = 0..=1, default_missing_value = "")]
+        tried: Option<String>,
     },
     /// Measure, print, and rewrite bench/RESULTS.md.
     Bench {
@@ -79,8 +79,8 @@ fn run(chore: Chore) -> Result<()> {
             steps.check("chromium", || CHROMIUM.ensure())?;
             steps.run("pictures", pictures())
         }
-        Chore::Book { tried: false } => Steps::default().check("book", book::build),
-        Chore::Book { tried: true } => try_book(&mut Steps::default()),
+        Chore::Book { tried: None } => Steps::default().check("book", book::build),
+        Chore::Book { tried: Some(page) } => try_book(&mut Steps::default(), &page),
         Chore::Bench { filter } => {
             let mut steps = Steps::default();
             // The command is measured from outside, so it has to be there.
@@ -133,9 +133,9 @@ fn pictures() -> Command {
 }
 
 /// Tries the book's commands on the binaries that the tests have built: those of other sets of packages would be built anew.
-fn try_book(steps: &mut Steps) -> Result<()> {
+fn try_book(steps: &mut Steps, page: &str) -> Result<()> {
     steps.run("binaries for the book", cargo(&["test", "--workspace", "--no-run", "--quiet"]))?;
-    steps.check("the book's commands", book::commands::try_all)
+    steps.check("the book's commands", || book::commands::try_pages(page))
 }
 
 fn test() -> Result<()> {
@@ -161,7 +161,7 @@ fn test() -> Result<()> {
     docs.env("RUSTDOCFLAGS", "--deny warnings");
     steps.run("documentation", docs)?;
     steps.check("book", book::build)?;
-    try_book(&mut steps)?;
+    try_book(&mut steps, "")?;
     steps.run("demo", cargo(&["demo", "--once"]))?;
     steps.summary();
     Ok(())

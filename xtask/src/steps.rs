@@ -50,13 +50,17 @@ fn now() -> Duration {
 /// A cargo command with these arguments, by the cargo that runs us.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // What cargo tells us of this package is none of another cargo's business: build scripts that look at it (ring's does) would run again, and all
-    // that is built on them would be built again, each time that somebody else has called cargo in between.
+    keep_package_from(&mut command);
+    command.args(arguments);
+    command
+}
+
+/// Keeps from a command what cargo tells us of this package, which is none of another cargo's business: build scripts that look at it (ring's does)
+/// would run again, and all that is built on them would be built again, each time that somebody else has called cargo in between.
+pub(crate) fn keep_package_from(command: &mut Command) {
     let told = std::env::vars_os().map(|(name, _)| name);
     let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for name in told.filter(|name| name.to_str().is_some_and(is_of_package)) {
         command.env_remove(name);
     }
-    command.args(arguments);
-    command
 }

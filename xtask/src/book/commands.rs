@@ -1,5 +1,5 @@
-//! What the book has its readers type, typed by a shell: each page is a session of its own, in a folder where `operators` is, and
-//! nothing else.
+//! What the book has its readers type, typed by a shell: each page is a session of its own, in a folder outside of the repository
+//! where `operators` is, and nothing else.
 //!
 //! Commands are the lines that begin with `$ ` in blocks of the language `console`. A comment on the line before a block says
 //! what is special about it:
@@ -7,24 +7,26 @@
 //! * `<!-- runs on -->`: the last command of the block is meant to go on, in a shell of its own. It must still do so at the end.
 //! * `<!-- not tried: why -->`: the block isn't tried. It is counted.
 //!
+//! `<!-- also: command -->` is a command that readers don't see, tried in its turn: mostly a look at what the others have done.
+//!
 //! `<!-- begins with a cluster -->` anywhere says that the page's readers have one. A `…` after `KUBECONFIG=` stands for what
 //! was printed last behind that word. A command that fails is tried again for a while, as an impatient reader does.
 //!
-//! `cargo run -p` and `cargo demo` run what the tests have built; all else runs as it is written.
+//! `kubewright`, `cargo run -p` and `cargo demo` run what the tests have built; all else runs as it is written. In a project that the page has
+//! made, which it says with `$SDK` for this repository, cargo is cargo. It is kept from the network, and builds where
+//! the tests have built, so that of the crates that both use only those are compiled anew that have other features.
 
 use std::{
     fs,
     os::unix::fs::symlink,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, bail};
 
 use super::{PAGES, pages};
-
-/// Where the commands are typed.
-const FOLDER: &str = "target/tried";
+use crate::steps::keep_package_from;
 
 /// A command of a page.
 #[derive(Debug, PartialEq)]
@@ -69,6 +71,9 @@ impl Session {
                 _ if mark != Mark::None => bail!("a mark stands before {line:?}, and not before a block of commands"),
                 Some("begins with a cluster") => session.begin_with_a_cluster(),
                 Some("runs on") => mark = Mark::RunsOn,
+                Some(also) if also.starts_with("also: ") => {
+                    session.steps.push(Step::Try(also["also: ".len()..].into()))
+                }
                 Some(why) if why.strip_prefix("not tried: ").is_some_and(|why| !why.is_empty()) => {
                     mark = Mark::NotTried
                 }
@@ -97,9 +102,9 @@ impl Session {
         Ok(())
     }
 
-    /// The session as bash types it.
-    fn script(&self, binaries: &Path) -> String {
-        let mut script = format!("binaries={}\n{PRELUDE}", quoted(&binaries.to_string_lossy()));
+    /// The session as bash types it, in a checkout.
+    fn script(&self, root: &Path) -> String {
+        let mut script = format!("export SDK={}\n{PRELUDE}", quoted(&root.to_string_lossy()));
         for step in &self.steps {
             script += &match step {
                 Step::Try(command) => format!("try {}\n", quoted(command)),
@@ -134,6 +139,8 @@ const PRELUDE: &str = r#"
 set -uo pipefail
 # Each command in the background is a group of processes, so that it can be ended whole.
 set -m
+binaries=$SDK/target/debug
+session=$PWD
 patience=90
 running=()
 end_all() {
@@ -146,10 +153,12 @@ end_all() {
 trap 'exec 2>/dev/null; end_all' EXIT
 fail() {
     echo "$1" >&2
-    tail -n 20 said started.* >&2 2>/dev/null
+    tail -n 20 "$session"/said "$session"/started.* >&2 2>/dev/null
     exit 1
 }
+kubewright() { "$binaries/kubewright" "$@"; }
 cargo() {
+    if [ -e Cargo.toml ]; then command cargo "$@"; return; fi
     if [ "$1" = demo ]; then set -- run -p kubewright-demo -- "${@:2}"; fi
     [ "$1" = run ] || { echo "only cargo run is tried, not cargo $1" >&2; return 2; }
     local program=
@@ -172,7 +181,7 @@ printed() {
     case "$1" in
         *'KUBECONFIG=…'*)
             local file
-            file=$(grep -hoE 'KUBECONFIG=[^ ]+' started.* 2>/dev/null | tail -n 1)
+            file=$(grep -hoE 'KUBECONFIG=[^ ]+' "$session"/started.* 2>/dev/null | tail -n 1)
             [ -n "$file" ] || return 1
             command_line="${1/KUBECONFIG=…/$file}" ;;
         *) command_line="$1" ;;
@@ -181,14 +190,14 @@ printed() {
 try() {
     echo "    \$ $1" >&2
     local end=$((SECONDS + patience))
-    until printed "$1" && eval "$command_line" >said 2>&1; do
+    until printed "$1" && eval "$command_line" >"$session/said" 2>&1; do
         [ $SECONDS -lt $end ] || fail "this has not succeeded for $patience s: $1"
         sleep 0.5
     done
 }
 start() {
     echo "    \$ $1   # runs on" >&2
-    eval "$1" >"started.${#running[@]}" 2>&1 </dev/null &
+    eval "$1" >"$session/started.${#running[@]}" 2>&1 </dev/null &
     running+=($!)
 }
 still_there() {
@@ -198,10 +207,11 @@ still_there() {
 }
 "#;
 
-/// Tries the commands of all pages, and tells how many.
-pub(crate) fn try_all() -> Result<()> {
+/// Tries the commands of the pages whose path contains this, and tells how many.
+pub(crate) fn try_pages(part: &str) -> Result<()> {
     let (mut tried, mut untried) = (0, 0);
-    for (page, text) in pages(Path::new(PAGES))? {
+    let is_wanted = |(page, _): &(PathBuf, String)| page.to_string_lossy().contains(part);
+    for (page, text) in pages(Path::new(PAGES))?.into_iter().filter(is_wanted) {
         let session = Session::of(&text).with_context(|| page.display().to_string())?;
         untried += session.untried;
         if !session.steps.is_empty() {
@@ -210,31 +220,50 @@ pub(crate) fn try_all() -> Result<()> {
             tried += session.steps.len();
         }
     }
+    if tried == 0 {
+        bail!("no page with commands has {part:?} in its path");
+    }
     eprintln!("    {tried} commands tried, {untried} are marked as not to be tried");
     Ok(())
 }
 
 /// Types a session.
 fn run(session: &Session) -> Result<()> {
-    let folder = Path::new(FOLDER);
+    let root = std::env::current_dir().context("where is this?")?;
+    let folder = &folder(&root);
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).with_context(|| format!("clear {FOLDER}"));
+            return Err(error).with_context(|| format!("clear {}", folder.display()));
         }
         _ => {}
     }
-    fs::create_dir_all(folder).with_context(|| format!("create {FOLDER}"))?;
-    let root = std::env::current_dir().context("where is this?")?;
+    fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     symlink(root.join("operators"), folder.join("operators")).context("link the operators")?;
-    fs::write(folder.join("session"), session.script(&root.join("target/debug"))).context("write the session")?;
+    fs::write(folder.join("session"), session.script(&root)).context("write the session")?;
     let mut bash = Command::new("bash");
-    // Nothing of the user's is seen or touched.
-    bash.arg("session").current_dir(folder).env("HOME", root.join(FOLDER)).env_remove("KUBECONFIG");
+    keep_package_from(&mut bash);
+    // Nothing of the user's is seen or touched but the toolchain.
+    bash.arg("session").current_dir(folder).env("HOME", folder).env_remove("KUBECONFIG");
+    for (variable, place) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
+        if let (None, Some(home)) = (std::env::var_os(variable), std::env::home_dir()) {
+            bash.env(variable, home.join(place));
+        }
+    }
+    bash.envs([("CARGO_NET_OFFLINE", "true"), ("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")]);
+    // What is between is where the tests have theirs; programs aren't, since those have the same names.
+    bash.env("CARGO_BUILD_BUILD_DIR", root.join("target")).env("CARGO_TARGET_DIR", root.join("target/typed"));
     let status = bash.stdin(Stdio::null()).stdout(Stdio::null()).status().context("start bash")?;
     if !status.success() {
-        bail!("its commands don't do what the page says ({status}); {FOLDER} shows how far they came");
+        bail!("its commands don't do what the page says ({status}); {} shows how far they came", folder.display());
     }
-    fs::remove_dir_all(folder).with_context(|| format!("clear {FOLDER}"))
+    fs::remove_dir_all(folder).with_context(|| format!("clear {}", folder.display()))
+}
+
+/// Where a session is typed: outside of the repository, since a project isn't to be of its workspace, and the same each time, since cargo
+/// knows a package by its path.
+fn folder(root: &Path) -> PathBuf {
+    let name = root.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    std::env::temp_dir().join(format!("kubewright-typed{name}"))
 }
 
 #[cfg(test)]
@@ -256,6 +285,7 @@ $ two \\
 $ three
 $ four
 ```
+<!-- also: four and a half -->
 <!-- not tried: it takes a cloud -->
 ```console
 $ five
@@ -267,11 +297,12 @@ $ six
         let session = Session::of(page).unwrap();
         let tried = |command: &str| Step::Try(command.into());
         let started = |command: &str| Step::Start(command.into());
-        let expected = [tried("one"), tried("two \\\n    more"), tried("three"), started("four")];
+        let expected =
+            [tried("one"), tried("two \\\n    more"), tried("three"), started("four"), tried("four and a half")];
         assert_eq!(session.steps[..2], [started(CLUSTER[0]), tried(CLUSTER[1])]);
         assert_eq!((&session.steps[2..], session.untried), (&expected[..], 1));
         let script = session.script(Path::new("/it's"));
-        assert!(script.starts_with("binaries='/it'\\''s'\n") && script.contains("\ntry 'one'\n"), "{script}");
+        assert!(script.starts_with("export SDK='/it'\\''s'\n") && script.contains("\ntry 'one'\n"), "{script}");
     }
 
     #[test]

@@ -43,6 +43,7 @@ const BEHIND: Duration = Duration::from_secs(1);
 /// The index of unrecorded Jobs by the key of their CronJob, or of one that had its name.
 const UNRECORDED_OF: &str = "unrecorded jobs of a cronjob";
 
+// ANCHOR: controller
 /// The controller of CronJobs.
 pub(crate) fn controller() -> Controller<CronJob> {
     Controller::<CronJob>::new(CronJobReconciler)
@@ -63,12 +64,14 @@ pub(crate) fn controller() -> Controller<CronJob> {
         .may(Rights::to::<CronJob>([Verb::Patch]))
         .concurrency(16)
 }
+// ANCHOR_END: controller
 
 struct CronJobReconciler;
 
 impl Reconciler<CronJob> for CronJobReconciler {
     type Error = ClientError;
 
+    // ANCHOR: reconcile
     async fn reconcile(&self, cronjob: &CronJob, ctx: &Context<CronJob>) -> Result<Outcome, ClientError> {
         // One that was made again before its end was seen: its deletion is never told.
         release_orphans(ctx.key(), cronjob.metadata.uid.as_deref(), ctx).await?;
@@ -92,6 +95,7 @@ impl Reconciler<CronJob> for CronJobReconciler {
         let trimmed = trim(cronjob, &children, ctx).await;
         Ok(outcome(&plan, trimmed, ctx.now()))
     }
+    // ANCHOR_END: reconcile
 
     async fn cleanup(&self, _: &CronJob, ctx: &Context<CronJob>) -> Result<Outcome, ClientError> {
         // With foreground deletion the CronJob waits for its Jobs, and a Job would wait for the record of a CronJob

@@ -32,6 +32,7 @@ use serde::{Deserialize, Serialize};
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
+// ANCHOR: spec
 pub struct CronJobSpec {
     /// When to run: five fields of cron (minute, hour, day of month, month, day of week) such as `*/5 * * * *`, or
     /// `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`, or `@every 1h30m`. `CRON_TZ=Europe/Berlin` may come
@@ -73,6 +74,7 @@ pub struct CronJobSpec {
     #[schemars(range(min = 0))]
     pub failed_jobs_history_limit: Option<i32>,
 }
+// ANCHOR_END: spec
 
 /// A `batch/v1` JobTemplateSpec as it was written. What is none is told in a condition, and what makes no valid Job with
 /// the API server's own words.

@@ -70,6 +70,7 @@ pub(crate) struct Plan {
     pub(crate) next: Option<Timestamp>,
 }
 
+// ANCHOR: plan
 /// How it stands with a CronJob, whose last Job was for the time `last`.
 pub(crate) fn plan(cronjob: &CronJob, children: &Children, last: Option<Timestamp>, now: Timestamp) -> Plan {
     let (schedule, template) = match read(cronjob) {
@@ -88,6 +89,7 @@ pub(crate) fn plan(cronjob: &CronJob, children: &Children, last: Option<Timestam
     };
     Plan { situation, next }
 }
+// ANCHOR_END: plan
 
 /// How it stands with the latest time of the schedule, which has no Job.
 fn missed(
