@@ -1,6 +1,9 @@
 //! `kubewright manifests`: writes what can be made of what the operator says of itself.
 
-use std::path::PathBuf;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context, Result, bail};
 use kubewright_apimachinery::description::Description;
@@ -15,9 +18,14 @@ use serde_json::Value;
 
 use crate::{
     operator::{self, Package},
+    project::entries,
     shell::Shell,
 };
 
+/// Where definitions are.
+const BASES: &str = "config/crd/bases";
+/// Where the configurations of webhooks are.
+const WEBHOOKS: &str = "config/webhook/manifests.yaml";
 /// How many fields of a definition that is too large are named.
 const LARGEST: usize = 3;
 
@@ -59,11 +67,15 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
         }
     };
     let description = operator::ask(&program).await?;
-    let folder = Folder::new(folder);
+    let (root, folder) = (folder.clone(), Folder::new(folder));
     let (made, changes) = plan(&description, &folder, arguments.max_description)?;
     warn_of_size(&made.definitions, shell);
+    let stale = stale(&made, &root)?;
     if arguments.check {
-        return drift(&changes);
+        return drift(&changes, &stale);
+    }
+    for path in &stale {
+        shell.warning(&format!("{path} is left over: {}", remedy(path)));
     }
     folder.write(&changes)?;
     for change in &changes {
@@ -95,7 +107,7 @@ pub(crate) fn plan(
 }
 
 /// The folder of a project, whose program is known.
-fn project_of(here: &std::path::Path) -> PathBuf {
+fn project_of(here: &Path) -> PathBuf {
     here.ancestors().find(|folder| folder.join("Cargo.toml").exists()).unwrap_or(here).to_owned()
 }
 
@@ -167,7 +179,43 @@ fn changes(made: &Manifests, folder: &Folder) -> Result<Vec<Change>> {
     Ok(plan.finish()?)
 }
 
-fn drift(changes: &[Change]) -> Result<()> {
+/// Files of what the operator is no more: definitions of kinds that it doesn't bring, configurations of webhooks that it doesn't have.
+///
+/// They are told of and not taken away, as controller-gen leaves them: a definition that goes from a cluster takes all objects of its
+/// kind along, so a person says so.
+fn stale(made: &Manifests, root: &Path) -> Result<Vec<String>> {
+    let bases = root.join(BASES);
+    let names = if bases.is_dir() { entries(&bases)? } else { Vec::new() };
+    let mut stale = Vec::new();
+    for path in names.iter().map(|name| format!("{BASES}/{name}")).chain([WEBHOOKS.to_owned()]) {
+        let file = root.join(&path);
+        if file.is_file() && !made.files.iter().any(|made| made.path == path) {
+            let text = fs::read_to_string(&file).with_context(|| format!("read {path}"))?;
+            if path == WEBHOOKS || is_base(&path, &text) {
+                stale.push(path);
+            }
+        }
+    }
+    Ok(stale)
+}
+
+/// Whether a file is one that this command writes: the definition of a kind, under the kind's name.
+fn is_base(path: &str, text: &str) -> bool {
+    let documents = yaml::read(text).unwrap_or_default();
+    let [definition] = documents.as_slice() else { return false };
+    definition["kind"] == "CustomResourceDefinition" && definition::path(definition) == path
+}
+
+fn remedy(path: &str) -> &'static str {
+    if path == WEBHOOKS {
+        "the operator has no webhooks any more. Take the file away, and its line in config/webhook/kustomization.yaml"
+    } else {
+        "the operator doesn't bring this kind any more. Take the file away, and its line in config/crd/kustomization.yaml; a cluster \
+         from which the definition is deleted loses all objects of the kind"
+    }
+}
+
+fn drift(changes: &[Change], stale: &[String]) -> Result<()> {
     let differs = |change: &Change| match change.before {
         Some(_) => format!("\n  {} differs", change.path),
         None => format!("\n  {} is missing", change.path),
@@ -175,6 +223,10 @@ fn drift(changes: &[Change]) -> Result<()> {
     if !changes.is_empty() {
         let files: String = changes.iter().map(differs).collect();
         bail!("the manifests are not what the operator describes: run kubewright manifests{files}");
+    }
+    if !stale.is_empty() {
+        let files: String = stale.iter().map(|path| format!("\n  {path}: {}", remedy(path))).collect();
+        bail!("there are manifests of what the operator is no more{files}");
     }
     Ok(())
 }

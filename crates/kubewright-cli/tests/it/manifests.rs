@@ -123,6 +123,27 @@ fn a_program_is_asked_and_drift_is_told() {
 }
 
 #[test]
+fn what_is_left_over_is_told_and_kept() {
+    let project = Project::with(definition(json!({"type": "object"})));
+    project.writes(&[]);
+    let pigs = "config/crd/bases/my.domain_pigs.yaml";
+    fs::write(project.path(pigs), project.read(COWS).replace("cow", "pig").replace("Cow", "Pig")).unwrap();
+    // What this command doesn't write is none of its business.
+    fs::write(project.path("config/crd/bases/others.yaml"), project.read(COWS)).unwrap();
+    let refused = project.refuses(&["--check"]);
+    let told = format!("\n  {pigs}: the operator doesn't bring this kind any more.");
+    assert!(refused.contains(&told) && !refused.contains("others"), "{refused}");
+    let warned = project.writes(&[]);
+    assert!(warned.contains(&format!("warning: {pigs} is left over: ")) && !warned.contains("others"), "{warned}");
+    assert!(project.path(pigs).exists(), "no definition is taken away unasked");
+    fs::remove_file(project.path(pigs)).unwrap();
+    project.writes(&["--check"]);
+    fs::create_dir_all(project.path("config/webhook")).unwrap();
+    fs::write(project.path("config/webhook/manifests.yaml"), "kind: ValidatingWebhookConfiguration\n").unwrap();
+    assert!(project.refuses(&["--check"]).contains("has no webhooks any more"));
+}
+
+#[test]
 fn a_definition_that_no_server_takes_is_refused_before_anything_is_written() {
     for (field, wrong) in [
         (json!({"type": "integer", "default": "many"}), "properties[size].default"),
