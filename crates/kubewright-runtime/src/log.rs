@@ -11,7 +11,8 @@ use tracing::level_filters::LevelFilter;
 #[cfg(not(feature = "opentelemetry"))]
 use tracing_subscriber::layer::Layered;
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry,
+    Layer, Registry,
+    filter::Targets,
     layer::SubscriberExt,
     registry,
     util::{SubscriberInitExt, TryInitError},
@@ -76,7 +77,7 @@ impl LogArgs {
         Ok(())
     }
 
-    fn filter(&self, environment: impl Fn(&str) -> Option<String>) -> Result<EnvFilter, LevelError> {
+    fn filter(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Targets, LevelError> {
         let from_environment = || {
             let found = ENVIRONMENT.iter().map(|name| (*name, environment(name)));
             found.filter_map(|(name, value)| Some((name, value.filter(|value| !value.trim().is_empty())?))).next()
@@ -87,27 +88,27 @@ impl LogArgs {
         };
         let error = || LevelError { from: from.into(), value: value.clone() };
         let mut directives = value.trim().to_owned();
-        if !directives.contains(['=', ',', '[']) {
+        if !directives.contains(['=', ',']) {
             // A lone word that is no level would be taken for the name of a module, and the typing error go unseen.
             directives.parse::<LevelFilter>().map_err(|_| error())?;
             directives = format!("{directives},{QUIET}");
         }
-        EnvFilter::builder().parse(directives).map_err(|_| error())
+        directives.parse().map_err(|_| error())
     }
 }
 
 /// Makes log lines of what the filter lets pass.
 #[cfg(not(feature = "opentelemetry"))]
-fn start<L>(filter: EnvFilter, lines: L) -> Result<(), TryInitError>
+fn start<L>(filter: Targets, lines: L) -> Result<(), TryInitError>
 where
-    L: Layer<Layered<EnvFilter, Registry>> + Send + Sync,
+    L: Layer<Layered<Targets, Registry>> + Send + Sync,
 {
     registry().with(filter).with(lines).try_init()
 }
 
 /// Makes log lines of what the filter lets pass, and sends spans, whatever is logged.
 #[cfg(feature = "opentelemetry")]
-fn start<L>(filter: EnvFilter, lines: L) -> Result<(), TryInitError>
+fn start<L>(filter: Targets, lines: L) -> Result<(), TryInitError>
 where
     L: Layer<Registry> + Send + Sync,
 {
