@@ -12,6 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use super::{
     fresh::{Typed, Types, typed},
     kind::Kind,
+    packed::{self, Dictionary},
     store::Row,
 };
 use crate::{
@@ -65,6 +66,30 @@ impl Step {
     }
 }
 
+/// What an update has changed, to be compared when it is wanted: until then both states are kept.
+pub(crate) struct Changes {
+    old: Row,
+    new: Row,
+    dictionary: Arc<Dictionary>,
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").field("object", &self.new.key).finish_non_exhaustive()
+    }
+}
+
+impl Changes {
+    pub(super) fn new(old: Row, new: Row, dictionary: Arc<Dictionary>) -> Self {
+        Self { old, new, dictionary }
+    }
+
+    /// The paths of what differs, such as `spec.replicas` or `status.conditions[0].status`: some, if there are many.
+    pub(crate) fn fields(&self) -> Vec<String> {
+        packed::changed_fields(self.old.bytes(), self.new.bytes(), &self.dictionary)
+    }
+}
+
 /// A change that the cache has seen.
 pub(crate) struct Delta<'a> {
     pub(crate) kind: &'a KindName,
@@ -97,8 +122,13 @@ impl<'a> Delta<'a> {
     /// The paths of what an update has changed, such as `spec.replicas` or `status.conditions[0].status`: some, if there
     /// are many. Additions and deletions have none. The two states are compared once, whoever asks.
     pub(crate) fn changed_fields(&self) -> Vec<String> {
-        let compare = || self.before().map(|old| self.cache.changed_fields(old, self.newest)).unwrap_or_default();
+        let compare = || self.changes().map(|changes| changes.fields()).unwrap_or_default();
         self.step.changed.get_or_init(compare).clone()
+    }
+
+    /// [`Delta::changed_fields`], to be compared later.
+    pub(crate) fn changes(&self) -> Option<Changes> {
+        Some(self.cache.changes(self.before()?, self.newest))
     }
 
     /// Calls `then` with the change as seen by a `T`, unless the object is none.

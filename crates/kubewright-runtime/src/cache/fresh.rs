@@ -20,6 +20,9 @@ pub(super) type Types = Arc<[(TypeId, Arc<Typed>)]>;
 /// How many are kept. While more keys than this wait, most have been forgotten when their turn comes, and are unpacked.
 const KEPT: usize = 16;
 
+/// How many there may be while there is no time to let go of any.
+const MOST: usize = 2 * KEPT;
+
 /// The last objects of one kind, as they were read when they came.
 #[derive(Default)]
 pub(super) struct Fresh(Mutex<VecDeque<(Row, Types)>>);
@@ -31,13 +34,27 @@ impl fmt::Debug for Fresh {
 }
 
 impl Fresh {
-    /// Keeps what was read of a row, in the place of what came first.
+    /// Keeps what was read of a row. What came first is to be [let go](Fresh::let_go) of, and is when that doesn't happen for long.
     pub(super) fn keep(&self, row: &Row, types: &Types) {
         let mut kept = self.0.lock();
-        // What is no longer kept is let go without the lock.
-        let _gone = if kept.len() < KEPT { None } else { kept.pop_back() };
+        // Without the lock.
+        let _gone = if kept.len() < MOST { None } else { kept.pop_back() };
         kept.push_front((row.clone(), types.clone()));
         drop(kept);
+    }
+
+    /// Whether there are more than are to be kept.
+    pub(super) fn holds_more(&self) -> bool {
+        self.0.lock().len() > KEPT
+    }
+
+    /// Lets go of what is too much.
+    pub(super) fn let_go(&self) {
+        let mut kept = self.0.lock();
+        let rest = kept.len().min(KEPT);
+        let gone = kept.split_off(rest);
+        drop(kept);
+        drop(gone);
     }
 
     /// The object of this very row as a `T`, if it is still there.

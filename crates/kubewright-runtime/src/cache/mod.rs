@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::keeper::Start;
 pub(crate) use self::{
-    delta::{Cause, Delta},
+    delta::{Cause, Changes, Delta},
     keeper::Watches,
     kind::{Arrival, Handler, Kind, Listener},
     live::{LiveView, Objects, Overlay},

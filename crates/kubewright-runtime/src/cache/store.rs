@@ -108,13 +108,13 @@ impl Row {
         &self.0.slice
     }
 
-    /// Not an object, but the first place where one with this controller could be.
-    fn first_child(controller: Uid) -> Self {
+    /// Not an object: it is before every one.
+    fn first() -> Self {
         let entry = Entry {
             key: ObjectKey::cluster(""),
             uid: None,
             version: Version::Number(0),
-            controller: Some(controller),
+            controller: None,
             is_leaving: false,
             values: Box::default(),
         };
@@ -137,7 +137,7 @@ impl Row {
 }
 
 /// Before every object.
-static FIRST: LazyLock<Row> = LazyLock::new(|| Row::first_child(Uid::Other("".into())));
+static FIRST: LazyLock<Row> = LazyLock::new(Row::first);
 
 impl Deref for Row {
     type Target = Entry;
@@ -167,17 +167,24 @@ impl Ord for Row {
     }
 }
 
-/// A [`Row`] in the order of its controllers, then of its keys.
+/// A [`Row`] among those of its controller.
 #[derive(Clone, Debug)]
 struct Child {
-    /// The hash of the controller's UID: what is compared, mostly, is in the tree itself.
+    /// The hashes of the controller's UID and of the name: what is compared, mostly, is in the tree itself.
     controller: u64,
+    name: u64,
     row: Row,
 }
 
 impl Child {
     fn new(row: Row) -> Self {
-        Self { controller: row.controller.as_ref().map(hash).unwrap_or_default(), row }
+        let controller = row.controller.as_ref().map(hash).unwrap_or_default();
+        Self { controller, name: hash(row.key.name()), row }
+    }
+
+    /// Not an object, but the first place where one with this controller could be.
+    fn first(controller: &Uid) -> Self {
+        Self { controller: hash(controller), name: 0, row: FIRST.clone() }
     }
 }
 
@@ -201,8 +208,8 @@ impl PartialOrd for Child {
 
 impl Ord for Child {
     fn cmp(&self, other: &Self) -> Ordering {
-        let ours = (self.controller, &self.row.controller, &self.row);
-        ours.cmp(&(other.controller, &other.row.controller, &other.row))
+        let hashes = (self.controller, self.name).cmp(&(other.controller, other.name));
+        hashes.then_with(|| (&self.row.controller, &self.row).cmp(&(&other.row.controller, &other.row)))
     }
 }
 
@@ -333,11 +340,15 @@ impl Store {
         rows.into_iter().flatten().take_while(move |(found, _)| found.as_ref() == value).map(|(_, row)| row)
     }
 
-    /// The objects whose controller has this UID, in the order of their keys.
+    /// The objects whose controller has this UID, in the order of their keys, which are sorted for it.
     pub(super) fn controlled_by(&self, uid: &str) -> impl Iterator<Item = &Row> {
         let uid = Uid::from(uid);
-        let children = self.children.range(Child::new(Row::first_child(uid.clone()))..);
-        children.map(|Child { row, .. }| row).take_while(move |row| row.controller.as_ref() == Some(&uid))
+        let first = Child::first(&uid);
+        let same = self.children.range(&first..).take_while(|child| child.controller == first.controller);
+        let mut rows =
+            same.map(|child| &child.row).filter(|row| row.controller.as_ref() == Some(&uid)).collect::<Vec<_>>();
+        rows.sort_unstable();
+        rows.into_iter()
     }
 }
 

@@ -58,6 +58,11 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
                     kind.resync(&untold.by_ref().take(AT_A_TIME).collect::<Vec<_>>());
                     continue;
                 }
+                // Whom an event has woken goes first.
+                () = tokio::task::yield_now(), if kind.holds_more() => {
+                    kind.let_go();
+                    continue;
+                }
                 () = kind.relist_wanted(feed), if !is_wanted => {
                     is_wanted = true;
                     if is_listing {

@@ -78,7 +78,7 @@ pub(super) struct Report {
 impl Job {
     /// Works on the key. It doesn't panic, whatever the reconciler does.
     pub(super) async fn run(self) -> Report {
-        let Self { services, work, key, priority, stale, timeout, cancel, span, begun, tape } = self;
+        let Self { services, work, key, priority, stale, timeout, cancel, span, mut begun, tape } = self;
         // Whatever the run has started and left behind hears that it is over, however it ends.
         let _over = cancel.clone().drop_guard();
         let late = cancel.clone();
@@ -115,6 +115,7 @@ impl Job {
         let end = AssertUnwindSafe(limited).catch_unwind().await;
         let end = end.unwrap_or_else(|panic| End::Panicked(message(panic.as_ref()).into()));
         writes.extend(journal.writes());
+        begun.triggers.settle();
         let notes = tape.finish();
         Report { key, priority, end, writes, read_live, span, begun, notes }
     }

@@ -311,7 +311,7 @@ impl Trigger {
         Self { kind: Some(kind), object: Some(object), ..Self::new(reason) }
     }
 
-    /// A change that the cache has seen.
+    /// A change that the cache has seen, without the fields.
     pub(crate) fn of(delta: &Delta<'_>) -> Self {
         let reason = match delta.change {
             _ if delta.cause == Cause::FirstList => Reason::InitialList,
@@ -320,8 +320,7 @@ impl Trigger {
             ChangeType::Updated => Reason::Updated,
             ChangeType::Deleted => Reason::Deleted,
         };
-        let trigger = Self::change(reason, delta.kind.kind.clone().into(), delta.object.clone());
-        Self { fields: delta.changed_fields(), ..trigger }
+        Self::change(reason, delta.kind.kind.clone().into(), delta.object.clone())
     }
 
     /// The first list of a kind.

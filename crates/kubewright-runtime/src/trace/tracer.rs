@@ -15,6 +15,7 @@ use super::{
     ring::Ring, tape::cut,
 };
 use crate::{
+    cache::{Changes, Delta},
     object::ObjectKey,
     queue::{LOW_PRIORITY, Now, Standing, Taken},
 };
@@ -79,6 +80,8 @@ struct Live {
 pub(crate) struct Triggers {
     kept: Vec<Trigger>,
     more: u32,
+    /// What the first of them has changed, as long as it isn't compared.
+    changes: Option<Changes>,
 }
 
 impl Triggers {
@@ -86,7 +89,15 @@ impl Triggers {
         self.kept.is_empty() && self.more == 0
     }
 
+    /// Compares what is yet to be compared.
+    pub(crate) fn settle(&mut self) {
+        if let (Some(changes), Some(first)) = (self.changes.take(), self.kept.first_mut()) {
+            first.fields = changes.fields();
+        }
+    }
+
     fn add(&mut self, trigger: Trigger) {
+        self.settle();
         Trigger::add(&mut self.kept, &mut self.more, trigger, MOST_TRIGGERS, MOST_FIELDS);
     }
 }
@@ -132,8 +143,27 @@ impl Tracer {
         self.state.lock().phase = phase;
     }
 
+    /// A trigger for [`Tracer::wanted_for`]. Comparing takes its time: while no key waits or works, that is left for after the
+    /// run, which begins at once. So few old states are kept for it.
+    pub(crate) fn trigger(&self, delta: &Delta<'_>) -> (Trigger, Option<Changes>) {
+        let trigger = Trigger::of(delta);
+        match self.state.lock().keys.is_empty() {
+            true => (trigger, delta.changes()),
+            false => (Trigger { fields: delta.changed_fields(), ..trigger }, None),
+        }
+    }
+
+    /// [`Tracer::wanted`] for a change that may not have been compared yet.
+    pub(crate) fn wanted_for(&self, key: &ObjectKey, (trigger, changes): (Trigger, Option<Changes>), at: Timestamp) {
+        self.want(key, trigger.at(at), changes);
+    }
+
     /// Notes why a key is wanted. Call it at the same moment as the key is added to the queue.
     pub(crate) fn wanted(&self, key: &ObjectKey, trigger: Trigger) {
+        self.want(key, trigger, None);
+    }
+
+    fn want(&self, key: &ObjectKey, mut trigger: Trigger, changes: Option<Changes>) {
         // A key that is taken without a trigger, and hasn't waited for a time, is of the first list: nothing to keep.
         if trigger.reason == Reason::InitialList {
             return;
@@ -143,7 +173,15 @@ impl Tracer {
             *overflowed = true;
             return;
         }
-        keys.entry(key.clone()).or_default().waiting.add(trigger);
+        let waiting = &mut keys.entry(key.clone()).or_default().waiting;
+        let is_first = waiting.is_empty();
+        if let (false, Some(changes)) = (is_first, &changes) {
+            trigger.fields = changes.fields();
+        }
+        waiting.add(trigger);
+        if is_first {
+            waiting.changes = changes;
+        }
     }
 
     /// Takes over why a key was wanted. Call it at the same moment as the key is taken from the queue.
@@ -170,7 +208,8 @@ impl Tracer {
     pub(crate) fn held(&self, key: &ObjectKey, triggers: Triggers, now: Now) {
         let mut state = self.state.lock();
         let live = state.keys.entry(key.clone()).or_default();
-        let later = std::mem::replace(&mut live.waiting, triggers);
+        let mut later = std::mem::replace(&mut live.waiting, triggers);
+        later.settle();
         later.kept.into_iter().for_each(|trigger| live.waiting.add(trigger));
         live.waiting.more = live.waiting.more.saturating_add(later.more);
         live.held.get_or_insert(now);
@@ -273,7 +312,10 @@ impl Tracer {
             (self.surroundings.now(), self.surroundings.exists(key), self.surroundings.standing(key));
         let is_ours = self.surroundings.is_ours(key);
         let controller = self.summary();
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        if let Some(live) = state.keys.get_mut(key) {
+            live.waiting.settle();
+        }
         let live = state.keys.get(key);
         let present = match (live.and_then(|live| live.running.clone()), live.and_then(|live| live.held), standing) {
             (Some((since, id)), _, _) => Present::Running { since, id },

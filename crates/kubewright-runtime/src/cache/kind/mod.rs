@@ -23,7 +23,7 @@ use tracing::{error, warn};
 
 use super::{
     Unsynced,
-    delta::{Cause, Delta, Step},
+    delta::{Cause, Changes, Delta, Step},
     feed::{Doubt, Feed},
     fresh::{Fresh, Typed, Types},
     live::Lists,
@@ -58,7 +58,7 @@ pub(crate) struct Kind {
     plan: Plan,
     types: RwLock<Vec<Type>>,
     indexes: RwLock<Vec<Index>>,
-    dictionary: Dictionary,
+    dictionary: Arc<Dictionary>,
     state: RwLock<State>,
     handlers: RwLock<Vec<Handler>>,
     listeners: RwLock<Vec<Listener>>,
@@ -126,7 +126,7 @@ impl Kind {
             plan,
             types: RwLock::default(),
             indexes: RwLock::default(),
-            dictionary: Dictionary::default(),
+            dictionary: Arc::default(),
             state: RwLock::new(State { store: Store::default(), feeds, edition: 0 }),
             handlers: RwLock::default(),
             listeners: RwLock::default(),
@@ -322,6 +322,16 @@ impl Kind {
         self.tell(&steps);
     }
 
+    /// Whether there is something to [let go](Kind::let_go) of.
+    pub(super) fn holds_more(&self) -> bool {
+        self.fresh.holds_more()
+    }
+
+    /// Lets go of objects whose turn is over: it takes its time, so whoever was woken goes first.
+    pub(super) fn let_go(&self) {
+        self.fresh.let_go();
+    }
+
     fn tell(&self, steps: &[Step]) {
         for handler in self.handlers.read().iter() {
             for delta in steps.iter().filter_map(|step| Delta::new(self, step)) {
@@ -413,8 +423,8 @@ impl Kind {
         self.document(row).read::<Owned>(&self.dictionary).unwrap_or_default().metadata.owner_references
     }
 
-    pub(super) fn changed_fields(&self, old: &Row, new: &Row) -> Vec<String> {
-        packed::changed_fields(old.bytes(), new.bytes(), &self.dictionary)
+    pub(super) fn changes(&self, old: &Row, new: &Row) -> Changes {
+        Changes::new(old.clone(), new.clone(), self.dictionary.clone())
     }
 
     fn document<'a>(&'a self, row: &'a Row) -> Document<'a> {
