@@ -8,6 +8,7 @@ use crate::{
     dev::{Flags, Project},
     operator::Package,
     project::current_folder,
+    remote::Remote,
     shell::Shell,
 };
 
@@ -52,7 +53,7 @@ pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell)
     shell.result(&running.line(&clock));
     let project = Project {
         package: &package,
-        client: running.cluster().client(),
+        remote: Remote::new(running.cluster().client(), "the embedded cluster", running.kubeconfig().display()),
         kubeconfig: running.kubeconfig(),
         flags: &flags,
         samples,

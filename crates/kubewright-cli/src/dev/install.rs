@@ -1,84 +1,41 @@
-//! What the operator needs of the cluster: its definitions, and on demand its samples, by server-side apply.
+//! What the operator needs of the cluster: its definitions, and on demand its samples.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{collections::BTreeMap, path::Path};
 
-use anyhow::{Context, Result, bail};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
-    core::GroupVersionKind,
-    discovery::{Scope, pinned_kind},
-};
+use anyhow::{Context, Result};
 use kubewright_apimachinery::description::Description;
 use kubewright_manifests::{definition, yaml};
 use serde_json::Value;
-use tokio::time::{sleep, timeout};
-
-/// Who owns the fields.
-const MANAGER: &str = "kubewright";
-
-/// How long the API server may take until it serves a kind.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// How often it is asked.
-const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The definitions that are installed, by name.
 #[derive(Debug, Default)]
 pub(super) struct Definitions(BTreeMap<String, Value>);
 
 impl Definitions {
-    /// Installs those that are new or have changed, and waits until their kinds are served; their names. A kind that the operator brings no
-    /// more is left alone, with its objects.
-    pub(super) async fn install(&mut self, client: &Client, description: &Description) -> Result<Vec<String>> {
-        let mut installed = Vec::new();
+    /// Those that are new or have changed. A kind that the operator brings no more is left alone, with its objects.
+    pub(super) fn changed(&self, description: &Description) -> Result<Vec<Value>> {
+        let mut changed = Vec::new();
         for kind in &description.kinds {
             let mut definition = definition::join(kind)?;
             // The webhook server that runs says where it converts.
             if let Some(spec) = definition["spec"].as_object_mut() {
                 spec.remove("conversion");
             }
-            let name = definition["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            if self.0.get(&name) == Some(&definition) {
-                continue;
+            if self.0.get(name(&definition)) != Some(&definition) {
+                changed.push(definition);
             }
-            let api = definitions(client);
-            let applied = api.patch(&name, &owner(), &Patch::Apply(&definition)).await;
-            applied.with_context(|| format!("install the definition {name}"))?;
-            let established = timeout(PATIENCE, is_established(&api, &name)).await;
-            established
-                .with_context(|| format!("the API server does not serve {name} after {} s", PATIENCE.as_secs()))??;
-            self.0.insert(name.clone(), definition);
-            installed.push(name);
         }
-        Ok(installed)
+        Ok(changed)
+    }
+
+    /// Notes that these are installed.
+    pub(super) fn note(&mut self, definitions: Vec<Value>) {
+        self.0.extend(definitions.into_iter().map(|definition| (name(&definition).to_owned(), definition)));
     }
 }
 
-fn owner() -> PatchParams {
-    PatchParams::apply(MANAGER).force()
-}
-
-fn definitions(client: &Client) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
-}
-
-async fn is_established(api: &Api<DynamicObject>, name: &str) -> Result<()> {
-    loop {
-        let definition = api.get(name).await.with_context(|| format!("get the definition {name}"))?;
-        let conditions = definition.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let is = |kind: &str, status: &str| {
-            conditions.iter().find(|condition| condition["type"] == kind && condition["status"] == status)
-        };
-        if let Some(refused) = is("NamesAccepted", "False") {
-            bail!("{name} can't have its names: {}", refused["message"].as_str().unwrap_or("another kind has them"));
-        }
-        if is("Established", "True").is_some() {
-            return Ok(());
-        }
-        sleep(INTERVAL).await;
-    }
+fn name(definition: &Value) -> &str {
+    definition["metadata"]["name"].as_str().unwrap_or_default()
 }
 
 /// The objects in the samples of a project, in the order of the files' names.
@@ -100,33 +57,34 @@ pub(super) fn samples(folder: &Path) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// Applies an object, in the namespace of the context if it names none; what it is called.
-pub(super) async fn apply(client: &Client, object: &Value) -> Result<String> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-    let (group, version) = version.split_once('/').unwrap_or(("", &version));
-    let (resource, capabilities) = pinned_kind(client, &GroupVersionKind::gvk(group, version, &kind))
-        .await
-        .with_context(|| format!("look for the kind {kind}"))?;
-    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_else(|| client.default_namespace());
-    let api: Api<DynamicObject> = match capabilities.scope {
-        Scope::Namespaced => Api::namespaced_with(client.clone(), namespace, &resource),
-        Scope::Cluster => Api::all_with(client.clone(), &resource),
-    };
-    let name = text(&object["metadata"]["name"]);
-    let applied = api.patch(&name, &owner(), &Patch::Apply(object)).await;
-    let applied = applied.with_context(|| format!("apply the {kind} {name}"))?;
-    Ok(match applied.namespace() {
-        Some(namespace) => format!("{kind} {namespace}/{name}"),
-        None => format!("{kind} {name}"),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn only_what_has_changed_is_installed_again() {
+        let describe = |plural: &str| -> Description {
+            let names = json!({"kind": "Cow", "plural": plural, "singular": "cow"});
+            let version = json!({"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}});
+            let spec = json!({"group": "my.domain", "scope": "Namespaced", "names": names, "versions": [version]});
+            let metadata = json!({"name": format!("{plural}.my.domain")});
+            let definition = json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": metadata, "spec": spec,
+            });
+            serde_json::from_value(json!({"version": 1, "kinds": [{"versions": [definition]}]})).unwrap()
+        };
+        let mut definitions = Definitions::default();
+        let changed = definitions.changed(&describe("cows")).unwrap();
+        assert_eq!(changed.len(), 1);
+        definitions.note(changed);
+        assert_eq!(definitions.changed(&describe("cows")).unwrap(), Vec::<Value>::new());
+        let kine = definitions.changed(&describe("kine")).unwrap();
+        assert_eq!(kine[0]["metadata"]["name"], "kine.my.domain");
+    }
 
     #[test]
     fn samples_are_read_without_the_kustomization() {

@@ -18,8 +18,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use futures::future::{BoxFuture, OptionFuture};
-use kube::Client;
 use kubewright_apimachinery::clock::SharedClock;
+use serde_json::Value;
 use tokio::{io::AsyncReadExt, task::JoinHandle, time::sleep};
 
 pub(crate) use self::flags::Flags;
@@ -27,8 +27,12 @@ use self::{debounce::Debounce, install::Definitions, process::Group, watch::Watc
 use crate::{
     cluster::Signals,
     operator::{self, Package},
+    remote::{Options, Patience, Plan, Remote},
     shell::Shell,
 };
+
+/// How long the API server may take until it serves a kind.
+const SERVED: Duration = Duration::from_secs(30);
 
 /// How long an operator may take to end: longer than the time that its reconciles get for that.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -36,8 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// What is developed, and where.
 pub(crate) struct Project<'a> {
     pub(crate) package: &'a Package,
-    /// To the embedded cluster.
-    pub(crate) client: Client,
+    /// The embedded cluster.
+    pub(crate) remote: Remote,
     /// The way there for the operator.
     pub(crate) kubeconfig: &'a Path,
     pub(crate) flags: &'a Flags,
@@ -100,6 +104,12 @@ impl Project<'_> {
             }
         }
         result
+    }
+
+    /// Applies objects, whoever else has set their fields. What can't be applied changes nothing.
+    async fn apply(&self, objects: &[Value]) -> Result<()> {
+        let wait = Patience::of(SERVED).begin(&self.clock, self.shell);
+        Plan::of(&self.remote, objects, &Options::forced()).await?.write(|_| true, &wait, self.shell).await
     }
 }
 
@@ -165,11 +175,11 @@ impl Session<'_> {
 
     /// Puts a new operator in the place of the old one, if there is one.
     async fn replace(&mut self, program: &Path, times: Times) -> Result<()> {
-        let Project { package, client, kubeconfig, flags, shell, .. } = &self.project;
+        let Project { package, kubeconfig, flags, shell, .. } = &self.project;
         let description = operator::ask(program).await?;
-        for name in self.definitions.install(client, &description).await? {
-            shell.status("Installed", name);
-        }
+        let changed = self.definitions.changed(&description)?;
+        self.project.apply(&changed).await?;
+        self.definitions.note(changed);
         if let Some(old) = &mut self.operator
             && !old.group.stop(PATIENCE).await
         {
@@ -193,7 +203,7 @@ impl Session<'_> {
     async fn works(&mut self) {
         let Some(operator) = &mut self.operator else { return };
         operator.working = None;
-        let Project { package, client, clock, shell, .. } = &self.project;
+        let Project { package, clock, shell, .. } = &self.project;
         let Times { saved, built } = operator.times;
         let (building, starting) = (built.saturating_sub(saved), clock.monotonic().saturating_sub(built));
         shell.status(
@@ -205,19 +215,15 @@ impl Session<'_> {
                 starting.as_secs_f64()
             ),
         );
-        if std::mem::take(&mut self.samples) {
-            match install::samples(&package.folder) {
-                Err(error) => shell.warning(&format!("{error:#}")),
-                Ok(objects) => {
-                    for object in &objects {
-                        match install::apply(client, object).await {
-                            Ok(name) => shell.status("Applied", name),
-                            Err(error) => shell.warning(&format!("{error:#}")),
-                        }
-                    }
-                }
-            }
+        if std::mem::take(&mut self.samples)
+            && let Err(error) = self.samples().await
+        {
+            shell.warning(&format!("{error:#}"));
         }
+    }
+
+    async fn samples(&self) -> Result<()> {
+        self.project.apply(&install::samples(&self.project.package.folder)?).await
     }
 
     fn ended(&mut self, status: ExitStatus) {

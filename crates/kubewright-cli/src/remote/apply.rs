@@ -29,6 +29,13 @@ pub(crate) struct Options {
     force_conflicts: bool,
 }
 
+impl Options {
+    /// Taking over whatever others have set.
+    pub(crate) fn forced() -> Self {
+        Self { force_conflicts: true }
+    }
+}
+
 /// An object and what was found of it.
 struct Found<'a> {
     object: &'a Value,

@@ -36,12 +36,20 @@ pub(crate) struct Connection {
 pub(crate) struct Remote {
     pub(crate) client: Client,
     name: String,
+    /// Where it is.
     url: String,
 }
 
 impl fmt::Display for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name, self.url)
+    }
+}
+
+impl Remote {
+    /// A cluster that is known to be there, by a name and where it is found.
+    pub(crate) fn new(client: Client, name: &str, found: impl fmt::Display) -> Self {
+        Self { client, name: name.into(), url: found.to_string() }
     }
 }
 

@@ -25,8 +25,8 @@ pub(crate) use self::{
 };
 use crate::shell::Shell;
 
-/// How often it is looked whether something has come about.
-const BETWEEN: Duration = Duration::from_millis(250);
+/// How often it is looked whether something has come about: at first soon, then after a quarter of the time that it takes, up to the longest.
+const BETWEEN: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
 /// How long a single answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -48,6 +48,11 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 impl Patience {
+    /// So long at most.
+    pub(crate) fn of(timeout: Duration) -> Self {
+        Self { timeout }
+    }
+
     /// Begins to wait.
     pub(crate) fn begin<'a>(&self, clock: &'a SharedClock, shell: &'a Shell) -> Wait<'a> {
         Wait { clock, begin: clock.monotonic(), timeout: self.timeout, shell }
@@ -72,7 +77,8 @@ impl Wait<'_> {
             return false;
         }
         self.shell.progress("Waiting", what, passed);
-        tokio::time::sleep(left.min(BETWEEN)).await;
+        let [first, longest] = BETWEEN;
+        tokio::time::sleep(left.min((passed / 4).clamp(first, longest))).await;
         true
     }
 
