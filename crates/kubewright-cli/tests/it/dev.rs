@@ -25,6 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(900);
 
 const CONTROLLER: &str = "src/controller/cow.rs";
 const TYPES: &str = "src/api/v1/cow.rs";
+const TYPES_OF_V2: &str = "src/api/v2/cow.rs";
 const WEBHOOK: &str = "src/webhook/v1/cow.rs";
 
 fn repository() -> PathBuf {
@@ -45,8 +46,7 @@ impl Project {
             &["create", "api", "--group", "farm", "--version", "v1", "--kind", "Cow", "--resource", "--controller"],
             &["create", "webhook", "--group", "farm", "--version", "v1", "--kind", "Cow", "--defaulting"],
         ] {
-            let output = project.kubewright().args(line).output().unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            project.run(line);
         }
         // The same versions, the same settings: the same crates, which are built once.
         fs::copy(repository().join("Cargo.lock"), project.path("Cargo.lock")).unwrap();
@@ -65,6 +65,11 @@ impl Project {
         command.env("CARGO_TARGET_DIR", target).env("CARGO_NET_OFFLINE", "true");
         command.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
         command
+    }
+
+    fn run(&self, line: &[&str]) {
+        let output = self.kubewright().args(line).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// Puts a text in the place of another, as an editor does it that keeps the old file until the new one is whole.
@@ -147,7 +152,11 @@ impl Drop for Dev {
 }
 
 fn cows(client: &Client) -> Api<DynamicObject> {
-    let kind = GroupVersionKind::gvk("farm.example.com", "v1", "Cow");
+    cows_in("v1", client)
+}
+
+fn cows_in(version: &str, client: &Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("farm.example.com", version, "Cow");
     Api::namespaced_with(client.clone(), "default", &ApiResource::from_gvk_with_plural(&kind, "cows"))
 }
 
@@ -200,6 +209,8 @@ async fn an_edit_is_seen_and_a_broken_one_changes_nothing() {
     project.edit(CONTROLLER, "it moos", "\"it grazes\"");
     dev.until("it works again", async || message(&client, "frida").await == "it grazes").await;
 
+    a_version_is_added(&project, &mut dev, &client).await;
+
     let output =
         project.kubewright().args(["explain", "cow/frida"]).env("KUBECONFIG", dev.kubeconfig()).output().unwrap();
     let explained = String::from_utf8(output.stdout).unwrap();
@@ -208,6 +219,30 @@ async fn an_edit_is_seen_and_a_broken_one_changes_nothing() {
     assert!(dev.end().success(), "{}", dev.said());
     assert_eq!(running(&program), 0, "no process is left");
     assert!(!dev.kubeconfig().exists(), "no file is left");
+}
+
+/// Another version of cows, in which they are stored from then on.
+async fn a_version_is_added(project: &Project, dev: &mut Dev, client: &Client) {
+    create(client, "greta", json!({"foo": "moo"})).await;
+    project.run(&["create", "api", "--group", "farm", "--version", "v2", "--kind", "Cow", "--controller=false"]);
+    project.edit(TYPES_OF_V2, "pub foo:", "pub sound:");
+    let webhook = ["create", "webhook", "--group", "farm", "--version", "v2", "--kind", "Cow"];
+    project.run(&[&webhook[..], &["--conversion", "--spoke", "v1"]].concat());
+    project.edit(TYPES, "    pub bell:", "    #[convert(default)]\n    pub bell:");
+    project.edit(TYPES, "    pub foo:", "    #[convert(renamed = \"sound\")]\n    pub foo:");
+    project.edit(CONTROLLER, "it grazes", "it chews");
+
+    dev.until("the new operator reconciles", async || message(client, "greta").await == "it chews").await;
+    let greta = cows_in("v2", client).get("greta").await.unwrap();
+    assert_eq!(greta.data["spec"]["sound"], "moo", "one that was stored before is converted: {}", dev.said());
+    let hilda = json!({
+        "apiVersion": "farm.example.com/v2", "kind": "Cow", "metadata": {"name": "hilda"}, "spec": {"sound": "muh"},
+    });
+    let made = serde_json::from_value(hilda).unwrap();
+    cows_in("v2", client).create(&PostParams::default(), &made).await.unwrap();
+    dev.until("the new one is reconciled", async || message(client, "hilda").await == "it chews").await;
+    let hilda = cows(client).get("hilda").await.unwrap();
+    assert_eq!((&hilda.data["spec"]["foo"], &hilda.data["spec"]["bell"]), (&json!("muh"), &json!("brass")));
 }
 
 #[test]

@@ -13,6 +13,7 @@
 mod caching;
 mod clients;
 mod controller;
+mod conversion;
 mod finalizer;
 mod leader;
 mod lifecycle;
@@ -151,6 +152,7 @@ tour! {
     finalizer: "undoing what owner references don't"
     workspace: "memory that is neither spec nor status"
     webhooks: "defaults and checks before an object is stored"
+    conversion: "three versions of a kind, and which one is stored"
     traces: "why it reconciled, and what it did"
     serving: "metrics, and a check of one's own"
     leader: "of two replicas one works"
