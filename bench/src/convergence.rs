@@ -102,7 +102,7 @@ impl Contest<'_> {
         if operator.get_program().to_string_lossy().ends_with("podset-operator") {
             operator.args(["--health-probe-bind-address", "0"]);
         }
-        let log = [("KUBEWRIGHT_LOG", "warn"), ("RUST_LOG", "warn"), ("KUBECONFIG", &kubeconfig)];
+        let log = [("KUBEWRIGHT_LOG", "warn"), ("KUBECONFIG", &kubeconfig)];
         let mut operator = Process::start(operator.envs(log))?;
         let all = tokio::time::timeout(PATIENCE, converged(&client, self.podsets));
         tokio::select! {

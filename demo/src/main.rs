@@ -17,6 +17,7 @@ use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
 use anyhow::{Context, Result};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::stage::Stage;
 
@@ -57,13 +58,9 @@ async fn main() -> ExitCode {
 }
 
 async fn run(arguments: Arguments) -> Result<bool> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&arguments.log)
-        .with_context(|| format!("read --log {}", arguments.log))?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    let filter = arguments.log.parse::<Targets>().with_context(|| format!("read --log {}", arguments.log))?;
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    tracing_subscriber::registry().with(filter).with(lines.with_ansi(std::io::stderr().is_terminal())).init();
     let mut terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
     let mut hang_up = signal(SignalKind::hangup()).context("listen for SIGHUP")?;

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_cluster::{Cluster, Pods};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::kubeconfig::Kubeconfig;
 
@@ -64,12 +64,9 @@ pub(crate) struct Running {
 impl Options {
     /// Begins to log, as is asked for.
     pub(crate) fn log(&self) -> Result<()> {
-        let filter = EnvFilter::try_new(&self.log).with_context(|| format!("read --log {}", self.log))?;
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
-            .init();
+        let filter = self.log.parse::<Targets>().with_context(|| format!("read --log {}", self.log))?;
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        tracing_subscriber::registry().with(filter).with(lines.with_ansi(std::io::stderr().is_terminal())).init();
         Ok(())
     }
 

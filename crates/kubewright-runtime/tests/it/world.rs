@@ -31,7 +31,7 @@ use kubewright_runtime::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, task::JoinHandle};
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 /// Wants a number of config maps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -211,8 +211,9 @@ pub(crate) fn own_address() -> SocketAddr {
 
 /// Logs with what fails, and only what `RUST_LOG` asks for.
 pub(crate) fn log() {
-    let asked = EnvFilter::builder().with_default_directive(LevelFilter::OFF.into()).from_env_lossy();
-    let _ = tracing_subscriber::fmt().with_test_writer().with_ansi(false).with_env_filter(asked).try_init();
+    let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse::<Targets>().ok()).unwrap_or_default();
+    let lines = fmt::layer().with_test_writer().with_ansi(false);
+    let _ = tracing_subscriber::registry().with(asked).with(lines).try_init();
 }
 
 /// Waits for a condition, up to ten minutes of virtual time.
