@@ -112,6 +112,9 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
     if wanted("scaffold") {
         report.add(scaffold::project(&arguments.kubewright, &clock)?);
     }
+    if wanted("manifests") {
+        report.add(scaffold::manifests(&arguments.kubewright, &arguments.shipped, &clock)?);
+    }
     if wanted("dev") {
         report.try_add("dev", dev::restart(&arguments.kubewright, &clock).await.map(|outcome| vec![outcome]));
     }

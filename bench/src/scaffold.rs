@@ -1,4 +1,4 @@
-//! How long the commands that begin a project take.
+//! How long the commands take that begin a project, and the one that keeps its manifests.
 
 use std::{
     fs,
@@ -40,6 +40,36 @@ pub(crate) fn project(program: &Path, clock: &SharedClock) -> Result<Outcome> {
     let method = "`kubewright init`, `create api` and `create webhook` (release) in an empty folder, one after the other, from spawning the first \
                   to the end of the last; 20 rounds. The figure is the 95th percentile.";
     Ok(Outcome { name: "scaffold", figure, unit: "ms", limit: Limit::AtMost(100.0), details, method })
+}
+
+/// The manifests of a program that brings five kinds and more, made and compared with what is there.
+pub(crate) fn manifests(program: &Path, operators: &Path, clock: &SharedClock) -> Result<Outcome> {
+    let program = program.canonicalize().with_context(|| format!("find {}", program.display()))?;
+    let operators = operators.canonicalize().with_context(|| format!("find {}", operators.display()))?;
+    let folder = tempfile::tempdir().context("make a folder")?;
+    let make = || -> Result<Duration> {
+        let mut command = Command::new(&program);
+        command.args(["manifests", "--quiet", "--program"]).arg(&operators);
+        let start = clock.monotonic();
+        let status = command.current_dir(&folder).stdin(Stdio::null()).status().context("run kubewright manifests")?;
+        if !status.success() {
+            bail!("kubewright manifests ended with {status}");
+        }
+        Ok(clock.monotonic().saturating_sub(start))
+    };
+    let first = milliseconds(make()?);
+    let kinds = fs::read_dir(folder.path().join("config/crd/bases")).context("look at the definitions")?.count();
+    if kinds < 5 {
+        bail!("there are {kinds} definitions, and five are to be measured");
+    }
+    let mut samples = (0..ROUNDS).map(|_| make()).collect::<Result<Vec<_>>>()?;
+    let figure = milliseconds(percentile(&mut samples, 95));
+    let p50 = milliseconds(percentile(&mut samples, 50));
+    let details = format!("{kinds} kinds; p50 {p50:.1} ms, the first time {first:.1} ms");
+    let method = "`kubewright manifests --program` (release) for the program of the five operators: definitions, role and webhook configurations are made, checked, \
+                  and compared with what is there; from spawning it to its end, with the operator's program, which it asks; 20 rounds after a first one, which \
+                  writes. The figure is the 95th percentile.";
+    Ok(Outcome { name: "manifests", figure, unit: "ms", limit: Limit::AtMost(200.0), details, method })
 }
 
 fn type_all(program: &Path, folder: &Path, clock: &SharedClock) -> Result<Duration> {
