@@ -1,6 +1,10 @@
 //! Making sure that the programs are there which the tests need: the ones on the path, else Debian's.
 
-use std::process::{Command, Stdio};
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
 
 use anyhow::{Context, Result, bail};
 
@@ -15,6 +19,8 @@ pub(crate) struct Tool {
     version: &'static [&'static str],
     /// The Debian package that holds it.
     package: &'static str,
+    /// The release of Debian that has it, if older ones don't, and where it is in the package.
+    newer: Option<(&'static str, &'static str)>,
     /// Where others find it.
     home: &'static str,
     /// The minor version that it has to have at least.
@@ -27,7 +33,8 @@ pub(crate) const KUBECTL: Tool = Tool {
     programs: &["kubectl"],
     variable: None,
     version: &["version", "--client"],
-    package: "kubernetes-client",
+    package: "kubectl",
+    newer: Some(("trixie", "usr/bin/kubectl")),
     home: "https://kubernetes.io/docs/tasks/tools/",
     // The kustomize in those before, such as Debian 12's, can't render the operators' manifests.
     oldest: 21,
@@ -40,6 +47,7 @@ pub(crate) const CHROMIUM: Tool = Tool {
     variable: Some("CHROMIUM"),
     version: &["--version"],
     package: "chromium",
+    newer: None,
     home: "https://www.chromium.org/getting-involved/download-chromium/",
     oldest: 0,
 };
@@ -47,6 +55,8 @@ pub(crate) const CHROMIUM: Tool = Tool {
 /// How apt-get waits: minutes for another one to end, half a minute for a server, three times.
 const PATIENCE: [&str; 6] =
     ["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::Retries=3"];
+/// Where a program goes that the machine's own release doesn't have.
+const LOCAL: &str = "/usr/local/bin";
 /// The longest that one apt-get may take, as `timeout` reads it.
 const LONGEST: &str = "15m";
 
@@ -66,11 +76,16 @@ impl Tool {
         }
         eprintln!("    not on the path: installing Debian's {package}");
         // When that fails, what is known of the packages may still do.
-        let updated = apt_get(&["update"]);
-        apt_get(&["install", "--yes", "--no-install-recommends", package]).or_else(|error| {
-            updated?;
-            Err(error)
-        })?;
+        let updated = apt_get(&[], &["update"]);
+        let installed = apt_get(&[], &["install", "--yes", "--no-install-recommends", package]);
+        match (installed, self.newer) {
+            (Ok(()), _) => {}
+            (Err(_), Some((release, path))) => {
+                eprintln!("    there is none: taking that of Debian's {release} to {LOCAL}");
+                take(release, package, path).with_context(|| format!("install {package} of Debian's {release}"))?;
+            }
+            (Err(error), None) => return updated.and(Err(error)),
+        }
         let version = self.version().with_context(|| format!("{name} still does not run after its installation"))?;
         self.tell(&version)
     }
@@ -110,10 +125,51 @@ fn has(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-fn apt_get(arguments: &[&str]) -> Result<()> {
+/// Takes one program out of a package of another release, without that release being one of the machine's sources. What the package
+/// depends on is not looked at: it is for programs that need little.
+fn take(release: &str, package: &str, path: &str) -> Result<()> {
+    const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+    let folder = std::path::absolute("target/tools/apt").context("find target")?;
+    for part in ["lists/partial", "cache/archives/partial", "program"] {
+        fs::create_dir_all(folder.join(part)).with_context(|| format!("make {}", folder.join(part).display()))?;
+    }
+    let at = |part: &str| folder.join(part).display().to_string();
+    let source = format!("deb [signed-by={KEYS}] http://deb.debian.org/debian {release} main\n");
+    fs::write(folder.join("sources.list"), source).context("name where it comes from")?;
+    let own = [
+        format!("Dir::Etc::SourceList={}", at("sources.list")),
+        "Dir::Etc::SourceParts=/dev/null".into(),
+        format!("Dir::State::Lists={}", at("lists")),
+        "Dir::State::Status=/dev/null".into(),
+        format!("Dir::Cache={}", at("cache")),
+    ];
+    let own = own.iter().flat_map(|option| ["-o", option]).collect::<Vec<_>>();
+    apt_get(&own, &["update"])?;
+    // Into the cache, where it can be found whatever its version is.
+    apt_get(&own, &["install", "--yes", "--download-only", "--no-install-recommends", package])?;
+    let archives = fs::read_dir(folder.join("cache/archives")).context("look for the package")?;
+    let name = format!("{package}_");
+    let is_it = |found: &Path| found.file_name().is_some_and(|found| found.to_string_lossy().starts_with(&name));
+    let found = archives.filter_map(|entry| Some(entry.ok()?.path())).find(|found| is_it(found));
+    let found = found.with_context(|| format!("apt-get has brought no {package}"))?;
+    let mut unpack = Command::new("dpkg");
+    unpack.arg("--extract").arg(found).arg(folder.join("program"));
+    let mut install = Command::new("install");
+    install.arg(folder.join("program").join(path)).arg(LOCAL);
+    for mut command in [unpack, install] {
+        let status = command.status().with_context(|| format!("start {command:?}"))?;
+        if !status.success() {
+            bail!("{command:?} ended with {status}");
+        }
+    }
+    Ok(())
+}
+
+fn apt_get(options: &[&str], arguments: &[&str]) -> Result<()> {
     let status = Command::new("timeout")
         .args([LONGEST, "apt-get", "--quiet"])
         .args(PATIENCE)
+        .args(options)
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdin(Stdio::null())
