@@ -236,7 +236,7 @@ fn standing(priority: i32, rank: Option<&Rank>, key: &ObjectKey) -> i32 {
 fn waking(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Rank>) -> Wake {
     let (waking, tracer) = (queue.clone(), tracer.cloned());
     Arc::new(move |key, given: Option<i32>, delta: &Delta<'_>| {
-        // The queue isn't kept from others meanwhile.
+        // Comparing takes its time, if it is done now: the queue isn't kept from others meanwhile.
         let trigger = tracer.as_ref().map(|tracer| tracer.trigger(delta));
         let priority = given.unwrap_or_else(|| standing(priority(delta), rank.as_ref(), &key));
         waking.add_noting(key, priority, When::Now, |key, now| {
