@@ -24,7 +24,7 @@ pub(super) enum Uid {
 
 impl From<&str> for Uid {
     fn from(text: &str) -> Self {
-        Uuid::parse(text).map_or_else(|| Self::Other(text.into()), Self::Uuid)
+        Uuid::parse(text.as_bytes()).map_or_else(|| Self::Other(text.into()), Self::Uuid)
     }
 }
 

@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use foldhash::fast::RandomState;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
@@ -61,7 +62,7 @@ struct State {
     runs: u64,
     failures: u64,
     /// What the keys wait for and do at present.
-    keys: HashMap<ObjectKey, Live>,
+    keys: HashMap<ObjectKey, Live, RandomState>,
     /// Triggers were left out for want of room, so that a key without any need not be of the first list.
     overflowed: bool,
     ring: Ring,
@@ -132,7 +133,7 @@ impl Tracer {
             phase: Phase::Standby,
             runs: 0,
             failures: 0,
-            keys: HashMap::new(),
+            keys: HashMap::default(),
             overflowed: false,
             ring: Ring::new(limits),
         };

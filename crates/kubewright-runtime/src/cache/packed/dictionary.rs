@@ -1,11 +1,14 @@
 //! The strings that a kind's objects have in common.
 
 use std::{
+    borrow::Borrow,
     collections::HashMap,
-    hash::{BuildHasher, BuildHasherDefault, DefaultHasher},
+    hash::{BuildHasher, Hash, Hasher},
+    str,
     sync::Arc,
 };
 
+use foldhash::fast::RandomState;
 use indexmap::IndexSet;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
@@ -25,20 +28,37 @@ const CANDIDATES: usize = 4096;
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Dictionary {
     strings: RwLock<Strings>,
-    candidates: Mutex<HashMap<u64, Candidate>>,
-    hasher: BuildHasherDefault<DefaultHasher>,
+    candidates: Mutex<HashMap<u64, Candidate, RandomState>>,
+    hasher: RandomState,
 }
 
 /// The strings of a dictionary that doesn't change meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Strings(IndexSet<Arc<str>>);
+pub(super) struct Strings(IndexSet<Text, RandomState>);
+
+/// A string that is found by its bytes.
+#[derive(Debug, PartialEq, Eq)]
+struct Text(Arc<str>);
+
+impl Borrow<[u8]> for Text {
+    fn borrow(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// As its bytes do, which `str` doesn't.
+impl Hash for Text {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_bytes().hash(state);
+    }
+}
 
 impl Strings {
     pub(super) fn get(&self, number: u64) -> Option<&str> {
-        self.0.get_index(usize::try_from(number).ok()?).map(AsRef::as_ref)
+        self.0.get_index(usize::try_from(number).ok()?).map(|Text(text)| text.as_ref())
     }
 
-    pub(super) fn number(&self, text: &str) -> Option<u64> {
+    pub(super) fn number(&self, text: &[u8]) -> Option<u64> {
         LENGTHS.contains(&text.len()).then(|| self.0.get_index_of(text)).flatten().map(|number| number as u64)
     }
 }
@@ -58,7 +78,7 @@ impl Dictionary {
     }
 
     /// Notes the strings of an object that were not in the dictionary; those that are frequent are shared from now on.
-    pub(super) fn learn<'a>(&self, object: &str, texts: impl IntoIterator<Item = &'a str>) {
+    pub(super) fn learn<'a>(&self, object: &str, texts: impl IntoIterator<Item = &'a [u8]>) {
         let object = self.hasher.hash_one(object) as u32;
         let mut frequent = Vec::new();
         {
@@ -79,7 +99,8 @@ impl Dictionary {
         if !frequent.is_empty() {
             let mut strings = self.strings.write();
             let free = CAPACITY.saturating_sub(strings.0.len());
-            strings.0.extend(frequent.into_iter().take(free).map(Arc::from));
+            let frequent = frequent.into_iter().filter_map(|text| str::from_utf8(text).ok());
+            strings.0.extend(frequent.take(free).map(|text| Text(text.into())));
         }
     }
 }

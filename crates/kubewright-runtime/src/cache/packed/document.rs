@@ -31,6 +31,13 @@ fn put(out: &mut Vec<u8>, key: &str, text: &str) {
     Token::Text(text).write(out);
 }
 
+/// Where the metadata ends that an object's bytes begin with.
+pub(super) fn metadata_of(bytes: &[u8]) -> usize {
+    let mut tokens = Tokens::new(bytes);
+    tokens.pass();
+    tokens.at()
+}
+
 impl Identity<'_> {
     /// The begin of the object: its first fields, and those of its metadata.
     fn tokens(&self) -> Vec<u8> {
@@ -64,14 +71,12 @@ pub(in crate::cache) struct Document<'a> {
 impl<'a> Document<'a> {
     /// Of bytes that were packed.
     pub(in crate::cache) fn packed(bytes: &'a [u8], identity: Identity<'_>) -> Self {
-        let mut metadata = Tokens::new(bytes);
-        metadata.pass();
-        Self { head: identity.tokens(), bytes, middle: metadata.at(), marks: None }
+        Self { head: identity.tokens(), bytes, middle: metadata_of(bytes), marks: None }
     }
 
     /// Of a draft; what of it is read will be marked.
     pub(in crate::cache) fn draft(draft: &'a Draft, identity: Identity<'_>, marks: &'a Marks) -> Self {
-        Self { marks: Some(marks), ..Self::packed(draft.bytes(), identity) }
+        Self { head: identity.tokens(), bytes: draft.bytes(), middle: draft.middle(), marks: Some(marks) }
     }
 
     /// Reads it.

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{
     dictionary::Dictionary,
-    document::{Document, Identity},
+    document::{Document, Identity, metadata_of},
     token::Token,
     without::without,
 };
@@ -41,6 +41,8 @@ pub(crate) struct Draft<const METADATA_ONLY: bool = false> {
     pub(crate) metadata: ObjectMeta,
     /// The rest of the metadata, then the rest of the object.
     bytes: Vec<u8>,
+    /// Where the metadata ends.
+    middle: usize,
     is_cut: bool,
 }
 
@@ -49,9 +51,15 @@ impl Draft {
         &self.bytes
     }
 
+    /// Where in the bytes the metadata ends.
+    pub(super) fn middle(&self) -> usize {
+        self.middle
+    }
+
     /// The same object as if it didn't have these fields.
     pub(in crate::cache) fn without(&self, fields: &[Vec<String>]) -> Self {
-        Self { metadata: self.metadata.clone(), bytes: without(&self.bytes, fields), is_cut: self.is_cut }
+        let bytes = without(&self.bytes, fields);
+        Self { metadata: self.metadata.clone(), middle: metadata_of(&bytes), bytes, is_cut: self.is_cut }
     }
 
     /// The same object after `transform`, which sees all of it that is kept.
@@ -88,7 +96,8 @@ impl Draft {
 impl Draft<true> {
     /// The same object, as one of which there is no more.
     pub(in crate::cache) fn whole(self) -> Draft {
-        Draft { metadata: self.metadata, bytes: self.bytes, is_cut: self.is_cut }
+        let Self { metadata, bytes, middle, is_cut } = self;
+        Draft { metadata, bytes, middle, is_cut }
     }
 }
 
@@ -107,8 +116,9 @@ impl<'de, const METADATA_ONLY: bool> Deserialize<'de> for Draft<METADATA_ONLY> {
             return Err(D::Error::custom("an object without metadata"));
         }
         Token::End.write(&mut body);
+        let middle = head.len();
         head.append(&mut body);
-        Ok(Self { metadata, bytes: head, is_cut })
+        Ok(Self { metadata, bytes: head, middle, is_cut })
     }
 }
 

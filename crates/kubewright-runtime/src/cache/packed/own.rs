@@ -1,5 +1,7 @@
 //! What the cache itself wants to know of an object, found in a draft without reading the rest.
 
+use std::str;
+
 use super::{
     draft::Draft,
     marks::Marks,
@@ -21,9 +23,9 @@ pub(in crate::cache) fn own<'a>(draft: &'a Draft, marks: &Marks) -> Own<'a> {
     let mut walk = Walk { tokens: Tokens::new(draft.bytes()), marks };
     let mut own = Own::default();
     walk.entries(|walk, key| match key {
-        "labels" => walk.keep(),
-        "ownerReferences" => own.controller = walk.controller(),
-        "deletionTimestamp" => {
+        b"labels" => walk.keep(),
+        b"ownerReferences" => own.controller = walk.controller(),
+        b"deletionTimestamp" => {
             own.is_leaving = !walk.tokens.is_at_null();
             walk.keep();
         }
@@ -39,16 +41,16 @@ struct Walk<'a, 'm> {
 
 impl<'a> Walk<'a, '_> {
     /// Goes through a map, which is marked; `value` passes over the value of each key. Passes over anything else.
-    fn entries(&mut self, mut value: impl FnMut(&mut Self, &'a str)) {
+    fn entries(&mut self, mut value: impl FnMut(&mut Self, &'a [u8])) {
         self.marks.set(self.tokens.at());
         if !self.tokens.is_at_map() {
             return self.tokens.pass();
         }
         self.tokens.next();
         while !self.tokens.is_at_end() {
-            match self.tokens.next() {
-                Some(Token::Text(key)) => value(self, key),
-                _ => self.tokens.pass(),
+            match self.tokens.text() {
+                Some(key) => value(self, key),
+                None => self.tokens.pass(),
             }
         }
         self.tokens.next();
@@ -82,9 +84,9 @@ impl<'a> Walk<'a, '_> {
         self.elements(|walk| {
             let (mut uid, mut is_controller) = (None, false);
             walk.entries(|walk, key| {
-                match (key, walk.tokens.peek()) {
-                    ("uid", Some(Token::Text(text))) => uid = Some(text),
-                    ("controller", next) => is_controller = next == Some(Token::Bool(true)),
+                match key {
+                    b"uid" => uid = walk.tokens.clone().text().and_then(|text| str::from_utf8(text).ok()),
+                    b"controller" => is_controller = walk.tokens.peek() == Some(Token::Bool(true)),
                     _ => {}
                 }
                 walk.keep();

@@ -4,7 +4,7 @@ use super::{
     dictionary::{Dictionary, Strings},
     draft::Draft,
     marks::Marks,
-    token::{Token, Tokens},
+    token::{Token, Tokens, write_text},
 };
 
 /// The values of a draft that are marked, with their strings in the dictionary where that pays. `object` tells the draft's
@@ -34,7 +34,7 @@ struct Packer<'a, 'd> {
     marks: &'a Marks,
     strings: &'a Strings,
     /// The strings that the dictionary doesn't have.
-    unknown: &'a mut Vec<&'d str>,
+    unknown: &'a mut Vec<&'d [u8]>,
     out: Vec<u8>,
 }
 
@@ -47,31 +47,33 @@ impl<'d> Packer<'_, 'd> {
             self.tokens.pass();
             return place.iter().for_each(|token| token.write(&mut self.out));
         }
-        match self.tokens.next() {
-            Some(Token::List) => {
-                Token::List.write(&mut self.out);
-                while self.goes_on() {
-                    self.value();
-                }
+        if self.tokens.is_at_list() {
+            self.enter(Token::List);
+            while self.goes_on() {
+                self.value();
             }
-            Some(Token::Map) => {
-                Token::Map.write(&mut self.out);
-                while self.goes_on() {
-                    self.entry();
-                }
+        } else if self.tokens.is_at_map() {
+            self.enter(Token::Map);
+            while self.goes_on() {
+                self.entry();
             }
-            Some(token) => self.scalar(token),
-            None => {}
+        } else {
+            self.scalar();
         }
+    }
+
+    fn enter(&mut self, begin: Token<'_>) {
+        self.tokens.next();
+        begin.write(&mut self.out);
     }
 
     /// A key with its value, or neither.
     fn entry(&mut self) {
-        let key = self.tokens.next();
+        let key = self.tokens.text();
         if !self.marks.get(self.tokens.at()) {
             return self.tokens.pass();
         }
-        key.into_iter().for_each(|key| self.scalar(key));
+        key.into_iter().for_each(|key| self.text(key));
         self.value();
     }
 
@@ -85,18 +87,21 @@ impl<'d> Packer<'_, 'd> {
         !is_end
     }
 
-    fn scalar(&mut self, token: Token<'d>) {
-        let token = match token {
-            Token::Text(text) => match (Token::of(text), self.strings.number(text)) {
-                (Token::Text(_), Some(number)) => Token::Shared(number),
-                (Token::Text(_), None) => {
-                    self.unknown.push(text);
-                    token
-                }
-                (short, _) => short,
-            },
-            token => token,
-        };
-        token.write(&mut self.out);
+    fn scalar(&mut self) {
+        match self.tokens.text() {
+            Some(text) => self.text(text),
+            None => self.out.extend(self.tokens.value()),
+        }
+    }
+
+    fn text(&mut self, text: &'d [u8]) {
+        if let Some(short) = Token::short(text) {
+            short.write(&mut self.out);
+        } else if let Some(number) = self.strings.number(text) {
+            Token::Shared(number).write(&mut self.out);
+        } else {
+            self.unknown.push(text);
+            write_text(text, &mut self.out);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Tokens as a serde [`Deserializer`]: from packed bytes to a type, with nothing in between.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, str};
 
 use serde::{
     Deserializer,
@@ -70,9 +70,21 @@ impl<'a> Reader<'a> {
     }
 
     /// The text that is next: the key of an entry, or the name of a variant.
+    #[inline]
     fn text(&mut self) -> Result<Cow<'a, str>, Unreadable> {
+        // Mostly, and at less than what comes below.
+        if let Some(text) = self.plain_text()? {
+            return Ok(text.into());
+        }
         let token = self.tokens.next().ok_or_else(Unreadable::cut_off)?;
         self.shown(token)?.ok_or_else(Unreadable::cut_off)
+    }
+
+    /// The text that is next, if it is written as it is.
+    #[inline]
+    fn plain_text(&mut self) -> Result<Option<&'a str>, Unreadable> {
+        let text = self.tokens.text().map(str::from_utf8);
+        text.transpose().map_err(|_| Unreadable::cut_off())
     }
 
     /// The text of a token, if it has one.
@@ -137,7 +149,11 @@ macro_rules! numbers {
 macro_rules! texts {
     ($($deserialize:ident)*) => {$(
         fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
-            let token = self.take()?;
+            self.mark();
+            if let Some(text) = self.plain_text()? {
+                return visitor.visit_str(text);
+            }
+            let token = self.tokens.next().ok_or_else(Unreadable::cut_off)?;
             match self.shown(token)? {
                 Some(text) => visitor.visit_str(&text),
                 None => Err(self.unexpected(token, &visitor)),

@@ -10,12 +10,14 @@ pub(in crate::cache) struct Uuid([u8; 16]);
 
 /// Where the hyphens are.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+/// Where the two digits of each byte are.
+const PAIRS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 impl Uuid {
     /// The UUID that shows as exactly this text.
-    pub(in crate::cache) fn parse(text: &str) -> Option<Self> {
-        let text = text.as_bytes();
-        if text.len() != 36 || HYPHENS.iter().any(|at| text.get(*at) != Some(&b'-')) {
+    pub(in crate::cache) fn parse(text: &[u8]) -> Option<Self> {
+        let text: &[u8; 36] = text.try_into().ok()?;
+        if HYPHENS.iter().any(|at| text[*at] != b'-') {
             return None;
         }
         let digit = |byte: u8| match byte {
@@ -23,10 +25,9 @@ impl Uuid {
             b'a'..=b'f' => Some(byte - b'a' + 10),
             _ => None,
         };
-        let mut digits = text.iter().enumerate().filter(|(at, _)| !HYPHENS.contains(at)).map(|(_, byte)| digit(*byte));
         let mut bytes = [0; 16];
-        for byte in &mut bytes {
-            *byte = digits.next()?? << 4 | digits.next()??;
+        for (byte, at) in bytes.iter_mut().zip(PAIRS) {
+            *byte = digit(text[at])? << 4 | digit(text[at + 1])?;
         }
         Some(Self(bytes))
     }
@@ -35,10 +36,9 @@ impl Uuid {
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [b'-'; 36];
-        let digits = self.0.iter().flat_map(|byte| [byte >> 4, byte & 0xf]);
-        let places = text.iter_mut().enumerate().filter(|(at, _)| !HYPHENS.contains(at));
-        for ((_, place), digit) in places.zip(digits) {
-            *place = if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
+        let digit = |digit: u8| if digit < 10 { b'0' + digit } else { b'a' + digit - 10 };
+        for (byte, at) in self.0.iter().zip(PAIRS) {
+            (text[at], text[at + 1]) = (digit(byte >> 4), digit(byte & 0xf));
         }
         f.write_str(str::from_utf8(&text).unwrap_or_default())
     }
@@ -98,10 +98,7 @@ impl Token<'_> {
                 head(out, SIMPLE, FLOAT);
                 out.extend(value.to_bits().to_le_bytes());
             }
-            Self::Text(text) => {
-                head(out, TEXT, text.len() as u64);
-                out.extend(text.as_bytes());
-            }
+            Self::Text(text) => write_text(text.as_bytes(), out),
             Self::Shared(number) => head(out, SHARED, number),
             Self::Uuid(Uuid(bytes)) => {
                 head(out, SIMPLE, UUID);
@@ -113,6 +110,12 @@ impl Token<'_> {
             Self::End => head(out, SIMPLE, END),
         }
     }
+}
+
+/// Appends a [`Token::Text`].
+pub(super) fn write_text(text: &[u8], out: &mut Vec<u8>) {
+    head(out, TEXT, text.len() as u64);
+    out.extend(text);
 }
 
 /// The head byte of a simple token.
@@ -132,19 +135,21 @@ fn head(out: &mut Vec<u8>, class: u8, value: u64) {
     }
 }
 
-impl<'a> Token<'a> {
-    /// A string in its shortest form that needs no dictionary.
-    pub(super) fn of(text: &'a str) -> Self {
-        let uuid = Uuid::parse(text).map(Self::Uuid);
-        uuid.or_else(|| parse_time(text).map(Self::Time)).unwrap_or(Self::Text(text))
+impl Token<'_> {
+    /// A string in a form that is shorter than its text, if it has one that needs no dictionary.
+    pub(super) fn short(text: &[u8]) -> Option<Self> {
+        // Others are not even looked at.
+        match text.len() {
+            36 => Uuid::parse(text).map(Self::Uuid),
+            20 => parse_time(text).map(Self::Time),
+            _ => None,
+        }
     }
 }
 
 /// The time that shows as exactly this text.
-fn parse_time(text: &str) -> Option<u64> {
-    if text.len() != "2026-01-01T00:00:00Z".len() || !text.ends_with('Z') {
-        return None;
-    }
+fn parse_time(text: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(text).ok().filter(|text| text.ends_with('Z'))?;
     let seconds = u64::try_from(text.parse::<Timestamp>().ok()?.as_second()).ok()?;
     show_time(seconds).filter(|shown| shown == text).map(|_| seconds)
 }
@@ -202,6 +207,22 @@ impl<'a> Tokens<'a> {
 
     pub(super) fn is_at_list(&self) -> bool {
         self.bytes.get(self.at) == Some(&simple(LIST))
+    }
+
+    /// The text that is next, passing over it, if it is written as it is: at less than [`Tokens::next`], and for who needs no
+    /// more than bytes. After one that is cut off there is nothing.
+    pub(super) fn text(&mut self) -> Option<&'a [u8]> {
+        let head = *self.bytes.get(self.at)?;
+        if head >> 5 != TEXT {
+            return None;
+        }
+        self.byte()?;
+        let length = self.number(head).and_then(|length| usize::try_from(length).ok());
+        let text = length.and_then(|length| self.take(length));
+        if text.is_none() {
+            (self.bytes, self.at, self.then) = (&[], 0, &[]);
+        }
+        text
     }
 
     /// Passes over a value with all that is in it, without looking at it.
