@@ -6,10 +6,11 @@ use std::{
     fmt,
     hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash},
     ops::{Bound, Deref},
-    sync::{Arc, LazyLock},
+    sync::Arc,
 };
 
 use hashbrown::{HashTable, hash_table};
+use slab::Slab;
 use triomphe::ThinArc;
 
 use super::packed::{Draft, Uuid};
@@ -108,19 +109,6 @@ impl Row {
         &self.0.slice
     }
 
-    /// Not an object: it is before every one.
-    fn first() -> Self {
-        let entry = Entry {
-            key: ObjectKey::cluster(""),
-            uid: None,
-            version: Version::Number(0),
-            controller: None,
-            is_leaving: false,
-            values: Box::default(),
-        };
-        Self::new(entry, &[])
-    }
-
     /// Whether it is of the same object, and not of an earlier or later one of its name.
     pub(super) fn is(&self, draft: &Draft) -> bool {
         self.uid == draft.metadata.uid.as_deref().map(Into::into)
@@ -135,9 +123,6 @@ impl Row {
         self.uid.as_ref() == Some(&Uid::from(uid))
     }
 }
-
-/// Before every object.
-static FIRST: LazyLock<Row> = LazyLock::new(Row::first);
 
 impl Deref for Row {
     type Target = Entry;
@@ -167,151 +152,107 @@ impl Ord for Row {
     }
 }
 
-/// A [`Row`] among those of its controller.
-#[derive(Clone, Debug)]
-struct Child {
-    /// The hashes of the controller's UID and of the name: what is compared, mostly, is in the tree itself.
-    controller: u64,
-    name: u64,
-    row: Row,
-}
-
-impl Child {
-    fn new(row: Row) -> Self {
-        let controller = row.controller.as_ref().map(hash).unwrap_or_default();
-        Self { controller, name: hash(row.key.name()), row }
-    }
-
-    /// Not an object, but the first place where one with this controller could be.
-    fn first(controller: &Uid) -> Self {
-        Self { controller: hash(controller), name: 0, row: FIRST.clone() }
-    }
-}
-
-fn hash<T: Hash + ?Sized>(value: &T) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
-}
-
-impl PartialEq for Child {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Child {}
-
-impl PartialOrd for Child {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Child {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let hashes = (self.controller, self.name).cmp(&(other.controller, other.name));
-        hashes.then_with(|| (&self.row.controller, &self.row).cmp(&(&other.row.controller, &other.row)))
-    }
-}
+/// Where a row is: of no kind there are four billion objects.
+type Place = u32;
 
 /// Objects by key, by controller, and by the values of the declared indexes.
 ///
 /// An event looks its object up several times, and in a tree each step down is another place in memory. So the keys are
 /// hashed, and whoever wants them in order pays for it. Each namespace has a table of its own: names that somebody has
-/// chosen to fall on one another are slow for that namespace only.
+/// chosen to fall on one another are slow for that namespace only. An object's row has a place as long as the object is there, and
+/// all else goes by that: an update that leaves the controller as it is looks for it nowhere else.
 #[derive(Debug, Default)]
 pub(super) struct Store {
+    rows: Slab<Row>,
     /// By namespace, which is empty for what has none.
-    namespaces: BTreeMap<Arc<str>, HashTable<Row>>,
-    len: usize,
-    children: BTreeSet<Child>,
-    indexes: Vec<BTreeSet<(Arc<str>, Row)>>,
+    namespaces: BTreeMap<Arc<str>, HashTable<Place>>,
+    /// By the hash of the controller's UID. Where two have one by chance, the rows tell them apart.
+    children: BTreeSet<(u32, Place)>,
+    indexes: Vec<BTreeSet<(Arc<str>, Place)>>,
 }
 
 impl Store {
     /// Puts an object in the place of what its key holds, which is returned.
     pub(super) fn insert(&mut self, row: Row) -> Option<Row> {
-        let old = self.place(row.clone());
-        if let Some(old) = &old {
-            // Mostly a change leaves it where it is: then it takes its old state's place, which costs one search.
-            if old.values != row.values {
-                self.unlink_values(old);
+        let namespace = row.key.namespace().unwrap_or_default();
+        if !self.namespaces.contains_key(namespace) {
+            self.namespaces.insert(namespace.into(), HashTable::new());
+        }
+        let (rows, places) = (&mut self.rows, self.namespaces.get_mut(namespace)?);
+        let rehash = |place: &Place| at(rows, *place).map_or(0, |known| hash(known.key.name()));
+        let (place, old) = match places.entry(hash(row.key.name()), is_of(rows, &row.key), rehash) {
+            hash_table::Entry::Occupied(known) => {
+                let known = *known.get();
+                (known, rows.get_mut(known as usize).map(|old| std::mem::replace(old, row.clone())))
             }
-            if old.controller != row.controller {
-                self.unlink_child(old);
+            hash_table::Entry::Vacant(vacant) => {
+                let place = rows.insert(row.clone()) as Place;
+                vacant.insert(place);
+                (place, None)
             }
+        };
+        if let Some(old) = old.as_ref().filter(|old| old.values != row.values) {
+            self.unlink_values(old, place);
         }
         for (index, value) in &row.values {
             if self.indexes.len() <= *index {
                 self.indexes.resize_with(index + 1, BTreeSet::new);
             }
-            self.indexes[*index].replace((value.clone(), row.clone()));
+            // Also what is there already, so that the row and the index share the text.
+            self.indexes[*index].replace((value.clone(), place));
         }
-        if row.controller.is_some() {
-            self.children.replace(Child::new(row));
+        let former = old.as_ref().and_then(|old| old.controller.as_ref());
+        if former != row.controller.as_ref() {
+            self.unlink_child(former, place);
+            self.children.extend(row.controller.iter().map(|controller| (short_hash(controller), place)));
         }
         old
     }
 
-    fn place(&mut self, row: Row) -> Option<Row> {
-        let namespace = row.key.namespace().unwrap_or_default();
-        if !self.namespaces.contains_key(namespace) {
-            self.namespaces.insert(namespace.into(), HashTable::new());
-        }
-        let rows = self.namespaces.get_mut(namespace)?;
-        match rows.entry(hash(row.key.name()), |known| known.key == row.key, |known| hash(known.key.name())) {
-            hash_table::Entry::Occupied(mut known) => Some(std::mem::replace(known.get_mut(), row)),
-            hash_table::Entry::Vacant(place) => {
-                place.insert(row);
-                self.len += 1;
-                None
-            }
-        }
-    }
-
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Row> {
         let namespace = key.namespace().unwrap_or_default();
-        let rows = self.namespaces.get_mut(namespace)?;
-        let known = rows.find_entry(hash(key.name()), |known| known.key == *key).ok()?;
-        let (old, _) = known.remove();
-        if rows.is_empty() {
+        let places = self.namespaces.get_mut(namespace)?;
+        let known = places.find_entry(hash(key.name()), is_of(&self.rows, key)).ok()?;
+        let (place, _) = known.remove();
+        if places.is_empty() {
             self.namespaces.remove(namespace);
         }
-        self.len -= 1;
-        self.unlink_values(&old);
-        self.unlink_child(&old);
+        let old = self.rows.try_remove(place as usize)?;
+        self.unlink_values(&old, place);
+        self.unlink_child(old.controller.as_ref(), place);
         Some(old)
     }
 
-    fn unlink_values(&mut self, row: &Row) {
+    fn unlink_values(&mut self, row: &Row, place: Place) {
         for (index, value) in &row.values {
             if let Some(index) = self.indexes.get_mut(*index) {
-                index.remove(&(value.clone(), row.clone()));
+                index.remove(&(value.clone(), place));
             }
         }
     }
 
-    fn unlink_child(&mut self, row: &Row) {
-        if row.controller.is_some() {
-            self.children.remove(&Child::new(row.clone()));
+    fn unlink_child(&mut self, controller: Option<&Uid>, place: Place) {
+        if let Some(controller) = controller {
+            self.children.remove(&(short_hash(controller), place));
         }
     }
 
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&Row> {
-        let rows = self.namespaces.get(key.namespace().unwrap_or_default())?;
-        rows.find(hash(key.name()), |row| row.key == *key)
+        let places = self.namespaces.get(key.namespace().unwrap_or_default())?;
+        at(&self.rows, *places.find(hash(key.name()), is_of(&self.rows, key))?)
     }
 
     /// A key of an object that isn't there, sharing the name of its namespace with its neighbours.
     pub(super) fn shared(&self, key: ObjectKey) -> ObjectKey {
         let neighbours = self.namespaces.get(key.namespace().unwrap_or_default());
-        match neighbours.and_then(|rows| rows.iter().next()) {
+        match neighbours.and_then(|places| at(&self.rows, *places.iter().next()?)) {
             Some(row) if row.key.namespace() == key.namespace() => row.key.sibling(key.name()),
             _ => key,
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.rows.len()
     }
 
     /// The objects of a namespace, or all of them, in the order of their keys, which are sorted for it.
@@ -322,11 +263,7 @@ impl Store {
             }
             None => self.namespaces.range::<str, _>(..),
         };
-        tables.flat_map(|(_, rows)| {
-            let mut rows = rows.iter().collect::<Vec<_>>();
-            rows.sort_unstable();
-            rows
-        })
+        tables.flat_map(|(_, places)| self.sorted(places.iter().copied()))
     }
 
     /// Whether there is any object of a namespace, or at all.
@@ -334,22 +271,45 @@ impl Store {
         namespace.map_or(!self.namespaces.is_empty(), |namespace| self.namespaces.contains_key(namespace))
     }
 
-    /// The objects with this value in the index of this number, in the order of their keys.
-    pub(super) fn indexed<'a>(&'a self, index: usize, value: &'a str) -> impl Iterator<Item = &'a Row> {
-        let rows = self.indexes.get(index).map(|rows| rows.range((value.into(), FIRST.clone())..));
-        rows.into_iter().flatten().take_while(move |(found, _)| found.as_ref() == value).map(|(_, row)| row)
+    /// The objects with this value in the index of this number, in the order of their keys, which are sorted for it.
+    pub(super) fn indexed(&self, index: usize, value: &str) -> impl Iterator<Item = &Row> {
+        let places = self.indexes.get(index).map(|places| places.range((value.into(), Place::MIN)..));
+        let same = places.into_iter().flatten().take_while(|(found, _)| found.as_ref() == value);
+        self.sorted(same.map(|(_, place)| *place)).into_iter()
     }
 
     /// The objects whose controller has this UID, in the order of their keys, which are sorted for it.
     pub(super) fn controlled_by(&self, uid: &str) -> impl Iterator<Item = &Row> {
         let uid = Uid::from(uid);
-        let first = Child::first(&uid);
-        let same = self.children.range(&first..).take_while(|child| child.controller == first.controller);
+        let hash = short_hash(&uid);
         let mut rows =
-            same.map(|child| &child.row).filter(|row| row.controller.as_ref() == Some(&uid)).collect::<Vec<_>>();
-        rows.sort_unstable();
+            self.sorted(self.children.range((hash, Place::MIN)..=(hash, Place::MAX)).map(|(_, place)| *place));
+        rows.retain(|row| row.controller.as_ref() == Some(&uid));
         rows.into_iter()
     }
+
+    fn sorted(&self, places: impl Iterator<Item = Place>) -> Vec<&Row> {
+        let mut rows = places.filter_map(|place| at(&self.rows, place)).collect::<Vec<_>>();
+        rows.sort_unstable();
+        rows
+    }
+}
+
+fn at(rows: &Slab<Row>, place: Place) -> Option<&Row> {
+    rows.get(place as usize)
+}
+
+fn is_of<'a>(rows: &'a Slab<Row>, key: &'a ObjectKey) -> impl Fn(&Place) -> bool + 'a {
+    |place| at(rows, *place).is_some_and(|row| row.key == *key)
+}
+
+fn hash<T: Hash + ?Sized>(value: &T) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
+}
+
+/// Half of it, where there is one for each object.
+fn short_hash(uid: &Uid) -> u32 {
+    hash(uid) as u32
 }
 
 #[cfg(test)]
@@ -385,6 +345,23 @@ mod tests {
         store.remove(&ObjectKey::namespaced("x", "b"));
         assert_eq!(names(store.controlled_by("u1")), [""; 0]);
         assert_eq!(names(store.controlled_by("u2")), ["x/a", "x/c"]);
+    }
+
+    #[test]
+    fn owners_with_one_hash_have_each_their_own_children() {
+        let mut known = BTreeMap::new();
+        let mut owners = (0..).map(|number| format!("u{number}"));
+        let pair = owners.find_map(|owner| {
+            let other = known.insert(short_hash(&owner.as_str().into()), owner.clone())?;
+            Some([other, owner])
+        });
+        let [one, other] = pair.expect("there are more names than hashes");
+        let mut store = Store::default();
+        for (name, owner) in [("a", &one), ("b", &other), ("c", &one), ("d", &other)] {
+            store.insert(row("x", name, owner, &[]));
+        }
+        assert_eq!(names(store.controlled_by(&one)), ["x/a", "x/c"]);
+        assert_eq!(names(store.controlled_by(&other)), ["x/b", "x/d"]);
     }
 
     #[test]
