@@ -1,13 +1,7 @@
 //! One controller's traces: what its keys wait for and do at present, and the ring of what they did.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::Duration,
-};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
-use foldhash::fast::RandomState;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 
@@ -61,8 +55,8 @@ struct State {
     phase: Phase,
     runs: u64,
     failures: u64,
-    /// What the keys wait for and do at present.
-    keys: HashMap<ObjectKey, Live, RandomState>,
+    /// What the keys wait for and do at present: mostly few.
+    keys: BTreeMap<ObjectKey, Live>,
     /// Triggers were left out for want of room, so that a key without any need not be of the first list.
     overflowed: bool,
     ring: Ring,
@@ -133,7 +127,7 @@ impl Tracer {
             phase: Phase::Standby,
             runs: 0,
             failures: 0,
-            keys: HashMap::default(),
+            keys: BTreeMap::new(),
             overflowed: false,
             ring: Ring::new(limits),
         };

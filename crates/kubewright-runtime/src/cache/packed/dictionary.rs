@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
@@ -24,17 +24,17 @@ const CANDIDATES: usize = 4096;
 /// Strings by number. It only grows, up to 8,192 strings, so that what was packed stays readable.
 ///
 /// A string enters when it has been seen in several objects, so that names, addresses and the like, of which each object
-/// has its own, don't fill it.
+/// has its own, don't fill it. Strings that somebody has chosen to have one hash make it slow at most as far as it grows.
 #[derive(Debug, Default)]
 pub(in crate::cache) struct Dictionary {
     strings: RwLock<Strings>,
-    candidates: Mutex<HashMap<u64, Candidate, RandomState>>,
-    hasher: RandomState,
+    candidates: Mutex<HashMap<u64, Candidate, FixedState>>,
+    hasher: FixedState,
 }
 
 /// The strings of a dictionary that doesn't change meanwhile.
 #[derive(Debug, Default)]
-pub(super) struct Strings(IndexSet<Text, RandomState>);
+pub(super) struct Strings(IndexSet<Text, FixedState>);
 
 /// A string that is found by its bytes.
 #[derive(Debug, PartialEq, Eq)]
