@@ -1,4 +1,4 @@
-//! What was asked for, by whom, and whether it was allowed: for those who want to know which rights someone uses.
+//! Which requests each user made, and whether they were allowed: for tests of how much of its rights a user needs.
 
 use std::collections::BTreeMap;
 
@@ -6,41 +6,144 @@ use parking_lot::Mutex;
 
 use crate::auth::{Attempt, UserInfo};
 
-/// How many users, and how many different attempts of each, are remembered. What comes after is not.
-const LIMITS: (usize, usize) = (1_000, 1_000);
+/// The most users that are remembered.
+const MAX_USERS: usize = 1_000;
+/// The most different requests of one user that are remembered, of those allowed and of those denied.
+const MAX_REQUESTS: usize = 1_000;
+/// The most different requests of all users together.
+const MAX_ENTRIES: usize = 20_000;
+/// Longer names can't be those of anything that exists; they are cut.
+const MAX_NAME: usize = 253;
 
-/// What a user has tried, each with how often. Objects' names are left out.
+/// The requests of a user, each with how often it was made.
+///
+/// Objects' names are left out, and of paths that aren't a resource's all but the first segment: `/openapi/*`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// What was allowed.
+    /// Requests that were allowed.
     pub allowed: BTreeMap<Attempt, u64>,
-    /// What was answered with 403.
+    /// Requests that were denied (403).
     pub denied: BTreeMap<Attempt, u64>,
 }
 
-/// The usage of all users but those who may do everything.
+impl Usage {
+    fn len(&self) -> usize {
+        self.allowed.len() + self.denied.len()
+    }
+}
+
+/// The usage of all users but those who may do everything, in bounded memory: where it is full, the users that have
+/// made no request for the longest time are forgotten.
 #[derive(Debug, Default)]
-pub(crate) struct Audit(Mutex<BTreeMap<String, Usage>>);
+pub(crate) struct Audit(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    users: BTreeMap<String, Recorded>,
+    /// The sum of all users' entries.
+    entries: usize,
+    /// Counts requests, to tell which user was seen last.
+    clock: u64,
+}
+
+#[derive(Debug, Default)]
+struct Recorded {
+    usage: Usage,
+    last_seen: u64,
+}
 
 impl Audit {
     pub(crate) fn record(&self, user: &UserInfo, attempt: &Attempt, allowed: bool) {
         if user.is_master() {
             return;
         }
-        let attempt = Attempt { name: String::new(), ..attempt.clone() };
-        let mut users = self.0.lock();
-        if !users.contains_key(&user.name) && users.len() >= LIMITS.0 {
-            return;
+        let attempt = normalized(attempt);
+        let mut state = self.0.lock();
+        state.clock += 1;
+        let clock = state.clock;
+        let recorded = state.users.entry(user.name.clone()).or_default();
+        recorded.last_seen = clock;
+        let seen = if allowed { &mut recorded.usage.allowed } else { &mut recorded.usage.denied };
+        if let Some(times) = seen.get_mut(&attempt) {
+            *times += 1;
+        } else if seen.len() < MAX_REQUESTS {
+            seen.insert(attempt, 1);
+            state.entries += 1;
         }
-        let usage = users.entry(user.name.clone()).or_default();
-        let seen = if allowed { &mut usage.allowed } else { &mut usage.denied };
-        if seen.len() < LIMITS.1 || seen.contains_key(&attempt) {
-            *seen.entry(attempt).or_default() += 1;
-        }
+        state.shrink();
     }
 
-    /// What this user has tried so far.
+    /// The requests of this user so far.
     pub(crate) fn of(&self, user: &str) -> Usage {
-        self.0.lock().get(user).cloned().unwrap_or_default()
+        self.0.lock().users.get(user).map(|recorded| recorded.usage.clone()).unwrap_or_default()
+    }
+}
+
+impl State {
+    fn shrink(&mut self) {
+        while self.users.len() > MAX_USERS || self.entries > MAX_ENTRIES {
+            let oldest = self.users.iter().min_by_key(|(_, recorded)| recorded.last_seen);
+            let Some(name) = oldest.map(|(name, _)| name.clone()) else { return };
+            if let Some(forgotten) = self.users.remove(&name) {
+                self.entries -= forgotten.usage.len();
+            }
+        }
+    }
+}
+
+/// A request without what makes each one different: the object's name, and the rest of a path.
+fn normalized(attempt: &Attempt) -> Attempt {
+    let cut = |text: &str| text[..text.floor_char_boundary(MAX_NAME)].to_owned();
+    let mut segments = attempt.path.split('/').filter(|segment| !segment.is_empty());
+    let path = match (segments.next(), segments.next()) {
+        (None, _) => attempt.path.get(..1).unwrap_or_default().to_owned(),
+        (Some(first), None) => format!("/{}", cut(first)),
+        (Some(first), Some(_)) => format!("/{}/*", cut(first)),
+    };
+    Attempt {
+        verb: cut(&attempt.verb),
+        group: cut(&attempt.group),
+        resource: cut(&attempt.resource),
+        subresource: cut(&attempt.subresource),
+        namespace: cut(&attempt.namespace),
+        name: String::new(),
+        path,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_known_by_their_first_segment() {
+        for (path, expect) in [
+            ("", ""),
+            ("/", "/"),
+            ("/metrics", "/metrics"),
+            ("/openapi/v3/apis/apps/v1", "/openapi/*"),
+            ("//debug//pprof", "/debug/*"),
+        ] {
+            let attempt = Attempt { path: path.into(), ..Attempt::default() };
+            assert_eq!(normalized(&attempt).path, expect, "{path:?}");
+        }
+        let long = Attempt { path: format!("/{}", "ü".repeat(1_000)), ..Attempt::default() };
+        assert!(normalized(&long).path.len() <= MAX_NAME + 1);
+    }
+
+    #[test]
+    fn the_entries_of_all_users_together_are_bounded() {
+        let audit = Audit::default();
+        for user in 0..30 {
+            let user = UserInfo::new(format!("user-{user}"), ["staff"]);
+            for resource in 0..1_100 {
+                let attempt = Attempt { resource: format!("r{resource}"), ..Attempt::default() };
+                audit.record(&user, &attempt, false);
+            }
+        }
+        let state = audit.0.lock();
+        assert_eq!(state.entries, state.users.values().map(|recorded| recorded.usage.len()).sum::<usize>());
+        assert!(state.entries <= MAX_ENTRIES && state.users.contains_key("user-29"), "{}", state.entries);
+        assert!(!state.users.contains_key("user-0"), "the one seen least lately is forgotten");
     }
 }

@@ -11,6 +11,7 @@ use hyper_util::{
 use kubewright_apimachinery::status::Status;
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
@@ -44,11 +45,13 @@ pub struct ListenOptions {
     /// Whether an address that others can reach is allowed. It is not, by default: whoever holds the kubeconfig can run
     /// commands on this machine.
     pub allow_remote: bool,
+    /// The most connections at once, 1,000 by default. Further ones wait, in the system's queue, until another has ended.
+    pub max_connections: usize,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), allow_remote: false }
+        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), allow_remote: false, max_connections: 1_000 }
     }
 }
 
@@ -87,6 +90,7 @@ pub struct Listener {
     kubeconfig: String,
     authority: String,
     token: String,
+    server: ApiServer,
     stop: Stop,
     tasks: TaskTracker,
 }
@@ -102,7 +106,7 @@ struct Stop {
 
 impl Listener {
     pub(crate) async fn start(server: ApiServer, options: ListenOptions) -> Result<Self, ListenError> {
-        let ListenOptions { address, allow_remote } = options;
+        let ListenOptions { address, allow_remote, max_connections } = options;
         if !address.ip().is_loopback() && !allow_remote {
             return Err(ListenError::NotLoopback(address));
         }
@@ -117,6 +121,7 @@ impl Listener {
             kubeconfig: credentials.kubeconfig(&format!("https://{address}")),
             authority: credentials.authority().to_owned(),
             token: credentials.token().to_owned(),
+            server: server.clone(),
             stop: Stop::default(),
             tasks: TaskTracker::new(),
         };
@@ -126,6 +131,7 @@ impl Listener {
             credentials,
             stop: listener.stop.clone(),
             tasks: listener.tasks.clone(),
+            connections: Arc::new(Semaphore::new(max_connections.clamp(1, Semaphore::MAX_PERMITS))),
         });
         listener.tasks.spawn(shared.accept(socket));
         Ok(listener)
@@ -152,7 +158,7 @@ impl Listener {
     }
 
     /// Closes the socket, ends watches, lets other requests finish for up to two seconds, and returns when every task has
-    /// ended.
+    /// ended. The token is invalid from then on.
     pub async fn shutdown(self) {
         self.stop.closing.cancel();
         self.tasks.close();
@@ -165,6 +171,7 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        self.server.revoke(&self.token);
         self.stop.closing.cancel();
         self.stop.abort.cancel();
     }
@@ -177,19 +184,22 @@ struct Shared {
     acceptor: TlsAcceptor,
     stop: Stop,
     tasks: TaskTracker,
+    /// A permit for each further connection.
+    connections: Arc<Semaphore>,
 }
 
 impl Shared {
     async fn accept(self: Arc<Self>, socket: TcpListener) {
         loop {
             let accepted = tokio::select! {
-                accepted = socket.accept() => accepted,
+                accepted = self.next_connection(&socket) => accepted,
                 () = self.stop.closing.cancelled() => return,
             };
             match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, permit)) => {
                     let shared = self.clone();
                     self.tasks.spawn(async move {
+                        let _permit = permit;
                         tokio::select! {
                             () = shared.clone().connection(stream) => {}
                             () = shared.stop.abort.cancelled() => {}
@@ -202,6 +212,16 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// The next connection, when there may be one more.
+    async fn next_connection(&self, socket: &TcpListener) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+        if self.connections.available_permits() == 0 {
+            tracing::warn!("the limit of connections is reached; further ones wait until another has ended");
+        }
+        let permit = self.connections.clone().acquire_owned().await.map_err(io::Error::other)?;
+        let (stream, _) = socket.accept().await?;
+        Ok((stream, permit))
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream) {

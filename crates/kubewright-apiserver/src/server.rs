@@ -179,6 +179,11 @@ impl ApiServer {
         self.inner.tokens.write().insert(token, user);
     }
 
+    /// Makes a bearer token invalid.
+    pub(crate) fn revoke(&self, token: &str) {
+        self.inner.tokens.write().remove(token);
+    }
+
     /// The address of the service `kubernetes`, if it has one.
     pub(crate) fn entrance(&self) -> Option<IpAddr> {
         let service = self.inner.store.get("/services", &Key::new("default", "kubernetes"))?.value();

@@ -40,6 +40,11 @@ impl Tokens {
         self.0.insert(Sha256::digest(token).into(), user);
     }
 
+    pub(crate) fn remove(&mut self, token: &str) {
+        let digest: [u8; 32] = Sha256::digest(token).into();
+        self.0.remove(&digest);
+    }
+
     /// Whose token this is.
     fn find(&self, token: &str) -> Option<UserInfo> {
         let digest: [u8; 32] = Sha256::digest(token).into();

@@ -13,6 +13,7 @@ mod present;
 mod query;
 mod route;
 mod scale;
+mod size;
 mod subresource;
 mod token;
 mod update;

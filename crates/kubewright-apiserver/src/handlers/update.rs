@@ -12,6 +12,7 @@ use super::{
     decode::{self, Format},
     lifecycle::Incoming,
     query::WriteOptions,
+    size,
 };
 use crate::{
     meta,
@@ -57,11 +58,18 @@ pub(super) async fn update(call: &Call, part: Part) -> Result<Answer, Status> {
 
 impl Call {
     /// Commits a decision about an object of this resource.
+    ///
+    /// # Errors
+    /// Those of the decision, and 500 for an object that is too large to be stored.
     pub(super) fn commit(
         &self,
         key: &Key,
-        decide: impl FnMut(Option<&Arc<Value>>) -> Result<Decision, Status>,
+        mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Decision, Status>,
     ) -> Result<Committed, Status> {
+        let decide = |present: Option<&Arc<Value>>| match decide(present)? {
+            Decision::Put(object) => size::fit(object).map(Decision::Put),
+            other => Ok(other),
+        };
         let Resource { storage, strategy, .. } = &*self.resource;
         let registry = &self.server.registry;
         self.server.store.transact(storage, key, decide, |before, after| strategy.committed(registry, before, after))

@@ -329,12 +329,21 @@ impl Registry {
         self.changed.subscribe()
     }
 
-    /// Replaces all entries of a stored resource (`group/plural`), in one step; an empty list stops serving it.
+    /// Replaces all entries of a custom resource (`group/plural`) in one step; an empty list stops serving it. Built-in
+    /// resources stay as they are, and entries that have the path or the objects of one are left out.
     pub fn replace(&self, storage: &str, entries: Vec<Resource>) {
         let entries: Vec<_> = entries.into_iter().map(Arc::new).collect();
+        let place = |entry: &Resource| (entry.group.clone(), entry.version.clone(), entry.plural.clone());
         self.resources.rcu(|present| {
-            let mut next: Vec<_> = present.iter().filter(|entry| &*entry.storage != storage).cloned().collect();
-            next.extend(entries.iter().cloned());
+            let stays = |entry: &&Arc<Resource>| !entry.schema.custom || &*entry.storage != storage;
+            let mut next: Vec<_> = present.iter().filter(stays).cloned().collect();
+            let is_free = |new: &&Arc<Resource>| {
+                !present
+                    .iter()
+                    .filter(|entry| !entry.schema.custom)
+                    .any(|builtin| builtin.storage == new.storage || place(builtin) == place(new))
+            };
+            next.extend(entries.iter().filter(is_free).cloned());
             next
         });
         self.changed.send_replace(());

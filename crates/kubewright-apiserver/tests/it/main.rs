@@ -3,10 +3,12 @@
 mod admission;
 mod admission_beyond;
 mod bad_input;
+mod builtin_kinds;
 mod conversion;
 mod conversion_lies;
 mod conversion_owners;
 mod custom;
+mod limits;
 mod negotiation;
 mod objects;
 mod over_tls;

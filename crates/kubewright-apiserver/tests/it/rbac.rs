@@ -208,6 +208,37 @@ async fn nobody_gives_what_they_do_not_have() {
 }
 
 #[tokio::test]
+async fn an_aggregated_role_is_changed_only_by_who_holds_everything() {
+    let (api, _) = start();
+    let own = json!([
+        {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "verbs": ["create", "update", "patch"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+    ]);
+    create(&api, &format!("{ACCESS}/clusterroles"), role("role-editor", own)).await;
+    let bound = binding("role-editor", "ClusterRole", "role-editor", robot_subject());
+    create(&api, &format!("{ACCESS}/clusterrolebindings"), bound).await;
+    let merge = ["Content-Type: application/merge-patch+json"];
+    let patch = async |change: Value| {
+        let line = format!("PATCH {ACCESS}/clusterroles/view");
+        send_as(&api, &robot(), &line, &merge, change.to_string()).await
+    };
+    let said = "clusterroles.rbac.authorization.k8s.io \"view\" is forbidden: must have cluster-admin privileges to use \
+                the aggregationRule";
+    for change in [
+        json!({"aggregationRule": null, "rules": []}),
+        json!({"aggregationRule": null, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}),
+        json!({"rules": []}),
+    ] {
+        let refused = patch(change.clone()).await.expect_code(403).json();
+        assert_eq!(refused["message"], said, "{change}");
+    }
+    let view = send_as(&api, &UserInfo::admin(), &format!("GET {ACCESS}/clusterroles/view"), &[], "").await.json();
+    assert!(!view["rules"].as_array().unwrap().is_empty() && view["aggregationRule"].is_object());
+    // Owners and finalizers alone may change, as the garbage collector needs it.
+    patch(json!({"metadata": {"finalizers": ["example.com/wait"]}})).await.expect_code(200);
+}
+
+#[tokio::test]
 async fn roles_and_bindings_are_checked() {
     let (api, _) = start();
     let roles = format!("{ACCESS}/namespaces/default/roles");

@@ -1,11 +1,12 @@
 //! Custom kinds: their objects are collected as others are, and deleted with their definition.
 
 use k8s_openapi::{
-    api::core::v1::ConfigMap, apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+    api::{core::v1::ConfigMap, rbac::v1::RoleBinding},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{Patch, PatchParams, PostParams},
 };
 use serde_json::json;
 
@@ -79,5 +80,43 @@ metadata: {name: b, namespace: other}
         .eventually(within(10), || async { widgets.get("a").await.is_err().then_some(()) })
         .await
         .expect("not served any more");
+    cluster.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_definition_with_the_name_of_a_built_in_takes_nothing_along() {
+    let cluster = bare().await;
+    cluster
+        .apply_yaml(
+            "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}
+",
+        )
+        .await
+        .expect("applied");
+    let definition = json!({
+        "metadata": {
+            "name": "rolebindings.rbac.authorization.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": "rbac.authorization.k8s.io", "scope": "Namespaced",
+            "names": {"plural": "rolebindings", "kind": "RoleBinding"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    });
+    let definition = serde_json::from_value(definition).expect("a definition");
+    let crds: Api<CustomResourceDefinition> = Api::all(cluster.client());
+    crds.create(&PostParams::default(), &definition).await.expect("created");
+    crds.delete("rolebindings.rbac.authorization.k8s.io", &background()).await.expect("accepted");
+    cluster.expect::<CustomResourceDefinition>(|crds| crds.is_empty()).await.expect("it goes");
+    let bindings: Api<RoleBinding> = Api::namespaced(cluster.client(), "default");
+    assert!(bindings.get("reader").await.is_ok(), "the binding stays");
     cluster.shutdown().await;
 }

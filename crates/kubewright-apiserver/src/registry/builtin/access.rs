@@ -19,6 +19,8 @@ use crate::{
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";
+/// The selectors of the roles that a role is aggregated from.
+const AGGREGATION: &str = "/aggregationRule/clusterRoleSelectors";
 
 /// Whether an object is of one namespace or of the whole cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,14 +101,17 @@ impl Strategy for RoleStrategy {
         if access.user().is_master() || !says_something_new(old, new) || access.may(&escalate) {
             return Ok(());
         }
-        if has(new, "/aggregationRule") {
+        refuse_escalation(access, self.resource(), new, &rules(new))?;
+        // An aggregation can gather any rule, and without it a role keeps none of those gathered: setting, changing and
+        // removing one takes every right there is.
+        if [old, Some(new)].into_iter().flatten().any(|role| !list(role, AGGREGATION).is_empty()) {
             let held = access.held(access.user(), "").rules;
             if !missing(&held, &Rule::full_authority()).is_empty() {
-                let why = "must have cluster-admin privileges to use an aggregationRule";
+                let why = "must have cluster-admin privileges to use the aggregationRule";
                 return Err(Status::forbidden(GROUP, self.resource(), name, why));
             }
         }
-        refuse_escalation(access, self.resource(), new, &rules(new))
+        Ok(())
     }
 
     fn committed(&self, registry: &Registry, before: Option<&Value>, after: Option<&Value>) {

@@ -1,40 +1,39 @@
-//! The built-in kinds. Each is one entry; what is common to all comes from their k8s-openapi type and the published
-//! facts, and what is a kind's own (defaults, rules, columns) is in the file named after it.
+//! The built-in kinds. Each is one entry of the registry: its names and schema come from its k8s-openapi type, its scope,
+//! verbs and subresources from the published API metadata, and its own defaults, rules and columns from the file named
+//! after it.
 
 mod access;
 mod account;
+mod api_metadata;
 mod bootstrap;
-mod catalogue;
 mod check;
 mod cluster;
 mod columns;
 mod config;
 mod crd;
 mod event;
-mod facts;
 mod fields;
 mod job;
+mod kinds;
 mod other;
 mod pod;
 mod review;
 mod roles;
 mod schemas;
 mod service;
+mod types;
 mod webhook;
 mod workload;
 
 use std::sync::Arc;
 
-use k8s_openapi::{
-    ListableResource,
-    schemars::{JsonSchema, SchemaGenerator},
-};
-
+use k8s_openapi::{ListableResource, schemars::JsonSchema};
 use kubewright_apimachinery::random::Random;
 use serde_json::Value;
 
 pub(crate) use self::account::{draft as draft_token, identify as identify_token};
 pub(crate) use self::bootstrap::bootstrap;
+use self::types::BuiltinType;
 pub use self::{crd::check_definition, schemas::definitions};
 pub(crate) use self::{schemas::reference, service::service_endpoints};
 use super::{
@@ -43,18 +42,12 @@ use super::{
 
 /// Every built-in resource, ready for [`super::Registry::new`]. What a kind leaves to chance comes from `random`.
 pub fn resources(random: &Random) -> Vec<Resource> {
-    catalogue::all(random).into_iter().filter_map(Entry::into_resource).collect()
+    kinds::all(random).into_iter().filter_map(Entry::into_resource).collect()
 }
 
-/// A built-in kind as the catalogue writes it down.
+/// A built-in kind, before it becomes an entry of the registry.
 struct Entry {
-    group: &'static str,
-    version: &'static str,
-    kind: &'static str,
-    list_kind: &'static str,
-    plural: &'static str,
-    schema_name: String,
-    collect_schema: fn(&mut SchemaGenerator),
+    builtin: BuiltinType,
     short_names: &'static [&'static str],
     categories: &'static [&'static str],
     stored_as: (&'static str, &'static str, &'static str),
@@ -67,22 +60,20 @@ struct Entry {
 impl Entry {
     /// A kind that is stored and otherwise left alone.
     fn of<T: k8s_openapi::Resource + ListableResource + JsonSchema>() -> Self {
-        Self { list_kind: T::LIST_KIND, ..Self::unlisted::<T>() }
+        Self::new(BuiltinType::of::<T>())
     }
 
     /// A kind of which there are no lists, since its objects are not stored.
     fn unlisted<T: k8s_openapi::Resource + JsonSchema>() -> Self {
+        Self::new(BuiltinType::unlisted::<T>())
+    }
+
+    fn new(builtin: BuiltinType) -> Self {
         Self {
-            group: T::GROUP,
-            version: T::VERSION,
-            kind: T::KIND,
-            list_kind: "",
-            plural: T::URL_PATH_SEGMENT,
-            schema_name: T::schema_name().into_owned(),
-            collect_schema: schemas::collect::<T>,
+            builtin,
             short_names: &[],
             categories: &[],
-            stored_as: (T::GROUP, T::VERSION, T::KIND),
+            stored_as: (builtin.group, builtin.version, builtin.kind),
             strategy: Arc::new(Plain),
             columns: vec![columns::created_at()],
             selectable: Vec::new(),
@@ -156,12 +147,14 @@ impl Entry {
 
     /// The registry entry. `None` if nothing is published of the kind, which a test rules out.
     fn into_resource(self) -> Option<Resource> {
-        let facts = facts::of(self.group, self.version, self.plural)?;
-        let subresources = facts
+        let BuiltinType { group, version, kind, list_kind, plural, schema_name, .. } = self.builtin;
+        let schema_name = schema_name();
+        let metadata = api_metadata::of(group, version, plural)?;
+        let subresources = metadata
             .subresources
             .iter()
             .filter_map(|(name, exchange)| {
-                let served = SERVED.iter().find(|(plural, served, _)| (*plural, *served) == (self.plural, *name));
+                let served = SERVED.iter().find(|(of, served, _)| (*of, *served) == (plural, *name));
                 served.map(|(_, _, operation)| (name, exchange, *operation))
             })
             .map(|(name, exchange, operation)| Subresource {
@@ -172,30 +165,30 @@ impl Entry {
                 verbs: if exchange.verbs == ["connect"] { vec!["create", "get"] } else { exchange.verbs.clone() },
             })
             .collect();
-        let (group, version, kind) = self.stored_as;
+        let (stored_group, stored_version, stored_kind) = self.stored_as;
         Some(Resource {
-            group: self.group.into(),
-            version: self.version.into(),
-            kind: self.kind.into(),
-            list_kind: self.list_kind.into(),
-            plural: self.plural.into(),
-            singular: self.kind.to_lowercase().into(),
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            list_kind: list_kind.into(),
+            plural: plural.into(),
+            singular: kind.to_lowercase().into(),
             short_names: self.short_names.iter().map(ToString::to_string).collect(),
             categories: self.categories.iter().map(ToString::to_string).collect(),
-            namespaced: facts.namespaced,
-            verbs: facts.verbs.clone(),
-            storage: format!("{group}/{}", self.plural).into(),
-            stored_as: (group.into(), version.into(), kind.into()),
+            namespaced: metadata.namespaced,
+            verbs: metadata.verbs.clone(),
+            storage: format!("{stored_group}/{plural}").into(),
+            stored_as: (stored_group.into(), stored_version.into(), stored_kind.into()),
             versions: None,
             schema: Arc::new(ResourceSchema {
-                root: schemas::reference(&self.schema_name),
+                root: schemas::reference(&schema_name),
                 definitions: definitions(),
-                name: self.schema_name,
+                name: schema_name,
                 custom: false,
             }),
             strategy: self.strategy,
-            status: facts.subresources.contains_key("status"),
-            scale: facts.subresources.contains_key("scale").then(|| Scale {
+            status: metadata.subresources.contains_key("status"),
+            scale: metadata.subresources.contains_key("scale").then(|| Scale {
                 spec_replicas: ".spec.replicas".into(),
                 status_replicas: ".status.replicas".into(),
                 selector: self.selector.map(String::from),
@@ -343,10 +336,13 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_the_catalogue_is_published_and_has_a_schema() {
-        let entries = catalogue::all(&Random::seeded(1)).len();
+    fn every_built_in_kind_is_published_and_has_a_schema() {
+        let entries = kinds::all(&Random::seeded(1));
         let resources = resources(&Random::seeded(1));
-        assert_eq!(resources.len(), entries);
+        assert_eq!(resources.len(), entries.len());
+        let names = |builtin: &BuiltinType| (builtin.group, builtin.version, builtin.kind);
+        let types: Vec<_> = types::TYPES.iter().map(names).collect();
+        assert_eq!(entries.iter().map(|entry| names(&entry.builtin)).collect::<Vec<_>>(), types);
         for resource in &resources {
             let root = resource.schema.node().schema();
             assert!(root.properties.contains_key("metadata"), "{}", resource.schema.name);

@@ -10,16 +10,13 @@ use std::{
 use k8s_openapi::{
     api::{authentication::v1::TokenRequest, autoscaling::v1::Scale, core::v1::Binding, policy::v1::Eviction},
     apimachinery::pkg::apis::meta::v1::{DeleteOptions, ListMeta, ObjectMeta, Status},
-    schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings},
+    schemars::{SchemaGenerator, generate::SchemaSettings},
 };
-use kubewright_apimachinery::{
-    random::Random,
-    schema::{Definitions, List, Schema, parse},
-};
+use kubewright_apimachinery::schema::{Definitions, List, Schema, parse};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::catalogue;
+use super::types::{TYPES, collect};
 
 /// The shared table of every built-in type by its OpenAPI name, such as `io.k8s.api.core.v1.PodSpec`.
 pub fn definitions() -> Arc<Definitions> {
@@ -34,13 +31,7 @@ pub(crate) fn reference(name: &str) -> Schema {
 
 fn build() -> Definitions {
     let mut generator = SchemaSettings::openapi3().into_generator();
-    let mut kinds = Vec::new();
-    // Nothing of what is left to chance is in a schema.
-    for kind in catalogue::all(&Random::seeded(0)) {
-        (kind.collect_schema)(&mut generator);
-        kinds.push((kind.schema_name, kind.group, kind.version, kind.kind));
-    }
-    for collect in BODIES {
+    for collect in TYPES.iter().map(|builtin| &builtin.collect_schema).chain(BODIES) {
         collect(&mut generator);
     }
     let mut table: BTreeMap<Arc<str>, Schema> = generator
@@ -53,8 +44,9 @@ fn build() -> Definitions {
         .collect();
     mark_lists(&mut table);
     complete(&mut table);
-    for (name, group, version, kind) in kinds {
-        if let Some(root) = table.get_mut(&*name) {
+    for builtin in TYPES {
+        if let Some(root) = table.get_mut(&*(builtin.schema_name)()) {
+            let (group, version, kind) = (builtin.group, builtin.version, builtin.kind);
             root.group_version_kind.push((group.into(), version.into(), kind.into()));
             // The crate always writes metadata; the published schema does not demand it.
             root.required.retain(|field| field != "metadata");
@@ -74,11 +66,6 @@ const BODIES: &[fn(&mut SchemaGenerator)] = &[
     collect::<Status>,
     collect::<TokenRequest>,
 ];
-
-/// Adds a type, and all that it refers to, to the generator's definitions.
-pub(super) fn collect<T: JsonSchema>(generator: &mut SchemaGenerator) {
-    generator.subschema_for::<T>();
-}
 
 /// Types whose values have a form of their own, which the crate's schema says too narrowly.
 const FREE_FORM: &[&str] = &[

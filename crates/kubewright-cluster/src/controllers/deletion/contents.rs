@@ -18,8 +18,8 @@ pub(crate) enum Scope {
 pub(crate) struct Item {
     /// Its UID.
     pub(crate) uid: Arc<str>,
-    /// Where it is stored, `group/plural`.
-    pub(crate) storage: String,
+    /// The stored resource, `group/plural`, of an object of a custom kind.
+    pub(crate) custom_kind: Option<String>,
     /// Where it is served.
     pub(crate) address: Address,
     /// It is being deleted.
@@ -32,7 +32,7 @@ impl Item {
     /// The scopes that it is in.
     pub(crate) fn scopes(&self) -> impl Iterator<Item = Scope> + use<> {
         let namespace = self.address.namespace.clone().map(Scope::Namespace);
-        namespace.into_iter().chain([Scope::Kind(self.storage.clone())])
+        namespace.into_iter().chain(self.custom_kind.clone().map(Scope::Kind))
     }
 }
 
@@ -110,7 +110,7 @@ mod tests {
     fn item(uid: &str, plural: &str, namespace: Option<&str>, deleting: bool, finalizers: &[&str]) -> Item {
         Item {
             uid: uid.into(),
-            storage: format!("/{plural}"),
+            custom_kind: Some(format!("/{plural}")),
             address: Address::core(plural, namespace, uid),
             deleting,
             finalizers: finalizers.iter().map(|name| (*name).to_owned()).collect(),

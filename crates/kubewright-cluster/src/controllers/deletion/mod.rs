@@ -242,7 +242,8 @@ fn item(resource: &Resource, object: &Value) -> Option<Item> {
     let finalizers = metadata["finalizers"].as_array().into_iter().flatten();
     Some(Item {
         uid: metadata["uid"].as_str()?.into(),
-        storage: resource.storage.to_string(),
+        // What the server itself serves doesn't go with a definition, whatever names that has.
+        custom_kind: resource.schema.custom.then(|| resource.storage.to_string()),
         address: Address::of(resource, metadata["namespace"].as_str(), metadata["name"].as_str()?),
         deleting: !metadata["deletionTimestamp"].is_null(),
         finalizers: finalizers.filter_map(|name| Some(name.as_str()?.to_owned())).collect(),

@@ -14,6 +14,7 @@ use crate::{
         builtin::{
             fields::{flag, has, int, list, text},
             schemas::{definitions, reference},
+            types::is_builtin_version,
         },
     },
 };
@@ -33,7 +34,10 @@ pub(super) fn entries(definition: &Value) -> Vec<Resource> {
     let all = list(definition, "/spec/versions");
     let stored = all.iter().find(|version| flag(version, "/storage"));
     let stored = stored.map(|version| text(version, "/name")).unwrap_or_default();
-    let served = all.iter().filter(|version| flag(version, "/served"));
+    let group = text(definition, "/spec/group");
+    // As in Kubernetes the server's own versions of a group come first, whatever a definition says.
+    let is_free = |version: &&Value| !is_builtin_version(group, text(version, "/name"));
+    let served = all.iter().filter(|version| flag(version, "/served")).filter(is_free);
     served.filter_map(|version| entry(definition, version, stored, &versions)).collect()
 }
 

@@ -3,6 +3,7 @@
 //! A definition is checked and given its status here; once it is established, [`entries`] turns it into registry entries,
 //! one for each version that is served. All show the same stored objects, as [`crate::convert`] turns one into another.
 
+mod approval;
 mod entries;
 mod status;
 #[cfg(test)]

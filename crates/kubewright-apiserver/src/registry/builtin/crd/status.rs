@@ -1,14 +1,19 @@
-//! The status of a definition: which names it got, whether it is served, in which versions objects may be stored.
+//! The status of a definition: the names that it was given, whether it is served, and the versions in which objects may be
+//! stored.
 //!
-//! The server settles it in the same write that changes the spec, so a definition is established as soon as it is there.
+//! The server sets it in the same write that changes the spec, so a definition is established as soon as it is created.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::registry::builtin::fields::{each, fill, list, set, text, within};
+use super::approval;
+use crate::registry::builtin::{
+    fields::{each, fill, list, set, text, within},
+    types::{TYPES, is_builtin_version},
+};
 
-/// The names that established definitions have, by the definition's name.
+/// The group and names of each definition whose names were accepted, by the definition's name.
 #[derive(Debug, Default)]
 pub(super) struct Names(BTreeMap<String, (String, Value)>);
 
@@ -24,20 +29,26 @@ impl Names {
         }
     }
 
-    /// What stands against a definition's names: a reason, and a sentence.
+    /// The reason and message why a definition's names can't be accepted: a built-in kind or another definition of its
+    /// group has one of them.
     fn conflict(&self, definition: &Value) -> Option<(&'static str, String)> {
         let (own, group) = (text(definition, "/metadata/name"), text(definition, "/spec/group"));
         let others: Vec<_> = self.0.iter().filter(|(name, (of, _))| *name != own && of == group).collect();
+        let builtin = TYPES.iter().filter(|builtin| builtin.group == group);
         let resource_taken = |name: &str| {
+            let is_builtin = |kind: &str, plural: &str| plural == name || kind.to_lowercase() == name;
             !name.is_empty()
-                && others.iter().any(|(_, (_, names))| {
-                    ["/plural", "/singular"].iter().any(|field| text(names, field) == name)
-                        || list(names, "/shortNames").iter().any(|short| short == name)
-                })
+                && (builtin.clone().any(|it| is_builtin(it.kind, it.plural))
+                    || others.iter().any(|(_, (_, names))| {
+                        ["/plural", "/singular"].iter().any(|field| text(names, field) == name)
+                            || list(names, "/shortNames").iter().any(|short| short == name)
+                    }))
         };
         let kind_taken = |name: &str| {
             let has = |names: &Value| ["/kind", "/listKind"].iter().any(|field| text(names, field) == name);
-            !name.is_empty() && others.iter().any(|(_, (_, names))| has(names))
+            !name.is_empty()
+                && (builtin.clone().any(|it| it.kind == name || it.list_kind == name)
+                    || others.iter().any(|(_, (_, names))| has(names)))
         };
         let wanted = &definition["spec"]["names"];
         let in_use = |reason, name: &str| Some((reason, format!("{name:?} is already in use")));
@@ -60,8 +71,11 @@ impl Names {
     }
 }
 
-/// Sets names, conditions and stored versions to what the spec and the other definitions say.
+/// Sets names, conditions and stored versions by the spec and the other definitions.
 pub(super) fn settle(definition: &mut Value, names: &Names) {
+    if let Some((conforms, reason, message)) = approval::condition(definition) {
+        condition(definition, "KubernetesAPIApprovalPolicyConformant", conforms, reason, &message);
+    }
     let conflict = names.conflict(definition);
     let wanted = definition["spec"]["names"].clone();
     let storage = list(definition, "/spec/versions").iter().find(|version| version["storage"] == true);
@@ -79,7 +93,15 @@ pub(super) fn settle(definition: &mut Value, names: &Names) {
     match conflict {
         None => {
             condition(definition, "NamesAccepted", true, "NoConflicts", "no conflicts found");
-            condition(definition, "Established", true, "InitialNamesAccepted", "the initial names have been accepted");
+            match builtin_version(definition) {
+                Some(message) if !holds(definition, "Established") => {
+                    condition(definition, "Established", false, "GroupVersionConflict", &message);
+                }
+                _ => {
+                    let message = "the initial names have been accepted";
+                    condition(definition, "Established", true, "InitialNamesAccepted", message);
+                }
+            }
         }
         Some((reason, message)) => {
             condition(definition, "NamesAccepted", false, reason, &message);
@@ -89,6 +111,15 @@ pub(super) fn settle(definition: &mut Value, names: &Names) {
             }
         }
     }
+}
+
+/// The message about a version of a definition that the server itself serves. Kubernetes never serves such a version of a
+/// definition, and doesn't say so.
+fn builtin_version(definition: &Value) -> Option<String> {
+    let group = text(definition, "/spec/group");
+    let versions = list(definition, "/spec/versions").iter().map(|version| text(version, "/name"));
+    let version = versions.into_iter().find(|version| is_builtin_version(group, version))?;
+    Some(format!("{group}/{version} is served by the API server itself; use another version or another group"))
 }
 
 /// Marks a definition that is being deleted.

@@ -11,7 +11,7 @@ use kubewright_apimachinery::{
 };
 use serde_json::{Value, json};
 
-use super::status::holds;
+use super::{approval, status::holds};
 use crate::{
     convert::REVIEWS as KNOWN_REVIEWS,
     registry::builtin::{
@@ -34,7 +34,8 @@ pub(super) fn definition(old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let why = "must be spec.names.plural+\".\"+spec.group";
         causes.push(Cause::invalid("metadata.name", &new["metadata"]["name"], why));
     }
-    self::group(new, &mut causes);
+    self::group(spec, &mut causes);
+    approval::check(old, new, &mut causes);
     names(&spec["names"], &mut causes);
     if text(spec, "/scope").is_empty() {
         causes.push(Cause::required("spec.scope", ""));
@@ -53,8 +54,7 @@ pub(super) fn definition(old: Option<&Value>, new: &Value) -> Vec<Cause> {
     causes
 }
 
-fn group(definition: &Value, causes: &mut Vec<Cause>) {
-    let spec = &definition["spec"];
+fn group(spec: &Value, causes: &mut Vec<Cause>) {
     let group = text(spec, "/group");
     if group.is_empty() {
         causes.push(Cause::required("spec.group", ""));
@@ -62,15 +62,6 @@ fn group(definition: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid("spec.group", &spec["group"], "should be a domain with at least one dot"));
     }
     each_sentence(spec, "spec", "group", name::dns1123_subdomain, causes);
-    const APPROVAL: &str = "api-approved.kubernetes.io";
-    let protected = [".k8s.io", ".kubernetes.io"].iter().any(|suffix| format!(".{group}").ends_with(suffix));
-    if protected && definition["metadata"]["annotations"].get(APPROVAL).is_none() {
-        let why = format!(
-            "protected groups must have approval annotation {APPROVAL:?}, see \
-             https://github.com/kubernetes/enhancements/pull/1111"
-        );
-        causes.push(Cause::required(format!("metadata.annotations[{APPROVAL}]"), &why));
-    }
 }
 
 fn names(names: &Value, causes: &mut Vec<Cause>) {

@@ -1,4 +1,4 @@
-//! The list of built-in kinds, in the order of Kubernetes' groups.
+//! The built-in kinds: each with its strategy, columns and selectable fields, in the order of Kubernetes' groups.
 
 use k8s_openapi::{
     api::{

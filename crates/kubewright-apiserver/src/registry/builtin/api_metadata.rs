@@ -1,12 +1,12 @@
-//! What the published OpenAPI document says of each built-in resource: its scope, verbs and subresources.
+//! The API metadata of the built-in resources, from the published OpenAPI document: scope, verbs and subresources.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde::Deserialize;
 
-/// One built-in resource.
+/// The metadata of one built-in resource.
 #[derive(Deserialize)]
-pub(super) struct Facts<'a> {
+pub(super) struct ApiResource<'a> {
     group: &'a str,
     version: &'a str,
     resource: &'a str,
@@ -17,7 +17,7 @@ pub(super) struct Facts<'a> {
     pub(super) subresources: BTreeMap<&'a str, Exchange<'a>>,
 }
 
-/// What a subresource takes and answers.
+/// The kind that a subresource takes and returns, and its verbs.
 #[derive(Deserialize)]
 pub(super) struct Exchange<'a> {
     pub(super) group: &'a str,
@@ -30,14 +30,14 @@ pub(super) struct Exchange<'a> {
 #[derive(Deserialize)]
 struct File<'a> {
     #[serde(borrow)]
-    resources: Vec<Facts<'a>>,
+    resources: Vec<ApiResource<'a>>,
 }
 
-/// The facts of a resource; `None` for one that Kubernetes doesn't publish.
-pub(super) fn of(group: &str, version: &str, plural: &str) -> Option<&'static Facts<'static>> {
+/// The metadata of a resource; `None` for one that Kubernetes doesn't publish.
+pub(super) fn of(group: &str, version: &str, plural: &str) -> Option<&'static ApiResource<'static>> {
     static FILE: LazyLock<File<'static>> = LazyLock::new(|| {
         // The file is part of the program, and a test reads it.
         serde_json::from_str(include_str!("../../../data/resources.json")).unwrap_or(File { resources: Vec::new() })
     });
-    FILE.resources.iter().find(|facts| (facts.group, facts.version, facts.resource) == (group, version, plural))
+    FILE.resources.iter().find(|found| (found.group, found.version, found.resource) == (group, version, plural))
 }

@@ -1,0 +1,55 @@
+//! The largest object that is stored: that of a request to etcd, behind a real API server.
+
+use kubewright_apimachinery::status::Status;
+use serde_json::Value;
+
+use crate::meta;
+
+/// The bytes of an object, encoded, as etcd's `--max-request-bytes` limits them by default (1.5 MiB).
+const MAX_OBJECT: usize = 3 << 19;
+
+/// The object as it may be stored: if it is too large, without its managed fields, as Kubernetes drops them.
+///
+/// # Errors
+/// 500 with etcd's own text if it is too large even so.
+pub(super) fn fit(mut object: Value) -> Result<Value, Status> {
+    if encoded_size(&object) <= MAX_OBJECT {
+        return Ok(object);
+    }
+    meta::set(&mut object, "managedFields", None);
+    if encoded_size(&object) <= MAX_OBJECT {
+        return Ok(object);
+    }
+    Err(Status::new(500, "", "etcdserver: request is too large"))
+}
+
+/// The bytes of a value as JSON, with every character of a text counted as it is: escapes are JSON's alone, and built-in
+/// kinds are stored as protobuf.
+fn encoded_size(value: &Value) -> usize {
+    match value {
+        Value::Null => 4,
+        Value::Bool(_) => 5,
+        Value::Number(number) => number.to_string().len(),
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => 2 + items.iter().map(|item| 1 + encoded_size(item)).sum::<usize>(),
+        Value::Object(fields) => {
+            2 + fields.iter().map(|(key, value)| key.len() + 4 + encoded_size(value)).sum::<usize>()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_size_is_about_that_of_the_text() {
+        for value in [json!(null), json!([1, 2.5, true]), json!({"a": {"b": ["c", "d"]}, "e": -7})] {
+            let (size, text) = (encoded_size(&value), value.to_string().len());
+            assert!(size >= text && size <= text + 8, "{value}: {size}, {text}");
+        }
+        assert_eq!(encoded_size(&json!("\n\n")), 4);
+    }
+}

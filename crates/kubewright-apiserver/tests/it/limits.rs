@@ -1,0 +1,175 @@
+//! Bounds on what clients can make the server keep.
+
+use std::time::Duration;
+
+use kubewright_apiserver::{ApiServer, ListenOptions, UserInfo};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::{
+    raw::{Answer, send, send_as},
+    start,
+};
+
+const MERGE: &str = "Content-Type: application/merge-patch+json";
+const LIMIT: usize = 3 << 19;
+
+#[track_caller]
+fn too_large(answer: Answer) {
+    let status = answer.expect_code(500).json();
+    assert_eq!((&status["message"], &status["code"]), (&json!("etcdserver: request is too large"), &json!(500)));
+}
+
+/// A kind whose objects may hold anything.
+async fn define(api: &ApiServer) {
+    let definition = json!({
+        "metadata": {"name": "blobs.example.com"},
+        "spec": {
+            "group": "example.com", "scope": "Cluster", "names": {"plural": "blobs", "kind": "Blob"},
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    });
+    let path = "POST /apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    send(api, path, &[], definition.to_string()).await.expect_code(201);
+}
+
+const BLOBS: &str = "/apis/example.com/v1/blobs";
+
+fn blob(name: &str, bytes: usize) -> String {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Blob", "metadata": {"name": name}, "data": "x".repeat(bytes),
+    })
+    .to_string()
+}
+
+#[tokio::test]
+async fn an_object_larger_than_a_request_to_etcd_is_not_created() {
+    let (api, _) = start();
+    define(&api).await;
+    send(&api, &format!("POST {BLOBS}"), &[], blob("fits", LIMIT - 1024)).await.expect_code(201);
+    too_large(send(&api, &format!("POST {BLOBS}"), &[], blob("large", LIMIT)).await);
+    send(&api, &format!("GET {BLOBS}/large"), &[], "").await.expect_code(404);
+    // As in Kubernetes nothing is written in a dry run, and so nothing is too large.
+    send(&api, &format!("POST {BLOBS}?dryRun=All"), &[], blob("large", LIMIT)).await.expect_code(201);
+}
+
+#[tokio::test]
+async fn an_object_does_not_grow_past_the_limit_by_updates_patches_or_status() {
+    let (api, _) = start();
+    define(&api).await;
+    send(&api, &format!("POST {BLOBS}"), &[], blob("a", LIMIT / 2)).await.expect_code(201);
+    let more = |field: &str| json!({field: {"more": "y".repeat(LIMIT / 2)}}).to_string();
+    too_large(send(&api, &format!("PATCH {BLOBS}/a"), &[MERGE], more("spec")).await);
+    too_large(send(&api, &format!("PATCH {BLOBS}/a/status"), &[MERGE], more("status")).await);
+    let copy =
+        json!([{"op": "copy", "from": "/data", "path": "/copy"}, {"op": "copy", "from": "/data", "path": "/again"}]);
+    let json_patch = ["Content-Type: application/json-patch+json"];
+    too_large(send(&api, &format!("PATCH {BLOBS}/a"), &json_patch, copy.to_string()).await);
+    let stored = send(&api, &format!("GET {BLOBS}/a"), &[], "").await.expect_code(200);
+    assert!(stored.text.len() < LIMIT * 2 / 3, "the object is as it was");
+    let version = stored.json()["metadata"]["resourceVersion"].clone();
+    let mut update = stored.json();
+    update["more"] = "y".repeat(LIMIT / 2).into();
+    too_large(send(&api, &format!("PUT {BLOBS}/a"), &[], update.to_string()).await);
+    let stored = send(&api, &format!("GET {BLOBS}/a"), &[], "").await.json();
+    assert_eq!(stored["metadata"]["resourceVersion"], version);
+}
+
+#[tokio::test]
+async fn managed_fields_go_before_an_object_is_refused_for_its_size() {
+    let (api, _) = start();
+    define(&api).await;
+    // Many small fields: as managed fields they take as much room again.
+    let fields: serde_json::Map<String, Value> =
+        (0..30_000).map(|number| (format!("field-number-{number:06}"), json!(1))).collect();
+    let object = json!({
+        "apiVersion": "example.com/v1", "kind": "Blob", "metadata": {"name": "a"},
+        "many": fields, "data": "x".repeat(LIMIT / 2),
+    });
+    let stored = send(&api, &format!("POST {BLOBS}"), &[], object.to_string()).await.expect_code(201).json();
+    assert!(stored["metadata"].get("managedFields").is_none(), "the object is stored without them");
+}
+
+#[tokio::test]
+async fn what_is_remembered_of_refused_requests_is_bounded() {
+    let (api, _) = start();
+    let user = UserInfo::new("mallory", ["system:authenticated"]);
+    for number in 0..3_000 {
+        let path = format!("GET /secret/{number}/{}", "x".repeat(10_000));
+        send_as(&api, &user, &path, &[], "").await.expect_code(403);
+        let path = format!("GET /apis/group{number}.{}/v1/things", "x".repeat(10_000));
+        send_as(&api, &user, &path, &[], "").await.expect_code(403);
+    }
+    let denied = api.usage("mallory").denied;
+    assert!(denied.len() <= 1_000, "{} entries", denied.len());
+    let bytes: usize = denied.keys().map(|attempt| attempt.path.len() + attempt.group.len()).sum();
+    assert!(bytes < 300_000, "{bytes} bytes");
+    let path = denied.iter().find(|(attempt, _)| !attempt.path.is_empty()).unwrap();
+    assert_eq!((path.0.path.as_str(), *path.1), ("/secret/*", 3_000), "paths are known by their first segment");
+}
+
+#[tokio::test]
+async fn what_is_remembered_of_users_is_bounded() {
+    let (api, _) = start();
+    for number in 0..1_500 {
+        let user = UserInfo::new(format!("user-{number}"), ["system:authenticated"]);
+        send_as(&api, &user, "GET /metrics", &[], "").await.expect_code(403);
+        if number == 900 {
+            let first = UserInfo::new("user-0", ["system:authenticated"]);
+            send_as(&api, &first, "GET /metrics", &[], "").await.expect_code(403);
+        }
+    }
+    assert_eq!(api.usage("user-1499").denied.len(), 1, "new users are remembered");
+    assert_eq!(api.usage("user-0").denied.len(), 1, "so are those that were seen lately");
+    assert_eq!(api.usage("user-1").denied.len(), 0, "the one seen least lately is forgotten");
+}
+
+#[tokio::test]
+async fn connections_are_limited() {
+    let (api, _) = start();
+    let mut options = ListenOptions::default();
+    options.max_connections = 2;
+    let listener = api.listen(options).await.unwrap();
+    let connect = || TcpStream::connect(listener.address());
+    // Not TLS: the server answers each with an alert as soon as it has been accepted.
+    let greeted = async |stream: &mut TcpStream| {
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut answer = Vec::new();
+        timeout(Duration::from_millis(300), stream.read_to_end(&mut answer)).await.is_ok()
+    };
+    let (first, second) = (connect().await.unwrap(), connect().await.unwrap());
+    let mut third = connect().await.unwrap();
+    assert!(!greeted(&mut third).await, "the third waits");
+    drop(first);
+    let mut rest = Vec::new();
+    // Whether it ends with an alert or a reset: the server has read the request, and refused it.
+    let _ = timeout(Duration::from_secs(10), third.read_to_end(&mut rest)).await.expect("it is served by now");
+    drop(second);
+    listener.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_token_of_a_closed_listener_is_invalid() {
+    let (api, _) = start();
+    let listener = api.listen(ListenOptions::default()).await.unwrap();
+    let other = api.listen(ListenOptions::default()).await.unwrap();
+    let (token, kept) = (listener.token().to_owned(), other.token().to_owned());
+    let review = async |token: &str| {
+        let question = json!({"spec": {"token": token}}).to_string();
+        let path = "POST /apis/authentication.k8s.io/v1/tokenreviews";
+        send(&api, path, &[], question).await.expect_code(201).json()["status"]["authenticated"] == true
+    };
+    assert!(review(&token).await && review(&kept).await);
+    listener.shutdown().await;
+    assert!(!review(&token).await, "after a shutdown");
+    assert!(review(&kept).await, "another listener goes on");
+    drop(other);
+    assert!(!review(&kept).await, "after a drop");
+}
