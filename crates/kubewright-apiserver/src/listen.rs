@@ -45,13 +45,14 @@ pub struct ListenOptions {
     /// Whether an address that others can reach is allowed. It is not, by default: whoever holds the kubeconfig can run
     /// commands on this machine.
     pub allow_remote: bool,
-    /// The most connections at once, 1,000 by default. Further ones wait, in the system's queue, until another has ended.
+    /// The most connections at once, 10,000 by default: an HTTP/1.1 client has one for each watch. Further ones wait in the
+    /// operating system's queue until another has ended.
     pub max_connections: usize,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), allow_remote: false, max_connections: 1_000 }
+        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), allow_remote: false, max_connections: 10_000 }
     }
 }
 
