@@ -28,7 +28,7 @@ pub(super) struct Feed {
     observed: u64,
     /// What comes after the last list is newer than this.
     listed: u64,
-    /// The newest version that a write of ours was answered with.
+    /// The newest version that a write or a live read was answered with.
     written: u64,
     listing: Option<Listing>,
     synced: bool,
@@ -53,7 +53,7 @@ pub(super) enum Doubt {
 /// A list that is being read.
 #[derive(Debug)]
 struct Listing {
-    /// [`Feed::written`] when the list was about to be asked for: a consistent list contains those writes.
+    /// [`Feed::written`] when the list was about to be asked for: a consistent list is at least as new.
     floor: u64,
     highest: u64,
     edition: u64,
@@ -137,7 +137,8 @@ impl Feed {
         self.failure = Some(why);
     }
 
-    pub(super) fn wrote(&mut self, version: u64) {
+    /// Notes a version that the API server has shown otherwise than by this watch.
+    pub(super) fn note_version(&mut self, version: u64) {
         self.written = self.written.max(version);
     }
 
@@ -402,7 +403,7 @@ mod tests {
             let mut fixture = Fixture::new();
             fixture.list(vec![object("a", "1", 100), object("b", "1", 900)]);
             fixture.take([Event::Apply(object("c", "1", 1000))]);
-            fixture.feed.wrote(1000);
+            fixture.feed.note_version(1000);
             fixture
         };
         // By a list that has an object as it was.
@@ -442,9 +443,9 @@ mod tests {
     fn a_list_contains_the_writes_before_it_even_if_their_objects_are_gone() {
         let mut fixture = Fixture::new();
         fixture.list(vec![object("a", "1", 1)]);
-        fixture.feed.wrote(9);
+        fixture.feed.note_version(9);
         fixture.take([Event::Init]);
-        fixture.feed.wrote(12);
+        fixture.feed.note_version(12);
         fixture.take([Event::InitApply(object("a", "1", 1)), Event::InitDone]);
         assert_eq!(fixture.feed.observed(), 9, "the later write may have missed the list");
     }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use futures::future::try_join_all;
-use kube::api::ListParams;
+use kube::{api::ListParams, core::ObjectList};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
@@ -145,9 +145,11 @@ impl Kind {
                     seen
                 }
                 Objects::These(keys) => {
-                    let found = try_join_all(keys.iter().map(|key| self.find(api, scope, key))).await?;
-                    let found = found.into_iter().flatten().collect::<Vec<_>>();
-                    let seen = self.newer_than_cache(&found, |known, found| {
+                    let lists = try_join_all(keys.iter().map(|key| self.find(api, scope, key))).await?;
+                    // What the first of them lacked may be back by the time of the last.
+                    let version = lists.iter().filter_map(version_of_list).min();
+                    let found = lists.into_iter().flat_map(|list| list.items).collect::<Vec<_>>();
+                    let seen = self.newer_than_cache(scope, &found, version, |known, found| {
                         keys.difference(found).filter_map(|key| known.get(key)).cloned().collect()
                     });
                     self.fill(&mut overlay.objects, &found);
@@ -169,8 +171,9 @@ impl Kind {
             return Ok(listed);
         }
         let began = lists.now();
-        let found = self.ask(api, namespace, self.selection(namespace)).await?;
-        let arrivals = self.newer_than_cache(&found, |known, found| {
+        let list = self.ask(api, namespace, self.selection(namespace)).await?;
+        let (version, found) = (version_of_list(&list), list.items);
+        let arrivals = self.newer_than_cache(namespace, &found, version, |known, found| {
             known.within(namespace).filter(|row| !found.contains(&row.key)).cloned().collect()
         });
         let mut store = Store::default();
@@ -182,19 +185,30 @@ impl Kind {
 
     /// One object as the cache would hold it, from the API server. It is a list all the same: an operator that watches a kind may
     /// list it, and the API server knows best what a selector selects.
-    async fn find(&self, api: &Client, namespace: Option<&str>, key: &ObjectKey) -> Result<Vec<Draft>, ClientError> {
+    async fn find(
+        &self,
+        api: &Client,
+        namespace: Option<&str>,
+        key: &ObjectKey,
+    ) -> Result<ObjectList<Draft>, ClientError> {
         let params = self.selection(namespace);
         let name = format!("metadata.name={}", key.name());
         let fields = params.field_selector.map_or_else(|| name.clone(), |fields| format!("{fields},{name}"));
         self.ask(api, namespace, ListParams { field_selector: Some(fields), ..params }).await
     }
 
-    async fn ask(&self, api: &Client, namespace: Option<&str>, params: ListParams) -> Result<Vec<Draft>, ClientError> {
+    async fn ask(
+        &self,
+        api: &Client,
+        namespace: Option<&str>,
+        params: ListParams,
+    ) -> Result<ObjectList<Draft>, ClientError> {
         if !self.is_metadata_only() {
             return api.list_as(self.name(), namespace, params).await;
         }
-        let metadata: Vec<Draft<true>> = api.list_metadata_as(self.name(), namespace, params).await?;
-        Ok(metadata.into_iter().map(Draft::whole).collect())
+        let list: ObjectList<Draft<true>> = api.list_metadata_as(self.name(), namespace, params).await?;
+        let items = list.items.into_iter().map(Draft::whole).collect();
+        Ok(ObjectList { types: list.types, metadata: list.metadata, items })
     }
 
     fn fill(&self, store: &mut Store, found: &[Draft]) {
@@ -208,22 +222,31 @@ impl Kind {
         }
     }
 
-    /// What the cache must come to show to be as new as what was found: its newest object, and the absence of what `missing`
-    /// finds in the cache.
+    /// What the cache must come to show to be as new as a list of this version: its newest object, and the absence of what
+    /// `missing` finds in the cache.
     fn newer_than_cache(
         &self,
+        namespace: Option<&str>,
         found: &[Draft],
+        list: Option<u64>,
         missing: impl FnOnce(&Store, &BTreeSet<ObjectKey>) -> Vec<Row>,
     ) -> Vec<Arrival> {
-        let newest = found.iter().filter_map(version_of).max().map(Arrival::Version);
+        let newest = found.iter().filter_map(version_of).max();
+        // It may be gone again when the cache lists.
+        newest.into_iter().for_each(|version| self.note_version(namespace, version));
         let keys = found.iter().map(ObjectKey::of).collect();
-        let gone = self.read(|store| missing(store, &keys)).into_iter().map(|row| Arrival::Gone {
+        let absent = self.read(|store| missing(store, &keys)).into_iter().map(|row| Arrival::Absent {
             key: row.key.clone(),
             uid: row.uid.as_ref().map(ToString::to_string).unwrap_or_default(),
-            version: None,
+            list: list.unwrap_or(u64::MAX),
         });
-        newest.into_iter().chain(gone).collect()
+        newest.map(Arrival::Version).into_iter().chain(absent).collect()
     }
+}
+
+/// The version of the whole kind at which a list was made.
+pub(super) fn version_of_list<T: Clone>(list: &ObjectList<T>) -> Option<u64> {
+    list.metadata.resource_version.as_deref()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -24,9 +24,15 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// right to CRDs that few operators have; a list that finds nothing costs the API server next to nothing.
 const MISSING_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long a list may stand still when somebody wants one that begins now, before it is given up for that. It doubles with each
-/// that was, until the client's own patience is shorter.
-const FIRST_STANDSTILL: Duration = Duration::from_secs(10);
+/// How long a page of a list may take: as long as an API server takes for one by default (`--request-timeout`). It doubles with
+/// each list that is given up, up to [`LONGEST_LIST_TIMEOUT`].
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+/// [`LIST_TIMEOUT`] while keys wait for the list: the connection may be dead, and another one is not.
+const URGENT_LIST_TIMEOUT: Duration = Duration::from_secs(10);
+const LONGEST_LIST_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A watch that has held for this long was well: the error that ends it is the first of its kind, however many came before.
+const STEADY: Duration = Duration::from_secs(10);
 
 /// How many objects a resync tells before it looks for events.
 const AT_A_TIME: usize = 100;
@@ -40,15 +46,19 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
     let mut resync = Resync::every(kind.resync_period()).await;
     // What is yet to be told of a resync.
     let mut untold = Vec::new().into_iter();
-    let (mut failures, mut standstill) = (0, FIRST_STANDSTILL);
+    // The errors since the watch was last well, and the lists that were given up since the last complete one.
+    let (mut failures, mut timeouts) = (0, 0);
+    // Whether somebody waits for the next complete list.
+    let mut is_urgent = false;
     loop {
         let mut events = events(&kind, scope, &client);
         // Whether a list is under way, and whether somebody wants another: it takes its turn, for a list that takes long would
         // never end if it began anew each time.
         let (mut is_listing, mut is_wanted) = (true, false);
         loop {
+            let limit = is_listing.then(|| list_timeout(is_urgent, timeouts));
             let event = tokio::select! {
-                event = events.next() => event,
+                event = next(&mut events, limit) => event,
                 () = resync.tick(), if untold.as_slice().is_empty() => {
                     untold = kind.all_of(feed).into_iter();
                     continue;
@@ -64,23 +74,33 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
                     continue;
                 }
                 () = kind.relist_wanted(feed), if !is_wanted => {
-                    is_wanted = true;
+                    (is_wanted, is_urgent) = (true, true);
                     if is_listing {
                         continue;
                     }
                     break;
                 }
-                () = pass(standstill), if is_wanted => {
-                    debug!(kind = %kind.name(), "a list stands still: it is begun anew");
-                    standstill = standstill.saturating_mul(2);
+                () = tokio::time::sleep(STEADY), if failures > 0 && !is_listing => {
+                    failures = 0;
+                    continue;
+                }
+            };
+            let event = match event {
+                Ok(Some(event)) => event,
+                Ok(None) => break,
+                Err(Stalled(limit)) => {
+                    metrics.interrupted();
+                    warn!(kind = %kind.name(), "a list has made no progress for {limit:?}: it is requested again");
+                    kind.fail(feed, format!("a list has made no progress for {limit:?}"));
+                    tokio::time::sleep(pause(failures, random.fraction())).await;
+                    (failures, timeouts) = (failures + 1, timeouts + 1);
                     break;
                 }
             };
-            let Some(event) = event else { break };
             match &event {
                 // It is asked for after this, and so is what was wanted.
                 Ok(Event::Init) => (is_listing, is_wanted) = (true, false),
-                Ok(Event::InitDone) => (is_listing, standstill) = (false, FIRST_STANDSTILL),
+                Ok(Event::InitDone) => (is_listing, is_urgent, timeouts) = (false, is_wanted, 0),
                 _ => {}
             }
             match event {
@@ -116,8 +136,21 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
     }
 }
 
-async fn pass(time: Duration) {
-    tokio::time::sleep(time).await;
+/// A list that has made no progress for this long.
+struct Stalled(Duration);
+
+/// Returns the next event; within the limit, if there is one.
+async fn next<T>(events: &mut BoxStream<'static, T>, limit: Option<Duration>) -> Result<Option<T>, Stalled> {
+    match limit {
+        Some(limit) => tokio::time::timeout(limit, events.next()).await.map_err(|_| Stalled(limit)),
+        None => Ok(events.next().await),
+    }
+}
+
+/// Returns how long a list may take to make progress, given how many were given up before it.
+pub(super) fn list_timeout(is_urgent: bool, timeouts: u32) -> Duration {
+    let first = if is_urgent { URGENT_LIST_TIMEOUT } else { LIST_TIMEOUT };
+    first.saturating_mul(1 << timeouts.min(16)).min(LONGEST_LIST_TIMEOUT)
 }
 
 /// When everything is told again, if ever.
@@ -233,6 +266,12 @@ pub(super) fn pause(failures: u32, fraction: f64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn list_timeouts_double_and_are_bounded() {
+        assert_eq!([0, 1, 2].map(|timeouts| list_timeout(true, timeouts).as_secs()), [10, 20, 40]);
+        assert_eq!([0, 1, u32::MAX].map(|timeouts| list_timeout(false, timeouts).as_secs()), [60, 120, 300]);
+    }
 
     #[test]
     fn pauses_double_and_are_bounded() {

@@ -129,7 +129,8 @@ impl<K: AnyObject> KindClient<K> {
     /// See [`KindClient`].
     pub async fn list(&self, params: &ListParams) -> Result<Vec<K>, ClientError> {
         let call = self.call_many(Verb::List);
-        self.pages(&call, ListParams { limit: params.limit.or(Some(PAGE)), ..params.clone() }).await
+        let list = self.pages(&call, ListParams { limit: params.limit.or(Some(PAGE)), ..params.clone() }).await?;
+        Ok(list.items)
     }
 
     /// One page of a list: at most `params.limit` objects from where `params.continue_token` says, which is in the metadata of
@@ -311,12 +312,16 @@ impl<K: AnyObject> KindClient<K> {
         call.decode(&answer)
     }
 
-    /// All pages, with the objects decoded as something else.
-    async fn pages<T: Clone + DeserializeOwned>(&self, call: &Call, params: ListParams) -> Result<Vec<T>, ClientError> {
+    /// All pages as one list, with the objects decoded as something else.
+    async fn pages<T: Clone + DeserializeOwned>(
+        &self,
+        call: &Call,
+        params: ListParams,
+    ) -> Result<ObjectList<T>, ClientError> {
         let mut params = params;
         let mut items = Vec::new();
         loop {
-            let page: ObjectList<T> = match self.page(call, &params).await {
+            let mut page: ObjectList<T> = match self.page(call, &params).await {
                 // The server has forgotten how the list was when it began.
                 Err(error) if error.is_expired() && params.continue_token.is_some() => {
                     (params.continue_token, params.limit) = (None, None);
@@ -325,10 +330,10 @@ impl<K: AnyObject> KindClient<K> {
                 }
                 page => page?,
             };
-            items.extend(page.items);
-            params.continue_token = page.metadata.continue_.filter(|token| !token.is_empty());
+            items.append(&mut page.items);
+            params.continue_token = page.metadata.continue_.take().filter(|token| !token.is_empty());
             if params.continue_token.is_none() {
-                return Ok(items);
+                return Ok(ObjectList { items, ..page });
             }
         }
     }
@@ -342,7 +347,7 @@ impl Client {
         kind: &KindName,
         namespace: Option<&str>,
         params: ListParams,
-    ) -> Result<Vec<T>, ClientError> {
+    ) -> Result<ObjectList<T>, ClientError> {
         self.list_of::<DynamicObject, T>(kind, namespace, params).await
     }
 
@@ -352,7 +357,7 @@ impl Client {
         kind: &KindName,
         namespace: Option<&str>,
         params: ListParams,
-    ) -> Result<Vec<T>, ClientError> {
+    ) -> Result<ObjectList<T>, ClientError> {
         self.list_of::<PartialObjectMeta<DynamicObject>, T>(kind, namespace, params).await
     }
 
@@ -361,7 +366,7 @@ impl Client {
         kind: &KindName,
         namespace: Option<&str>,
         params: ListParams,
-    ) -> Result<Vec<T>, ClientError> {
+    ) -> Result<ObjectList<T>, ClientError> {
         let KindName { group, version, kind, plural } = kind;
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
         let kind = self.kind_with::<K>(resource);

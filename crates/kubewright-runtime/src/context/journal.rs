@@ -1,6 +1,8 @@
-//! What a reconcile wrote: the read-your-writes barrier waits for it.
+//! What a reconcile wrote, and what it read past the cache: the read-your-writes barrier waits until the cache shows it.
 //!
-//! Every request of a reconcile passes here, by [`Client::send`](crate::client::Client): reads by the cache don't.
+//! Every request of a reconcile passes here, by [`Client::send`](crate::client::Client): reads by the cache don't. A live read
+//! that shows a newer state than the cache is waited for as a write is: so a cache that is behind is made to list, and a key's
+//! runs never see an older state than an earlier one did.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -39,6 +41,8 @@ pub(crate) struct Journal {
 struct Entries {
     next: u64,
     writes: BTreeMap<u64, Write>,
+    /// The newest that live reads have shown of each kind and namespace, where the cache was older.
+    reads: BTreeMap<(Arc<KindName>, Option<String>), (u64, Objects)>,
     /// What was answered last about objects that were written, while the run's trace wants to know.
     versions: BTreeMap<(Arc<KindName>, ObjectKey), u64>,
 }
@@ -62,10 +66,15 @@ impl Journal {
     /// Notes a write before it is sent: should its answer be lost, or the run be cut off, it stays noted. `query` is the
     /// request's.
     pub(crate) fn begin(&self, call: &Call, query: Option<&str>) -> Pending<'_> {
-        let kinds = if call.changes_something() { self.read(call.kind(), call.namespace()) } else { Vec::new() };
+        let kinds = if call.is_dry_run() { Vec::new() } else { self.read(call.kind(), call.namespace()) };
         let before = self.version_before(call, &kinds);
         let objects = || call.name().map_or(Objects::Any, |_| Objects::one(call.key().clone()));
-        let note = |kind: Arc<Kind>| (self.note(&kind, call.namespace(), None, objects()), kind);
+        let note = |kind: Arc<Kind>| {
+            let number = call.changes_something().then(|| self.note(&kind, call.namespace(), None, objects()));
+            let asks_by_name = matches!(call.verb(), Verb::Get | Verb::Delete) && call.subresource().is_none();
+            let known = if asks_by_name { kind.uid_of(call.key()) } else { None };
+            Noted { number, kind, known }
+        };
         let noted = kinds.into_iter().map(note).collect();
         Pending { journal: self, noted, before, sent: self.tape.sent(call, query) }
     }
@@ -80,14 +89,24 @@ impl Journal {
         written.chain(cached).max()
     }
 
-    /// Notes that an object was seen at this version, past the cache.
-    pub(crate) fn saw(&self, kind: &KindName, key: &ObjectKey, version: Option<u64>) {
-        let namespace = key.namespace();
-        for kind in self.read(kind, namespace) {
-            let Some(version) = version else { continue };
-            kind.wrote(namespace, version);
-            self.note(&kind, namespace, Some(Arrival::Version(version)), Objects::one(key.clone()));
+    /// Notes that a live read has shown an object, unless the cache is as new or isn't to show it.
+    fn saw(&self, kind: &Kind, Item { metadata }: &Item, call: &Call) {
+        let namespace = metadata.namespace.as_deref().or(call.namespace());
+        let Some(version) = metadata.version() else { return };
+        let is_shown = kind.has_arrived(namespace, &Arrival::Version(version));
+        if is_shown || !kind.shows(namespace, metadata.labels.as_ref()) {
+            return;
         }
+        kind.note_version(namespace, version);
+        let name = metadata.name.as_deref().unwrap_or(call.key().name());
+        let key =
+            namespace.map_or_else(|| ObjectKey::cluster(name), |namespace| ObjectKey::namespaced(namespace, name));
+        let object = Objects::one(key);
+        let mut entries = self.entries.lock();
+        let known = entries.reads.entry((kind.name().clone(), namespace.map(Into::into)));
+        let (newest, objects) = known.or_insert_with(|| (version, object.clone()));
+        *newest = version.max(*newest);
+        objects.merge(&object);
     }
 
     /// The copies by which the controller reads objects of a kind there. One object may be cached in several versions, each
@@ -100,8 +119,16 @@ impl Journal {
         read
     }
 
+    /// All that the key's next run is to see.
     pub(crate) fn writes(&self) -> Vec<Write> {
-        self.entries.lock().writes.values().cloned().collect()
+        let entries = self.entries.lock();
+        let reads = entries.reads.iter().map(|((kind, namespace), (version, objects))| Write {
+            kind: kind.clone(),
+            namespace: namespace.clone(),
+            arrival: Some(Arrival::Version(*version)),
+            objects: objects.clone(),
+        });
+        entries.writes.values().cloned().chain(reads).collect()
     }
 
     fn note(&self, kind: &Kind, namespace: Option<&str>, arrival: Option<Arrival>, objects: Objects) -> u64 {
@@ -114,19 +141,31 @@ impl Journal {
     }
 }
 
-/// A write that was sent.
+/// A copy of the kind that a request is about.
+struct Noted {
+    /// The number of its entry, if it is a write.
+    number: Option<u64>,
+    kind: Arc<Kind>,
+    /// The UID that the copy had under the name before the request was sent.
+    known: Option<String>,
+}
+
+/// A request that was sent.
 pub(crate) struct Pending<'a> {
     journal: &'a Journal,
-    noted: Vec<(u64, Arc<Kind>)>,
+    noted: Vec<Noted>,
     /// The object's version before, if that is known.
     before: Option<u64>,
     sent: Sent,
 }
 
 impl Pending<'_> {
-    /// Notes how the write will show, or that there was none.
+    /// Notes how the write will show, or that there was none; of a read, what it shows and the cache doesn't.
     pub(crate) fn answered(self, call: &Call, answer: &Result<Answer, ClientError>) {
-        if self.noted.is_empty() {
+        if !call.verb().is_write() {
+            self.noted.iter().for_each(|noted| self.read(noted, call, answer));
+        }
+        if self.noted.is_empty() || !call.verb().is_write() {
             return self.sent.answered(call, answer, None);
         }
         let effects = effects(call, answer);
@@ -136,15 +175,16 @@ impl Pending<'_> {
         });
         self.sent.answered(call, answer, self.before.zip(version).map(|(before, after)| before < after));
         self.remember(call, version);
-        for (number, kind) in &self.noted {
+        for Noted { number, kind, known } in &self.noted {
+            let Some(number) = number else { continue };
             let Some((effects, labels)) = &effects else {
                 // Nobody knows: it stays as it is noted.
                 continue;
             };
             let shows = kind.shows(call.namespace(), labels.as_ref());
             // What the cache isn't to show would be waited for in vain.
-            let awaited =
-                effects.iter().filter_map(|effect| if shows { Some(effect.clone()) } else { effect.unseen() });
+            let effects = effects.iter().flat_map(|effect| effect.of(known.as_deref()));
+            let awaited = effects.filter_map(|effect| if shows { Some(effect) } else { effect.unseen() });
             let mut awaited = awaited.collect::<Vec<_>>().into_iter();
             match awaited.next() {
                 None => drop(self.journal.entries.lock().writes.remove(number)),
@@ -157,10 +197,26 @@ impl Pending<'_> {
         }
     }
 
+    /// Notes what a live read shows of one copy of the kind.
+    fn read(&self, Noted { kind, known, .. }: &Noted, call: &Call, answer: &Result<Answer, ClientError>) {
+        match (answer, known) {
+            (Ok(answer), _) => {
+                let Ok(Told { metadata, items, .. }) = serde_json::from_str(&answer.text) else { return };
+                let items = items.unwrap_or_else(|| vec![Item { metadata }]);
+                items.iter().for_each(|item| self.journal.saw(kind, item, call));
+            }
+            (Err(error), Some(uid)) if error.is_not_found() => {
+                let gone = Arrival::Gone { key: call.key().clone(), uid: uid.clone(), version: None };
+                self.journal.note(kind, call.namespace(), Some(gone), Objects::one(call.key().clone()));
+            }
+            _ => {}
+        }
+    }
+
     fn remember(&self, call: &Call, version: Option<u64>) {
         let Some(version) = version.filter(|_| self.journal.tape.is_on()) else { return };
         let mut entries = self.journal.entries.lock();
-        for (_, kind) in &self.noted {
+        for Noted { kind, .. } in &self.noted {
             entries.versions.insert(own(kind, call.key()), version);
         }
     }
@@ -169,7 +225,7 @@ impl Pending<'_> {
         let mut entries = self.journal.entries.lock();
         let Some(write) = entries.writes.get_mut(&number) else { return };
         if let Arrival::Version(version) | Arrival::Gone { version: Some(version), .. } = &arrival {
-            kind.wrote(write.namespace.as_deref(), *version);
+            kind.note_version(write.namespace.as_deref(), *version);
         }
         write.objects = Objects::one(key);
         write.arrival = Some(arrival);
@@ -199,11 +255,21 @@ impl Effect {
         Self { key, arrival }
     }
 
+    /// It, and the end of the object that the cache had under the name before the request was sent: that isn't there any more,
+    /// whatever the answer says of another.
+    fn of(&self, known: Option<&str>) -> Vec<Self> {
+        let Arrival::Gone { uid, version, .. } = &self.arrival else { return vec![self.clone()] };
+        let known =
+            known.filter(|known| known != uid).map(|known| Self::gone(self.key.clone(), Some(known.into()), None));
+        let itself = Some(self.clone()).filter(|_| !uid.is_empty() || version.is_some());
+        itself.into_iter().chain(known).collect()
+    }
+
     /// It, if the object may be one that the cache doesn't show: then it won't see its versions, but may see it go.
     fn unseen(&self) -> Option<Self> {
         match &self.arrival {
-            Arrival::Version(_) => None,
             Arrival::Gone { uid, .. } => Some(Self::gone(self.key.clone(), Some(uid.clone()), None)),
+            _ => None,
         }
     }
 }
@@ -213,7 +279,7 @@ impl Effect {
 fn effects(call: &Call, answer: &Result<Answer, ClientError>) -> Option<(Vec<Effect>, Labels)> {
     match (call.verb(), answer) {
         (Verb::Delete, Err(error)) if error.is_not_found() => {
-            Some((vec![Effect::gone(call.key().clone(), call.uid().map(Into::into), None)], None))
+            Some((vec![Effect::gone(call.key().clone(), call.uid().map(Into::into), call.version())], None))
         }
         (_, Err(error)) if error.is_uncertain() => None,
         (_, Err(_)) => Some((Vec::new(), None)),
@@ -262,6 +328,7 @@ struct Item {
 #[serde(rename_all = "camelCase")]
 struct Metadata {
     name: Option<String>,
+    namespace: Option<String>,
     uid: Option<String>,
     resource_version: Option<String>,
     labels: Labels,

@@ -11,7 +11,7 @@ use super::Context;
 use crate::{
     client::{Apply, Change, Client, ClientError, Delete, OperationResult},
     finalizer,
-    object::{KindName, Object, ObjectKey, version_of},
+    object::{KindName, Object, ObjectKey},
     owner::{controller_of, is_controlled_by, set_controller_reference},
 };
 
@@ -228,7 +228,6 @@ impl<K: Object> Context<K> {
                 // The name is free when it is gone.
                 return Err(error);
             }
-            self.journal.saw(&KindName::of::<T>(), key, version_of(&existing));
             return Ok(existing);
         }
         let controller = controller_of(&existing);

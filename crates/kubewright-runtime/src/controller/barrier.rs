@@ -235,22 +235,31 @@ fn scope(write: &Write) -> Scope {
 
 /// Adds a write, or raises the version that is waited for in its scope.
 fn add(owed: &mut Vec<Write>, write: Write) {
-    let same = owed.iter_mut().find(|known| {
-        known.kind == write.kind && known.namespace == write.namespace && {
-            match (&known.arrival, &write.arrival) {
-                (Some(Arrival::Version(_)), Some(Arrival::Version(_))) | (None, None) => true,
-                (known, new) => known == new,
-            }
-        }
-    });
-    match same {
-        Some(known) => {
+    let of_scope = owed.iter_mut().filter(|known| known.kind == write.kind && known.namespace == write.namespace);
+    for known in of_scope {
+        if merge(&mut known.arrival, &write.arrival) {
             known.objects.merge(&write.objects);
-            if let (Some(Arrival::Version(known)), Some(Arrival::Version(new))) = (&mut known.arrival, write.arrival) {
-                *known = (*known).max(new);
-            }
+            return;
         }
-        None => owed.push(write),
+    }
+    owed.push(write);
+}
+
+/// Makes one of two arrivals in a scope, if one is enough to wait for.
+fn merge(known: &mut Option<Arrival>, new: &Option<Arrival>) -> bool {
+    match (known, new) {
+        (Some(Arrival::Version(known)), Some(Arrival::Version(new))) => {
+            *known = (*known).max(*new);
+            true
+        }
+        (
+            Some(Arrival::Absent { key, uid, list }),
+            Some(Arrival::Absent { key: new_key, uid: new_uid, list: new_list }),
+        ) if (&*key, &*uid) == (new_key, new_uid) => {
+            *list = (*list).max(*new_list);
+            true
+        }
+        (known, new) => known == new,
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! Whatever the number of keys, each kind that the controller reads is listed once, as metadata, and the cache is waited for to
 //! come as far. A cache that doesn't in time is made to list anew; it is not read past, as the [barrier](super::barrier) does,
-//! since that would be a list for each key. A round begins when the first such key is wanted. Keys gained while it is under way
+//! since that would be a list for each key. If that doesn't help in time either, the round begins again: what the first lists
+//! showed may be what can't be reached. A round begins when the first such key is wanted. Keys gained while it is under way
 //! are the next one's: what is listed must be asked for after they were gained.
 //!
 //! A state machine: no I/O, the time is passed in.
@@ -17,6 +18,9 @@ use crate::{object::ObjectKey, shard::Gained};
 
 /// With more gains than this a round begins though no key is wanted, so that they don't pile up.
 const MANY: usize = 16;
+
+/// How long a cache that was made to list has for it before the round begins again.
+const FORCED_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Keys that were gained.
 #[derive(Clone)]
@@ -72,7 +76,7 @@ pub(super) enum Step {
 enum Round<P> {
     None,
     Listing { gains: usize },
-    Waiting { gains: usize, proofs: Vec<P>, deadline: Option<Duration> },
+    Waiting { gains: usize, proofs: Vec<P>, deadline: Duration, is_forced: bool },
 }
 
 /// See the [module](self). `P` is what proves that the cache shows enough.
@@ -125,9 +129,13 @@ impl<P> Takeover<P> {
                 self.round = Round::Listing { gains };
                 Step::List
             }
-            Round::Waiting { deadline, .. } if deadline.is_some_and(|deadline| deadline <= now) => {
-                *deadline = None;
+            Round::Waiting { deadline, is_forced, .. } if *deadline <= now && !*is_forced => {
+                (*deadline, *is_forced) = (now.saturating_add(FORCED_PATIENCE), true);
                 Step::Force
+            }
+            Round::Waiting { gains, deadline, .. } if *deadline <= now => {
+                self.round = Round::Listing { gains: *gains };
+                Step::List
             }
             Round::Listing { .. } | Round::Waiting { .. } => Step::Wait,
         }
@@ -136,7 +144,7 @@ impl<P> Takeover<P> {
     /// The lists have come.
     pub(super) fn listed(&mut self, proofs: Vec<P>, now: Duration) {
         if let Round::Listing { gains } = self.round {
-            self.round = Round::Waiting { gains, proofs, deadline: Some(now.saturating_add(PATIENCE)) };
+            self.round = Round::Waiting { gains, proofs, deadline: now.saturating_add(PATIENCE), is_forced: false };
         }
     }
 
@@ -168,7 +176,7 @@ impl<P> Takeover<P> {
     /// When patience ends.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         match self.round {
-            Round::Waiting { deadline, .. } => deadline,
+            Round::Waiting { deadline, .. } => Some(deadline),
             _ => None,
         }
     }
@@ -218,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_in_a_new_list_once_and_the_keys_go_on_waiting() {
+    fn patience_ends_in_a_forced_list_and_then_in_another_round() {
         let gains = Gains::default();
         gains.all();
         let mut takeover = Takeover::new(gains);
@@ -228,8 +236,13 @@ mod tests {
         assert_eq!(takeover.next_deadline(), Some(PATIENCE));
         assert_eq!(takeover.step(PATIENCE - Duration::from_millis(1)), Step::Wait);
         assert_eq!((takeover.step(PATIENCE), takeover.step(PATIENCE)), (Step::Force, Step::Wait));
-        assert!(takeover.park(&key("b")) && takeover.next_deadline().is_none());
-        assert_eq!(released(&mut takeover, 7).map(|keys| keys.len()), Some(2));
+        assert!(takeover.park(&key("b")));
+        let again = PATIENCE + FORCED_PATIENCE;
+        assert_eq!(takeover.next_deadline(), Some(again));
+        assert_eq!((takeover.step(again), takeover.step(again)), (Step::List, Step::Wait));
+        // The versions that the first lists showed may never be reached, as after a restore of etcd.
+        takeover.listed(vec![3], again);
+        assert_eq!(released(&mut takeover, 3).map(|keys| keys.len()), Some(2));
     }
 
     /// A list that was under way when a key was gained may lack what its owner wrote last.

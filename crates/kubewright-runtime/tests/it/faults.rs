@@ -1,6 +1,7 @@
 //! The rows of the faults' table that are the runtime's to get right for every operator.
 
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -8,16 +9,22 @@ use std::{
     time::Duration,
 };
 
+use futures::{StreamExt, TryStreamExt, stream};
+use http_body_util::{BodyExt, StreamBody};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt, client::Body};
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
     client::ClientError,
+    clock::Clock,
     context::Context,
     controller::{Controller, Reconciler},
+    manager::Manager,
     outcome::{Outcome, Retry},
     predicate::Predicate,
 };
+use parking_lot::Mutex;
+use tower::BoxError;
 
 use crate::world::{Fleet, FleetReconciler, World, controller, pass, run, until};
 
@@ -314,4 +321,57 @@ pub(crate) async fn page(probes: &kubewright_runtime::probe::Probes, path: &str)
     let answer = probes.router().oneshot(request).await.expect("an answer");
     let bytes = answer.into_body().collect().await.expect("a body").to_bytes();
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A client whose watches of config maps are cut off with an error after this long, and when each of them was sent.
+fn cutting(world: &World, after: Duration) -> (Client, Arc<Mutex<Vec<Duration>>>) {
+    let times = Arc::new(Mutex::new(Vec::new()));
+    let (server, clock, sent) = (world.client.clone(), world.clock.clone(), times.clone());
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (server, clock, sent) = (server.clone(), clock.clone(), sent.clone());
+        async move {
+            let of = |part: Option<&str>, what: &str| part.is_some_and(|part| part.contains(what));
+            let is_cut = of(Some(request.uri().path()), "/configmaps") && of(request.uri().query(), "watch=true");
+            let answer = server.send(request).await?;
+            if !is_cut {
+                return Ok::<_, BoxError>(answer.map(|body| body.map_err(BoxError::from).boxed_unsync()));
+            }
+            sent.lock().push(clock.monotonic());
+            let reset = async { Err(BoxError::from(io::Error::from(io::ErrorKind::ConnectionReset))) };
+            Ok(answer.map(|body| {
+                let events = body.into_data_stream().map_err(BoxError::from).take_until(tokio::time::sleep(after));
+                let frames = events.chain(stream::once(reset)).map_ok(http_body::Frame::data);
+                StreamBody::new(frames).boxed_unsync()
+            }))
+        }
+    });
+    (Client::new(service, "default"), times)
+}
+
+/// A load balancer may cut off connections that are idle: the watch of a kind of which nothing is heard begins again at once,
+/// each time.
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_that_is_cut_off_again_and_again_is_resumed_at_once() {
+    const IDLE: Duration = Duration::from_secs(60);
+    let world = World::new().await;
+    let (client, sent) = cutting(&world, IDLE);
+    let manager = Manager::new(client).clock(world.clock.clone()).random(world.random.clone());
+    let manager = run(manager.controller(controller(FleetReconciler::default())));
+    pass(1200).await;
+    let sent = sent.lock().clone();
+    let pauses = sent.windows(2).map(|pair| pair[1].saturating_sub(pair[0] + IDLE)).collect::<Vec<_>>();
+    assert!(pauses.len() > 15 && pauses.iter().all(|pause| *pause < Duration::from_secs(1)), "{pauses:?}");
+    manager.stop().await;
+}
+
+/// A list that hangs, as on a connection that is dead, is given up and asked for again.
+#[tokio::test(start_paused = true)]
+async fn the_first_list_of_a_kind_may_hang() {
+    let world = World::new().await;
+    let _gate = world.faults.on(&[Verb::List], "configmaps").hold();
+    let manager = run(world.manager().controller(controller(FleetReconciler::default())));
+    world.create_fleet("a", 2).await;
+    let soon = tokio::time::timeout(Duration::from_secs(90), world.wait_for_size("a", 2));
+    soon.await.expect("the list is asked for again");
+    manager.stop().await;
 }

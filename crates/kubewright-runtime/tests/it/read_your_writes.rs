@@ -4,24 +4,30 @@ use std::{
     collections::BTreeSet,
     sync::{
         Arc,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{ResourceExt, api::ObjectMeta};
+use kube::{
+    ResourceExt,
+    api::{ObjectMeta, Patch, PatchParams},
+};
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
-    client::ClientError,
+    client::{ClientError, Verb as ClientVerb},
+    clock::Clock,
     context::Context,
     controller::{Controller, Reconciler},
     metrics::Metrics,
+    object::ObjectKey,
     outcome::Outcome,
 };
 use parking_lot::Mutex;
+use serde_json::json;
 
-use crate::world::{Fleet, FleetReconciler, FleetStatus, World, controller, pass, run};
+use crate::world::{Fleet, FleetReconciler, FleetStatus, World, controller, pass, run, until};
 
 const SIZE: usize = 12;
 
@@ -233,6 +239,142 @@ async fn a_reconcile_cut_off_by_the_time_limit_is_waited_for_too() {
     world.wait_for_size("a", 3).await;
     assert_eq!(world.ship_names().await.len(), 3);
     manager.stop().await;
+}
+
+/// Copies the size of a fleet to its status, unless a live read of the config map `settings` shows another state of it than
+/// the cache: then it looks again in a second.
+struct Reader {
+    settings: ObjectKey,
+}
+
+impl Reconciler<Fleet> for Reader {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        let live = ctx.live().get::<ConfigMap>(&self.settings).await?;
+        let cached = ctx.get::<ConfigMap>(&self.settings);
+        if live.and_then(|map| map.data) != cached.and_then(|map| map.data.clone()) {
+            return Ok(Outcome::after(Duration::from_secs(1)));
+        }
+        ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
+        Ok(Outcome::done())
+    }
+}
+
+/// A live read that shows a newer state than the cache makes the cache catch up: a connection may be half open, and its watch
+/// silent for minutes.
+#[tokio::test(start_paused = true)]
+async fn a_cache_that_is_older_than_a_live_read_is_made_to_list() {
+    for is_deleted in [false, true] {
+        let world = World::new().await;
+        let settings = ObjectKey::namespaced("default", "settings");
+        let map = |value: &str| ConfigMap {
+            metadata: ObjectMeta { name: Some("settings".into()), ..ObjectMeta::default() },
+            data: Some([("value".to_owned(), value.to_owned())].into()),
+            ..ConfigMap::default()
+        };
+        world.ships().create(&Default::default(), &map("old")).await.expect("accepted");
+        let _silent = world.faults.on(&[Verb::Watch], "configmaps").always().hold();
+        let controller = Controller::new(Reader { settings }).reads::<ConfigMap>();
+        let manager = run(world.manager().controller(controller));
+        world.create_fleet("a", 1).await;
+        world.wait_for_size("a", 1).await;
+        let before = lists(&world);
+        if is_deleted {
+            world.ships().delete("settings", &Default::default()).await.expect("deleted");
+        } else {
+            world.ships().replace("settings", &Default::default(), &map("new")).await.expect("accepted");
+        }
+        world.resize("a", 2).await;
+        let soon = tokio::time::timeout(Duration::from_secs(20), world.wait_for_size("a", 2));
+        soon.await.unwrap_or_else(|_| panic!("the cache stays behind, deleted: {is_deleted}"));
+        pass(1).await;
+        assert_eq!(lists(&world) - before, 1, "the cache was made to list");
+        manager.stop().await;
+    }
+}
+
+/// What a live read has shown may be gone when the cache lists: the list is as new nevertheless.
+#[tokio::test(start_paused = true)]
+async fn a_list_counts_as_newer_than_every_live_read_before_it() {
+    let world = World::new().await;
+    let _silent = world.faults.on(&[Verb::Watch], "configmaps").always().hold();
+    let reconciler = FleetReconciler::generating_names();
+    let manager = run(world.manager().controller(controller(reconciler.clone())));
+    // The answer is lost, so that the ship is known by a live read alone.
+    let lost = world.faults.on(&[Verb::Create], "configmaps").lose_answer();
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    assert_eq!(lost.hits(), 1);
+    let name = world.ship_names().await.pop().expect("a ship");
+    world.ships().delete(&name, &Default::default()).await.expect("deleted");
+    // The cache is made to list, which shows nothing, and nothing else happens to config maps.
+    world.resize("a", 0).await;
+    world.wait_for_size("a", 0).await;
+    pass(120).await;
+    let (runs, begun) = (reconciler.runs.load(Ordering::SeqCst), world.clock.monotonic());
+    let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    world.fleets().patch("a", &PatchParams::default(), &label).await.expect("accepted");
+    until("it is reconciled", || async { reconciler.runs.load(Ordering::SeqCst) > runs }).await;
+    let waited = world.clock.monotonic() - begun;
+    assert!(waited < Duration::from_secs(1), "it has waited for {waited:?}");
+    manager.stop().await;
+}
+
+/// Deletes the config map `s` by its name, and notes whether its later runs see it.
+struct Deleter {
+    key: ObjectKey,
+    has_deleted: AtomicBool,
+    sees: Arc<AtomicBool>,
+}
+
+impl Reconciler<Fleet> for Deleter {
+    type Error = ClientError;
+
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+        if !self.has_deleted.swap(true, Ordering::SeqCst) {
+            ctx.client().kind::<ConfigMap>().delete(&self.key).await?;
+            return Ok(Outcome::after(Duration::ZERO));
+        }
+        self.sees.fetch_or(ctx.get::<ConfigMap>(&self.key).is_some(), Ordering::SeqCst);
+        ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
+        Ok(Outcome::done())
+    }
+}
+
+/// The answer to a deletion by name needn't say which object it was about: then it is the one that the cache has.
+#[tokio::test(start_paused = true)]
+async fn an_object_deleted_by_its_name_alone_is_never_seen_again() {
+    for is_gone in [false, true] {
+        let world = World::new().await;
+        let metadata = ObjectMeta { name: Some("s".into()), ..ObjectMeta::default() };
+        let map = ConfigMap { metadata, ..ConfigMap::default() };
+        world.ships().create(&Default::default(), &map).await.expect("accepted");
+        let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(3));
+        let sees = Arc::new(AtomicBool::new(false));
+        let key = ObjectKey::namespaced("default", "s");
+        let deleter = Deleter { key, has_deleted: AtomicBool::new(false), sees: sees.clone() };
+        // An API server that answers with a status without details, as aggregated ones may.
+        let controller = Controller::new(deleter).reads::<ConfigMap>().client(|client| {
+            client.intercept(|next| async move {
+                let is_delete = next.call().verb() == ClientVerb::Delete;
+                let mut answer = next.send().await?;
+                if is_delete {
+                    answer.text = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}).to_string();
+                }
+                Ok(answer)
+            })
+        });
+        let manager = run(world.manager().controller(controller));
+        pass(10).await;
+        if is_gone {
+            world.ships().delete("s", &Default::default()).await.expect("deleted");
+        }
+        world.create_fleet("a", 1).await;
+        world.wait_for_size("a", 1).await;
+        assert!(!sees.load(Ordering::SeqCst), "the API server answers 404: {is_gone}");
+        manager.stop().await;
+    }
 }
 
 /// Makes a config map by a name, and doesn't look whether it is there.

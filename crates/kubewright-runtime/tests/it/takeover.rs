@@ -2,8 +2,21 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api,
+    api::{Patch, PatchParams, PostParams},
+    core::Expression,
+};
 use kubewright_cluster::faults::{Faults, Verb};
-use kubewright_runtime::{leader::LeaderOptions, manager::Manager, shard::ShardOptions};
+use kubewright_runtime::{
+    cache::{CacheOptions, KindOptions},
+    clock::Clock,
+    leader::LeaderOptions,
+    manager::Manager,
+    shard::ShardOptions,
+};
+use serde_json::json;
 
 use crate::world::{FleetReconciler, Running, World, controller, pass, run, until};
 
@@ -145,6 +158,72 @@ async fn a_shard_sees_what_the_former_owner_of_its_keys_wrote() {
         }
         second.running.stop().await;
     }
+}
+
+/// Lists that hang, as on a connection that is dead, are given up and asked for again, both that of the takeover and that of the
+/// cache.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_outlasts_lists_that_hang() {
+    let world = World::new().await;
+    let first = Replica::elected(&world, "first", Faults::new());
+    pass(5).await;
+    let second = Replica::elected(&world, "second", late(Duration::from_secs(3_600)));
+    pass(5).await;
+    world.create_fleet("a", SIZE).await;
+    world.wait_for_size("a", SIZE).await;
+    let list = &[Verb::List];
+    let _gates =
+        [second.faults.on(list, "configmaps").hold(), second.faults.on(list, "configmaps").skip(1).times(2).hold()];
+    first.running.stop().await;
+    let begun = world.clock.monotonic();
+    world.resize("a", SIZE + 1).await;
+    world.wait_for_size("a", SIZE + 1).await;
+    let waited = world.clock.monotonic() - begun;
+    assert!(waited < Duration::from_secs(90), "the keys were held for {waited:?}");
+    assert_eq!(world.ship_names().await.len(), SIZE + 1);
+    second.running.stop().await;
+}
+
+/// An object that no longer matches the cache's selector when the takeover lists, and does again before the cache has heard of
+/// that, is not waited for to go.
+#[tokio::test(start_paused = true)]
+async fn a_takeover_does_not_wait_for_the_end_of_an_object_that_came_back() {
+    let world = World::new().await;
+    let paint = async |color: &str| {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"color": color}}}));
+        Api::<Secret>::default_namespaced(world.client.clone())
+            .patch("s", &PatchParams::default(), &patch)
+            .await
+            .expect("accepted");
+    };
+    let secret = serde_json::from_value(json!({"metadata": {"name": "s", "labels": {"color": "red"}}}));
+    let secrets = Api::<Secret>::default_namespaced(world.client.clone());
+    secrets.create(&PostParams::default(), &secret.expect("a secret")).await.expect("accepted");
+    let first = Replica::elected(&world, "first", Faults::new());
+    pass(5).await;
+    let faults = Faults::new();
+    let _silent = faults.on(&[Verb::Watch], "secrets").always().hold();
+    let manager = Manager::new(faults.client(&world.client)).clock(world.clock.clone()).random(world.random.clone());
+    let red = KindOptions::new().labels(Expression::Equal("color".into(), "red".into()).into());
+    let controller = controller(FleetReconciler::generating_names()).reads::<Secret>();
+    let manager = manager
+        .cache(CacheOptions::new().kind::<Secret>(red))
+        .leader_election(LeaderOptions::new("default", "fleets", "second"))
+        .controller(controller);
+    let second = Replica { faults, running: run(manager) };
+    pass(5).await;
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    paint("blue").await;
+    let before = second.lists("secrets");
+    first.running.stop().await;
+    world.resize("a", 2).await;
+    until("the takeover has listed", || async { second.lists("secrets") > before }).await;
+    pass(1).await;
+    paint("red").await;
+    let soon = tokio::time::timeout(Duration::from_secs(60), world.wait_for_size("a", 2));
+    soon.await.expect("the keys are not held for ever");
+    second.running.stop().await;
 }
 
 /// Who has no predecessor asks for nothing more than the cache's own lists.

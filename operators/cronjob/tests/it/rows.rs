@@ -47,6 +47,23 @@ async fn it_runs_each_minute() {
     operator.stop().await;
 }
 
+/// On a connection that is half open a watch is silent for minutes.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_the_silent_watch_does_not_show_delays_a_job_by_seconds() {
+    let (world, faults) = (world().await, Faults::new());
+    let operator = world.start(&faults);
+    world.create(cronjob("1 11 * * *")).await;
+    reaches(&world, "Ready", "Scheduled").await;
+    let _silent = faults.on(&[Verb::Watch], "cronjobs").always().hold();
+    // The watch that has begun before ends after its time.
+    sleep(minutes(6)).await;
+    world.edit::<CronJob>("lunch", json!({"spec": {"startingDeadlineSeconds": 600}})).await;
+    job_at(&world, "2020-01-30T11:01:00Z").await;
+    let late = world.now().duration_since("2020-01-30T11:01:00Z".parse().unwrap());
+    assert!(late < SignedDuration::from_secs(30), "{late}");
+    operator.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn row_31_after_ten_years_of_downtime_the_latest_runs_only() {
     let (world, faults) = (world().await, Faults::new());

@@ -43,6 +43,9 @@ pub(crate) enum Arrival {
     Version(u64),
     /// The object of this key and UID, which was seen at this version if there is one, is gone, or is being deleted.
     Gone { key: ObjectKey, uid: String, version: Option<u64> },
+    /// The object of this key and UID, which a list of this version lacked, is gone, or is newer than the list: one that no longer
+    /// matched a selector may match it again.
+    Absent { key: ObjectKey, uid: String, list: u64 },
 }
 
 pub(crate) type Handler = Arc<dyn Fn(&Delta<'_>) + Send + Sync>;
@@ -251,6 +254,11 @@ impl Kind {
     /// Reads the store. Keep it short: the feed waits.
     pub(super) fn read<T>(&self, read: impl FnOnce(&Store) -> T) -> T {
         read(&self.state.read().store)
+    }
+
+    /// The UID of an object, as the cache has it.
+    pub(crate) fn uid_of(&self, key: &ObjectKey) -> Option<String> {
+        self.read(|store| store.get(key)?.uid.as_ref().map(ToString::to_string))
     }
 
     /// The version of an object, as the cache has it.
@@ -519,10 +527,11 @@ impl Kind {
         }
     }
 
-    /// Notes a write of ours, so that a list that starts later is known to contain it.
-    pub(crate) fn wrote(&self, namespace: Option<&str>, version: u64) {
+    /// Notes that the API server has shown this version, in the answer to a write or to a live read: a list that starts later is
+    /// at least as new, even if the object is gone by then.
+    pub(crate) fn note_version(&self, namespace: Option<&str>, version: u64) {
         for feed in self.state.write().feeds.iter_mut().filter(|feed| feed.covers(namespace)) {
-            feed.wrote(version);
+            feed.note_version(version);
         }
     }
 
@@ -551,6 +560,10 @@ impl Kind {
                 Some(row) if row.has_uid(uid) => row.is_leaving,
                 // What the cache doesn't have may be yet to come.
                 _ => version.is_none_or(|version| feed.observed() >= version),
+            },
+            Arrival::Absent { key, uid, list } => match state.store.get(key) {
+                Some(row) if row.has_uid(uid) => row.is_leaving || row.version.number() > Some(*list),
+                _ => true,
             },
         }
     }
