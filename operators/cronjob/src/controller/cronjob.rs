@@ -9,7 +9,10 @@
 //! 2. Its time is recorded in an annotation of the CronJob ([`record`]). An annotation and no field of the status,
 //!    since status may be wiped; a merge patch and no apply, since only a patch can ask that the CronJob be the one
 //!    that was read.
-//! 3. The finalizer is taken off, in a later run: the first one is short, since a thousand may be due at one minute.
+//! 3. The finalizer is removed in the next run, before anything else is launched.
+//!
+//! Status and history come after these, in every run, also in one that launched a Job or failed to launch it: where a
+//! launch takes longer than the period of the schedule, every run finds another time due.
 //!
 //! So a time that is after the recorded one and has no Job was never run, and one that isn't after it never is again.
 //! The record is read past the cache before a Job is created; that there is none is told by its creation, under a name
@@ -75,25 +78,29 @@ impl Reconciler<CronJob> for CronJobReconciler {
     async fn reconcile(&self, cronjob: &CronJob, ctx: &Context<CronJob>) -> Result<Outcome, ClientError> {
         // One that was made again before its end was seen: its deletion is never told.
         release_orphans(ctx.key(), cronjob.metadata.uid.as_deref(), ctx).await?;
-        let children: Children = ctx.owned::<Job>().into_iter().collect();
-        let last = record::last(cronjob, children.all().map(AsRef::as_ref));
+        let mut children: Children = ctx.owned::<Job>().into_iter().collect();
+        let mut last = record::last(cronjob, &children);
         if !remember(cronjob, &children, last, ctx).await? {
             return Ok(Outcome::after(BEHIND));
         }
-        let mut plan = plan::plan(cronjob, &children, last, ctx.now());
-        match plan.situation {
-            Situation::Due { time, job } => match launch(cronjob, time, *job, ctx).await? {
-                // The rest is for the run that the Job's arrival in the cache wakes: others may be due at this minute, too.
-                Launch::Launched => return Ok(Outcome::after(BEHIND)),
-                Launch::Prevented(situation) => plan.situation = situation,
-                Launch::Behind => return Ok(Outcome::after(BEHIND)),
-            },
-            Situation::Replacing { time, .. } => replace(&children.active, time, ctx).await?,
-            _ => {}
+        let now = ctx.now();
+        let mut plan = plan::plan(cronjob, &children, last, now);
+        let mut failure = None;
+        match act(cronjob, &plan, &children, ctx).await {
+            Ok(Acted::Nothing) => {}
+            Ok(Acted::Launched(job)) => {
+                children.add(job);
+                last = record::last(cronjob, &children);
+                plan = plan::plan(cronjob, &children, last, now);
+            }
+            Ok(Acted::Prevented(situation)) => plan.situation = situation,
+            Ok(Acted::Behind) => return Ok(Outcome::after(BEHIND)),
+            Err(error) if error.is_conflict() => return Err(error),
+            Err(error) => failure = Some(error),
         }
-        tell(cronjob, &children, last, &plan, ctx).await?;
+        write_status(cronjob, &children, last, &plan, ctx).await?;
         let trimmed = trim(cronjob, &children, ctx).await;
-        Ok(outcome(&plan, trimmed, ctx.now()))
+        failure.map_or_else(|| Ok(outcome(&plan, trimmed, ctx.now())), Err)
     }
     // ANCHOR_END: reconcile
 
@@ -113,8 +120,6 @@ impl Reconciler<CronJob> for CronJobReconciler {
 fn outcome(plan: &Plan, trimmed: bool, now: Timestamp) -> Outcome {
     let wait = match plan.situation {
         Situation::Refused { .. } => Some(REFUSED),
-        // It may have come while this one was under way.
-        Situation::Due { .. } => Some(BEHIND),
         Situation::Taken { .. } => Some(AGAIN),
         _ if !trimmed => Some(AGAIN),
         _ => None,
@@ -151,18 +156,37 @@ fn is_same(cached: &CronJob, live: &CronJob) -> bool {
     (&cached.uid, cached.generation) == (&live.uid, live.generation) && live.deletion_timestamp.is_none()
 }
 
-/// What came of creating the Job.
-enum Launch {
-    /// The Job is there, and recorded.
-    Launched,
-    /// Something was in the way.
+/// The result of [`act`].
+enum Acted {
+    /// The plan asked for no Job.
+    Nothing,
+    /// The Job exists, and its time is recorded.
+    Launched(Arc<Job>),
+    /// The Job can't be created in this situation.
     Prevented(Situation),
     /// The CronJob has changed since the cache saw it.
     Behind,
 }
 
-/// Creates the Job of a time that, as far as the cache knows, has none.
-async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<CronJob>) -> Result<Launch, ClientError> {
+/// Launches the Job that is due, or deletes those that have to end first.
+async fn act(
+    cronjob: &CronJob,
+    plan: &Plan,
+    children: &Children,
+    ctx: &Context<CronJob>,
+) -> Result<Acted, ClientError> {
+    match &plan.situation {
+        Situation::Due { time, job } => launch(cronjob, *time, Job::clone(job), ctx).await,
+        Situation::Replacing { time, .. } => {
+            replace(&children.active, *time, ctx).await?;
+            Ok(Acted::Nothing)
+        }
+        _ => Ok(Acted::Nothing),
+    }
+}
+
+/// Creates the Job for a time that has none as far as the cache knows, and records the time.
+async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<CronJob>) -> Result<Acted, ClientError> {
     let name = job.name_any();
     if cronjob.spec.concurrency_policy.unwrap_or_default() != ConcurrencyPolicy::Allow {
         let jobs = ctx.live().list::<Job>(&Selector::default()).await?;
@@ -172,7 +196,7 @@ async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<Cron
             if let Situation::Replacing { .. } = situation {
                 replace(&own.active, time, ctx).await?;
             }
-            return Ok(Launch::Prevented(situation));
+            return Ok(Acted::Prevented(situation));
         }
     }
     let named = ctx.key().sibling(&name);
@@ -181,23 +205,23 @@ async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<Cron
         && let Some(job) = ctx.live().get::<Job>(&named).await?.filter(|job| !plan::is_own(cronjob, job))
     {
         release_orphan(&job, ctx).await?;
-        return Ok(Launch::Prevented(Situation::Taken { job: name }));
+        return Ok(Acted::Prevented(Situation::Taken { job: name }));
     }
-    let Some(live) = ctx.live().get::<CronJob>(ctx.key()).await? else { return Ok(Launch::Behind) };
+    let Some(live) = ctx.live().get::<CronJob>(ctx.key()).await? else { return Ok(Acted::Behind) };
     if !is_same(cronjob, &live) || record::recorded(&live).is_some_and(|recorded| recorded >= time) {
-        return Ok(Launch::Behind);
+        return Ok(Acted::Behind);
     }
-    match ctx.create_owned(job).await {
-        Ok(_) => {}
-        Err(ClientError::NameTaken { .. }) => return Ok(Launch::Prevented(Situation::Taken { job: name })),
+    let job = match ctx.create_owned(job).await {
+        Ok(job) => job,
+        Err(ClientError::NameTaken { .. }) => return Ok(Acted::Prevented(Situation::Taken { job: name })),
         Err(error) => {
             let message = error.refusal().map(str::to_owned);
-            return message.map_or(Err(error), |message| Ok(Launch::Prevented(Situation::Refused { message })));
+            return message.map_or(Err(error), |message| Ok(Acted::Prevented(Situation::Refused { message })));
         }
-    }
+    };
     ctx.patch::<CronJob, _>(ctx.key(), &Patch::Merge(record::patch(&live, time))).await?;
     ctx.event(EventType::Normal, "Started", format!("created job {name:?} for {time}"));
-    Ok(Launch::Launched)
+    Ok(Acted::Launched(Arc::new(job)))
 }
 
 /// Deletes Jobs that haven't ended. In the foreground: they are there until their pods have ended.
@@ -252,8 +276,8 @@ async fn release(job: &Job, ctx: &Context<CronJob>) -> Result<(), ClientError> {
     }
 }
 
-/// Writes the status that tells how it stands, and an event for each new trouble.
-async fn tell(
+/// Writes the status, and a Warning event for each condition that has become bad.
+async fn write_status(
     cronjob: &CronJob,
     children: &Children,
     last: Option<Timestamp>,

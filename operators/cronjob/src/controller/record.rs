@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::plan;
+use super::{children::Children, plan};
 use crate::api::v1::CronJob;
 
 /// The annotation of a CronJob that holds its [`Record`], as JSON.
@@ -42,10 +42,10 @@ pub(crate) fn recorded(cronjob: &CronJob) -> Option<Timestamp> {
 /// The last time of the schedule that a Job was created for, as far as the CronJob and these Jobs of it tell.
 ///
 /// Without a record the status is heard, as a second witness: `kubectl replace` takes annotations away.
-pub(crate) fn last<'a>(cronjob: &CronJob, jobs: impl Iterator<Item = &'a Job>) -> Option<Timestamp> {
+pub(crate) fn last(cronjob: &CronJob, jobs: &Children) -> Option<Timestamp> {
     let witnessed = || Some(cronjob.status.as_ref()?.last_schedule_time.as_ref()?.0);
     let last = recorded(cronjob).or_else(witnessed);
-    last.into_iter().chain(jobs.filter_map(|job| scheduled_at(cronjob, job))).max()
+    last.into_iter().chain(jobs.all().filter_map(|job| scheduled_at(cronjob, job))).max()
 }
 
 /// For which time of the schedule a Job was created, if it was by this operator.

@@ -1,13 +1,15 @@
 //! Rows 31 to 40: what a schedule, a policy and a clock can do.
 
+use std::time::Duration;
+
 use cronjob_operator::api::v1::{ConcurrencyPolicy, CronJob};
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use kube::{ResourceExt, api::PostParams};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{History, assert_quiet, eventually, minutes};
+use operator_kit::{History, World, assert_quiet, eventually, minutes};
 use serde_json::json;
-use tokio::time::sleep;
+use tokio::{task::JoinHandle, time::sleep};
 
 use crate::scene::{
     DAILY, FIRST, MINUTELY, cronjob, delete_job, end_job, job, job_at, jobs, reaches, status, suspend, with_policy,
@@ -439,5 +441,91 @@ async fn schedules_that_cannot_be_read_are_told() {
     }
     world.edit::<CronJob>("lunch", json!({"spec": {"schedule": "TZ=Nowhere * * * * *"}})).await;
     reaches(&world, "Ready", "UnknownTimeZone").await;
+    operator.stop().await;
+}
+
+/// Ends every Job soon after it was created, as the Job controller would.
+fn end_jobs(world: &World) -> JoinHandle<()> {
+    let world = world.clone();
+    tokio::spawn(async move {
+        loop {
+            sleep(Duration::from_secs(1)).await;
+            for job in world.list::<Job>().await {
+                let is_active = job.status.as_ref().is_none_or(|status| status.completion_time.is_none());
+                if is_active && job.metadata.deletion_timestamp.is_none() {
+                    end_job(&world, &job.name_any(), true).await;
+                }
+            }
+        }
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_and_history_keep_up_while_each_launch_takes_longer_than_the_period() {
+    const SLOW: Duration = Duration::from_secs(3);
+    let slow: [fn(&Faults); 3] = [
+        |faults| drop(faults.on(&[Verb::Create], "jobs").always().delay(SLOW)),
+        |faults| drop(faults.on(&[Verb::Patch], "cronjobs").always().delay(SLOW)),
+        |faults| drop(faults.on(&[Verb::Watch], "jobs").always().delay(SLOW)),
+    ];
+    for slow in slow {
+        let (world, faults) = (world().await, Faults::new());
+        let mut history = History::of::<Job>(&world);
+        slow(&faults);
+        let operator = world.start(&faults);
+        let ending = end_jobs(&world);
+        let mut often = cronjob("@every 1s");
+        often.spec.successful_jobs_history_limit = Some(1);
+        world.create(often).await;
+        sleep(minutes(1)).await;
+        let first = status(&world).await;
+        assert!(history.names().len() >= 8, "{:?}", history.names());
+        assert!(first.last_successful_time.is_some() && first.last_schedule_time.is_some(), "{first:?}");
+        assert_eq!(crate::scene::reason(&first, "Missed"), "Started");
+        let limit = json!({"spec": {"successfulJobsHistoryLimit": 2}});
+        world.edit::<CronJob>("lunch", limit).await;
+        for _ in 0..2 {
+            let before = status(&world).await;
+            sleep(Duration::from_secs(20)).await;
+            let after = status(&world).await;
+            assert_eq!(after.observed_generation, Some(2));
+            assert!(after.last_successful_time > before.last_successful_time, "{before:?} {after:?}");
+            assert!(after.last_schedule_time > before.last_schedule_time, "{before:?} {after:?}");
+            assert!(after.active.len() <= 4, "{after:?}");
+            assert!(jobs(&world).await.len() <= 8, "{:?}", jobs(&world).await);
+        }
+        history.names();
+        suspend(&world, true).await;
+        eventually("all have ended and two are kept", async || {
+            jobs(&world).await.len() == 2 && status(&world).await.active.is_empty()
+        })
+        .await;
+        ending.abort();
+        assert_quiet(&faults).await;
+        operator.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_and_history_keep_up_while_jobs_cannot_be_created() {
+    let (world, faults) = (world().await, Faults::new());
+    // As by an admission webhook that is down.
+    let refused = faults.on(&[Verb::Create], "jobs").skip(2).always().refuse(500, "InternalError");
+    let operator = world.start(&faults);
+    let mut minutely = cronjob(MINUTELY);
+    minutely.spec.successful_jobs_history_limit = Some(1);
+    world.create(minutely).await;
+    let names = [job_at(&world, "2020-01-30T10:01:00Z").await, job_at(&world, "2020-01-30T10:02:00Z").await];
+    eventually("a creation fails", async || refused.hits() > 0).await;
+    for name in &names {
+        end_job(&world, name, true).await;
+    }
+    sleep(minutes(10)).await;
+    let after = status(&world).await;
+    assert!(after.active.is_empty() && after.last_successful_time.is_some(), "{after:?}");
+    assert_eq!(jobs(&world).await, names[1..]);
+    faults.clear();
+    sleep(minutes(10)).await;
+    reaches(&world, "Missed", "Started").await;
     operator.stop().await;
 }

@@ -213,7 +213,7 @@ fn row_35_history_is_trimmed_oldest_first() {
 #[test]
 fn the_last_run_is_known_from_the_record_the_jobs_or_at_worst_the_status() {
     let mut cronjob = cronjob("* * * * *");
-    let last = |cronjob: &CronJob, jobs: &[Arc<Job>]| record::last(cronjob, jobs.iter().map(AsRef::as_ref));
+    let last = |cronjob: &CronJob, jobs: &[Arc<Job>]| record::last(cronjob, &jobs.iter().cloned().collect());
     assert_eq!(last(&cronjob, &[]), None);
     let job = child(&cronjob, "2020-01-30T10:01:00Z", None);
     assert_eq!(last(&cronjob, std::slice::from_ref(&job)), Some(time("2020-01-30T10:01:00Z")));

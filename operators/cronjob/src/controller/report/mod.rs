@@ -40,6 +40,8 @@ pub(crate) fn status(
     conditions.set("Ready", ready, reason, &message);
     match missed(&plan.situation) {
         Some((reason, message)) => conditions.set("Missed", true, reason, &message),
+        // Its Job could not be launched; the next try decides.
+        None if matches!(plan.situation, Situation::Due { .. }) => false,
         None if last.is_some() && ready && plan.situation != Situation::Suspended => {
             conditions.set("Missed", false, "Started", "the latest time of the schedule has its job")
         }
