@@ -1,18 +1,19 @@
-//! The project's own chores: `cargo xtask test`, `cargo xtask generate`, `cargo xtask pictures`, `cargo xtask book`,
-//! `cargo xtask bench`.
+//! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `bench`.
 //!
-//! It depends on nothing of the project, so that it builds in seconds on a machine that has nothing yet.
+//! It depends on no crate of the project, so that it builds in seconds on a machine that has nothing yet.
 
-#![allow(clippy::print_stderr, reason = "a command's progress belongs on standard error")]
+#![allow(clippy::print_stderr, reason = "a command prints its progress")]
 
 mod book;
+mod generate;
 #[cfg(test)]
 mod invariants;
 mod steps;
+mod test;
 mod tools;
 
 use std::{
-    path::PathBuf,
+    path::Path,
     process::{Command, ExitCode},
 };
 
@@ -20,13 +21,13 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
 use steps::{Steps, cargo};
-use tools::{CHROMIUM, KUBECTL};
+use tools::CHROMIUM;
 
 /// Chores of the Kubewright project.
 #[derive(Debug, Parser)]
 #[command(
     name = "cargo xtask",
-    after_help = "Examples:\n  cargo xtask test\n  cargo xtask generate --check\n  cargo xtask bench"
+    after_help = "Examples:\n  cargo xtask test\n  cargo xtask test --all\n  cargo xtask generate --check\n  cargo xtask bench"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -35,25 +36,30 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
-    /// Check everything: formatting, lints, tests, end-to-end tests with kubectl and Chromium, generated files, docs, the book, the demo.
-    Test,
-    /// Rewrite the generated files: CRDs and webhook configurations under operators/*/config, and the projects under testdata.
+    /// Check formatting, lints, unit and integration tests with kubectl, the operators' manifests, and the demo
+    Test {
+        /// Check everything that CI checks: also exhaustive faults, the golden projects, pages in Chromium, the book's commands,
+        /// OpenTelemetry, the documentation, a short run of the benchmarks, and the packages
+        #[arg(long)]
+        all: bool,
+    },
+    /// Rewrite the generated files: the manifests under operators/*/config, and the golden projects under testdata
     Generate {
-        /// Only compare; fail when a file differs from its source.
+        /// Compare only; fail when a file differs from its source
         #[arg(long)]
         check: bool,
     },
-    /// Retake the pictures under docs/pictures, which the README shows, with Chromium.
+    /// Retake the README's pictures under docs/pictures, with Chromium
     Pictures,
-    /// Build the book into target/book, with mdbook, which is installed below target when missing.
+    /// Build the book into target/book, with mdbook, which is installed below target when missing
     Book {
-        /// Try the commands that its readers type, instead; of the pages only whose path contains this.
+        /// Run the commands of the book's pages instead; with PAGE, only of the pages whose path contains it
         #[arg(long = "try", value_name = "PAGE", num_args = 0..=1, default_missing_value = "")]
         tried: Option<String>,
     },
-    /// Measure, print, and rewrite bench/RESULTS.md.
+    /// Run the benchmarks, print the figures, and rewrite bench/RESULTS.md
     Bench {
-        /// Only the benchmarks whose name contains this.
+        /// Run only the benchmarks whose name contains this; the results file is then left alone
         filter: Option<String>,
     },
 }
@@ -68,100 +74,53 @@ fn main() -> ExitCode {
     }
 }
 
+/// The root of the repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
+}
+
 fn run(chore: Chore) -> Result<()> {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().context("xtask has no parent folder")?.to_owned();
-    std::env::set_current_dir(&root).with_context(|| format!("enter {}", root.display()))?;
+    std::env::set_current_dir(root()).with_context(|| format!("enter {}", root().display()))?;
+    let mut steps = Steps::default();
     match chore {
-        Chore::Test => test(),
-        Chore::Generate { check } => generate(&mut Steps::default(), check),
+        Chore::Test { all } => return test::run(all),
+        Chore::Generate { check } => generate::run(&mut steps, check),
         Chore::Pictures => {
-            let mut steps = Steps::default();
-            steps.check("chromium", || CHROMIUM.ensure())?;
-            steps.run("pictures", pictures())
+            if steps.check("chromium", || CHROMIUM.ensure()) {
+                steps.run("pictures", pictures());
+            }
         }
-        Chore::Book { tried: None } => Steps::default().check("book", book::build),
-        Chore::Book { tried: Some(page) } => try_book(&mut Steps::default(), &page),
-        Chore::Bench { filter } => {
-            let mut steps = Steps::default();
-            // The command is measured from outside, so it has to be there.
-            let mut build = cargo(&["build", "--quiet", "--release", "-p", "kubewright-cli", "-p", "kubewright-bench"]);
-            build.args(["-p", "podset-operator", "-p", "podset-kube-rs"]);
-            steps.run("release build", build)?;
-            let shipped = ["build", "--quiet", "--profile", "dist", "-p", "five-operators"];
-            steps.run("build of what is shipped", cargo(&shipped))?;
-            let mut bench = Command::new("target/release/kubewright-bench");
-            bench.args(["--results", "bench/RESULTS.md"]).args(filter);
-            steps.run("bench", bench)
+        Chore::Book { tried: None } => {
+            steps.check("book", book::build);
         }
+        Chore::Book { tried: Some(page) } => {
+            // All packages, as the tests have them: another selection would be compiled with other features.
+            if steps.run("build of the programs", cargo(&["test", "--workspace", "--no-run"])) {
+                steps.check("the book's commands", || book::commands::try_pages(&page));
+            }
+        }
+        Chore::Bench { filter } => bench(&mut steps, filter),
+    }
+    steps.finish()
+}
+
+fn bench(steps: &mut Steps, filter: Option<String>) {
+    // Some benchmarks measure programs from outside.
+    let mut build = cargo(&["build", "--release", "-p", "kubewright-cli", "-p", "kubewright-bench"]);
+    build.args(["-p", "podset-operator", "-p", "podset-kube-rs"]);
+    let built = steps.run("release build", build);
+    let shipped = ["build", "--profile", "dist", "-p", "five-operators"];
+    if steps.run("build with the profile dist", cargo(&shipped)) && built {
+        let mut bench = Command::new("target/release/kubewright-bench");
+        bench.args(["--results", "bench/RESULTS.md"]).args(filter);
+        steps.run("benchmarks", bench);
     }
 }
 
-/// What is generated for each operator, by the command line: it asks the operator's own program.
-const OPERATORS: [&str; 5] = ["at", "cronjob", "guestbook", "lolcow", "podset"];
-
-/// The projects that the commands make, by their folders and packages.
-const GOLDEN: [&str; 4] = ["project", "project-conversion", "project-multigroup", "project-namespaced"];
-
-/// Generates on the binaries that the tests have built: those of other sets of packages would be built anew.
-fn generate(steps: &mut Steps, check: bool) -> Result<()> {
-    steps.run("binaries of the operators", cargo(&["test", "--workspace", "--no-run", "--quiet"]))?;
-    // They compare the golden projects with what the commands make, and write them when told so.
-    let mut golden = cargo(&["test", "--workspace", "--quiet", "--test", "scaffold", "golden"]);
-    if !check {
-        golden.env("KUBEWRIGHT_GENERATE", "1");
-    }
-    steps.run("golden projects", golden)?;
-    let binaries = std::path::absolute("target/debug").context("find the binaries")?;
-    let operators = OPERATORS.map(|name| (format!("operators/{name}"), format!("{name}-operator")));
-    let golden = GOLDEN.map(|name| (format!("testdata/{name}"), name.to_owned()));
-    for (folder, program) in operators.into_iter().chain(golden) {
-        let mut command = Command::new(binaries.join("kubewright"));
-        command.current_dir(&folder).args(["manifests", "--program"]).arg(binaries.join(program));
-        command.args(check.then_some("--check"));
-        steps.run(&format!("manifests of {folder}"), command)?;
-    }
-    Ok(())
-}
-
-/// The browser tests take the pictures anyway, and keep them when told so.
+/// The browser tests take the pictures anyway; the variable has them keep them.
 fn pictures() -> Command {
     let packages = ["-p", "guestbook-operator", "-p", "kubewright-demo", "-p", "lolcow-operator"];
     let mut command = cargo(&["test", "--quiet", "--test", "it", "browser"]);
     command.args(packages).env("KUBEWRIGHT_PICTURES", "1");
     command
-}
-
-/// Tries the book's commands on the binaries that the tests have built: those of other sets of packages would be built anew.
-fn try_book(steps: &mut Steps, page: &str) -> Result<()> {
-    steps.run("binaries for the book", cargo(&["test", "--workspace", "--no-run", "--quiet"]))?;
-    steps.check("the book's commands", || book::commands::try_pages(page))
-}
-
-fn test() -> Result<()> {
-    let mut steps = Steps::default();
-    steps.check("kubectl", || KUBECTL.ensure())?;
-    steps.check("chromium", || CHROMIUM.ensure())?;
-    steps.run("formatting", cargo(&["fmt", "--all", "--check"]))?;
-    steps.run("lints", cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"]))?;
-    steps.run(
-        "tests, with kubectl and Chromium end to end",
-        cargo(&["test", "--workspace", "--no-fail-fast", "--quiet"]),
-    )?;
-    generate(&mut steps, true)?;
-    // A feature that no other step builds: its lints on the same tree, and the one test that needs it.
-    let feature = ["--features", "kubewright-runtime/opentelemetry"];
-    let mut lints = cargo(&["clippy", "--workspace", "--all-targets", "--quiet"]);
-    lints.args(feature).args(["--", "--deny", "warnings"]);
-    steps.run("lints with OpenTelemetry", lints)?;
-    let mut spans = cargo(&["test", "-p", "kubewright-runtime", "--quiet", "--test", "it"]);
-    spans.args(feature).args(["--", "telemetry::"]);
-    steps.run("spans to a collector", spans)?;
-    let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--quiet"]);
-    docs.env("RUSTDOCFLAGS", "--deny warnings");
-    steps.run("documentation", docs)?;
-    steps.check("book", book::build)?;
-    try_book(&mut steps, "")?;
-    steps.run("demo", cargo(&["demo", "--once"]))?;
-    steps.summary();
-    Ok(())
 }

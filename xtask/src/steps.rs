@@ -1,66 +1,169 @@
-//! Running one chore after another, with a line of progress each and the times at the end.
+//! Runs the steps of a chore one after another. Each prints its name and its time; a step that fails doesn't keep the later ones from
+//! running, and a summary of all of them comes last.
 
-use std::{process::Command, time::Duration};
+use std::{
+    process::Command,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use anyhow::{Context, Result, bail};
 
-/// What has run so far.
+/// How a step ended.
+#[derive(Debug, PartialEq)]
+enum Outcome {
+    Passed(Duration),
+    Failed(Duration, String),
+    Skipped(String),
+}
+
+/// The steps that have run so far.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    done: Vec<(String, Duration)>,
+    ended: Vec<(String, Outcome)>,
 }
 
 impl Steps {
-    /// Runs a command to its end; its output goes where ours goes.
-    pub(crate) fn run(&mut self, name: &str, mut command: Command) -> Result<()> {
-        self.check(name, || {
-            let status = command.status().with_context(|| format!("start {command:?}"))?;
-            if !status.success() {
-                bail!("{name} failed ({status}): {command:?}");
-            }
-            Ok(())
-        })
+    /// Runs a command to its end, with our standard output and error. Returns whether it succeeded.
+    pub(crate) fn run(&mut self, name: &str, mut command: Command) -> bool {
+        self.check(name, || run(&mut command))
     }
 
-    /// Runs a closure as a step.
-    pub(crate) fn check(&mut self, name: &str, step: impl FnOnce() -> Result<()>) -> Result<()> {
+    /// Runs a closure as a step. Returns whether it succeeded.
+    pub(crate) fn check(&mut self, name: &str, step: impl FnOnce() -> Result<()>) -> bool {
         eprintln!("==> {name}");
         let start = now();
-        step()?;
-        self.done.push((name.to_owned(), now().saturating_sub(start)));
+        let result = step();
+        let took = now().saturating_sub(start);
+        let outcome = match result {
+            Ok(()) => {
+                eprintln!("==> {name}: passed in {}", seconds(took));
+                Outcome::Passed(took)
+            }
+            Err(error) => {
+                eprintln!("==> {name}: failed after {}: {error:#}", seconds(took));
+                Outcome::Failed(took, format!("{error:#}"))
+            }
+        };
+        let passed = matches!(outcome, Outcome::Passed(_));
+        self.ended.push((name.to_owned(), outcome));
+        passed
+    }
+
+    /// Records that a step doesn't run, and why. A skipped step fails nothing.
+    pub(crate) fn skip(&mut self, name: &str, why: &str) {
+        eprintln!("==> {name}: skipped: {why}");
+        self.ended.push((name.to_owned(), Outcome::Skipped(why.to_owned())));
+    }
+
+    /// Prints how each step ended and how long it took.
+    ///
+    /// # Errors
+    ///
+    /// Names the steps that failed.
+    pub(crate) fn finish(self) -> Result<()> {
+        eprint!("{}", self.summary());
+        let failed = self.ended.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Failed(..)));
+        let failed = failed.map(|(name, _)| name.as_str()).collect::<Vec<_>>();
+        if !failed.is_empty() {
+            bail!("{} of {} steps failed: {}", failed.len(), self.ended.len(), failed.join(", "));
+        }
         Ok(())
     }
 
-    /// Prints what passed and how long each step took.
-    pub(crate) fn summary(&self) {
-        let total: Duration = self.done.iter().map(|(_, took)| *took).sum();
-        for (name, took) in &self.done {
-            eprintln!("    {:>6.1} s  {name}", took.as_secs_f64());
+    fn summary(&self) -> String {
+        let (mut text, mut total) = (String::from("==> summary\n"), Duration::ZERO);
+        for (name, outcome) in &self.ended {
+            let (took, rest) = match outcome {
+                Outcome::Passed(took) => (*took, String::new()),
+                Outcome::Failed(took, error) => (*took, format!(": FAILED: {error}")),
+                Outcome::Skipped(why) => (Duration::ZERO, format!(": skipped: {why}")),
+            };
+            total += took;
+            text += &format!("{:>10}  {name}{rest}\n", seconds(took));
         }
-        eprintln!("==> all passed in {:.0} s", total.as_secs_f64());
+        text + &format!("{:>10}  in total\n", seconds(total))
     }
 }
 
-/// The chores are timed by the machine's clock; nothing here is simulated.
-#[allow(clippy::disallowed_methods, reason = "the chores depend on nothing of the project, not even its clock")]
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+/// Runs a command to its end, with our standard output and error.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
+}
+
+/// The machine's time since 1970. The chores depend on no crate of the project, so they have no `Clock`.
+#[allow(clippy::disallowed_methods, reason = "the chores depend on no crate of the project")]
 fn now() -> Duration {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// A cargo command with these arguments, by the cargo that runs us.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    keep_package_from(&mut command);
+    remove_package_variables(&mut command);
     command.args(arguments);
     command
 }
 
-/// Keeps from a command what cargo tells us of this package, which is none of another cargo's business: build scripts that look at it (ring's does)
-/// would run again, and all that is built on them would be built again, each time that somebody else has called cargo in between.
-pub(crate) fn keep_package_from(command: &mut Command) {
-    let told = std::env::vars_os().map(|(name, _)| name);
+/// Removes the variables that describe this package from the environment of a command. A build script that reads them, as ring's does,
+/// would run again for each cargo with another environment, and all that depends on its crate would be compiled again.
+pub(crate) fn remove_package_variables(command: &mut Command) {
     let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for name in told.filter(|name| name.to_str().is_some_and(is_of_package)) {
-        command.env_remove(name);
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_of_package) {
+            command.env_remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_steps_run_after_a_failure_and_the_summary_names_it() {
+        let mut steps = Steps::default();
+        assert!(steps.check("first", || Ok(())));
+        assert!(!steps.check("second", || bail!("no disk")));
+        assert!(!steps.run("third", Command::new("false")));
+        steps.skip("fourth", "second failed");
+        assert!(steps.check("fifth", || Ok(())));
+        let summary = steps.summary();
+        let lines = summary.lines().collect::<Vec<_>>();
+        assert_eq!(lines.len(), 7, "{summary}");
+        assert!(lines[1].ends_with(" s  first"), "{summary}");
+        assert!(lines[2].ends_with(" s  second: FAILED: no disk"), "{summary}");
+        assert!(lines[3].contains("third: FAILED: \"false\" ended with "), "{summary}");
+        assert!(lines[4].ends_with(" s  fourth: skipped: second failed"), "{summary}");
+        assert!(lines[6].ends_with(" s  in total"), "{summary}");
+        assert_eq!(steps.finish().unwrap_err().to_string(), "2 of 5 steps failed: second, third");
+    }
+
+    #[test]
+    fn steps_that_pass_or_are_skipped_are_no_failure() {
+        let mut steps = Steps::default();
+        steps.check("first", || Ok(()));
+        steps.skip("second", "cargo-deny is not installed");
+        assert!(steps.finish().is_ok());
+    }
+
+    /// A newcomer sees cargo's progress from the first second of `cargo demo` and `cargo xtask`.
+    #[test]
+    fn the_aliases_show_cargos_progress() {
+        let config = concat!(env!("CARGO_MANIFEST_DIR"), "/../.cargo/config.toml");
+        let config = std::fs::read_to_string(config).unwrap();
+        for alias in ["demo", "xtask"] {
+            let line = config.lines().find(|line| line.starts_with(&format!("{alias} = ")));
+            let line = line.unwrap_or_else(|| panic!("there is an alias {alias}"));
+            let mut arguments = line.split(['"', ' ']);
+            assert!(!arguments.any(|argument| ["-q", "--quiet"].contains(&argument)), "{line}");
+        }
     }
 }

@@ -26,7 +26,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 
 use super::{PAGES, pages};
-use crate::steps::keep_package_from;
+use crate::steps::remove_package_variables;
 
 /// A command of a page.
 #[derive(Debug, PartialEq)]
@@ -241,7 +241,7 @@ fn run(session: &Session) -> Result<()> {
     symlink(root.join("operators"), folder.join("operators")).context("link the operators")?;
     fs::write(folder.join("session"), session.script(&root)).context("write the session")?;
     let mut bash = Command::new("bash");
-    keep_package_from(&mut bash);
+    remove_package_variables(&mut bash);
     // Nothing of the user's is seen or touched but the toolchain.
     bash.arg("session").current_dir(folder).env("HOME", folder).env_remove("KUBECONFIG");
     for (variable, place) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {

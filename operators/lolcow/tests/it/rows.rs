@@ -51,7 +51,7 @@ fn image_of(deployment: &Deployment) -> String {
 
 #[tokio::test(start_paused = true)]
 async fn row_41_mishap_between_the_children_leaves_both() {
-    let mishaps = go_wrong_everywhere(world, async |world| {
+    let writes = go_wrong_everywhere(world, async |world| {
         world.create(sample()).await;
         eventually("both are there", async || {
             let deployment = world.api::<Deployment>().get_opt(NAME).await.unwrap();
@@ -62,8 +62,8 @@ async fn row_41_mishap_between_the_children_leaves_both() {
         assert_both(world).await;
     })
     .await;
-    // Both children and two statuses, four mishaps each.
-    assert!(mishaps >= 16, "{mishaps}");
+    // Both children and two statuses.
+    assert!(writes >= 4, "{writes} writes");
 }
 
 #[tokio::test(start_paused = true)]

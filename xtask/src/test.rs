@@ -1,0 +1,119 @@
+//! `cargo xtask test`: what is checked before a change is sent, and with `--all`, what is checked before it lands.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::{
+    book, generate,
+    steps::{Steps, cargo},
+    tools::{CHROMIUM, KUBECTL},
+};
+
+/// Packages that only `--all` builds and tests: the golden projects, the benchmarks, and the browser.
+const EXCLUDED: [&str; 8] = [
+    "project",
+    "project-conversion",
+    "project-multigroup",
+    "project-namespaced",
+    "kubewright-bench",
+    "five-operators",
+    "podset-kube-rs",
+    "kubewright-browser",
+];
+/// The tests that need Chromium are in modules of this name.
+const BROWSER: &str = "browser::";
+/// Set for `--all`: the operators' tests then try every fault at every write, and not one fault at each; see `operator_kit`.
+const EXHAUSTIVE: &str = "KUBEWRIGHT_EXHAUSTIVE";
+
+/// Which tests of the workspace run.
+struct Selection {
+    all: bool,
+    chromium: bool,
+}
+
+impl Selection {
+    /// `cargo test` for the selected packages.
+    fn cargo_test(&self, options: &[&str]) -> Command {
+        let mut command = cargo(&["test", "--workspace"]);
+        if !self.all {
+            command.args(EXCLUDED.iter().flat_map(|package| ["--exclude", package]));
+        }
+        command.args(options);
+        command
+    }
+
+    /// The same, with what the test programs are given.
+    fn run(&self) -> Command {
+        let mut command = self.cargo_test(&["--no-fail-fast", "--quiet", "--"]);
+        if self.all {
+            command.env(EXHAUSTIVE, "1");
+        }
+        if !(self.all && self.chromium) {
+            command.args(["--skip", BROWSER]);
+        }
+        command
+    }
+}
+
+/// Runs the checks. A check that fails doesn't keep the others from running, unless they need what it makes.
+pub(crate) fn run(all: bool) -> Result<()> {
+    let mut steps = Steps::default();
+    steps.check("kubectl", || KUBECTL.ensure());
+    let chromium = all && steps.check("chromium", || CHROMIUM.ensure());
+    let selection = Selection { all, chromium };
+    steps.run("formatting", cargo(&["fmt", "--all", "--check"]));
+    let built = steps.run("build of the tests", selection.cargo_test(&["--no-run"]));
+    let build_failed = "the tests could not be built";
+    if built {
+        let name = if all { "all tests" } else { "tests, without exhaustive faults and Chromium" };
+        steps.run(name, selection.run());
+    } else {
+        steps.skip("tests", build_failed);
+    }
+    // The programs are those that the tests have built: another selection of packages would compile them with other features.
+    if built {
+        steps.check("manifests of the operators", || generate::manifests_of_operators(true));
+        if all {
+            steps.check("manifests of the golden projects", || generate::manifests_of_golden_projects(true));
+        }
+        let mut demo = Command::new("target/debug/kubewright-demo");
+        demo.arg("--once");
+        steps.run("demo", demo);
+    } else {
+        steps.skip("manifests and demo", build_failed);
+    }
+    steps.run("lints", lints(&[]));
+    if all {
+        the_rest(&mut steps, built);
+    } else {
+        eprintln!("==> cargo xtask test --all checks more; see CONTRIBUTING.md");
+    }
+    steps.finish()
+}
+
+/// Clippy for all packages, with warnings denied.
+fn lints(options: &[&str]) -> Command {
+    let mut command = cargo(&["clippy", "--workspace", "--all-targets"]);
+    command.args(options).args(["--", "--deny", "warnings"]);
+    command
+}
+
+/// What is left of `--all` when the tests have run.
+fn the_rest(steps: &mut Steps, built: bool) {
+    // No other step builds this feature.
+    let feature = ["--features", "kubewright-runtime/opentelemetry"];
+    steps.run("lints with OpenTelemetry", lints(&feature));
+    let mut spans = cargo(&["test", "-p", "kubewright-runtime", "--test", "it"]);
+    spans.args(feature).args(["--", "telemetry::"]);
+    steps.run("spans to a collector", spans);
+    let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
+    docs.env("RUSTDOCFLAGS", "--deny warnings");
+    steps.run("documentation", docs);
+    steps.check("book", book::build);
+    if built {
+        steps.check("the book's commands", || book::commands::try_pages(""));
+    } else {
+        steps.skip("the book's commands", "the tests could not be built");
+    }
+}
