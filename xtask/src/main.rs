@@ -1,12 +1,11 @@
-//! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `bench`.
+//! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `bench`, `invariants`.
 //!
 //! It depends on no crate of the project, so that it builds in seconds on a machine that has nothing yet.
 
-#![allow(clippy::print_stderr, reason = "a command prints its progress")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints its progress and its results")]
 
 mod book;
 mod generate;
-#[cfg(test)]
 mod invariants;
 mod steps;
 mod test;
@@ -62,6 +61,12 @@ enum Chore {
         /// Run only the benchmarks whose name contains this; the results file is then left alone
         filter: Option<String>,
     },
+    /// Print the module rings that are allowed, and why; fail when there are others
+    Invariants {
+        /// Remove from the list the files that are in no large ring any more
+        #[arg(long)]
+        prune: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -100,6 +105,7 @@ fn run(chore: Chore) -> Result<()> {
             }
         }
         Chore::Bench { filter } => bench(&mut steps, filter),
+        Chore::Invariants { prune } => return invariants::rings::print(prune),
     }
     steps.finish()
 }

@@ -1,4 +1,4 @@
-//! The invariants of ARCHITECTURE.md that only the source itself can show. Tests alone; nothing runs.
+//! What may be named where.
 
 use std::{
     fs,
