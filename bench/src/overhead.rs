@@ -23,7 +23,7 @@ use kube::{Api, Client, client::Body};
 use kube_runtime::{controller::Action, watcher};
 use kubewright::{
     log::LogArgs,
-    prelude::{Context, Controller, Manager, Outcome as Answer, Reconciler},
+    prelude::{Action as Answer, Context, Controller, Manager, Reconciler},
     random::Random,
 };
 use kubewright_apimachinery::clock::SharedClock;
@@ -271,7 +271,7 @@ impl Reconciler<ConfigMap> for Told {
 
     async fn reconcile(&self, map: &ConfigMap, _: &Context<ConfigMap>) -> Result<Answer, Infallible> {
         self.tell(map);
-        Ok(Answer::done())
+        Ok(Answer::await_change())
     }
 }
 

@@ -12,7 +12,7 @@
 //! * [`manager`]: runs controllers against one cluster
 //! * [`controller`]: wires what is watched to a [`Reconciler`](controller::Reconciler), which holds the logic
 //! * [`context`]: what a reconcile reads, writes and knows
-//! * [`outcome`]: what it answers
+//! * [`action`]: when a key runs next
 //! * [`webhook`]: defaults and validation, before an object is stored
 //! * [`predicate`]: which changes count
 //! * [`rights`]: what it may do, for its role
@@ -32,6 +32,7 @@
 
 pub use kubewright_apimachinery::{clock, random};
 
+pub mod action;
 pub mod args;
 pub mod cache;
 pub mod churn;
@@ -50,7 +51,6 @@ pub mod manager;
 pub mod metrics;
 pub mod name;
 pub mod object;
-pub mod outcome;
 pub mod owner;
 mod panic;
 pub mod predicate;

@@ -12,12 +12,12 @@
 //! impl Reconciler<ReplicaSet> for Keeper {
 //!     type Error = ClientError;
 //!
-//!     async fn reconcile(&self, set: &ReplicaSet, ctx: &Context<ReplicaSet>) -> Result<Outcome, ClientError> {
+//!     async fn reconcile(&self, set: &ReplicaSet, ctx: &Context<ReplicaSet>) -> Result<Action, ClientError> {
 //!         let pods = ctx.owned::<Pod>(); // from the shared cache, our own last writes included
 //!         for pod in pods.iter().skip(3) {
 //!             ctx.delete(pod.as_ref()).background().await?;
 //!         }
-//!         Ok(Outcome::done())
+//!         Ok(Action::await_change())
 //!     }
 //! }
 //!
@@ -33,7 +33,7 @@
 //! |---|---|
 //! | start, stop, serve probes and metrics, read flags | [`manager`], [`args`], [`probe`], [`metrics`], [`log`], [`signal`] |
 //! | say what wakes what, how many at once, how often again | [`controller`], [`predicate`], [`queue`] |
-//! | write the logic | [`controller::Reconciler`], [`context::Context`], [`outcome::Outcome`] |
+//! | write the logic | [`controller::Reconciler`], [`context::Context`], [`action::Action`] |
 //! | read what is there | [`context::Context::get`], [`list`](context::Context::list) and [`owned`](context::Context::owned) from the [`cache`]; [`live`](context::Context::live) past it |
 //! | change it | [`context::Context`]: `create_owned`, `apply_owned`, `patch`, `delete`, `create_or_update`, `set_status`; the rest in [`client`] |
 //! | tell of it | [`condition`], [`event`] |
@@ -56,8 +56,8 @@ pub use kube;
 #[cfg(feature = "opentelemetry")]
 pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{
-    args, cache, churn, client, condition, context, controller, event, finalizer, leader, log, manager, metrics, name,
-    object, outcome, owner, predicate, probe, queue, rights, schema, shard, signal, trace, view, webhook,
+    action, args, cache, churn, client, condition, context, controller, event, finalizer, leader, log, manager,
+    metrics, name, object, owner, predicate, probe, queue, rights, schema, shard, signal, trace, view, webhook,
 };
 pub use kubewright_runtime::{clock, random};
 
@@ -72,6 +72,7 @@ pub mod conversion {
 pub mod prelude {
     pub use kube::ResourceExt;
     pub use kubewright_runtime::{
+        action::{Action, Retry},
         client::ClientError,
         condition::{ConditionStatus, Conditions},
         context::Context,
@@ -80,7 +81,6 @@ pub mod prelude {
         event::EventType,
         manager::Manager,
         object::{Object, ObjectKey},
-        outcome::{Outcome, Retry},
         predicate::{Change, Predicate},
         rights::{Rights, Subresource, Verb},
         webhook::{Defaulter, Validator, Webhook},

@@ -72,7 +72,7 @@ impl CacheOptions {
 
     /// Tells controllers of every cached object again after each such period, with low priority, as an update that changed
     /// nothing. By default never: a watch misses nothing, and what time alone brings about is better asked for with
-    /// [`Outcome::after`](crate::outcome::Outcome::after).
+    /// [`Action::requeue_after`](crate::action::Action::requeue_after).
     pub fn resync(self, period: Duration) -> Self {
         Self { resync: Some(period).filter(|period| !period.is_zero()), ..self }
     }

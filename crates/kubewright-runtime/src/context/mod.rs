@@ -201,15 +201,15 @@ impl<K: Object> Context<K> {
     ///
     /// ```
     /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
-    /// # use kubewright_runtime::{client::ClientError, context::Context, outcome::Outcome};
-    /// # async fn example(deployment: &Deployment, ctx: &Context<Deployment>) -> Result<Outcome, ClientError> {
+    /// # use kubewright_runtime::{client::ClientError, context::Context, action::Action};
+    /// # async fn example(deployment: &Deployment, ctx: &Context<Deployment>) -> Result<Action, ClientError> {
     /// let name = deployment.metadata.name.clone();
     /// let Ok(secrets) = ctx.watch::<Secret>(move |secret| secret.metadata.name == name) else {
-    ///     return Ok(Outcome::done()); // it is woken when they are there
+    ///     return Ok(Action::await_change()); // it is woken when they are there
     /// };
     /// let secret = secrets.get(ctx.key());
     /// # drop(secret);
-    /// # Ok(Outcome::done())
+    /// # Ok(Action::await_change())
     /// # }
     /// ```
     ///
@@ -224,13 +224,13 @@ impl<K: Object> Context<K> {
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::{Pod, Secret};
-    /// # use kubewright_runtime::{context::Context, outcome::Outcome};
-    /// # fn example(pod: &Pod, ctx: &Context<Pod>) -> Outcome {
+    /// # use kubewright_runtime::{context::Context, action::Action};
+    /// # fn example(pod: &Pod, ctx: &Context<Pod>) -> Action {
     /// let Ok(secret) = ctx.watch_object::<Secret>(&ctx.key().sibling("credentials")) else {
-    ///     return Outcome::done(); // it is woken when they are listed
+    ///     return Action::await_change(); // it is woken when they are listed
     /// };
     /// # drop(secret);
-    /// # Outcome::done()
+    /// # Action::await_change()
     /// # }
     /// ```
     ///

@@ -19,11 +19,11 @@ use super::{
     worker::{End, Job, Report},
 };
 use crate::{
+    action::{Action, RequeueTime, Retry},
     cache::Proof,
     context::{Services, Write},
     metrics::{ActiveWorker, ControllerMetrics, QueueMetrics, ReconcileResult, WorkTimer},
     object::ObjectKey,
-    outcome::{Outcome, Retry, Wake},
     queue::{Now, SharedQueue, Taken, When},
     shard::{Gained, Share, Ticket},
     trace::{Begun, Next, Phase, Reason, Tape, Tracer, Trigger, Triggers},
@@ -278,7 +278,8 @@ impl Dispatcher {
         self.services.watching.ended(&key, matches!(end, End::Done(_)));
         let how = self.tracer.as_ref().map(|_| end.told());
         let result = self.survives(&key, &end);
-        let asked = if let End::Done(outcome) = &end { outcome.priority } else { None };
+        let asked =
+            if let End::Done(action) = &end { action.requeue.and_then(|requeue| requeue.priority) } else { None };
         let priority = asked.unwrap_or(priority);
         let next = span.in_scope(|| self.judge(&key, end));
         self.queue.with(|queue, now| {
@@ -311,9 +312,9 @@ impl Dispatcher {
     fn judge(&self, key: &ObjectKey, end: End) -> Option<When> {
         let metrics = &self.metrics.controller;
         match end {
-            End::Done(outcome) => {
+            End::Done(action) => {
                 self.queue.with(|queue, _| queue.forget(key));
-                self.judge_outcome(outcome)
+                self.judge_action(action)
             }
             End::Failed(failure) => {
                 metrics.finished(ReconcileResult::Error);
@@ -336,12 +337,12 @@ impl Dispatcher {
         }
     }
 
-    fn judge_outcome(&self, outcome: Outcome) -> Option<When> {
-        let (result, when) = match outcome.wake {
+    fn judge_action(&self, action: Action) -> Option<When> {
+        let (result, when) = match action.requeue.map(|requeue| requeue.when) {
             None => (ReconcileResult::Success, None),
-            Some(Wake::After(delay)) if delay.is_zero() => (ReconcileResult::Requeue, Some(When::Now)),
-            Some(Wake::After(delay)) => (ReconcileResult::RequeueAfter, Some(When::After(delay))),
-            Some(Wake::At(time)) => (ReconcileResult::RequeueAfter, Some(When::At(time))),
+            Some(RequeueTime::After(delay)) if delay.is_zero() => (ReconcileResult::Requeue, Some(When::Now)),
+            Some(RequeueTime::After(delay)) => (ReconcileResult::RequeueAfter, Some(When::After(delay))),
+            Some(RequeueTime::At(time)) => (ReconcileResult::RequeueAfter, Some(When::At(time))),
         };
         debug!(?result, ?when, "reconciled");
         self.metrics.controller.finished(result);

@@ -49,13 +49,13 @@ use crate::{
 ///
 /// ```
 /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Pod}};
-/// # use kubewright_runtime::{context::Context, controller::{Controller, Reconciler}, outcome::Outcome};
+/// # use kubewright_runtime::{context::Context, controller::{Controller, Reconciler}, action::Action};
 /// # use kubewright_runtime::{object::ObjectKey, predicate::Predicate};
 /// # struct Rollout;
 /// # impl Reconciler<Deployment> for Rollout {
 /// #     type Error = std::convert::Infallible;
-/// #     async fn reconcile(&self, _: &Deployment, _: &Context<Deployment>) -> Result<Outcome, Self::Error> {
-/// #         Ok(Outcome::done())
+/// #     async fn reconcile(&self, _: &Deployment, _: &Context<Deployment>) -> Result<Action, Self::Error> {
+/// #         Ok(Action::await_change())
 /// #     }
 /// # }
 /// let controller = Controller::<Deployment>::new(Rollout)
@@ -352,7 +352,7 @@ impl<K: Object> Controller<K> {
     /// with which its key waits. That is [`NORMAL_PRIORITY`](crate::queue::NORMAL_PRIORITY) after a change, and
     /// [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY) after a first list or a resync, in which nothing has changed. By default
     /// nothing is added. It is asked for each event, so it must be quick. Mappers that give a priority, and
-    /// [`Outcome::priority`](crate::outcome::Outcome::priority), are taken at their word.
+    /// [`Action::priority`](crate::action::Action::priority), are taken at their word.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;

@@ -3,9 +3,9 @@
 use std::{error::Error, fmt};
 
 use crate::{
+    action::{Action, Retry},
     context::Context,
     object::{Object, ObjectKey},
-    outcome::{Outcome, Retry},
 };
 
 /// Brings the world in line with one object of kind `K`.
@@ -23,17 +23,17 @@ pub trait Reconciler<K: Object>: Send + Sync + 'static {
     type Error: Into<Box<dyn Error + Send + Sync>> + fmt::Debug + fmt::Display + Send + 'static;
 
     /// Brings the world in line with `object`, which exists and is not being deleted.
-    fn reconcile(&self, object: &K, ctx: &Context<K>) -> impl Future<Output = Result<Outcome, Self::Error>> + Send;
+    fn reconcile(&self, object: &K, ctx: &Context<K>) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
     /// Undoes what owner references don't, when the object is being deleted and has [`FINALIZER`](Self::FINALIZER).
     ///
-    /// [`Outcome::done`] takes the finalizer off, so that the object can go. Any other outcome keeps it and looks again.
+    /// [`Action::await_change`] takes the finalizer off, so that the object can go. Any other action keeps it and looks again.
     ///
     /// Without a finalizer of its own it is called too, while other finalizers keep the object; whether they do is not to
     /// be relied upon.
-    fn cleanup(&self, object: &K, ctx: &Context<K>) -> impl Future<Output = Result<Outcome, Self::Error>> + Send {
+    fn cleanup(&self, object: &K, ctx: &Context<K>) -> impl Future<Output = Result<Action, Self::Error>> + Send {
         let _ = (object, ctx);
-        async { Ok(Outcome::done()) }
+        async { Ok(Action::await_change()) }
     }
 
     /// The object is gone, or its children are known before it is. It may be missed if the operator wasn't running, so nothing that matters may hang on it: it is

@@ -7,11 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::Reconciler;
 use crate::{
+    action::{Action, Retry},
     client::{ClientError, explain, is_conflict, retry_after},
     context::{Context, Journal, Services, Views},
     finalizer,
     object::{Object, ObjectKey},
-    outcome::{Outcome, Retry},
 };
 
 /// What a run is given.
@@ -43,7 +43,7 @@ impl Failure {
 
 /// A reconciler of any kind.
 pub(super) trait Work: Send + Sync {
-    fn run(self: Arc<Self>, run: Run) -> BoxFuture<'static, Result<Outcome, Failure>>;
+    fn run(self: Arc<Self>, run: Run) -> BoxFuture<'static, Result<Action, Failure>>;
 }
 
 /// A [`Reconciler`] as [`Work`].
@@ -53,7 +53,7 @@ pub(super) struct Typed<K, R> {
 }
 
 impl<K: Object, R: Reconciler<K>> Work for Typed<K, R> {
-    fn run(self: Arc<Self>, run: Run) -> BoxFuture<'static, Result<Outcome, Failure>> {
+    fn run(self: Arc<Self>, run: Run) -> BoxFuture<'static, Result<Action, Failure>> {
         async move { self.work(run).await }.boxed()
     }
 }
@@ -63,12 +63,12 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
         Self { reconciler, kind: PhantomData }
     }
 
-    async fn work(&self, run: Run) -> Result<Outcome, Failure> {
+    async fn work(&self, run: Run) -> Result<Action, Failure> {
         let Run { services, key, views, journal, cancel } = run;
         let context = Context::<K>::new(services, key, views, cancel, journal);
         let Some(object) = context.reader::<K>().get(context.key()) else {
             let deleted = self.reconciler.deleted(context.key(), &context).await;
-            return deleted.map(|()| Outcome::done()).map_err(|error| self.failed(error));
+            return deleted.map(|()| Action::await_change()).map_err(|error| self.failed(error));
         };
         let finalized = R::FINALIZER.is_some_and(|finalizer| finalizer::contains(object.as_ref(), finalizer));
         match (R::FINALIZER, object.meta().deletion_timestamp.is_some()) {
@@ -77,7 +77,7 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
                 let context = context.with_object(object.clone());
                 self.reconciler.cleanup(&object, &context).await.map_err(|error| self.failed(error))
             }
-            (Some(_), true) => Ok(Outcome::done()),
+            (Some(_), true) => Ok(Action::await_change()),
             (Some(finalizer), false) if !finalized => {
                 let object = context.add_finalizer(object.as_ref(), finalizer).await;
                 let object = Arc::new(object.map_err(|error| refused(&error))?);
@@ -87,21 +87,21 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
         }
     }
 
-    async fn reconcile(&self, object: &Arc<K>, context: Context<K>) -> Result<Outcome, Failure> {
+    async fn reconcile(&self, object: &Arc<K>, context: Context<K>) -> Result<Action, Failure> {
         let context = context.with_object(object.clone());
         self.reconciler.reconcile(object, &context).await.map_err(|error| self.failed(error))
     }
 
-    async fn clean_up(&self, object: &Arc<K>, context: Context<K>, finalizer: &str) -> Result<Outcome, Failure> {
+    async fn clean_up(&self, object: &Arc<K>, context: Context<K>, finalizer: &str) -> Result<Action, Failure> {
         let context = context.with_object(object.clone());
-        let outcome = self.reconciler.cleanup(object, &context).await.map_err(|error| self.failed(error))?;
-        if outcome.wake.is_none() {
+        let action = self.reconciler.cleanup(object, &context).await.map_err(|error| self.failed(error))?;
+        if action.requeue.is_none() {
             match context.remove_finalizer(object.as_ref(), finalizer).await {
                 Err(error) if !error.is_not_found() => return Err(refused(&error)),
                 _ => {}
             }
         }
-        Ok(outcome)
+        Ok(action)
     }
 
     fn failed(&self, error: R::Error) -> Failure {

@@ -11,11 +11,11 @@ use super::{
     run::{Failure, Run, Work},
 };
 use crate::{
+    action::{Action, Retry},
     cache::{Cache, LiveView, Objects},
     client::{Client, ClientError},
     context::{Journal, Services, Views, Write},
     object::ObjectKey,
-    outcome::{Outcome, Retry},
     panic::message,
     trace::{self, Begun, Notes, Tape},
 };
@@ -40,7 +40,7 @@ pub(super) struct Job {
 
 /// How it ended.
 pub(super) enum End {
-    Done(Outcome),
+    Done(Action),
     Failed(Failure),
     Panicked(String),
     TimedOut(Duration),

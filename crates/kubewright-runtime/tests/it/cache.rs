@@ -17,12 +17,12 @@ use kube::{
 };
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
+    action::Action,
     cache::{CacheOptions, KindOptions, NamespaceOptions},
     client::ClientError,
     context::Context,
     controller::{Controller, Reconciler},
     manager::ManagerError,
-    outcome::Outcome,
     predicate::Predicate,
 };
 use parking_lot::Mutex;
@@ -54,9 +54,9 @@ struct Looker(Arc<Mutex<BTreeMap<String, Value>>>);
 impl Reconciler<ConfigMap> for Looker {
     type Error = ClientError;
 
-    async fn reconcile(&self, map: &ConfigMap, ctx: &Context<ConfigMap>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, map: &ConfigMap, ctx: &Context<ConfigMap>) -> Result<Action, ClientError> {
         self.0.lock().insert(ctx.key().to_string(), json!(map.data));
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -105,11 +105,11 @@ struct ByName(Arc<Mutex<(Vec<String>, Vec<String>)>>);
 impl Reconciler<Fleet> for ByName {
     type Error = ClientError;
 
-    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let names = |maps: Vec<Arc<DynamicObject>>| maps.iter().map(|map| map.name_any()).collect();
         let red = ctx.cached_dynamic(&maps()).indexed("color", "red");
         *self.0.lock() = (names(ctx.owned_dynamic(&maps())), names(red));
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

@@ -22,11 +22,11 @@ use kube::{
 };
 use kubewright_cluster::faults::Verb as RequestVerb;
 use kubewright_runtime::{
+    action::Action,
     client::{Client, ClientError, OperationResult, Verb},
     context::Context,
     controller::{Controller, Reconciler},
     object::ObjectKey,
-    outcome::Outcome,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -330,17 +330,17 @@ struct Writer {
 impl Reconciler<Fleet> for Writer {
     type Error = anyhow::Error;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
         let first = *self.first.lock();
         match first {
             None => {
                 self.write(ctx).await?;
                 *self.first.lock() = Some(ctx.monotonic());
-                Ok(Outcome::after(Duration::ZERO))
+                Ok(Action::requeue_after(Duration::ZERO))
             }
             Some(time) => {
                 self.second.lock().get_or_insert((self.is_seen(fleet, ctx), ctx.monotonic() - time));
-                Ok(Outcome::done())
+                Ok(Action::await_change())
             }
         }
     }

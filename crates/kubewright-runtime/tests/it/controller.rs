@@ -8,12 +8,12 @@ use kube::{
     api::{ObjectMeta, Patch, PatchParams, PostParams},
 };
 use kubewright_runtime::{
+    action::Action,
     clock::Clock,
     context::Context,
     controller::{Controller, ControllerError, RateLimit, Reconciler},
     manager::ManagerError,
     object::ObjectKey,
-    outcome::Outcome,
     queue::Backoff,
     trace::{End, Traces},
 };
@@ -47,13 +47,13 @@ impl Diary {
 impl Reconciler<Fleet> for Diary {
     type Error = anyhow::Error;
 
-    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
-        let again = Outcome::after(Duration::from_secs(1));
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
+        let again = |priority| Action::requeue_after_with_priority(Duration::from_secs(1), priority);
         match (ctx.key().name(), self.note(ctx)) {
-            ("low", 0) => Ok(again.priority(-5)),
-            ("high", 0) => Ok(again.priority(5)),
+            ("low", 0) => Ok(again(-5)),
+            ("high", 0) => Ok(again(5)),
             (name, _) if name.starts_with("bad") => anyhow::bail!("as its name says"),
-            _ => Ok(Outcome::done()),
+            _ => Ok(Action::await_change()),
         }
     }
 
@@ -96,7 +96,7 @@ async fn channels_and_sources_wake_keys() {
 
 /// Two keys become ready while the only worker is busy: the one that was answered a higher priority goes first.
 #[tokio::test(start_paused = true)]
-async fn an_outcome_may_say_with_which_priority_to_look_again() {
+async fn a_requeue_has_the_priority_that_the_action_gives_it() {
     let world = World::new().await;
     let diary = Diary::default();
     let slow = |waker: kubewright_runtime::controller::Waker| async move {
@@ -148,7 +148,7 @@ struct Fragile(Arc<Mutex<Vec<&'static str>>>);
 impl Reconciler<Fleet> for Fragile {
     type Error = std::convert::Infallible;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, Self::Error> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, Self::Error> {
         if fleet.spec.size == 0 {
             panic!("on purpose");
         }
@@ -156,7 +156,7 @@ impl Reconciler<Fleet> for Fragile {
         ctx.cancelled().cancelled().await;
         tokio::time::sleep(Duration::from_secs(5)).await;
         self.0.lock().push("ends");
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -181,12 +181,12 @@ struct Orderly(Arc<Mutex<Vec<Duration>>>);
 impl Reconciler<Fleet> for Orderly {
     type Error = std::convert::Infallible;
 
-    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, Self::Error> {
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, Self::Error> {
         let start = ctx.monotonic();
         ctx.cancelled().cancelled().await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         self.0.lock().push(ctx.monotonic() - start);
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -277,11 +277,11 @@ struct Maker;
 impl Reconciler<Fleet> for Maker {
     type Error = anyhow::Error;
 
-    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
         let metadata = ObjectMeta { name: Some(ctx.key().name().into()), ..ObjectMeta::default() };
         ctx.create_owned(ConfigMap { metadata, ..ConfigMap::default() }).await?;
         ctx.set_status(FleetStatus { size: 1, note: None }).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

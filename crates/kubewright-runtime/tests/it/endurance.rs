@@ -25,12 +25,12 @@ use kube::{
 };
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
+    action::Action,
     clock::Clock,
     context::Context,
     controller::{Controller, Reconciler},
     leader::LeaderOptions,
     manager::Manager,
-    outcome::Outcome,
     random::Random,
 };
 use parking_lot::Mutex;
@@ -233,12 +233,12 @@ impl Crew {
 impl Reconciler<Fleet> for Crew {
     type Error = io::Error;
 
-    async fn reconcile(&self, fleet: &Fleet, _: &Context<Fleet>) -> io::Result<Outcome> {
+    async fn reconcile(&self, fleet: &Fleet, _: &Context<Fleet>) -> io::Result<Action> {
         *self.runs.lock().entry(fleet.name_any()).or_default() += 1;
         match fleet.name_any().as_str() {
             "stuck" => std::future::pending().await,
             "broken" => Err(io::Error::other("it never works")),
-            _ => Ok(Outcome::done()),
+            _ => Ok(Action::await_change()),
         }
     }
 }
@@ -328,11 +328,11 @@ struct Log(Arc<Mutex<Vec<(String, String)>>>);
 impl Reconciler<ConfigMap> for Log {
     type Error = Infallible;
 
-    async fn reconcile(&self, map: &ConfigMap, _: &Context<ConfigMap>) -> Result<Outcome, Infallible> {
+    async fn reconcile(&self, map: &ConfigMap, _: &Context<ConfigMap>) -> Result<Action, Infallible> {
         self.0.lock().push((map.name_any(), map.resource_version().unwrap_or_default()));
         // A run takes a while, in which more events come.
         tokio::task::yield_now().await;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -470,7 +470,7 @@ struct Chance {
 impl Reconciler<Fleet> for Chance {
     type Error = io::Error;
 
-    async fn reconcile(&self, fleet: &Fleet, _: &Context<Fleet>) -> io::Result<Outcome> {
+    async fn reconcile(&self, fleet: &Fleet, _: &Context<Fleet>) -> io::Result<Action> {
         let name = fleet.name_any();
         if self.busy.lock().insert(name.clone(), fleet.spec.size).is_some() {
             self.wrong.lock().push(format!("two workers on {name}"));
@@ -484,11 +484,11 @@ impl Reconciler<Fleet> for Chance {
         self.busy.lock().remove(&name);
         self.seen.lock().insert(name, fleet.spec.size);
         match self.random.u64() % 5 {
-            _ if self.calm.load(Ordering::SeqCst) => Ok(Outcome::done()),
+            _ if self.calm.load(Ordering::SeqCst) => Ok(Action::await_change()),
             0 => Err(io::Error::other("chance")),
-            1 => Ok(Outcome::after(Duration::ZERO)),
-            2 => Ok(Outcome::after(millis(200.0))),
-            _ => Ok(Outcome::done()),
+            1 => Ok(Action::requeue_after(Duration::ZERO)),
+            2 => Ok(Action::requeue_after(millis(200.0))),
+            _ => Ok(Action::await_change()),
         }
     }
 }

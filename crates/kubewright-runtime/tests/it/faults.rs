@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client, ResourceExt, client::Body};
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
+    action::{Action, Retry},
     client::ClientError,
     clock::Clock,
     context::Context,
@@ -174,7 +175,7 @@ enum Mood {
 impl Reconciler<Fleet> for Moody {
     type Error = Mood;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, Mood> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, Mood> {
         let size = fleet.spec.size;
         if size == 13 || size == 99 {
             self.tries.fetch_add(1, Ordering::SeqCst);
@@ -184,12 +185,12 @@ impl Reconciler<Fleet> for Moody {
             return Err(Mood::Unlucky);
         }
         ctx.set_status(crate::world::FleetStatus { size, note: None }).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 
     fn retry(&self, error: &Mood) -> Retry {
         match error {
-            Mood::Unlucky => Retry::terminal(),
+            Mood::Unlucky => Retry::Terminal,
             Mood::Client(_) => Retry::Backoff,
         }
     }
@@ -306,10 +307,10 @@ pub(crate) struct Idle(pub(crate) Arc<AtomicUsize>);
 impl Reconciler<ConfigMap> for Idle {
     type Error = std::convert::Infallible;
 
-    async fn reconcile(&self, map: &ConfigMap, _: &Context<ConfigMap>) -> Result<Outcome, Self::Error> {
+    async fn reconcile(&self, map: &ConfigMap, _: &Context<ConfigMap>) -> Result<Action, Self::Error> {
         assert!(!map.name_any().is_empty());
         self.0.fetch_add(1, Ordering::SeqCst);
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

@@ -20,6 +20,7 @@ use kube::{
 };
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
+    action::Action,
     cache::{CacheOptions, KindOptions},
     client::ClientError,
     clock::Clock,
@@ -28,7 +29,6 @@ use kubewright_runtime::{
     leader::LeaderOptions,
     manager::ManagerError,
     object::ObjectKey,
-    outcome::Outcome,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -132,11 +132,11 @@ struct Looker(Arc<Mutex<Vec<Shown>>>);
 impl Reconciler<ConfigMap> for Looker {
     type Error = ClientError;
 
-    async fn reconcile(&self, map: &ConfigMap, ctx: &Context<ConfigMap>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, map: &ConfigMap, ctx: &Context<ConfigMap>) -> Result<Action, ClientError> {
         self.0.lock().push((map.name_any(), map.data.iter().flatten().map(|(key, _)| key.clone()).collect()));
         let patch = Patch::Merge(json!({"data": {"seen": ctx.now().to_string()}}));
         ctx.patch::<ConfigMap, _>(&ctx.key().sibling("b"), &patch).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -203,10 +203,10 @@ struct Sleeper {
 impl Reconciler<Fleet> for Sleeper {
     type Error = std::convert::Infallible;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, Self::Error> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, Self::Error> {
         self.woken.lock().push(ctx.now());
         let time = Timestamp::from_second(i64::try_from(fleet.spec.size).unwrap_or_default()).unwrap_or_default();
-        Ok(if ctx.now() < time { Outcome::at(time) } else { Outcome::done() })
+        Ok(if ctx.now() < time { Action::requeue_at(time) } else { Action::await_change() })
     }
 }
 
@@ -241,18 +241,18 @@ impl Reconciler<Fleet> for Careful {
     const FINALIZER: Option<&'static str> = Some("fleets.test.kubewright.dev/cleanup");
     type Error = anyhow::Error;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
         assert!(fleet.finalizers().iter().any(|finalizer| Some(finalizer.as_str()) == Self::FINALIZER));
         ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 
-    async fn cleanup(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+    async fn cleanup(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
         // No child is made for what is being deleted.
         let refused = ctx.create_owned(ConfigMap::default()).await.expect_err("it is refused");
         anyhow::ensure!(refused.to_string().contains("is being deleted"), "{refused}");
         let before = self.cleaned.fetch_add(1, Ordering::SeqCst);
-        Ok(if before == 0 { Outcome::after(Duration::from_secs(30)) } else { Outcome::done() })
+        Ok(if before == 0 { Action::requeue_after(Duration::from_secs(30)) } else { Action::await_change() })
     }
 
     async fn deleted(&self, key: &ObjectKey, ctx: &Context<Fleet>) -> anyhow::Result<()> {
@@ -305,7 +305,7 @@ struct Slow {
 impl Reconciler<Fleet> for Slow {
     type Error = std::convert::Infallible;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, Self::Error> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, Self::Error> {
         {
             let mut running = self.running.lock();
             self.doubled.fetch_add(usize::from(running.contains(ctx.key())), Ordering::SeqCst);
@@ -323,7 +323,7 @@ impl Reconciler<Fleet> for Slow {
         }
         self.running.lock().retain(|key| key != ctx.key());
         self.finished.fetch_add(1, Ordering::SeqCst);
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -419,9 +419,9 @@ struct Greedy {
 impl Reconciler<Fleet> for Greedy {
     type Error = anyhow::Error;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
         if !self.told.lock().is_empty() {
-            return Ok(Outcome::done());
+            return Ok(Action::await_change());
         }
         let named = |name: &str, namespace: Option<&str>| -> ConfigMap {
             serde_json::from_value(json!({"metadata": {"name": name, "namespace": namespace}})).expect("a config map")
@@ -451,7 +451,7 @@ impl Reconciler<Fleet> for Greedy {
         let owner = applied.metadata.owner_references.unwrap_or_default();
         anyhow::ensure!(owner[0].uid == fleet.uid().unwrap_or_default() && owner[0].controller == Some(true), "owned");
         *self.told.lock() = told;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

@@ -11,12 +11,12 @@ use std::{
 
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
+    action::Action,
     clock::Clock,
     context::Context,
     controller::{Controller, Reconciler},
     leader::LeaderOptions,
     manager::{ManagerError, Runnable},
-    outcome::Outcome,
     shard::ShardOptions,
 };
 use parking_lot::Mutex;
@@ -93,9 +93,9 @@ struct Counting(Arc<AtomicUsize>);
 impl Reconciler<Fleet> for Counting {
     type Error = std::convert::Infallible;
 
-    async fn reconcile(&self, _: &Fleet, _: &Context<Fleet>) -> Result<Outcome, Self::Error> {
+    async fn reconcile(&self, _: &Fleet, _: &Context<Fleet>) -> Result<Action, Self::Error> {
         self.0.fetch_add(1, Ordering::SeqCst);
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

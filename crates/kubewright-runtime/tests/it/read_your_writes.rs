@@ -175,7 +175,7 @@ struct Sinker {
 impl Reconciler<Fleet> for Sinker {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let sunk = self.sunk.lock().clone();
         let shown = ctx.list::<ConfigMap>(&Default::default());
         let ghosts = shown.iter().filter_map(|ship| ship.uid()).filter(|uid| sunk.contains(uid));
@@ -188,7 +188,7 @@ impl Reconciler<Fleet> for Sinker {
         }
         ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
         // It is to be seen what the cache shows while it comes.
-        Ok(Outcome::after(Duration::from_millis(100)))
+        Ok(Action::requeue_after(Duration::from_millis(100)))
     }
 }
 
@@ -222,9 +222,9 @@ struct Lost(FleetReconciler);
 impl Reconciler<Fleet> for Lost {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
-        let outcome = self.0.reconcile(fleet, ctx).await?;
-        if outcome == Outcome::done() { Ok(outcome) } else { std::future::pending().await }
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
+        let action = self.0.reconcile(fleet, ctx).await?;
+        if action == Action::await_change() { Ok(action) } else { std::future::pending().await }
     }
 }
 
@@ -383,11 +383,11 @@ struct Maker;
 impl Reconciler<Fleet> for Maker {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let metadata = ObjectMeta { name: Some("one".into()), ..ObjectMeta::default() };
         ctx.create_owned(ConfigMap { metadata, ..ConfigMap::default() }).await?;
         ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -397,8 +397,8 @@ struct Onlooker;
 impl Reconciler<ConfigMap> for Onlooker {
     type Error = ClientError;
 
-    async fn reconcile(&self, _: &ConfigMap, _: &Context<ConfigMap>) -> Result<Outcome, ClientError> {
-        Ok(Outcome::done())
+    async fn reconcile(&self, _: &ConfigMap, _: &Context<ConfigMap>) -> Result<Action, ClientError> {
+        Ok(Action::await_change())
     }
 }
 

@@ -13,13 +13,13 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt};
 use kubewright_cluster::faults::{Faults, Verb};
 use kubewright_runtime::{
+    action::Action,
     client::ClientError,
     clock::Clock,
     context::Context,
     controller::{Controller, Reconciler},
     manager::{Manager, ManagerError},
     object::ObjectKey,
-    outcome::Outcome,
     shard::{GROUP_LABEL, ShardOptions},
 };
 use parking_lot::Mutex;
@@ -61,7 +61,7 @@ impl Drop for AtWork<'_> {
 impl Reconciler<Fleet> for Signing {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let other = self.log.at_work.lock().insert(ctx.key().clone(), self.replica.clone());
         // A panic would be caught.
         if let Some(other) = other {
@@ -75,7 +75,7 @@ impl Reconciler<Fleet> for Signing {
         }
         self.log.runs.fetch_add(1, Ordering::SeqCst);
         at_work.2 = true;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

@@ -11,10 +11,10 @@ use axum::{Router, body::Bytes, extract::State, http::HeaderMap, routing::post};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 use kubewright_runtime::{
+    action::Action,
     context::Context,
     controller::{Controller, Reconciler},
     log::LogArgs,
-    outcome::Outcome,
 };
 use parking_lot::Mutex;
 use prost::Message;
@@ -106,13 +106,13 @@ struct Moody;
 impl Reconciler<Fleet> for Moody {
     type Error = anyhow::Error;
 
-    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
         anyhow::ensure!(ctx.key().name() == "good", "as its name says");
         if ctx.owned::<ConfigMap>().is_empty() {
             let metadata = ObjectMeta { name: Some("ship".into()), ..ObjectMeta::default() };
             ctx.create_owned(ConfigMap { metadata, ..ConfigMap::default() }).await?;
         }
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

@@ -15,11 +15,11 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use kubewright_runtime::{
+    action::Action,
     client::ClientError,
     context::Context,
     controller::{Controller, Reconciler},
     object::ObjectKey,
-    outcome::Outcome,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -49,7 +49,7 @@ fn order_of(order: &ConfigMap, fleet: &str) -> Option<usize> {
 impl Reconciler<Fleet> for Admiral {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let (is_alone, count) = {
             let mut at_work = self.at_work.lock();
             (at_work.insert(ctx.key().clone()), at_work.len())
@@ -61,7 +61,7 @@ impl Reconciler<Fleet> for Admiral {
         let size = orders.iter().filter_map(|order| order_of(order, &fleet.name_any())).sum();
         let told = ctx.set_status(FleetStatus { size, note: None }).await;
         self.at_work.lock().remove(ctx.key());
-        told.map(|()| Outcome::done())
+        told.map(|()| Action::await_change())
     }
 }
 

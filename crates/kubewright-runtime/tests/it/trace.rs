@@ -9,12 +9,12 @@ use kube::{
 };
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
+    action::{Action, Retry},
     client::ClientError,
     context::Context,
     controller::{Controller, Reconciler},
     event::EventType,
     object::ObjectKey,
-    outcome::{Outcome, Retry},
     probe::BindAddress,
     trace::{ControllerPage, End, KeyPage, Limits, Next, Overview, Phase, Present, Query, Reason, Trace, Traces},
 };
@@ -130,7 +130,7 @@ struct Teller {
 impl Reconciler<Fleet> for Teller {
     type Error = ClientError;
 
-    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         for _ in 0..40 {
             let patch = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
             ctx.patch::<Fleet, _>(ctx.key(), &patch).await?;
@@ -138,7 +138,7 @@ impl Reconciler<Fleet> for Teller {
         let metadata = ObjectMeta { name: Some("token".into()), ..ObjectMeta::default() };
         let told = ctx.create_owned(Secret { metadata, ..Secret::default() }).await;
         assert!(!self.panics, "{told:?}");
-        told.map(|_| Outcome::done())
+        told.map(|_| Action::await_change())
     }
 }
 
@@ -231,7 +231,7 @@ struct Busy;
 impl Reconciler<Fleet> for Busy {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         match fleet.spec.size {
             0 => {
                 ctx.event(EventType::Warning, "Empty", "no ships at all");
@@ -241,14 +241,14 @@ impl Reconciler<Fleet> for Busy {
                 for _ in 0..50 {
                     let _ = ctx.live().get::<Fleet>(ctx.key()).await?;
                 }
-                Ok(Outcome::after(Duration::from_secs(60)))
+                Ok(Action::requeue_after(Duration::from_secs(60)))
             }
             1 => panic!("one is none"),
             2 => std::future::pending().await,
             _ => {
                 let patch = Patch::Merge(json!({"data": {"a": "b"}}));
                 ctx.patch::<ConfigMap, _>(&ctx.key().sibling("missing"), &patch).await?;
-                Ok(Outcome::done())
+                Ok(Action::await_change())
             }
         }
     }
@@ -330,11 +330,11 @@ struct Talkative;
 impl Reconciler<Fleet> for Talkative {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         tracing::info!(size = fleet.spec.size, "looking");
         tokio::task::yield_now().await;
         let patch = Patch::Merge(json!({"data": {"a": "b"}}));
-        ctx.patch::<ConfigMap, _>(&ctx.key().sibling("missing"), &patch).await.map(|_| Outcome::done())
+        ctx.patch::<ConfigMap, _>(&ctx.key().sibling("missing"), &patch).await.map(|_| Action::await_change())
     }
 }
 
@@ -397,10 +397,10 @@ struct Sloppy;
 impl Reconciler<Fleet> for Sloppy {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let patch = Patch::Merge(json!({"odd": 1}));
         ctx.client().kind::<ConfigMap>().patch(&ObjectKey::of(fleet), &patch).await?;
-        Ok(Outcome::after(Duration::from_secs(1)))
+        Ok(Action::requeue_after(Duration::from_secs(1)))
     }
 }
 
@@ -435,12 +435,12 @@ struct Twice;
 impl Reconciler<Fleet> for Twice {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let patch = Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
         for _ in 0..2 {
             ctx.client().kind::<ConfigMap>().patch(&ObjectKey::of(fleet), &patch).await?;
         }
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -526,15 +526,15 @@ struct Bookworm;
 impl Reconciler<Fleet> for Bookworm {
     type Error = ClientError;
 
-    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
-        let Ok(secrets) = ctx.watch::<Secret>(|_| false) else { return Ok(Outcome::done()) };
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
+        let Ok(secrets) = ctx.watch::<Secret>(|_| false) else { return Ok(Action::await_change()) };
         let red = kube::core::Selector::from_iter([("color".to_owned(), "red".to_owned())]);
         let maps = ctx.cached::<ConfigMap>();
         assert_eq!((maps.len(), maps.get(&ctx.key().sibling("m")).is_some(), secrets.is_empty()), (1, true, true));
         assert!(!maps.contains(&ctx.key().sibling("n")) && maps.list(None, &red).is_empty());
         assert!(maps.controlled_by("nobody").is_empty() && ctx.owned::<ConfigMap>().is_empty());
         assert_eq!(maps.indexed_keys("by name", "m").len(), 1);
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

@@ -9,11 +9,11 @@ use kube::{
 };
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
+    action::Action,
     client::ClientError,
     context::Context,
     controller::{Controller, Reconciler},
     object::ObjectKey,
-    outcome::Outcome,
     predicate::Predicate,
 };
 use parking_lot::Mutex;
@@ -48,7 +48,7 @@ struct Captain {
 impl Reconciler<Fleet> for Captain {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let ships = ctx.owned::<Ship>();
         for ship in &ships {
             assert!(ship.annotations().is_empty(), "the view has none");
@@ -61,7 +61,7 @@ impl Reconciler<Fleet> for Captain {
         let secrets = ctx.list::<PartialObjectMeta<Secret>>(&Default::default());
         let labels = secrets.iter().flat_map(|secret| secret.labels().clone());
         *self.seen.lock() = (cargo.collect(), labels.collect());
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -120,11 +120,11 @@ struct ByName {
 impl Reconciler<Fleet> for ByName {
     type Error = ClientError;
 
-    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let maps = ctx.cached_dynamic(&self.maps).list(ctx.key().namespace(), &Default::default());
         let cargo = maps.iter().filter_map(|map| map.data["data"]["cargo"].as_str().map(str::to_owned));
         *self.cargo.lock() = cargo.collect();
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

@@ -16,11 +16,11 @@ use kube::{
 };
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
+    action::Action,
     cache::Unsynced,
     client::ClientError,
     context::Context,
     controller::{Controller, Reconciler},
-    outcome::Outcome,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -44,20 +44,20 @@ struct Spotter {
 impl Reconciler<Fleet> for Spotter {
     type Error = anyhow::Error;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Outcome> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
         anyhow::ensure!(!self.fails.load(Ordering::SeqCst), "it is told to fail");
         let resource = match fleet.annotations().get("target").map(String::as_str) {
             Some("secrets") => ApiResource::erase::<Secret>(&()),
             Some("configmaps") => ApiResource::erase::<ConfigMap>(&()),
             Some("fleets") => ApiResource::erase::<Fleet>(&()),
-            _ => return Ok(Outcome::done()),
+            _ => return Ok(Action::await_change()),
         };
         let name = fleet.name_any();
         let seen = ctx.watch_dynamic(&resource, move |object| object.labels().get("for") == Some(&name));
         let names = |object: &Arc<DynamicObject>| object.name_any();
         let sight = seen.map(|objects| objects.list(None, &Default::default()).iter().map(names).collect());
         self.sights.lock().entry(fleet.name_any()).or_default().push(sight);
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -205,11 +205,11 @@ struct Reader(Arc<Mutex<Vec<Option<Value>>>>);
 impl Reconciler<Fleet> for Reader {
     type Error = ClientError;
 
-    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         assert_eq!(ctx.list::<Shadow>(&Default::default()).len(), 1);
         let maps = ctx.watch::<ConfigMap>(|_| true).map(|maps| maps.get(&ctx.key().sibling("m")));
         self.0.lock().push(maps.ok().map(|map| json!(map.map(|map| map.data.clone()))));
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -238,13 +238,13 @@ struct Curious(Arc<Mutex<Vec<bool>>>);
 impl Reconciler<Fleet> for Curious {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let sees = match fleet.spec.size {
             0 => ctx.watch::<Shadow>(|_| true).is_ok(),
             _ => ctx.watch::<ConfigMap>(|_| true).is_ok(),
         };
         self.0.lock().push(sees);
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -278,12 +278,12 @@ struct Keen(Arc<Mutex<BTreeMap<String, Vec<bool>>>>);
 impl Reconciler<Fleet> for Keen {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
-        let Some(target) = fleet.annotations().get("target") else { return Ok(Outcome::done()) };
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
+        let Some(target) = fleet.annotations().get("target") else { return Ok(Action::await_change()) };
         if let Ok(secret) = ctx.watch_object::<Secret>(&ctx.key().sibling(target)) {
             self.0.lock().entry(fleet.name_any()).or_default().push(secret.is_some());
         }
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -324,19 +324,19 @@ struct Maker;
 impl Reconciler<Fleet> for Maker {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let uid = fleet.uid().unwrap_or_default();
         let Ok(maps) = ctx.watch::<ConfigMap>(|map| !map.owner_references().is_empty()) else {
-            return Ok(Outcome::done());
+            return Ok(Action::await_change());
         };
         let there = maps.controlled_by(&uid).len();
         if there < fleet.spec.size {
             let metadata = ObjectMeta { generate_name: Some("m-".into()), ..ObjectMeta::default() };
             ctx.create_owned(ConfigMap { metadata, ..ConfigMap::default() }).await?;
-            return Ok(Outcome::after(Duration::ZERO));
+            return Ok(Action::requeue_after(Duration::ZERO));
         }
         ctx.set_status(crate::world::FleetStatus { size: there, note: None }).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

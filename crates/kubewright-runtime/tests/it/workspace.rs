@@ -9,10 +9,10 @@ use kube::{
 };
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
+    action::Action,
     client::ClientError,
     context::{Context, LARGEST_WORKSPACE, WorkspaceError},
     controller::{Controller, Reconciler},
-    outcome::Outcome,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -60,12 +60,12 @@ struct Launcher {
 impl Reconciler<Fleet> for Launcher {
     type Error = ClientError;
 
-    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let done = self.launch(ctx).await;
         if let Err(error) = &done {
             self.errors.lock().push(error.to_string());
         }
-        done.map(|()| Outcome::done())
+        done.map(|()| Action::await_change())
     }
 }
 
@@ -294,7 +294,7 @@ struct Forgetful;
 impl Reconciler<Fleet> for Forgetful {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let size = fleet.spec.size;
         let mut memory = ctx.workspace::<Memory>().await?;
         match size {
@@ -306,7 +306,7 @@ impl Reconciler<Fleet> for Forgetful {
         let error = elsewhere.token.is_some();
         assert!(!error, "another namespace, another memory");
         ctx.set_status(FleetStatus { size, note: None }).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

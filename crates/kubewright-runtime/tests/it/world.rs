@@ -20,12 +20,12 @@ use kube::{
 use kubewright_apiserver::ApiServer;
 use kubewright_cluster::faults::Faults;
 use kubewright_runtime::{
+    action::Action,
     client::ClientError,
     clock::VirtualClock,
     context::Context,
     controller::{Controller, Reconciler},
     manager::{Manager, ManagerError},
-    outcome::Outcome,
     random::Random,
 };
 use schemars::JsonSchema;
@@ -58,20 +58,20 @@ pub(crate) struct FleetReconciler {
 impl Reconciler<Fleet> for FleetReconciler {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         self.runs.fetch_add(1, Ordering::SeqCst);
         let ships = ctx.owned::<ConfigMap>();
         let size = fleet.spec.size;
         if ships.len() < size {
             ctx.create_owned(self.ship(fleet, &ships)).await?;
             // One at a time, and at once again: the worst case for a stale cache.
-            return Ok(Outcome::after(Duration::ZERO));
+            return Ok(Action::requeue_after(Duration::ZERO));
         }
         for ship in ships.iter().skip(size) {
             ctx.delete(ship.as_ref()).await?;
         }
         ctx.set_status(FleetStatus { size, note: None }).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

@@ -43,6 +43,7 @@ const TYPES: &[&str] = &[
     "ResourceExt",
     "Serialize",
     // Of the prelude.
+    "Action",
     "Change",
     "ClientError",
     "ConditionStatus",
@@ -54,7 +55,6 @@ const TYPES: &[&str] = &[
     "Manager",
     "Object",
     "ObjectKey",
-    "Outcome",
     "Predicate",
     "Reconciler",
     "Retry",

@@ -42,7 +42,7 @@ struct Reader(Arc<Mutex<Option<String>>>);
 impl Reconciler<Greeting> for Reader {
     type Error = ClientError;
 
-    async fn reconcile(&self, _: &Greeting, ctx: &Context<Greeting>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, _: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
         let maps = ctx.list::<ConfigMap>(&Default::default());
         let maps = maps.iter().flat_map(|map| map.data.iter().flatten().map(|(key, value)| format!("{key}={value}")));
         // The API server isn't even asked for what is in them.
@@ -52,7 +52,7 @@ impl Reconciler<Greeting> for Reader {
             widgets.iter().map(|widget| widget.data["spec"]["colour"].as_str().unwrap_or_default().to_owned());
         let found = [maps.collect(), secrets.iter().map(|it| it.name_any()).collect(), colours.collect::<Vec<_>>()];
         *self.0.lock() = Some(found.map(|names: Vec<String>| names.join(",")).join(" "));
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

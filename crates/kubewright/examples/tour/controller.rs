@@ -13,7 +13,7 @@ pub(crate) struct Greeter;
 impl Reconciler<Greeting> for Greeter {
     type Error = ClientError;
 
-    async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
         // From the cache, by the owner's UID; our own last writes are in it.
         let cards = ctx.owned::<ConfigMap>();
         let wanted: BTreeSet<_> = greeting.spec.names.iter().map(|name| format!("card-{name}")).collect();
@@ -28,7 +28,7 @@ impl Reconciler<Greeting> for Greeter {
             ctx.event(EventType::Normal, "Greeted", format!("{greeted} have been greeted"));
         }
         ctx.set_status(GreetingStatus { greeted }).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

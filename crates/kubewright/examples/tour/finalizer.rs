@@ -13,16 +13,16 @@ impl Reconciler<Greeting> for Polite {
 
     type Error = ClientError;
 
-    async fn reconcile(&self, _: &Greeting, _: &Context<Greeting>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, _: &Greeting, _: &Context<Greeting>) -> Result<Action, ClientError> {
         // The finalizer is there before this is first called.
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 
-    async fn cleanup(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Outcome, ClientError> {
+    async fn cleanup(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
         let metadata = ObjectMeta { name: Some(format!("goodbye-{}", greeting.name_any())), ..ObjectMeta::default() };
         ctx.apply(&ConfigMap { metadata, ..ConfigMap::default() }).await?;
         // Done: the finalizer is taken off, and the greeting goes.
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

@@ -24,12 +24,12 @@ impl Diary {
 impl Reconciler<Greeting> for Diary {
     type Error = ClientError;
 
-    async fn reconcile(&self, _: &Greeting, ctx: &Context<Greeting>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, _: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
         self.note("work begins");
         // Long work listens for this, and comes to a good end.
         ctx.cancelled().cancelled().await;
         self.note("work ends well");
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

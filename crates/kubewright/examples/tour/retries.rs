@@ -31,7 +31,7 @@ impl Caller {
 impl Reconciler<Greeting> for Caller {
     type Error = Trouble;
 
-    async fn reconcile(&self, greeting: &Greeting, _: &Context<Greeting>) -> Result<Outcome, Trouble> {
+    async fn reconcile(&self, greeting: &Greeting, _: &Context<Greeting>) -> Result<Action, Trouble> {
         let name = greeting.name_any();
         let tries = {
             let mut tries = self.0.lock();
@@ -45,14 +45,14 @@ impl Reconciler<Greeting> for Caller {
             "nobody" if greeting.spec.names.is_empty() => Err(Trouble::Nobody),
             "hanging" if tries < 2 => std::future::pending().await,
             "panicking" if tries < 2 => panic!("on purpose, for the tour"),
-            _ => Ok(Outcome::done()),
+            _ => Ok(Action::await_change()),
         }
     }
 
     fn retry(&self, error: &Trouble) -> Retry {
         match error {
             Trouble::Busy => Retry::Backoff,
-            Trouble::Asleep => Retry::after(Duration::from_millis(100)),
+            Trouble::Asleep => Retry::After(Duration::from_millis(100)),
             // Only an edit can help.
             Trouble::Nobody => Retry::Terminal,
         }

@@ -34,7 +34,7 @@ struct Signing {
 impl Reconciler<Greeting> for Signing {
     type Error = ClientError;
 
-    async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
         let is_alone = self.log.0.lock().at_work.insert(ctx.key().clone());
         self.log.0.lock().doubled += usize::from(!is_alone);
         let told = ctx.set_status(GreetingStatus { greeted: greeting.spec.names.len() }).await;
@@ -42,7 +42,7 @@ impl Reconciler<Greeting> for Signing {
         log.at_work.remove(ctx.key());
         log.last.insert(ctx.key().clone(), self.replica);
         // Soon again, so that it is seen whose it has become.
-        told.map(|()| Outcome::after(Duration::from_millis(200)))
+        told.map(|()| Action::requeue_after(Duration::from_millis(200)))
     }
 }
 

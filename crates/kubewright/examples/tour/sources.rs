@@ -14,10 +14,10 @@ struct Counter(Arc<Mutex<usize>>);
 impl Reconciler<Greeting> for Counter {
     type Error = ClientError;
 
-    async fn reconcile(&self, _: &Greeting, _: &Context<Greeting>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, _: &Greeting, _: &Context<Greeting>) -> Result<Action, ClientError> {
         *self.0.lock() += 1;
         // Behind everything that has just changed.
-        Ok(Outcome::after(Duration::from_secs(600)).priority(LOW_PRIORITY))
+        Ok(Action::requeue_after_with_priority(Duration::from_secs(600), LOW_PRIORITY))
     }
 }
 

@@ -16,15 +16,15 @@ struct Printer;
 impl Reconciler<Greeting> for Printer {
     type Error = ClientError;
 
-    async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
         let (cards, wanted) = (ctx.owned::<ConfigMap>().len(), greeting.spec.names.len());
         if cards < wanted {
             let metadata = ObjectMeta { generate_name: Some("card-".into()), ..ObjectMeta::default() };
             ctx.create_owned(ConfigMap { metadata, ..ConfigMap::default() }).await?;
-            return Ok(Outcome::after(Duration::ZERO));
+            return Ok(Action::requeue_after(Duration::ZERO));
         }
         ctx.set_status(GreetingStatus { greeted: cards }).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

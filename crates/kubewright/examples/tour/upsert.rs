@@ -14,7 +14,7 @@ struct Counter;
 impl Reconciler<Greeting> for Counter {
     type Error = ClientError;
 
-    async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
         let metadata = ObjectMeta { name: Some("count".into()), ..ObjectMeta::default() };
         let count = ConfigMap { metadata, ..ConfigMap::default() };
         // Whatever else is in it stays; it is sent only if it differs, and becomes a child.
@@ -27,7 +27,7 @@ impl Reconciler<Greeting> for Counter {
         if done != OperationResult::Unchanged {
             ctx.event(EventType::Normal, "Counted", format!("the count was {done}"));
         }
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 

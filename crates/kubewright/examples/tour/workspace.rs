@@ -49,7 +49,7 @@ impl Reconciler<Greeting> for Writer {
     type Error = ClientError;
 
     // ANCHOR: send
-    async fn reconcile(&self, _: &Greeting, ctx: &Context<Greeting>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, _: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
         let mut memory = ctx.workspace::<Memory>().await?;
         if memory.letter.is_none() {
             if memory.token.is_none() {
@@ -60,7 +60,7 @@ impl Reconciler<Greeting> for Writer {
             let letter = self.0.send(memory.token.as_deref().unwrap_or_default()).await;
             memory.update(|memory| memory.letter = Some(letter)).await?;
         }
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
     // ANCHOR_END: send
 }

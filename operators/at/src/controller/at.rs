@@ -62,25 +62,25 @@ struct AtReconciler;
 impl Reconciler<At> for AtReconciler {
     type Error = ClientError;
 
-    // ANCHOR: outcome
-    async fn reconcile(&self, at: &At, ctx: &Context<At>) -> Result<Outcome, ClientError> {
+    // ANCHOR: action
+    async fn reconcile(&self, at: &At, ctx: &Context<At>) -> Result<Action, ClientError> {
         let mut at = at.clone();
-        let Some(situation) = advance(&mut at, ctx).await? else { return Ok(Outcome::after(BEHIND)) };
+        let Some(situation) = advance(&mut at, ctx).await? else { return Ok(Action::requeue_after(BEHIND)) };
         tell(&mut at, &situation, ctx).await?;
         Ok(match situation {
-            Situation::Waiting { due } => Outcome::at(due),
-            Situation::Taken { .. } => Outcome::after(TAKEN),
-            Situation::Refused { .. } => Outcome::after(REFUSED),
-            _ => Outcome::done(),
+            Situation::Waiting { due } => Action::requeue_at(due),
+            Situation::Taken { .. } => Action::requeue_after(TAKEN),
+            Situation::Refused { .. } => Action::requeue_after(REFUSED),
+            _ => Action::await_change(),
         })
     }
-    // ANCHOR_END: outcome
+    // ANCHOR_END: action
 
-    async fn cleanup(&self, _: &At, ctx: &Context<At>) -> Result<Outcome, ClientError> {
+    async fn cleanup(&self, _: &At, ctx: &Context<At>) -> Result<Action, ClientError> {
         // With foreground deletion the At waits for its pod, and the pod would wait for the record of an At that is
         // about to go.
         self.deleted(ctx.key(), ctx).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 
     async fn deleted(&self, _: &ObjectKey, ctx: &Context<At>) -> Result<(), ClientError> {

@@ -75,13 +75,13 @@ impl Reconciler<CronJob> for CronJobReconciler {
     type Error = ClientError;
 
     // ANCHOR: reconcile
-    async fn reconcile(&self, cronjob: &CronJob, ctx: &Context<CronJob>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, cronjob: &CronJob, ctx: &Context<CronJob>) -> Result<Action, ClientError> {
         // One that was made again before its end was seen: its deletion is never told.
         release_orphans(ctx.key(), cronjob.metadata.uid.as_deref(), ctx).await?;
         let mut children: Children = ctx.owned::<Job>().into_iter().collect();
         let mut last = record::last(cronjob, &children);
         if !remember(cronjob, &children, last, ctx).await? {
-            return Ok(Outcome::after(BEHIND));
+            return Ok(Action::requeue_after(BEHIND));
         }
         let now = ctx.now();
         let mut plan = plan::plan(cronjob, &children, last, now);
@@ -104,11 +104,11 @@ impl Reconciler<CronJob> for CronJobReconciler {
     }
     // ANCHOR_END: reconcile
 
-    async fn cleanup(&self, _: &CronJob, ctx: &Context<CronJob>) -> Result<Outcome, ClientError> {
+    async fn cleanup(&self, _: &CronJob, ctx: &Context<CronJob>) -> Result<Action, ClientError> {
         // With foreground deletion the CronJob waits for its Jobs, and a Job would wait for the record of a CronJob
         // that is about to go.
         self.deleted(ctx.key(), ctx).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 
     async fn deleted(&self, key: &ObjectKey, ctx: &Context<CronJob>) -> Result<(), ClientError> {
@@ -117,7 +117,7 @@ impl Reconciler<CronJob> for CronJobReconciler {
 }
 
 /// When to look again.
-fn outcome(plan: &Plan, trimmed: bool, now: Timestamp) -> Outcome {
+fn action(plan: &Plan, trimmed: bool, now: Timestamp) -> Action {
     let wait = match plan.situation {
         Situation::Refused { .. } => Some(REFUSED),
         Situation::Taken { .. } => Some(AGAIN),
@@ -125,7 +125,7 @@ fn outcome(plan: &Plan, trimmed: bool, now: Timestamp) -> Outcome {
         _ => None,
     };
     let wait = wait.and_then(|wait| now.checked_add(wait).ok());
-    Outcome::at(wait.into_iter().chain(plan.next).min())
+    wait.into_iter().chain(plan.next).min().map_or_else(Action::await_change, Action::requeue_at)
 }
 
 /// Makes the record say what is known, and frees the Jobs that waited for it; false if the cache turns out to be

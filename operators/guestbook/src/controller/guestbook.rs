@@ -130,13 +130,15 @@ impl World {
 impl Reconciler<Guestbook> for GuestbookReconciler {
     type Error = ClientError;
 
-    async fn reconcile(&self, guestbook: &Guestbook, ctx: &Context<Guestbook>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, guestbook: &Guestbook, ctx: &Context<Guestbook>) -> Result<Action, ClientError> {
         let mut world = World::cached(guestbook, ctx);
         let plan = world.plan(guestbook);
         let problems = self.problems(guestbook, &plan, world.service.as_deref(), ctx);
         let leads = plan.leads() && problems.service.is_none();
         if leads || plan.mends() || (plan.create > 0 && problems.pods.is_none()) {
-            let Some(live) = World::live(guestbook, world, ctx).await? else { return Ok(Outcome::after(BEHIND)) };
+            let Some(live) = World::live(guestbook, world, ctx).await? else {
+                return Ok(Action::requeue_after(BEHIND));
+            };
             world = live;
             self.lead(guestbook, &mut world, ctx).await?;
             self.mend(guestbook, &mut world, ctx).await?;
@@ -149,7 +151,7 @@ impl Reconciler<Guestbook> for GuestbookReconciler {
         ctx.set_status(status).await?;
         warnings.into_iter().for_each(|warning| ctx.record(warning));
         let wait = problems.wait().into_iter().chain(world.behind.then_some(BEHIND)).min();
-        Ok(wait.map_or(Outcome::done(), Outcome::after))
+        Ok(wait.map_or(Action::await_change(), Action::requeue_after))
     }
 
     async fn deleted(&self, key: &ObjectKey, _: &Context<Guestbook>) -> Result<(), ClientError> {

@@ -81,7 +81,7 @@ struct Hindrance {
 impl Reconciler<Lolcow> for LolcowReconciler {
     type Error = ClientError;
 
-    async fn reconcile(&self, cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<Action, ClientError> {
         self.log(cow, ctx);
         let (deployment, service) = (children::deployment(cow), children::service(cow));
         let steps = [
@@ -89,7 +89,7 @@ impl Reconciler<Lolcow> for LolcowReconciler {
             plan::step(cow, &service, ctx.get(ctx.key()).as_deref()),
         ];
         if steps.contains(&Step::Apply) && !is_current(cow, ctx).await? {
-            return Ok(Outcome::after(BEHIND));
+            return Ok(Action::requeue_after(BEHIND));
         }
         let [first, second] = steps;
         let (deployment, failed) = settled(self.keep(cow, deployment, first, ctx).await, cow, ctx);
@@ -97,7 +97,7 @@ impl Reconciler<Lolcow> for LolcowReconciler {
         tell(cow, &deployment, &service, &self.node_address, ctx).await?;
         match failed.or(failed_too) {
             Some(error) => Err(error),
-            None => Ok(outcome(&[deployment.state, service.state])),
+            None => Ok(action(&[deployment.state, service.state])),
         }
     }
 
@@ -131,9 +131,9 @@ fn settled<T: Object>(
     }
 }
 
-fn outcome(states: &[State]) -> Outcome {
+fn action(states: &[State]) -> Action {
     let waits = |state: &State| matches!(state, State::Trouble(Trouble::Refused(_) | Trouble::Contested(_)));
-    if states.iter().any(waits) { Outcome::after(REFUSED) } else { Outcome::done() }
+    if states.iter().any(waits) { Action::requeue_after(REFUSED) } else { Action::await_change() }
 }
 
 impl LolcowReconciler {

@@ -62,21 +62,21 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
     type Error = ClientError;
 
     // ANCHOR: reconcile
-    async fn reconcile(&self, set: &K, ctx: &Context<K>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, set: &K, ctx: &Context<K>) -> Result<Action, ClientError> {
         let plan = plan::plan(set.desired(), &set.pod_labels(), ctx.owned::<PodView>());
         let hindrance = if plan.create > 0 { self.hindrance(set, ctx) } else { None };
         let mends = Plan { create: 0, ..plan.clone() }.acts();
         let after = if mends || (plan.create > 0 && hindrance.is_none()) {
             match self.act(set, plan, ctx).await? {
                 Some(after) => after,
-                None => return Ok(Outcome::after(BEHIND)),
+                None => return Ok(Action::requeue_after(BEHIND)),
             }
         } else {
             After { active: plan.active, problem: hindrance, behind: false }
         };
         tell(set, &after, ctx).await?;
         let wait = after.problem.as_ref().and_then(Problem::wait).or(after.behind.then_some(BEHIND));
-        Ok(wait.map_or(Outcome::done(), Outcome::after))
+        Ok(wait.map_or(Action::await_change(), Action::requeue_after))
     }
     // ANCHOR_END: reconcile
 

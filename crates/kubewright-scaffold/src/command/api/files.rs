@@ -72,7 +72,7 @@ fn values(api: &CreateApi, project: &Project, resource: &Resource, place: &Place
         ("impl_reconciler", code::implementation(&of, &format!("{kind}Reconciler"))),
         (
             "fn_reconcile",
-            code::list(4, "async fn reconcile", &["&self", &object, &context], " -> Result<Outcome, ClientError> {"),
+            code::list(4, "async fn reconcile", &["&self", &object, &context], " -> Result<Action, ClientError> {"),
         ),
         ("const_sample", code::included("SAMPLE", &sample)),
     ]

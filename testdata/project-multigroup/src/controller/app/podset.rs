@@ -15,13 +15,9 @@ struct PodSetReconciler;
 impl Reconciler<PodSet> for PodSetReconciler {
     type Error = ClientError;
 
-    async fn reconcile(
-        &self,
-        object: &PodSet,
-        ctx: &Context<PodSet>,
-    ) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, object: &PodSet, ctx: &Context<PodSet>) -> Result<Action, ClientError> {
         // Read what is there with `ctx.owned()`, and make what is missing with `ctx.apply_owned()`.
         let (_, _) = (object, ctx);
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }

@@ -15,13 +15,9 @@ struct DeploymentReconciler;
 impl Reconciler<Deployment> for DeploymentReconciler {
     type Error = ClientError;
 
-    async fn reconcile(
-        &self,
-        object: &Deployment,
-        ctx: &Context<Deployment>,
-    ) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, object: &Deployment, ctx: &Context<Deployment>) -> Result<Action, ClientError> {
         // Read what is there with `ctx.owned()`, and make what is missing with `ctx.apply_owned()`.
         let (_, _) = (object, ctx);
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }

@@ -15,17 +15,13 @@ struct CaptainReconciler;
 impl Reconciler<Captain> for CaptainReconciler {
     type Error = ClientError;
 
-    async fn reconcile(
-        &self,
-        object: &Captain,
-        ctx: &Context<Captain>,
-    ) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, object: &Captain, ctx: &Context<Captain>) -> Result<Action, ClientError> {
         // Read what is there with `ctx.owned()`, and make what is missing with `ctx.apply_owned()`.
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;
         let mut conditions = Conditions::new(&mut status.conditions, generation, ctx.now());
         conditions.set("Ready", true, "Reconciled", "all is as the spec says");
         ctx.set_status(status).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }

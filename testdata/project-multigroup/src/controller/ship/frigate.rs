@@ -15,17 +15,13 @@ struct FrigateReconciler;
 impl Reconciler<Frigate> for FrigateReconciler {
     type Error = ClientError;
 
-    async fn reconcile(
-        &self,
-        object: &Frigate,
-        ctx: &Context<Frigate>,
-    ) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, object: &Frigate, ctx: &Context<Frigate>) -> Result<Action, ClientError> {
         // Read what is there with `ctx.owned()`, and make what is missing with `ctx.apply_owned()`.
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;
         let mut conditions = Conditions::new(&mut status.conditions, generation, ctx.now());
         conditions.set("Ready", true, "Reconciled", "all is as the spec says");
         ctx.set_status(status).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
