@@ -1,7 +1,7 @@
 //! Views: types that name the fields of a kind that a controller reads, so that the cache keeps no others.
 //!
 //! A view is an ordinary serde type whose kind is that of another one, by kube's `Resource` derive. It stands wherever a
-//! kind does: `owns`, `watches`, `reads`, `index`, `ctx.owned`, `ctx.get`, `ctx.list`, `ctx.delete`, predicates.
+//! kind does: `owns`, `watches`, `reads`, `index`, `ctx.children`, `ctx.get`, `ctx.list`, `ctx.delete`, predicates.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;

@@ -13,7 +13,7 @@
 //!     type Error = ClientError;
 //!
 //!     async fn reconcile(&self, set: &ReplicaSet, ctx: &Context<ReplicaSet>) -> Result<Action, ClientError> {
-//!         let pods = ctx.owned::<Pod>(); // from the shared cache, our own last writes included
+//!         let pods = ctx.children::<Pod>(); // from the shared cache, our own last writes included
 //!         for pod in pods.iter().skip(3) {
 //!             ctx.delete(pod.as_ref()).background().await?;
 //!         }
@@ -34,8 +34,8 @@
 //! | start, stop, serve probes and metrics, read flags | [`manager`], [`args`], [`probe`], [`metrics`], [`log`], [`signal`] |
 //! | say what wakes what, how many at once, how often again | [`controller`], [`predicate`], [`queue`] |
 //! | write the logic | [`controller::Reconciler`], [`context::Context`], [`action::Action`] |
-//! | read what is there | [`context::Context::get`], [`list`](context::Context::list) and [`owned`](context::Context::owned) from the [`cache`]; [`live`](context::Context::live) past it |
-//! | change it | [`context::Context`]: `create_owned`, `apply_owned`, `patch`, `delete`, `create_or_update`, `set_status`; the rest in [`client`] |
+//! | read what is there | [`context::Context::get`], [`list`](context::Context::list) and [`children`](context::Context::children) from the [`cache`]; [`live`](context::Context::live) past it |
+//! | change it | [`context::Context`]: `create_child`, `apply_child`, `patch`, `delete`, `create_or_update`, `set_status`; the rest in [`client`] |
 //! | tell of it | [`condition`], [`event`] |
 //! | own children, name them, undo what they leave | [`owner`], [`name`], [`churn`], [`finalizer`] |
 //! | say what it may do beyond that | [`rights`] |

@@ -174,11 +174,11 @@ impl<K: Object> Context<K> {
         reader.noted(self.journal.tape())
     }
 
-    /// [`Context::owned`] for a kind that is known only at run time.
+    /// [`Context::children`] for a kind that is known only at run time.
     ///
     /// # Panics
     /// As [`Context::cached_dynamic`]; `owns_dynamic` declares it too.
-    pub fn owned_dynamic(&self, resource: &ApiResource) -> Vec<Arc<DynamicObject>> {
+    pub fn children_dynamic(&self, resource: &ApiResource) -> Vec<Arc<DynamicObject>> {
         let reader = self.cached_dynamic(resource);
         let uid = self.object.as_ref().and_then(|object| object.meta().uid.as_deref());
         uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default()

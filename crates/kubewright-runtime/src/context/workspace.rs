@@ -7,7 +7,7 @@
 //! * its name is `<object>.<controller>.workspace`, so that it collides with nothing by chance. A config map needs no
 //!   definition to be installed and can be looked at with `kubectl`; it is no place for secrets;
 //! * the object owns it, so it is collected with it. The reference doesn't say `controller`: neither
-//!   [`Context::owned`] nor `owns` counts it among the children;
+//!   [`Context::children`] nor `owns` counts it among the children;
 //! * it holds the object's UID. An object that was made again under the same name begins anew, whatever the collector
 //!   has left; and a config map that we didn't make is never touched;
 //! * it is read live each time, and written only if it is still what was read: of two replicas that both believe to

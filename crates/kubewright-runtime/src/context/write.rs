@@ -46,15 +46,29 @@ impl<K: Object> Context<K> {
     }
 
     /// Creates a child: an object whose controller is the reconciled one, so that it is deleted with it, found by
-    /// [`Context::owned`], and wakes it.
+    /// [`Context::children`], and wakes it. Without a namespace it goes where the reconciled object is.
     ///
-    /// If an object of that name exists, and is already our child by UID, it is returned as it is: the answer to an
-    /// earlier create was lost.
+    /// For children with a fixed name use [`Context::get_or_create_child`] or [`Context::apply_child`]: when the answer to a
+    /// create is lost, the next run finds the name taken by its own child.
     ///
     /// # Errors
     /// [`ClientError::OwnerGone`] if the reconciled object is being deleted, [`ClientError::Owner`] if it can't own the
-    /// child, [`ClientError::NameTaken`] if another's object has that name; else as [`Context::create`].
-    pub async fn create_owned<T: Object>(&self, object: T) -> Result<T, ClientError> {
+    /// child; else as [`Context::create`]. An object that has the name already, its own child included, is an error:
+    /// [`ClientError::is_already_exists`].
+    pub async fn create_child<T: Object>(&self, object: T) -> Result<T, ClientError> {
+        self.create(&self.adopted(object)?).await
+    }
+
+    /// Creates a child, or returns the existing child of that name as it is: nothing of it is compared with `object` or
+    /// changed. [`Context::apply_child`] and [`Context::create_or_patch_child`] also update it.
+    ///
+    /// An object is the existing child if the UID of its controller is the reconciled object's. It is read only when the
+    /// creation reports that the name is taken, so a new child costs one request.
+    ///
+    /// # Errors
+    /// As [`Context::create_child`], but where an object has the name: [`ClientError::NameTaken`] if that isn't a child of
+    /// the reconciled object, and [`ClientError::is_already_exists`] while it is a child that is being deleted.
+    pub async fn get_or_create_child<T: Object>(&self, object: T) -> Result<T, ClientError> {
         let child = self.adopted(object)?;
         match self.create(&child).await {
             Err(error) if error.is_already_exists() && child.meta().name.is_some() => {
@@ -89,7 +103,7 @@ impl<K: Object> Context<K> {
     /// # async fn example(web: &Deployment, ctx: &Context<Deployment>) -> Result<(), ClientError> {
     /// let metadata = ObjectMeta { name: Some(web.name_any()), ..ObjectMeta::default() };
     /// let map = ConfigMap { metadata, ..ConfigMap::default() };
-    /// ctx.create_or_update_owned(map, |map| {
+    /// ctx.create_or_update_child(map, |map| {
     ///     map.data.get_or_insert_default().insert("level".into(), "info".into());
     /// })
     /// .await?;
@@ -98,8 +112,8 @@ impl<K: Object> Context<K> {
     /// ```
     ///
     /// # Errors
-    /// As [`Context::create_or_update`]; [`ClientError::OwnerGone`] and [`ClientError::Owner`] as [`Context::create_owned`].
-    pub async fn create_or_update_owned<T: Object>(
+    /// As [`Context::create_or_update`]; [`ClientError::OwnerGone`] and [`ClientError::Owner`] as [`Context::create_child`].
+    pub async fn create_or_update_child<T: Object>(
         &self,
         object: T,
         change: impl FnOnce(&mut T),
@@ -121,11 +135,11 @@ impl<K: Object> Context<K> {
         self.upsert(object, Change::Patch, false, change).await
     }
 
-    /// [`Context::create_or_patch`] for a child, as [`Context::create_or_update_owned`].
+    /// [`Context::create_or_patch`] for a child, as [`Context::create_or_update_child`].
     ///
     /// # Errors
-    /// As [`Context::create_or_patch`] and [`Context::create_or_update_owned`].
-    pub async fn create_or_patch_owned<T: Object>(
+    /// As [`Context::create_or_patch`] and [`Context::create_or_update_child`].
+    pub async fn create_or_patch_child<T: Object>(
         &self,
         object: T,
         change: impl FnOnce(&mut T),
@@ -151,8 +165,9 @@ impl<K: Object> Context<K> {
         self.client().kind().apply(object)
     }
 
-    /// [`Context::apply`] for a child; see [`Context::create_owned`].
-    pub fn apply_owned<T: Object>(&self, object: T) -> Apply<T> {
+    /// [`Context::apply`] for a child: also sets the reconciled object as its controller. Awaiting it fails as
+    /// [`Context::create_child`] does where the reconciled object can't own the child.
+    pub fn apply_child<T: Object>(&self, object: T) -> Apply<T> {
         Apply::new(self.client().kind(), self.adopted(object))
     }
 
@@ -164,31 +179,42 @@ impl<K: Object> Context<K> {
         self.client().kind().patch(key, patch).await
     }
 
-    /// Deletes an object if it still is the one that was read: by default its UID and its resource version are
-    /// preconditions. One that is gone already is no error.
+    /// Deletes an object if it is unchanged since it was read: the UID and the resource version of `object` are sent as
+    /// preconditions. [`Delete::any_version`] sends the UID only. If there is no such object, it succeeds.
+    ///
+    /// Awaiting it fails with a conflict ([`ClientError::is_conflict`]) if the object has changed, or if another object has
+    /// its name by now.
     pub fn delete<T: Object>(&self, object: &T) -> Delete {
         self.client().kind::<T>().delete(&ObjectKey::of(object)).only(object)
     }
 
-    /// Adds a finalizer to an object that has not changed since it was read, unless it is there: the object then isn't
-    /// removed before someone has taken it off. For the reconciled object's own there is
-    /// [`Reconciler::FINALIZER`](crate::controller::Reconciler::FINALIZER).
+    /// Adds a finalizer to an object unless it has it, and returns the object as stored. The object is then kept until the
+    /// finalizer is removed. The resource version of `object` is sent as a precondition. The reconciled object's own
+    /// finalizer is [`Reconciler::FINALIZER`](crate::controller::Reconciler::FINALIZER), which the runtime adds.
     ///
     /// # Errors
-    /// As [`Context::patch`]; a conflict, if the object has changed, for the list has several writers.
+    /// As [`Context::patch`]; a conflict, if the object has changed since it was read: the list has several writers.
     pub async fn add_finalizer<T: Object>(&self, object: &T, name: &str) -> Result<T, ClientError> {
         let mut changed = object.clone();
         if finalizer::add(&mut changed, name) { self.write_finalizers(&changed).await } else { Ok(changed) }
     }
 
-    /// Takes a finalizer off an object that has not changed since it was read, if it is there. With the last one an object
-    /// that is being deleted goes.
+    /// Removes a finalizer from an object if it has it, and returns the object as stored. An object that is being deleted
+    /// is removed with its last finalizer. The resource version of `object` is sent as a precondition.
+    ///
+    /// If there is no such object, it succeeds with `None`, as [`Context::delete`] does.
     ///
     /// # Errors
-    /// As [`Context::add_finalizer`]. That the object is gone is an error: [`ClientError::is_not_found`].
-    pub async fn remove_finalizer<T: Object>(&self, object: &T, name: &str) -> Result<T, ClientError> {
+    /// As [`Context::patch`]; a conflict, if the object has changed since it was read.
+    pub async fn remove_finalizer<T: Object>(&self, object: &T, name: &str) -> Result<Option<T>, ClientError> {
         let mut changed = object.clone();
-        if finalizer::remove(&mut changed, name) { self.write_finalizers(&changed).await } else { Ok(changed) }
+        if !finalizer::remove(&mut changed, name) {
+            return Ok(Some(changed));
+        }
+        match self.write_finalizers(&changed).await {
+            Err(error) if error.is_not_found() => Ok(None),
+            answer => answer.map(Some),
+        }
     }
 
     /// Writes the whole list, if the object has not changed.

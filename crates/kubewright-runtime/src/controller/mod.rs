@@ -169,7 +169,7 @@ impl<K: Object> Controller<K> {
     }
 
     /// [`Controller::owns`], also for owners that don't control the child: each `K` among its owner references is woken.
-    /// [`Context::owned`](crate::context::Context::owned) finds the children that are controlled; the others are found by an
+    /// [`Context::children`](crate::context::Context::children) finds the children that are controlled; the others are found by an
     /// [index](Controller::index) of owner UIDs.
     pub fn owns_for_every_owner<T: Object>(self) -> Self {
         self.watch(Source::owned::<K, T>(Predicate::always(), Owners::Every))
@@ -219,7 +219,7 @@ impl<K: Object> Controller<K> {
     }
 
     /// [`Controller::owns`] for a kind that is known only at run time, with what [`Controller::watches_dynamic`] says of those.
-    /// [`Context::owned_dynamic`](crate::context::Context::owned_dynamic) gives the children.
+    /// [`Context::children_dynamic`](crate::context::Context::children_dynamic) gives the children.
     pub fn owns_dynamic(self, resource: &ApiResource) -> Self {
         self.watch(Source::owned_dynamic::<K>(resource.clone()))
     }

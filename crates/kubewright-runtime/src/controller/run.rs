@@ -96,10 +96,7 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
         let context = context.with_object(object.clone());
         let action = self.reconciler.cleanup(object, &context).await.map_err(|error| self.failed(error))?;
         if action.requeue.is_none() {
-            match context.remove_finalizer(object.as_ref(), finalizer).await {
-                Err(error) if !error.is_not_found() => return Err(refused(&error)),
-                _ => {}
-            }
+            context.remove_finalizer(object.as_ref(), finalizer).await.map_err(|error| refused(&error))?;
         }
         Ok(action)
     }

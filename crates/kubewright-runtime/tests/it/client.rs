@@ -365,13 +365,13 @@ impl Writer {
                 ctx.update(&there).await?;
             }
             Way::Upsert => {
-                let (done, made) = ctx.create_or_update_owned(made(), say).await?;
+                let (done, made) = ctx.create_or_update_child(made(), say).await?;
                 anyhow::ensure!(
                     done == OperationResult::Created && made.owner_references()[0].controller == Some(true)
                 );
             }
             Way::UpsertByPatch => {
-                let (done, _) = ctx.create_or_patch_owned(map("there"), say).await?;
+                let (done, _) = ctx.create_or_patch_child(map("there"), say).await?;
                 anyhow::ensure!(done == OperationResult::Updated);
             }
             Way::Finalizer => drop(ctx.add_finalizer(there.as_ref(), "example.com/test").await?),
@@ -400,7 +400,7 @@ impl Writer {
             Way::Dynamic | Way::Wrapped | Way::DryRun => ctx.get::<ConfigMap>(&key("made")).is_some(),
             Way::Metadata => there.is_some_and(|map| map.annotations().contains_key("said")),
             Way::Update | Way::UpsertByPatch => there.is_some_and(said),
-            Way::Upsert => ctx.owned::<ConfigMap>().into_iter().any(said),
+            Way::Upsert => ctx.children::<ConfigMap>().into_iter().any(said),
             Way::Finalizer => there.is_some_and(|map| map.finalizers() == ["example.com/test"]),
             Way::DeleteCollection => ctx.list::<ConfigMap>(&Selector::from_iter([("test", "yes")])).is_empty(),
             Way::Subresource => fleet.status.as_ref().is_some_and(|status| status.size == 9),

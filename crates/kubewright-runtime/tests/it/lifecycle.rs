@@ -249,7 +249,7 @@ impl Reconciler<Fleet> for Careful {
 
     async fn cleanup(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
         // No child is made for what is being deleted.
-        let refused = ctx.create_owned(ConfigMap::default()).await.expect_err("it is refused");
+        let refused = ctx.create_child(ConfigMap::default()).await.expect_err("it is refused");
         anyhow::ensure!(refused.to_string().contains("is being deleted"), "{refused}");
         let before = self.cleaned.fetch_add(1, Ordering::SeqCst);
         Ok(if before == 0 { Action::requeue_after(Duration::from_secs(30)) } else { Action::await_change() })
@@ -428,12 +428,14 @@ impl Reconciler<Fleet> for Greedy {
         };
         let mut told = Vec::new();
         for child in [named("elsewhere", Some("kube-system")), named("foreign", None)] {
-            told.push(ctx.create_owned(child).await.expect_err("it is refused").to_string());
+            told.push(ctx.get_or_create_child(child).await.expect_err("it is refused").to_string());
         }
         // The answer to the first was lost, and the object is ours.
-        let mine = ctx.create_owned(named("mine", None)).await?;
-        let again = ctx.create_owned(named("mine", None)).await?;
+        let mine = ctx.create_child(named("mine", None)).await?;
+        let again = ctx.get_or_create_child(named("mine", None)).await?;
         anyhow::ensure!(again.uid() == mine.uid() && mine.uid().is_some(), "one object");
+        let taken = ctx.create_child(named("mine", None)).await.expect_err("the name is taken");
+        anyhow::ensure!(taken.is_already_exists(), "{taken}");
         // Changed since it was read: the delete is refused, unless it is told not to mind.
         let changed = json!({"metadata": {"labels": {"changed": "yes"}}});
         ctx.patch::<ConfigMap, _>(&ctx.key().sibling("mine"), &Patch::Merge(changed)).await?;
@@ -441,12 +443,16 @@ impl Reconciler<Fleet> for Greedy {
         ctx.delete(&mine).any_version().await?;
         ctx.delete(&mine).await?;
         anyhow::ensure!(ctx.live().get::<ConfigMap>(&ctx.key().sibling("mine")).await?.is_none(), "it is gone");
+        let mut finalized = mine;
+        finalized.metadata.finalizers = Some(vec!["example.com/test".into()]);
+        let removed = ctx.remove_finalizer(&finalized, "example.com/test").await?;
+        anyhow::ensure!(removed.is_none(), "a finalizer of an object that is gone is removed already");
         // What an apply no longer says goes.
         let applied: ConfigMap =
             serde_json::from_value(json!({"metadata": {"name": "applied"}, "data": {"a": "1", "b": "2"}}))?;
-        ctx.apply_owned(applied.clone()).await?;
+        ctx.apply_child(applied.clone()).await?;
         let smaller = ConfigMap { data: Some([("a".into(), "1".into())].into()), ..applied };
-        let applied = ctx.apply_owned(smaller).force().await?;
+        let applied = ctx.apply_child(smaller).force().await?;
         told.push(format!("{:?}", applied.data.unwrap_or_default().keys().collect::<Vec<_>>()));
         let owner = applied.metadata.owner_references.unwrap_or_default();
         anyhow::ensure!(owner[0].uid == fleet.uid().unwrap_or_default() && owner[0].controller == Some(true), "owned");

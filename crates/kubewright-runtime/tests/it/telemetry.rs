@@ -108,9 +108,9 @@ impl Reconciler<Fleet> for Moody {
 
     async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
         anyhow::ensure!(ctx.key().name() == "good", "as its name says");
-        if ctx.owned::<ConfigMap>().is_empty() {
+        if ctx.children::<ConfigMap>().is_empty() {
             let metadata = ObjectMeta { name: Some("ship".into()), ..ObjectMeta::default() };
-            ctx.create_owned(ConfigMap { metadata, ..ConfigMap::default() }).await?;
+            ctx.create_child(ConfigMap { metadata, ..ConfigMap::default() }).await?;
         }
         Ok(Action::await_change())
     }

@@ -136,7 +136,7 @@ impl Reconciler<Fleet> for Teller {
             ctx.patch::<Fleet, _>(ctx.key(), &patch).await?;
         }
         let metadata = ObjectMeta { name: Some("token".into()), ..ObjectMeta::default() };
-        let told = ctx.create_owned(Secret { metadata, ..Secret::default() }).await;
+        let told = ctx.create_child(Secret { metadata, ..Secret::default() }).await;
         assert!(!self.panics, "{told:?}");
         told.map(|_| Action::await_change())
     }
@@ -532,7 +532,7 @@ impl Reconciler<Fleet> for Bookworm {
         let maps = ctx.cached::<ConfigMap>();
         assert_eq!((maps.len(), maps.get(&ctx.key().sibling("m")).is_some(), secrets.is_empty()), (1, true, true));
         assert!(!maps.contains(&ctx.key().sibling("n")) && maps.list(None, &red).is_empty());
-        assert!(maps.controlled_by("nobody").is_empty() && ctx.owned::<ConfigMap>().is_empty());
+        assert!(maps.controlled_by("nobody").is_empty() && ctx.children::<ConfigMap>().is_empty());
         assert_eq!(maps.indexed_keys("by name", "m").len(), 1);
         Ok(Action::await_change())
     }

@@ -49,7 +49,7 @@ impl Reconciler<Fleet> for Captain {
     type Error = ClientError;
 
     async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
-        let ships = ctx.owned::<Ship>();
+        let ships = ctx.children::<Ship>();
         for ship in &ships {
             assert!(ship.annotations().is_empty(), "the view has none");
             assert_eq!(ship.owner_references()[0].name, fleet.name_any());

@@ -332,7 +332,7 @@ impl Reconciler<Fleet> for Maker {
         let there = maps.controlled_by(&uid).len();
         if there < fleet.spec.size {
             let metadata = ObjectMeta { generate_name: Some("m-".into()), ..ObjectMeta::default() };
-            ctx.create_owned(ConfigMap { metadata, ..ConfigMap::default() }).await?;
+            ctx.create_child(ConfigMap { metadata, ..ConfigMap::default() }).await?;
             return Ok(Action::requeue_after(Duration::ZERO));
         }
         ctx.set_status(crate::world::FleetStatus { size: there, note: None }).await?;

@@ -60,10 +60,10 @@ impl Reconciler<Fleet> for FleetReconciler {
 
     async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         self.runs.fetch_add(1, Ordering::SeqCst);
-        let ships = ctx.owned::<ConfigMap>();
+        let ships = ctx.children::<ConfigMap>();
         let size = fleet.spec.size;
         if ships.len() < size {
-            ctx.create_owned(self.ship(fleet, &ships)).await?;
+            ctx.create_child(self.ship(fleet, &ships)).await?;
             // One at a time, and at once again: the worst case for a stale cache.
             return Ok(Action::requeue_after(Duration::ZERO));
         }

@@ -19,7 +19,7 @@ impl Reconciler<Greeting> for Counter {
         let count = ConfigMap { metadata, ..ConfigMap::default() };
         // Whatever else is in it stays; it is sent only if it differs, and becomes a child.
         let (done, _) = ctx
-            .create_or_patch_owned(count, |count| {
+            .create_or_patch_child(count, |count| {
                 let names = greeting.spec.names.len().to_string();
                 count.data.get_or_insert_default().insert("names".into(), names);
             })

@@ -161,7 +161,7 @@ async fn launch(at: &mut At, command: Vec<String>, ctx: &Context<At>) -> Result<
         Some(now) if same(now) && now.metadata.deletion_timestamp.is_none() && !ran(now) => {}
         _ => return Ok(Launch::Behind),
     }
-    match ctx.create_owned(plan::pod(at, command)).await {
+    match ctx.get_or_create_child(plan::pod(at, command)).await {
         Ok(pod) => Ok(Launch::Launched(Box::new(pod))),
         Err(ClientError::NameTaken { .. }) => {
             let pod = plan::pod_name(&at.name_any());

@@ -91,7 +91,7 @@ impl World {
         Self {
             config: Config::of(config_map.as_deref()),
             service: ctx.get::<Service>(ctx.key()),
-            pods: ctx.owned::<Pod>(),
+            pods: ctx.children::<Pod>(),
             behind: false,
         }
     }
@@ -206,11 +206,11 @@ impl GuestbookReconciler {
         }
         let mut service = children::service(guestbook, plan.chosen.as_deref());
         let answer = match &world.service {
-            None => ctx.create_owned(service).await,
+            None => ctx.get_or_create_child(service).await,
             Some(present) => {
                 service.metadata.uid = present.metadata.uid.clone();
                 service.metadata.resource_version = present.metadata.resource_version.clone();
-                ctx.apply_owned(service).force().await
+                ctx.apply_child(service).force().await
             }
         };
         match answer {
@@ -286,7 +286,7 @@ impl GuestbookReconciler {
             let pods = (0..batch).map(|_| {
                 let pod = children::pod(guestbook, revision, plan.address.as_deref(), ctx.random());
                 let name = pod.name_any();
-                ctx.create_owned(pod).map_err(|error| (name, error)).boxed()
+                ctx.create_child(pod).map_err(|error| (name, error)).boxed()
             });
             let answers: Vec<_> = stream::iter(pods.collect::<Vec<_>>()).buffered(10).collect().await;
             for answer in answers {
@@ -303,7 +303,7 @@ impl GuestbookReconciler {
         self.remember(ctx, |memory| memory.pods.created(created, size(guestbook), ctx.monotonic()));
         match failure {
             None => Ok(()),
-            Some((_, ClientError::NameTaken { .. })) => {
+            Some((_, error)) if error.is_already_exists() => {
                 world.behind = true;
                 Ok(())
             }

@@ -180,11 +180,11 @@ impl LolcowReconciler {
         }
         // With its UID it is no other object that has come to have the name.
         wanted.meta_mut().uid = found.as_ref().and_then(|found| found.meta().uid.clone());
-        let mut answer = ctx.apply_owned(wanted.clone()).await;
+        let mut answer = ctx.apply_child(wanted.clone()).await;
         if let Err(error) = &answer {
             let conflicts = error.field_conflicts();
             if !conflicts.is_empty() && conflicts.iter().all(FieldConflict::is_by_hand) && self.may_take_back(ctx) {
-                answer = ctx.apply_owned(wanted).force().await;
+                answer = ctx.apply_child(wanted).force().await;
                 if answer.is_ok() {
                     self.with_memory(ctx, |memory| memory.tussle.took_back(ctx.monotonic()));
                     ctx.event(EventType::Warning, "Restored", restored::<T>(&conflicts));

@@ -63,7 +63,7 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
 
     // ANCHOR: reconcile
     async fn reconcile(&self, set: &K, ctx: &Context<K>) -> Result<Action, ClientError> {
-        let plan = plan::plan(set.desired(), &set.pod_labels(), ctx.owned::<PodView>());
+        let plan = plan::plan(set.desired(), &set.pod_labels(), ctx.children::<PodView>());
         let hindrance = if plan.create > 0 { self.hindrance(set, ctx) } else { None };
         let mends = Plan { create: 0, ..plan.clone() }.acts();
         let after = if mends || (plan.create > 0 && hindrance.is_none()) {
@@ -160,7 +160,7 @@ impl PodSetReconciler {
         self.with_churn(ctx, |churn| churn.created(after.active.len() - before, set.desired(), ctx.monotonic()));
         match failure {
             None => Ok(()),
-            Some((_, ClientError::NameTaken { .. })) => {
+            Some((_, error)) if error.is_already_exists() => {
                 after.behind = true;
                 Ok(())
             }
@@ -204,7 +204,7 @@ async fn create_batch<K: Flavour>(
     let pods = (0..size).map(|_| {
         let pod = pod::pod(set, template, ctx.random());
         let name = pod.name_any();
-        ctx.create_owned(pod).map_err(|error| (name, error)).boxed()
+        ctx.create_child(pod).map_err(|error| (name, error)).boxed()
     });
     let answers: Vec<_> = stream::iter(pods).buffered(PARALLEL).collect().await;
     let (created, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);

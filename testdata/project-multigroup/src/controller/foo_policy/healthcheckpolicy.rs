@@ -20,7 +20,7 @@ impl Reconciler<HealthCheckPolicy> for HealthCheckPolicyReconciler {
         object: &HealthCheckPolicy,
         ctx: &Context<HealthCheckPolicy>,
     ) -> Result<Action, ClientError> {
-        // Read what is there with `ctx.owned()`, and make what is missing with `ctx.apply_owned()`.
+        // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;
         let mut conditions = Conditions::new(&mut status.conditions, generation, ctx.now());
