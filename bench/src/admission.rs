@@ -15,7 +15,7 @@ use k8s_openapi::{
 use kube::{Api, Client, api::PostParams};
 use kubewright::{
     prelude::{Manager, Validator, Webhook},
-    webhook::{self, Denied, Findings, WebhookServer},
+    webhook::{self, Denied, ValidationErrors, WebhookServer},
 };
 use kubewright_apimachinery::clock::SharedClock;
 use kubewright_cluster::{Cluster, Pods};
@@ -64,8 +64,8 @@ pub(crate) async fn round_trip(clock: SharedClock) -> Result<Outcome> {
 struct Allows;
 
 impl Validator<ConfigMap> for Allows {
-    async fn validate_create(&self, _: &ConfigMap, _: &webhook::Request) -> Result<Findings, Denied> {
-        Ok(Findings::default())
+    async fn validate_create(&self, _: &ConfigMap, _: &webhook::Request) -> Result<ValidationErrors, Denied> {
+        Ok(ValidationErrors::default())
     }
 }
 

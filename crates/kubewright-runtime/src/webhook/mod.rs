@@ -4,18 +4,18 @@
 //!
 //! ```
 //! # use k8s_openapi::api::core::v1::ConfigMap;
-//! # use kubewright_runtime::webhook::{Denied, Findings, Request, Validator, Webhook};
+//! # use kubewright_runtime::webhook::{Denied, ValidationErrors, Request, Validator, Webhook};
 //! struct NoSecrets;
 //!
 //! impl Validator<ConfigMap> for NoSecrets {
-//!     async fn validate_create(&self, config: &ConfigMap, _: &Request) -> Result<Findings, Denied> {
-//!         let mut findings = Findings::default();
+//!     async fn validate_create(&self, config: &ConfigMap, _: &Request) -> Result<ValidationErrors, Denied> {
+//!         let mut errors = ValidationErrors::default();
 //!         for key in config.data.iter().flatten().map(|(key, _)| key) {
 //!             if key.contains("password") {
-//!                 findings.forbidden(format!("data[{key}]"), "passwords belong into a Secret");
+//!                 errors.forbidden(format!("data[{key}]"), "passwords belong into a Secret");
 //!             }
 //!         }
-//!         Ok(findings)
+//!         Ok(errors)
 //!     }
 //! }
 //!
@@ -48,7 +48,7 @@
 
 mod answer;
 pub(crate) mod certificate;
-mod findings;
+mod validation;
 mod handler;
 pub mod manifests;
 mod options;
@@ -64,7 +64,7 @@ pub use kubewright_apimachinery::status::{Cause, Status};
 
 use self::handler::{Defaulting, Handler, Validating};
 pub use self::{
-    findings::{Denied, Findings},
+    validation::{Denied, ValidationErrors},
     manifests::{Operation, Role, WebhookDescription},
     options::{Certificates, ClientAuthoritiesError, WebhookArgs, WebhookServer},
     policies::{FailurePolicy, Policies},
@@ -96,8 +96,8 @@ pub trait Validator<K: Object>: Send + Sync + 'static {
     /// Looks at an object that is to be created.
     ///
     /// # Errors
-    /// The request is refused with them. What is wrong with the object belongs into the findings, all of it.
-    fn validate_create(&self, object: &K, request: &Request) -> impl Future<Output = Result<Findings, Denied>> + Send;
+    /// The request is refused with them. What is wrong with the object belongs into the validation errors, all of it.
+    fn validate_create(&self, object: &K, request: &Request) -> impl Future<Output = Result<ValidationErrors, Denied>> + Send;
 
     /// Looks at an object that is to replace an older state of itself. Without one, as for a creation.
     ///
@@ -108,7 +108,7 @@ pub trait Validator<K: Object>: Send + Sync + 'static {
         old: &K,
         new: &K,
         request: &Request,
-    ) -> impl Future<Output = Result<Findings, Denied>> + Send {
+    ) -> impl Future<Output = Result<ValidationErrors, Denied>> + Send {
         let _ = old;
         self.validate_create(new, request)
     }
@@ -117,9 +117,9 @@ pub trait Validator<K: Object>: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Validator::validate_create`].
-    fn validate_delete(&self, object: &K, request: &Request) -> impl Future<Output = Result<Findings, Denied>> + Send {
+    fn validate_delete(&self, object: &K, request: &Request) -> impl Future<Output = Result<ValidationErrors, Denied>> + Send {
         let _ = (object, request);
-        std::future::ready(Ok(Findings::default()))
+        std::future::ready(Ok(ValidationErrors::default()))
     }
 }
 

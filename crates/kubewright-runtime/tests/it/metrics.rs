@@ -16,7 +16,7 @@ use kubewright_runtime::{
     manager::Manager,
     metrics::Metrics,
     probe::BindAddress,
-    webhook::{Denied, Findings, Request, Validator, Webhook, WebhookServer},
+    webhook::{Denied, ValidationErrors, Request, Validator, Webhook, WebhookServer},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -70,8 +70,8 @@ const FAMILIES: [(&str, &str, &[&str]); 34] = [
 struct Anything;
 
 impl Validator<ConfigMap> for Anything {
-    async fn validate_create(&self, _: &ConfigMap, _: &Request) -> Result<Findings, Denied> {
-        Ok(Findings::default())
+    async fn validate_create(&self, _: &ConfigMap, _: &Request) -> Result<ValidationErrors, Denied> {
+        Ok(ValidationErrors::default())
     }
 }
 

@@ -11,7 +11,7 @@ use kubewright_runtime::{
     leader::LeaderOptions,
     manager::{Manager, ManagerError, Runnable},
     probe::BindAddress,
-    webhook::{Denied, Findings, Request, Validator, Webhook, WebhookServer},
+    webhook::{Denied, ValidationErrors, Request, Validator, Webhook, WebhookServer},
 };
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
@@ -76,8 +76,8 @@ async fn servers_answer_before_the_caches_are_filled_and_nothing_works_before_it
 struct Anything;
 
 impl Validator<ConfigMap> for Anything {
-    async fn validate_create(&self, _: &ConfigMap, _: &Request) -> Result<Findings, Denied> {
-        Ok(Findings::default())
+    async fn validate_create(&self, _: &ConfigMap, _: &Request) -> Result<ValidationErrors, Denied> {
+        Ok(ValidationErrors::default())
     }
 }
 

@@ -5,7 +5,7 @@ use kube::Api;
 use kubewright::{
     client::Client,
     prelude::*,
-    webhook::{Denied, Findings, Request, WebhookServer},
+    webhook::{Denied, ValidationErrors, Request, WebhookServer},
 };
 
 use crate::{Greeting, GreetingSpec, cluster, start, until};
@@ -22,12 +22,12 @@ impl Defaulter<Greeting> for Tidy {
 struct Somebody;
 
 impl Validator<Greeting> for Somebody {
-    async fn validate_create(&self, greeting: &Greeting, _: &Request) -> Result<Findings, Denied> {
-        let mut findings = Findings::default();
+    async fn validate_create(&self, greeting: &Greeting, _: &Request) -> Result<ValidationErrors, Denied> {
+        let mut errors = ValidationErrors::default();
         if greeting.spec.names.is_empty() {
-            findings.invalid("spec.names", &greeting.spec.names, "somebody must be greeted");
+            errors.invalid("spec.names", &greeting.spec.names, "somebody must be greeted");
         }
-        Ok(findings)
+        Ok(errors)
     }
 }
 

@@ -6,7 +6,7 @@ use futures::{FutureExt, future::BoxFuture};
 use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
-use super::{Defaulter, Denied, Findings, Operation, Request, Validator, answer::Answer, patch, review::Review};
+use super::{Defaulter, Denied, ValidationErrors, Operation, Request, Validator, answer::Answer, patch, review::Review};
 use crate::{
     cache::from_value,
     object::{KindName, Object},
@@ -30,11 +30,11 @@ impl<K: Object, D: Defaulter<K>> AnyDefaulter<K> for D {
 
 /// A [`Validator`] without its type.
 pub(super) trait AnyValidator<K>: Send + Sync {
-    fn run<'a>(&'a self, change: &'a Change<K>, request: &'a Request) -> BoxFuture<'a, Result<Findings, Denied>>;
+    fn run<'a>(&'a self, change: &'a Change<K>, request: &'a Request) -> BoxFuture<'a, Result<ValidationErrors, Denied>>;
 }
 
 impl<K: Object, V: Validator<K>> AnyValidator<K> for V {
-    fn run<'a>(&'a self, change: &'a Change<K>, request: &'a Request) -> BoxFuture<'a, Result<Findings, Denied>> {
+    fn run<'a>(&'a self, change: &'a Change<K>, request: &'a Request) -> BoxFuture<'a, Result<ValidationErrors, Denied>> {
         match change {
             Change::Create(object) => self.validate_create(object, request).boxed(),
             Change::Update(old, new) => self.validate_update(old, new, request).boxed(),
@@ -126,11 +126,11 @@ impl<K: Object> Validating<K> {
             },
             Operation::Connect => return Ok(Answer::allowed()),
         };
-        let mut findings = Findings::default();
+        let mut errors = ValidationErrors::default();
         for validator in &self.0 {
-            findings.merge(validator.run(&change, &review.request).await?);
+            errors.merge(validator.run(&change, &review.request).await?);
         }
-        let (refusal, warnings) = findings.judge::<K>(&review.request.name);
+        let (refusal, warnings) = errors.judge::<K>(&review.request.name);
         Ok(Answer { refusal, warnings, patch: None })
     }
 }

@@ -28,27 +28,27 @@ impl Defaulter<ConfigMap> for Sets {
 struct Refuses(&'static str);
 
 impl Validator<ConfigMap> for Refuses {
-    async fn validate_create(&self, config: &ConfigMap, _: &Request) -> Result<Findings, Denied> {
-        let mut findings = Findings::default();
-        findings.warn(format!("{} is looked for", self.0));
+    async fn validate_create(&self, config: &ConfigMap, _: &Request) -> Result<ValidationErrors, Denied> {
+        let mut errors = ValidationErrors::default();
+        errors.warn(format!("{} is looked for", self.0));
         if config.data.as_ref().is_some_and(|data| data.contains_key(self.0)) {
-            findings.forbidden(format!("data.{}", self.0), "it is");
+            errors.forbidden(format!("data.{}", self.0), "it is");
         }
-        Ok(findings)
+        Ok(errors)
     }
 
-    async fn validate_update(&self, old: &ConfigMap, new: &ConfigMap, request: &Request) -> Result<Findings, Denied> {
+    async fn validate_update(&self, old: &ConfigMap, new: &ConfigMap, request: &Request) -> Result<ValidationErrors, Denied> {
         let fixed = |config: &ConfigMap| config.data.as_ref().and_then(|data| data.get("fixed").cloned());
-        let mut findings = self.validate_create(new, request).await?;
+        let mut errors = self.validate_create(new, request).await?;
         if fixed(old) != fixed(new) {
-            findings.invalid("data.fixed", fixed(new), "field is immutable");
+            errors.invalid("data.fixed", fixed(new), "field is immutable");
         }
-        Ok(findings)
+        Ok(errors)
     }
 
-    async fn validate_delete(&self, config: &ConfigMap, _: &Request) -> Result<Findings, Denied> {
+    async fn validate_delete(&self, config: &ConfigMap, _: &Request) -> Result<ValidationErrors, Denied> {
         let kept = config.data.as_ref().is_some_and(|data| data.contains_key("kept"));
-        if kept { Err(Denied::forbidden("it is kept")) } else { Ok(Findings::default()) }
+        if kept { Err(Denied::forbidden("it is kept")) } else { Ok(ValidationErrors::default()) }
     }
 }
 

@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::*;
-use crate::webhook::{Denied, Findings, Request as Asked, Validator, Webhook};
+use crate::webhook::{Denied, ValidationErrors, Request as Asked, Validator, Webhook};
 
 /// Does what the object's name says.
 struct Moody;
 
 impl Validator<ConfigMap> for Moody {
-    async fn validate_create(&self, config: &ConfigMap, _: &Asked) -> Result<Findings, Denied> {
+    async fn validate_create(&self, config: &ConfigMap, _: &Asked) -> Result<ValidationErrors, Denied> {
         match config.metadata.name.as_deref() {
             Some("panic") => panic!("on purpose"),
             Some("sleep") => tokio::time::sleep(Duration::from_secs(3600)).await,
             Some("bad") => drop("x".parse::<u8>()?),
             _ => {}
         }
-        Ok(Findings::default())
+        Ok(ValidationErrors::default())
     }
 }
 

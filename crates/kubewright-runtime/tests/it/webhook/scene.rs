@@ -26,7 +26,7 @@ use kubewright_runtime::{
     probe::{BindAddress, Probes},
     random::Random,
     webhook::{
-        self, Defaulter, Denied, Findings, Validator, Webhook, WebhookServer,
+        self, Defaulter, Denied, ValidationErrors, Validator, Webhook, WebhookServer,
         manifests::{Target, configurations},
     },
 };
@@ -56,18 +56,18 @@ impl Defaulter<ConfigMap> for Defaults {
 pub(super) struct Rules;
 
 impl Validator<ConfigMap> for Rules {
-    async fn validate_create(&self, config: &ConfigMap, request: &webhook::Request) -> Result<Findings, Denied> {
-        let mut findings = Findings::default();
+    async fn validate_create(&self, config: &ConfigMap, request: &webhook::Request) -> Result<ValidationErrors, Denied> {
+        let mut errors = ValidationErrors::default();
         for (key, value) in config.data.iter().flatten() {
             match key.as_str() {
-                "bad" | "worse" => drop(findings.invalid(format!("data.{key}"), value, "must not be")),
+                "bad" | "worse" => drop(errors.invalid(format!("data.{key}"), value, "must not be")),
                 "panic" => panic!("on purpose"),
                 "slow" => tokio::time::sleep(Duration::from_secs(3600)).await,
-                "odd" => drop(findings.warn(format!("data.odd: dry run {}", request.dry_run))),
+                "odd" => drop(errors.warn(format!("data.odd: dry run {}", request.dry_run))),
                 _ => {}
             }
         }
-        Ok(findings)
+        Ok(errors)
     }
 
     async fn validate_update(
@@ -75,18 +75,18 @@ impl Validator<ConfigMap> for Rules {
         old: &ConfigMap,
         new: &ConfigMap,
         request: &webhook::Request,
-    ) -> Result<Findings, Denied> {
-        let mut findings = self.validate_create(new, request).await?;
+    ) -> Result<ValidationErrors, Denied> {
+        let mut errors = self.validate_create(new, request).await?;
         let fixed = |config: &ConfigMap| config.data.as_ref().and_then(|data| data.get("fixed").cloned());
         if fixed(old) != fixed(new) {
-            findings.forbidden("data.fixed", "it is");
+            errors.forbidden("data.fixed", "it is");
         }
-        Ok(findings)
+        Ok(errors)
     }
 
-    async fn validate_delete(&self, config: &ConfigMap, _: &webhook::Request) -> Result<Findings, Denied> {
+    async fn validate_delete(&self, config: &ConfigMap, _: &webhook::Request) -> Result<ValidationErrors, Denied> {
         let keep = config.data.as_ref().is_some_and(|data| data.contains_key("keep"));
-        if keep { Err(Denied::forbidden("it is to be kept")) } else { Ok(Findings::default()) }
+        if keep { Err(Denied::forbidden("it is to be kept")) } else { Ok(ValidationErrors::default()) }
     }
 }
 

@@ -5,7 +5,7 @@
 
 use kubewright::{
     prelude::*,
-    webhook::{Denied, Findings, Request},
+    webhook::{Denied, ValidationErrors, Request},
 };
 
 use crate::{
@@ -45,12 +45,12 @@ pub(super) struct Validation;
 
 // ANCHOR: validation
 impl Validator<CronJob> for Validation {
-    async fn validate_create(&self, cronjob: &CronJob, _: &Request) -> Result<Findings, Denied> {
+    async fn validate_create(&self, cronjob: &CronJob, _: &Request) -> Result<ValidationErrors, Denied> {
         Ok(look(cronjob))
     }
 
     /// What was wrong before the webhook was there must not stand in the way of labels, finalizers, or the end.
-    async fn validate_update(&self, old: &CronJob, new: &CronJob, _: &Request) -> Result<Findings, Denied> {
+    async fn validate_update(&self, old: &CronJob, new: &CronJob, _: &Request) -> Result<ValidationErrors, Denied> {
         // The new one has its defaults by now, the old one may be from before that.
         let [old_spec, new_spec] = [&old.spec, &new.spec].map(|spec| {
             let mut spec = spec.clone();
@@ -58,44 +58,44 @@ impl Validator<CronJob> for Validation {
             spec
         });
         let is_let_be = new.metadata.deletion_timestamp.is_some() || old_spec == new_spec;
-        Ok(if is_let_be { Findings::default() } else { look(new) })
+        Ok(if is_let_be { ValidationErrors::default() } else { look(new) })
     }
 }
 
-pub(super) fn look(cronjob: &CronJob) -> Findings {
-    let mut findings = Findings::default();
-    look_at_schedule(cronjob, &mut findings);
+pub(super) fn look(cronjob: &CronJob) -> ValidationErrors {
+    let mut errors = ValidationErrors::default();
+    look_at_schedule(cronjob, &mut errors);
     if let Err(error) = cronjob.spec.job_template.read() {
-        findings.invalid("spec.jobTemplate", &cronjob.spec.job_template, error);
+        errors.invalid("spec.jobTemplate", &cronjob.spec.job_template, error);
     }
     let name = cronjob.name_any();
     if name.len() > plan::MAX_NAME {
-        findings.invalid("metadata.name", name, format!("must be no more than {} characters", plan::MAX_NAME));
+        errors.invalid("metadata.name", name, format!("must be no more than {} characters", plan::MAX_NAME));
     }
     if plan::has_short_deadline(cronjob) {
-        findings.warn(
+        errors.warn(
             "spec.startingDeadlineSeconds: with less than 10 seconds, runs may be missed while the operator is busy",
         );
     }
-    findings
+    errors
 }
 // ANCHOR_END: validation
 
-fn look_at_schedule(cronjob: &CronJob, findings: &mut Findings) {
+fn look_at_schedule(cronjob: &CronJob, errors: &mut ValidationErrors) {
     let spec = &cronjob.spec;
     let schedule = Schedule::parse(&spec.schedule, None);
     match &schedule {
         Ok(schedule) if schedule.never_matches() => {
-            findings
+            errors
                 .warn(format!("spec.schedule: no date satisfies {:?}, so no Job will ever be created", spec.schedule));
         }
         Ok(_) => {}
-        Err(error) => drop(findings.invalid("spec.schedule", &spec.schedule, error)),
+        Err(error) => drop(errors.invalid("spec.schedule", &spec.schedule, error)),
     }
     let Some(zone) = &spec.time_zone else { return };
     // With a schedule that can be read, whatever that is, so that the time zone is looked at.
     let readable = if schedule.is_ok() { &spec.schedule } else { "@daily" };
     if let Err(error @ (ScheduleError::Zone(_) | ScheduleError::TwoZones)) = Schedule::parse(readable, Some(zone)) {
-        findings.invalid("spec.timeZone", zone, error);
+        errors.invalid("spec.timeZone", zone, error);
     }
 }

@@ -1,11 +1,11 @@
-//! Defaults and findings by values.
+//! Defaults and validation errors.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubewright::{
     clock::SystemClock,
     object::KindName,
     prelude::*,
-    webhook::{Findings, Operation, Request},
+    webhook::{ValidationErrors, Operation, Request},
 };
 
 use super::cronjob::{Defaults, Validation, look};
@@ -21,8 +21,8 @@ fn request() -> Request {
 }
 
 /// The causes, each as `field: message`.
-fn causes(findings: &Findings) -> Vec<String> {
-    findings.causes().iter().map(ToString::to_string).collect()
+fn causes(errors: &ValidationErrors) -> Vec<String> {
+    errors.causes().iter().map(ToString::to_string).collect()
 }
 
 #[track_caller]
@@ -51,7 +51,7 @@ async fn what_was_left_out_is_set_and_what_was_said_is_kept() {
 #[test]
 fn a_good_one_has_no_findings() {
     for schedule in ["*/1 * * * *", "@every 1h30m", "TZ=Asia/Seoul 0 9 * * mon-fri", "@hourly"] {
-        assert_eq!(look(&cronjob(&"x".repeat(52), schedule)), Findings::default(), "{schedule}");
+        assert_eq!(look(&cronjob(&"x".repeat(52), schedule)), ValidationErrors::default(), "{schedule}");
     }
 }
 
@@ -69,8 +69,8 @@ fn bad_schedules_are_told_at_their_field() {
         ("@sometimes", "unknown word \"sometimes\""),
         ("", "the schedule is empty"),
     ] {
-        let findings = look(&cronjob("c", schedule));
-        let [cause] = findings.causes() else { panic!("{schedule}: {findings:?}") };
+        let errors = look(&cronjob("c", schedule));
+        let [cause] = errors.causes() else { panic!("{schedule}: {errors:?}") };
         assert_eq!((cause.field.as_str(), cause.reason.as_str()), ("spec.schedule", "FieldValueInvalid"));
         assert!(cause.message.starts_with(&format!("Invalid value: {schedule:?}: ")), "{}", cause.message);
         assert!(cause.message.contains(says), "{}", cause.message);
@@ -116,9 +116,9 @@ fn two_time_zones_are_one_too_many() {
 fn what_is_odd_is_a_warning() {
     let mut odd = cronjob("c", "0 0 30 2 *");
     odd.spec.starting_deadline_seconds = Some(9);
-    let findings = look(&odd);
-    assert_eq!(causes(&findings), Vec::<String>::new());
-    let [deadline, schedule] = [&findings.warnings()[1], &findings.warnings()[0]];
+    let errors = look(&odd);
+    assert_eq!(causes(&errors), Vec::<String>::new());
+    let [deadline, schedule] = [&errors.warnings()[1], &errors.warnings()[0]];
     assert!(deadline.starts_with("spec.startingDeadlineSeconds: "), "{deadline}");
     assert_eq!(schedule, "spec.schedule: no date satisfies \"0 0 30 2 *\", so no Job will ever be created");
     odd.spec.starting_deadline_seconds = Some(10);
@@ -131,9 +131,9 @@ async fn an_update_is_looked_at_unless_it_leaves_the_spec_alone_or_the_object_go
     let mut new = old.clone();
     new.metadata.labels = Some([("a".into(), "b".into())].into());
     Defaults.set_defaults(&mut new, &request()).await.unwrap();
-    assert_eq!(Validation.validate_update(&old, &new, &request()).await.unwrap(), Findings::default());
+    assert_eq!(Validation.validate_update(&old, &new, &request()).await.unwrap(), ValidationErrors::default());
     new.spec.schedule = "yesterday".into();
     assert_eq!(Validation.validate_update(&old, &new, &request()).await.unwrap().causes().len(), 2);
     new.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
-    assert_eq!(Validation.validate_update(&old, &new, &request()).await.unwrap(), Findings::default());
+    assert_eq!(Validation.validate_update(&old, &new, &request()).await.unwrap(), ValidationErrors::default());
 }

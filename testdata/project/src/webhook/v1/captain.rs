@@ -39,11 +39,11 @@ impl Validator<Captain> for CaptainValidator {
         &self,
         object: &Captain,
         request: &webhook::Request,
-    ) -> Result<webhook::Findings, webhook::Denied> {
-        // Tell all that is wrong with `object` by `findings.invalid()`. Updates come here, too.
+    ) -> Result<webhook::ValidationErrors, webhook::Denied> {
+        // Add each problem of `object` to `errors`, for example by `errors.invalid()`. Updates are validated here too.
         let (_, _) = (object, request);
-        let findings = webhook::Findings::default();
-        Ok(findings)
+        let errors = webhook::ValidationErrors::default();
+        Ok(errors)
     }
 }
 // +kubebuilder:scaffold:webhooks

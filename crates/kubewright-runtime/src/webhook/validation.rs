@@ -1,4 +1,4 @@
-//! What a validator finds, and why it can't say.
+//! The result of a validation: errors and warnings by field, or another reason for denying the request.
 
 use std::{any::Any, error::Error, fmt::Display};
 
@@ -8,63 +8,64 @@ use serde_json::Value;
 
 use crate::object::Object;
 
-/// How many characters of a wrong value a cause shows.
+/// The number of characters of an invalid value that a message shows.
 const SHOWN: usize = 256;
 
-/// All that is wrong with an object, and all that is odd. With a cause the request is refused, and every cause is told.
+/// The errors and warnings that a [`Validator`](super::Validator) found in an object (Kubernetes: `field.ErrorList`). With at
+/// least one error the request is denied, and the response lists all of them.
 ///
-/// Fields are paths such as `spec.schedule`, `spec.ports[0].name` or `metadata.labels[app]`; the sentences are those of
+/// Fields are paths such as `spec.schedule`, `spec.ports[0].name` or `metadata.labels[app]`. The messages are worded as in
 /// Kubernetes' own validation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Findings {
+pub struct ValidationErrors {
     causes: Vec<Cause>,
     warnings: Vec<String>,
 }
 
-impl Findings {
-    /// `Invalid value: <value>: <why>`. Of a long value the beginning is shown.
+impl ValidationErrors {
+    /// Adds the error `Invalid value: <value>: <why>`. A value is shown up to 256 characters.
     pub fn invalid(&mut self, field: impl Into<String>, value: impl Serialize, why: impl Display) -> &mut Self {
         self.cause(Cause::invalid(field, &shown(value), &why.to_string()))
     }
 
-    /// `Required value: <why>`; without the reason if it is empty.
+    /// Adds the error `Required value: <why>`. An empty reason is left out.
     pub fn required(&mut self, field: impl Into<String>, why: &str) -> &mut Self {
         self.cause(Cause::required(field, why))
     }
 
-    /// `Forbidden: <why>`: the field must not be set, or not be changed, here.
+    /// Adds the error `Forbidden: <why>`: the field must not be set, or must not be changed.
     pub fn forbidden(&mut self, field: impl Into<String>, why: &str) -> &mut Self {
         self.cause(Cause::forbidden(field, why))
     }
 
-    /// `Unsupported value: <value>: supported values: …`.
+    /// Adds the error `Unsupported value: <value>: supported values: …`.
     pub fn not_supported(&mut self, field: impl Into<String>, value: impl Serialize, supported: &[&str]) -> &mut Self {
         self.cause(Cause::not_supported(field, &shown(value), supported))
     }
 
-    /// `Duplicate value: <value>`.
+    /// Adds the error `Duplicate value: <value>`.
     pub fn duplicate(&mut self, field: impl Into<String>, value: impl Serialize) -> &mut Self {
         self.cause(Cause::duplicate(field, &shown(value)))
     }
 
-    /// A cause of any other reason.
+    /// Adds an error with another reason.
     pub fn cause(&mut self, cause: Cause) -> &mut Self {
         self.causes.push(cause);
         self
     }
 
-    /// A warning, which `kubectl` shows and which refuses nothing. The API server cuts it after some 256 characters.
+    /// Adds a warning. `kubectl` shows it, and the request is allowed. The API server truncates it after some 256 characters.
     pub fn warn(&mut self, warning: impl Into<String>) -> &mut Self {
         self.warnings.push(warning.into());
         self
     }
 
-    /// What is wrong.
+    /// The errors, in the order in which they were added.
     pub fn causes(&self) -> &[Cause] {
         &self.causes
     }
 
-    /// What is odd.
+    /// The warnings, in the order in which they were added.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -74,7 +75,7 @@ impl Findings {
         self.warnings.extend(other.warnings);
     }
 
-    /// The refusal, if there is a cause, and the warnings.
+    /// The refusal, if there is an error, and the warnings.
     pub(super) fn judge<K: Object>(self, name: &str) -> (Option<Status>, Vec<String>) {
         let invalid = |causes| Status::invalid(&K::group(&()), &K::kind(&()), name, causes);
         ((!self.causes.is_empty()).then(|| invalid(self.causes)), self.warnings)
@@ -94,15 +95,15 @@ fn shown(value: impl Serialize) -> Value {
     }
 }
 
-/// Why a request is refused for another reason than what the object says.
+/// A denial for another reason than an error in the object.
 ///
-/// Any error becomes one by `?`: a [`Status`] is told as it is, another one as an internal error (500), since it says
-/// that the webhook couldn't do its work.
+/// Any error converts to it by `?`: a [`Status`] is returned as it is, any other error as an internal error (500), because the
+/// webhook failed to decide.
 #[derive(Debug)]
 pub struct Denied(pub(super) Box<Status>);
 
 impl Denied {
-    /// 403: who asks may not, or not now.
+    /// A denial with status 403: the user may not do this, or not now.
     pub fn forbidden(why: impl Into<String>) -> Self {
         Self(Status::new(403, "Forbidden", why).into())
     }
@@ -123,11 +124,11 @@ mod tests {
 
     #[test]
     fn all_causes_are_in_one_status() {
-        let mut findings = Findings::default();
-        findings.invalid("spec.schedule", "* *", "expected 5 fields, found 2");
-        findings.invalid("metadata.name", "x", "must be no more than 52 characters").warn("odd");
-        findings.required("spec.jobTemplate", "").forbidden("spec.suspend", "not now");
-        let (status, warnings) = findings.judge::<CronJob>("x");
+        let mut errors = ValidationErrors::default();
+        errors.invalid("spec.schedule", "* *", "expected 5 fields, found 2");
+        errors.invalid("metadata.name", "x", "must be no more than 52 characters").warn("odd");
+        errors.required("spec.jobTemplate", "").forbidden("spec.suspend", "not now");
+        let (status, warnings) = errors.judge::<CronJob>("x");
         let status = status.unwrap();
         assert_eq!((status.code, status.reason.as_str(), warnings), (422, "Invalid", vec!["odd".to_owned()]));
         assert_eq!(
@@ -143,16 +144,16 @@ mod tests {
 
     #[test]
     fn a_warning_refuses_nothing() {
-        let mut findings = Findings::default();
-        findings.warn("odd");
-        assert_eq!(findings.judge::<CronJob>("x"), (None, vec!["odd".to_owned()]));
+        let mut errors = ValidationErrors::default();
+        errors.warn("odd");
+        assert_eq!(errors.judge::<CronJob>("x"), (None, vec!["odd".to_owned()]));
     }
 
     #[test]
     fn a_long_value_is_cut() {
-        let mut findings = Findings::default();
-        findings.invalid("spec.schedule", "é".repeat(100_000), "too long").invalid("spec", vec![7; 100_000], "odd");
-        assert!(findings.causes.iter().all(|cause| cause.message.len() < 600), "{findings:?}");
+        let mut errors = ValidationErrors::default();
+        errors.invalid("spec.schedule", "é".repeat(100_000), "too long").invalid("spec", vec![7; 100_000], "odd");
+        assert!(errors.causes.iter().all(|cause| cause.message.len() < 600), "{errors:?}");
         assert_eq!(shown(7), Value::from(7));
         assert_eq!(shown("é".repeat(256)), Value::from("é".repeat(256)));
     }
