@@ -17,7 +17,7 @@
 //! * [`predicate`]: which changes count
 //! * [`rights`]: what it may do, for its role
 //! * [`view`]: which fields are kept of what is watched
-//! * [`condition`], [`owner`], [`finalizer`], [`name`], [`churn`]: helpers for statuses, children, what keeps objects, names,
+//! * [`condition`], [`owner`], [`finalizer`], [`name`], [`create_backoff`]: helpers for statuses, children, what keeps objects, names,
 //!   and how fast children are replaced
 //!
 //! What those stand on:
@@ -35,7 +35,6 @@ pub use kubewright_apimachinery::{clock, random};
 pub mod action;
 pub mod args;
 pub mod cache;
-pub mod churn;
 pub mod client;
 #[doc(hidden)]
 pub mod compiled;
@@ -43,6 +42,7 @@ pub mod condition;
 pub mod context;
 pub mod controller;
 pub mod conversion;
+pub mod create_backoff;
 pub mod event;
 pub mod finalizer;
 pub mod leader;

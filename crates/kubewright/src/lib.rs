@@ -37,7 +37,7 @@
 //! | read what is there | [`context::Context::get`], [`list`](context::Context::list) and [`children`](context::Context::children) from the [`cache`]; [`live`](context::Context::live) past it |
 //! | change it | [`context::Context`]: `create_child`, `apply_child`, `patch`, `delete`, `create_or_update`, `set_status`; the rest in [`client`] |
 //! | tell of it | [`condition`], [`event`] |
-//! | own children, name them, undo what they leave | [`owner`], [`name`], [`churn`], [`finalizer`] |
+//! | own children, name them, undo what they leave | [`owner`], [`name`], [`create_backoff`], [`finalizer`] |
 //! | say what it may do beyond that | [`rights`] |
 //! | default and check before an object is stored | [`webhook`] |
 //! | serve several versions of a kind | [`conversion`] |
@@ -56,7 +56,7 @@ pub use kube;
 #[cfg(feature = "opentelemetry")]
 pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{
-    action, args, cache, churn, client, condition, context, controller, event, finalizer, leader, log, manager,
+    action, args, cache, client, condition, context, controller, create_backoff, event, finalizer, leader, log, manager,
     metrics, name, object, owner, predicate, probe, queue, rights, schema, shard, signal, trace, view, webhook,
 };
 pub use kubewright_runtime::{clock, random};

@@ -9,7 +9,7 @@
 //!   lost answer or other leader makes it create too many pods or delete the wrong one. A steady Guestbook costs no request.
 //! * The UID of the controller decides whose a pod or Service is. A Service of another is never touched.
 //! * What the API server refuses is told in its words and tried again slowly, and pods that vanish as fast as they appear
-//!   are replaced ever more slowly ([`kubewright::churn`]).
+//!   are replaced ever more slowly ([`kubewright::create_backoff`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{api::ObjectMeta, core::Selector};
 use kubewright::{
-    churn::{Churn, Verdict},
+    create_backoff::{CreateBackoff, Decision},
     object::KindName,
     owner::{controller_of, is_controlled_by},
     prelude::*,
@@ -69,9 +69,9 @@ struct GuestbookReconciler {
 #[derive(Default)]
 struct Memory {
     /// Of the creations of pods.
-    pods: Churn,
+    pods: CreateBackoff,
     /// Of the writes of the Service that brought back what was written before.
-    service: Churn,
+    service: CreateBackoff,
     /// The pod that the Service was last made to lead to.
     led_to: Option<String>,
 }
@@ -172,15 +172,15 @@ impl GuestbookReconciler {
         self.remember(ctx, |memory| {
             let (edition, size) = (edition(guestbook, plan), size(guestbook));
             let restores = memory.led_to == plan.chosen;
-            let of_service = |churn: &mut Churn| match churn.verdict(edition, 1, ctx.monotonic()) {
-                Verdict::Refused(wait, message) => Some(Problem::Refused(wait, message)),
-                Verdict::Slow(wait) if restores => Some(Problem::Slow(wait)),
-                Verdict::Slow(_) | Verdict::Create => None,
+            let of_service = |backoff: &mut CreateBackoff| match backoff.decide(edition, 1, ctx.monotonic()) {
+                Decision::Refused(wait, message) => Some(Problem::Refused(wait, message)),
+                Decision::Slow(wait) if restores => Some(Problem::Slow(wait)),
+                Decision::Slow(_) | Decision::Create => None,
             };
-            let of_pods = |churn: &mut Churn| match churn.verdict(edition, size, ctx.monotonic()) {
-                Verdict::Refused(wait, message) => Some(Problem::Refused(wait, message)),
-                Verdict::Slow(wait) => Some(Problem::Slow(wait)),
-                Verdict::Create => None,
+            let of_pods = |backoff: &mut CreateBackoff| match backoff.decide(edition, size, ctx.monotonic()) {
+                Decision::Refused(wait, message) => Some(Problem::Refused(wait, message)),
+                Decision::Slow(wait) => Some(Problem::Slow(wait)),
+                Decision::Create => None,
             };
             Problems {
                 service: match (plan.service, service) {

@@ -9,7 +9,7 @@
 //!   adopted. One that loses a label is released: it stays, without its owner reference, and is replaced.
 //! * Pods that have ended are replaced, and the newest three kept for a look at their logs.
 //! * What the API server refuses is told in its words and tried again slowly, and pods that vanish as fast as they
-//!   appear are replaced ever more slowly ([`kubewright::churn`]).
+//!   appear are replaced ever more slowly ([`kubewright::create_backoff`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use futures::{FutureExt, StreamExt, TryFutureExt, stream};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::{api::Patch, core::Selector};
 use kubewright::{
-    churn::{Churn, Verdict},
+    create_backoff::{CreateBackoff, Decision},
     owner::is_controlled_by,
     prelude::*,
 };
@@ -40,13 +40,13 @@ const BEHIND: Duration = Duration::from_secs(1);
 // ANCHOR: controller
 /// The controller of a flavour of PodSets.
 pub(crate) fn controller<K: Flavour>(name: &str) -> Controller<K> {
-    Controller::<K>::new(PodSetReconciler { churn: Mutex::default() }).name(name).owns::<PodView>().concurrency(4)
+    Controller::<K>::new(PodSetReconciler { backoff: Mutex::default() }).name(name).owns::<PodView>().concurrency(4)
 }
 // ANCHOR_END: controller
 
 struct PodSetReconciler {
     /// What is remembered of creations. Lost with the process, it only makes the next ones faster.
-    churn: Mutex<BTreeMap<ObjectKey, Churn>>,
+    backoff: Mutex<BTreeMap<ObjectKey, CreateBackoff>>,
 }
 
 /// The pods after a reconcile's own writes.
@@ -81,7 +81,7 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
     // ANCHOR_END: reconcile
 
     async fn deleted(&self, key: &ObjectKey, _: &Context<K>) -> Result<(), ClientError> {
-        self.churn.lock().remove(key);
+        self.backoff.lock().remove(key);
         Ok(())
     }
 }
@@ -89,12 +89,12 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
 impl PodSetReconciler {
     /// What forbids to create pods at present.
     fn hindrance<K: Flavour>(&self, set: &K, ctx: &Context<K>) -> Option<Problem> {
-        let mut churn = self.churn.lock();
-        let churn = churn.entry(ctx.key().clone()).or_default();
-        match churn.verdict(set.meta().generation, set.desired(), ctx.monotonic()) {
-            Verdict::Create => None,
-            Verdict::Slow(wait) => Some(Problem::Slow(wait)),
-            Verdict::Refused(wait, message) => Some(Problem::Refused(wait, message)),
+        let mut backoff = self.backoff.lock();
+        let backoff = backoff.entry(ctx.key().clone()).or_default();
+        match backoff.decide(set.meta().generation, set.desired(), ctx.monotonic()) {
+            Decision::Create => None,
+            Decision::Slow(wait) => Some(Problem::Slow(wait)),
+            Decision::Refused(wait, message) => Some(Problem::Refused(wait, message)),
         }
     }
 
@@ -157,7 +157,7 @@ impl PodSetReconciler {
                 break;
             }
         }
-        self.with_churn(ctx, |churn| churn.created(after.active.len() - before, set.desired(), ctx.monotonic()));
+        self.with_backoff(ctx, |backoff| backoff.created(after.active.len() - before, set.desired(), ctx.monotonic()));
         match failure {
             None => Ok(()),
             Some((_, error)) if error.is_already_exists() => {
@@ -168,15 +168,15 @@ impl PodSetReconciler {
                 let Some(message) = error.refusal() else { return Err(error) };
                 // Every try draws another name, and a message that changed each time would be written each time.
                 let message = message.replace(&pod, &format!("{}-*", set.name_any()));
-                self.with_churn(ctx, |churn| churn.refused(message, ctx.monotonic()));
+                self.with_backoff(ctx, |backoff| backoff.refused(message, ctx.monotonic()));
                 after.problem = self.hindrance(set, ctx);
                 Ok(())
             }
         }
     }
 
-    fn with_churn<K: Flavour>(&self, ctx: &Context<K>, change: impl FnOnce(&mut Churn)) {
-        change(self.churn.lock().entry(ctx.key().clone()).or_default());
+    fn with_backoff<K: Flavour>(&self, ctx: &Context<K>, change: impl FnOnce(&mut CreateBackoff)) {
+        change(self.backoff.lock().entry(ctx.key().clone()).or_default());
     }
 }
 
