@@ -110,8 +110,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// How many children are created in an hour for an object that desires `desired`, and whose children vanish every
-    /// `period`.
+    /// The number of children created in an hour for an object of `desired` children that disappear every `period`.
     fn created_in_an_hour(desired: usize, period: Duration) -> usize {
         let (mut backoff, mut now, mut created) = (CreateBackoff::default(), seconds(5), 0);
         while now < seconds(3600) {
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_now_and_then_is_not_slowed() {
+    fn occasional_replacements_are_not_slowed() {
         assert_eq!(created_in_an_hour(3, seconds(601)), 3 * 6);
         let mut backoff = CreateBackoff::default();
         for _ in 0..3 {
@@ -134,9 +133,8 @@ mod tests {
         }
     }
 
-    /// Row 30 of the faults.
     #[test]
-    fn row_30_children_that_vanish_at_once_are_replaced_ever_slower() {
+    fn children_that_disappear_at_once_are_replaced_ever_more_slowly() {
         // 17 in 6 rounds are free, then rounds after 1, 2, 4 … 256 s, then every 300 s.
         let created = created_in_an_hour(3, Duration::from_millis(10));
         assert!((3 * 20..=3 * 28).contains(&created), "{created}");
@@ -144,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_forgets() {
+    fn a_change_of_the_spec_resets_it() {
         let mut backoff = CreateBackoff::default();
         for _ in 0..50 {
             backoff.created(1, 1, seconds(1));
@@ -153,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_tried_again_slowly() {
+    fn a_refused_creation_is_retried_after_half_a_minute() {
         let mut backoff = CreateBackoff::default();
         assert_eq!(backoff.decide(Some(1), 1, seconds(10)), Decision::Create);
         backoff.refused("exceeded quota".into(), seconds(10));

@@ -78,7 +78,7 @@ pub mod prelude {
         context::Context,
         controller::{Controller, Reconciler},
         conversion::{ConversionError, Convertible, Hub},
-        event::EventType,
+        event::Event,
         manager::Manager,
         object::{Object, ObjectKey},
         predicate::{Change, Predicate},

@@ -29,7 +29,7 @@ use crate::{
     cache::{Cache, Kind, Overlay, Reader, Unsynced},
     client::{AnyObject, Client},
     controller::{Asked, Watching},
-    event::{Event, EventType, Recorder},
+    event::{Event, Recorder},
     object::{KindName, Object, ObjectKey},
 };
 
@@ -293,17 +293,16 @@ impl<K: Object> Context<K> {
         Live { client: self.client() }
     }
 
-    /// Records an event about the reconciled object, as `kubectl describe` shows it: a `CamelCase` reason for machines
-    /// and a note for people. It returns at once, and an event that can't be written is dropped.
-    pub fn event(&self, kind: EventType, reason: &str, note: impl Into<String>) {
-        let event = match kind {
-            EventType::Normal => Event::normal(reason, note),
-            EventType::Warning => Event::warning(reason, note),
-        };
-        self.record(event);
-    }
-
-    /// Records an event with an action or a related object.
+    /// Records an event about the reconciled object, as `kubectl describe` shows it. It returns at once; an event that
+    /// can't be written is dropped.
+    ///
+    /// ```
+    /// # use k8s_openapi::api::core::v1::Pod;
+    /// # use kubewright_runtime::{context::Context, event::Event};
+    /// # fn example(ctx: &Context<Pod>) {
+    /// ctx.record(Event::normal("Scaled", "scaled from 2 to 3 replicas"));
+    /// # }
+    /// ```
     pub fn record(&self, event: Event) {
         self.journal.tape().told(&event);
         self.services.recorder.record(&self.reference(), event);

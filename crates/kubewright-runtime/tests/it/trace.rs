@@ -13,7 +13,7 @@ use kubewright_runtime::{
     client::ClientError,
     context::Context,
     controller::{Controller, Reconciler},
-    event::EventType,
+    event::Event,
     object::ObjectKey,
     probe::BindAddress,
     trace::{ControllerPage, End, KeyPage, Limits, Next, Overview, Phase, Present, Query, Reason, Trace, Traces},
@@ -234,7 +234,7 @@ impl Reconciler<Fleet> for Busy {
     async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         match fleet.spec.size {
             0 => {
-                ctx.event(EventType::Warning, "Empty", "no ships at all");
+                ctx.record(Event::warning("Empty", "no ships at all"));
                 let _ = ctx.get::<ConfigMap>(&ctx.key().sibling("other"));
                 let _ = ctx.list::<ConfigMap>(&Default::default());
                 let _ = ctx.cached::<ConfigMap>().len();

@@ -25,7 +25,7 @@ impl Reconciler<Greeting> for Greeter {
         }
         let greeted = wanted.len();
         if greeting.status.as_ref().is_none_or(|status| status.greeted != greeted) {
-            ctx.event(EventType::Normal, "Greeted", format!("{greeted} have been greeted"));
+            ctx.record(Event::normal("Greeted", format!("{greeted} have been greeted")));
         }
         ctx.set_status(GreetingStatus { greeted }).await?;
         Ok(Action::await_change())

@@ -25,7 +25,7 @@ impl Reconciler<Greeting> for Counter {
             })
             .await?;
         if done != OperationResult::Unchanged {
-            ctx.event(EventType::Normal, "Counted", format!("the count was {done}"));
+            ctx.record(Event::normal("Counted", format!("the count was {done}")));
         }
         Ok(Action::await_change())
     }

@@ -229,7 +229,7 @@ async fn replace(active: &[Arc<Job>], time: Timestamp, ctx: &Context<CronJob>) -
     for job in active.iter().filter(|job| job.metadata.deletion_timestamp.is_none()) {
         ctx.delete(job.as_ref()).foreground().await?;
         let note = format!("deleted job {:?}, which had not ended, to run the one for {time}", job.name_any());
-        ctx.event(EventType::Normal, "Replaced", note);
+        ctx.record(Event::normal("Replaced", note));
     }
     Ok(())
 }

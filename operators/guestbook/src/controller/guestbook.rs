@@ -225,7 +225,7 @@ impl GuestbookReconciler {
                 if let (Some(before), Some(after)) = (&plan.present, &plan.chosen)
                     && before != after
                 {
-                    ctx.event(EventType::Normal, "TakenOver", format!("pod {after:?} serves in place of {before:?}"));
+                    ctx.record(Event::normal("TakenOver", format!("pod {after:?} serves in place of {before:?}")));
                 }
                 Ok(())
             }

@@ -187,7 +187,7 @@ impl LolcowReconciler {
                 answer = ctx.apply_child(wanted).force().await;
                 if answer.is_ok() {
                     self.with_memory(ctx, |memory| memory.tussle.took_back(ctx.monotonic()));
-                    ctx.event(EventType::Warning, "Restored", restored::<T>(&conflicts));
+                    ctx.record(Event::warning("Restored", restored::<T>(&conflicts)));
                 }
             }
         }
