@@ -277,10 +277,12 @@ impl<K: Object> Controller<K> {
         self.watch(Source::indexed_dynamic(resource.clone(), name, values))
     }
 
-    /// Wakes the keys that come through a channel: from another task of the program, or another system. A receiver whose
-    /// senders are gone is done with. Keys may be sent before the controller works; until then, so on a replica that doesn't
-    /// lead, they wait in the channel. There let the sender use `try_send`: a replica that comes to lead looks at every object
-    /// anyway. Where replicas [divide the keys](crate::shard) the owner of the key is told.
+    /// Reconciles the keys that are sent through a channel, by another task of the program or on behalf of another system
+    /// (kube: `reconcile_on`, controller-runtime: `source.Channel`). It ends when all senders are dropped.
+    ///
+    /// Keys may be sent before the controller runs. On a replica that isn't the leader they wait in the channel; use
+    /// `try_send` there, because a new leader reconciles every object anyway. Where replicas [divide the keys](crate::shard), a
+    /// key is passed on to the replica that owns it.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -289,21 +291,22 @@ impl<K: Object> Controller<K> {
     /// let (sender, receiver) = tokio::sync::mpsc::channel(64);
     /// // Anywhere: sender.send(ObjectKey::namespaced("default", "web")).await
     /// # drop(sender);
-    /// Controller::<Pod>::new(reconciler).channel(receiver)
+    /// Controller::<Pod>::new(reconciler).reconcile_on(receiver)
     /// # }
     /// ```
-    pub fn channel(self, keys: mpsc::Receiver<ObjectKey>) -> Self {
+    pub fn reconcile_on(self, keys: mpsc::Receiver<ObjectKey>) -> Self {
         self.outside(channel::channel(keys))
     }
 
-    /// Wakes the keys that a task of yours says: one that listens to a stream, polls another system, or keeps time. It runs
-    /// while the controller does, and is cut off at its next `await` when that stops. It may end before.
+    /// Reconciles the keys that a task wakes, for example one that reads a stream, polls another system, or waits for times
+    /// (controller-runtime: `WatchesRawSource` of a `source.Func`). The task starts with the controller and is cancelled at its
+    /// next `await` when the controller stops. It may end earlier.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
     /// # use kubewright_runtime::{controller::{Controller, Reconciler}, object::ObjectKey};
     /// # fn example(reconciler: impl Reconciler<Pod>) -> Controller<Pod> {
-    /// Controller::<Pod>::new(reconciler).source(|waker| async move {
+    /// Controller::<Pod>::new(reconciler).watches_raw_source(|waker| async move {
     ///     loop {
     ///         tokio::time::sleep(std::time::Duration::from_secs(3600)).await;
     ///         waker.wake(ObjectKey::namespaced("default", "hourly"));
@@ -311,7 +314,7 @@ impl<K: Object> Controller<K> {
     /// })
     /// # }
     /// ```
-    pub fn source<F>(self, run: impl FnOnce(Waker) -> F + Send + 'static) -> Self
+    pub fn watches_raw_source<F>(self, run: impl FnOnce(Waker) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {

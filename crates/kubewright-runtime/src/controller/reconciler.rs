@@ -8,44 +8,48 @@ use crate::{
     object::{Object, ObjectKey},
 };
 
-/// Brings the world in line with one object of kind `K`.
+/// The logic of an operator: makes the cluster match the spec of one object of kind `K`.
 ///
-/// A reconcile is told which object to look at, never what happened to it. It reads, decides, writes, and may be cut off
-/// or repeated at any point, so it must be idempotent. For one key there is never more than one run at a time.
+/// A reconcile is given the object, not the event that woke it. It reads, decides and writes. It may be cancelled at any
+/// `await` and is repeated after an error, so it must be idempotent. At most one run per key is in progress at a time.
 ///
-/// Write the methods as `async fn`. [`Context`] says what a run has besides the object.
+/// Write the methods as `async fn`. [`Context`] has what a run needs besides the object.
 pub trait Reconciler<K: Object>: Send + Sync + 'static {
-    /// The finalizer that [`cleanup`](Self::cleanup) needs, such as `podsets.app.example.com/cleanup`. `None`, the default,
-    /// adds none: then objects go at once and their children are collected through their owner references.
+    /// The finalizer for [`cleanup`](Self::cleanup), such as `podsets.app.example.com/cleanup`. The runtime adds it before
+    /// the first reconcile. `None`, the default, adds none: objects are then deleted at once, and their children are garbage
+    /// collected through their owner references.
     const FINALIZER: Option<&'static str> = None;
 
-    /// What may go wrong. [`retry`](Self::retry) sorts it.
+    /// The error of a reconcile. [`error_policy`](Self::error_policy) decides how it is retried.
     type Error: Into<Box<dyn Error + Send + Sync>> + fmt::Debug + fmt::Display + Send + 'static;
 
-    /// Brings the world in line with `object`, which exists and is not being deleted.
+    /// Makes the cluster match `object`, which exists and is not being deleted.
     fn reconcile(&self, object: &K, ctx: &Context<K>) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
-    /// Undoes what owner references don't, when the object is being deleted and has [`FINALIZER`](Self::FINALIZER).
+    /// Undoes what garbage collection doesn't, when the object is being deleted and has [`FINALIZER`](Self::FINALIZER).
     ///
-    /// [`Action::await_change`] takes the finalizer off, so that the object can go. Any other action keeps it and looks again.
+    /// [`Action::await_change`] removes the finalizer, so that the object can be deleted. Any other action keeps it and runs
+    /// `cleanup` again.
     ///
-    /// Without a finalizer of its own it is called too, while other finalizers keep the object; whether they do is not to
-    /// be relied upon.
+    /// Without a finalizer of its own it is called too while other finalizers keep the object. Don't rely on that: there may be
+    /// none.
     fn cleanup(&self, object: &K, ctx: &Context<K>) -> impl Future<Output = Result<Action, Self::Error>> + Send {
         let _ = (object, ctx);
         async { Ok(Action::await_change()) }
     }
 
-    /// The object is gone, or its children are known before it is. It may be missed if the operator wasn't running, so nothing that matters may hang on it: it is
-    /// for dropping what is kept in memory for this key. Where replicas [divide the keys](crate::shard), it is called where the key is
-    /// worked on by then, and not where it was worked on before: what is kept there must do no harm when the key comes back.
+    /// Drops what is kept in memory for a key whose object is gone, or whose children were seen before the object.
+    ///
+    /// Best effort: it is skipped for objects that are deleted while the operator isn't running. Where replicas
+    /// [divide the keys](crate::shard) it is called on the replica that has the key then, not on those that had it before, so
+    /// state that stays there must do no harm when the key comes back.
     fn deleted(&self, key: &ObjectKey, ctx: &Context<K>) -> impl Future<Output = Result<(), Self::Error>> + Send {
         let _ = (key, ctx);
         async { Ok(()) }
     }
 
-    /// What to do after an error: by default, try again with the key's backoff.
-    fn retry(&self, error: &Self::Error) -> Retry {
+    /// Decides how an error is retried. The default is the key's exponential backoff.
+    fn error_policy(&self, error: &Self::Error) -> Retry {
         let _ = error;
         Retry::Backoff
     }

@@ -102,7 +102,7 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
     }
 
     fn failed(&self, error: R::Error) -> Failure {
-        let retry = self.reconciler.retry(&error);
+        let retry = self.reconciler.error_policy(&error);
         let error: Box<dyn Error + Send + Sync> = error.into();
         Failure::new(error.as_ref(), retry)
     }

@@ -75,7 +75,7 @@ async fn channels_and_sources_wake_keys() {
     let world = World::new().await;
     let diary = Diary::default();
     let (sender, receiver) = mpsc::channel(1);
-    let source = Controller::new(diary.clone()).channel(receiver).source(|waker| async move {
+    let source = Controller::new(diary.clone()).reconcile_on(receiver).watches_raw_source(|waker| async move {
         waker.wake_after(key("later"), Duration::from_secs(60));
         waker.wake(key("source"));
         panic!("what it woke is woken, and nothing else ends");
@@ -104,7 +104,7 @@ async fn a_requeue_has_the_priority_that_the_action_gives_it() {
         waker.wake_after(key("slow"), Duration::from_millis(500));
         std::future::pending().await
     };
-    let manager = run(world.manager().controller(Controller::new(diary.clone()).source(slow)));
+    let manager = run(world.manager().controller(Controller::new(diary.clone()).watches_raw_source(slow)));
     pass(10).await;
     for name in ["low", "high"] {
         world.create_fleet(name, 0).await;
@@ -127,7 +127,7 @@ async fn objects_and_mappers_may_say_what_goes_first() {
     let ranked = Controller::new(diary.clone())
         .priority(|fleet: &Fleet| i32::try_from(fleet.spec.size).expect("it is small"))
         .watches_with_priority(|map: &ConfigMap, _| vec![(ObjectKey::of(map), 3)])
-        .channel(receiver);
+        .reconcile_on(receiver);
     let manager = run(world.manager().controller(ranked));
     until("both have run", || async { diary.names().len() == 2 }).await;
     sender.send(key("slow")).await.expect("it is listened to");

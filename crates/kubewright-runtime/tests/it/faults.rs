@@ -188,7 +188,7 @@ impl Reconciler<Fleet> for Moody {
         Ok(Action::await_change())
     }
 
-    fn retry(&self, error: &Mood) -> Retry {
+    fn error_policy(&self, error: &Mood) -> Retry {
         match error {
             Mood::Unlucky => Retry::Terminal,
             Mood::Client(_) => Retry::Backoff,

@@ -304,7 +304,7 @@ async fn a_wake_from_outside_reaches_the_owner_of_the_key() {
     replicas.start("a");
     let (sender, receiver) = tokio::sync::mpsc::channel(FLEETS);
     let reconciler = Signing { replica: "b".into(), log: replicas.log.clone(), seconds: 1.0 };
-    let controller = Controller::new(reconciler).concurrency(4).channel(receiver);
+    let controller = Controller::new(reconciler).concurrency(4).reconcile_on(receiver);
     let manager = Manager::new(replicas.world.client.clone()).clock(replicas.world.clock.clone());
     let manager = manager.random(replicas.world.random.clone()).sharding(ShardOptions::new("default", "fleets", "b"));
     replicas.running.insert("b".into(), run(manager.controller(controller)));

@@ -253,7 +253,7 @@ impl Reconciler<Fleet> for Busy {
         }
     }
 
-    fn retry(&self, _: &ClientError) -> Retry {
+    fn error_policy(&self, _: &ClientError) -> Retry {
         Retry::Terminal
     }
 }
@@ -450,7 +450,7 @@ async fn who_has_woken_and_what_has_changed_is_told() {
     let map = serde_json::from_value(json!({"metadata": {"name": "a"}})).expect("a config map");
     world.ships().create(&PostParams::default(), &map).await.expect("accepted");
     world.create_fleet("a", 1).await;
-    let orders = Controller::new(Twice).reads::<ConfigMap>().source(|waker| async move {
+    let orders = Controller::new(Twice).reads::<ConfigMap>().watches_raw_source(|waker| async move {
         tokio::time::sleep(Duration::from_secs(60)).await;
         waker.named("orders").wake(key());
         std::future::pending().await

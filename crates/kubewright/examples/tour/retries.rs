@@ -49,7 +49,7 @@ impl Reconciler<Greeting> for Caller {
         }
     }
 
-    fn retry(&self, error: &Trouble) -> Retry {
+    fn error_policy(&self, error: &Trouble) -> Retry {
         match error {
             Trouble::Busy => Retry::Backoff,
             Trouble::Asleep => Retry::After(Duration::from_millis(100)),

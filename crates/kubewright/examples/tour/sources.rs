@@ -31,9 +31,9 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let key = hello.clone();
     let controller = Controller::<Greeting>::new(counter.clone())
         // Keys from elsewhere in the program.
-        .channel(receiver)
+        .reconcile_on(receiver)
         // A task that knows when to look again: here, when somebody rings.
-        .source(|waker| async move {
+        .watches_raw_source(|waker| async move {
             while rung.recv().await.is_some() {
                 waker.wake(key.clone());
             }
