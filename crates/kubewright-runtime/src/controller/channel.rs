@@ -12,7 +12,7 @@ use crate::{
     trace::{Tracer, Trigger},
 };
 
-/// Wakes keys of one controller from outside its watches; see [`Controller::source`](super::Controller::source). Cheap to clone.
+/// Wakes keys of one controller from outside its watches; see [`Controller::watches_raw_source`](super::Controller::watches_raw_source). Cheap to clone.
 ///
 /// It never waits, and never grows: a key that is wanted already is wanted once.
 #[derive(Clone)]

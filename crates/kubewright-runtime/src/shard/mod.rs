@@ -40,7 +40,7 @@
 //!
 //! # Wakes from outside
 //!
-//! What happens in the cluster, all members see. What comes by a [channel or a source](crate::controller::Controller::channel) only one
+//! What happens in the cluster, all members see. What comes by a [channel or a source](crate::controller::Controller::reconcile_on) only one
 //! may have heard of: if it doesn't own the key, it writes the wake on its lease, where the owner finds it at its next
 //! look, so within some two `retry_period`s. At most 256 are carried in a `lease_duration`; more are lost, which the log says.
 //!

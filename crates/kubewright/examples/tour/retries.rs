@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::{Greeting, cluster, greet_as, start, until};
 
-/// The author's own errors; [`Reconciler::retry`] sorts them.
+/// The author's own errors; [`Reconciler::error_policy`] sorts them.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error("the line is busy")]
