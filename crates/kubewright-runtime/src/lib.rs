@@ -15,7 +15,7 @@
 //! * [`action`]: when a key runs next
 //! * [`webhook`]: defaults and validation, before an object is stored
 //! * [`predicate`]: which changes count
-//! * [`rights`]: what it may do, for its role
+//! * [`rbac`]: rules of the operator's role
 //! * [`view`]: which fields are kept of what is watched
 //! * [`condition`], [`owner`], [`finalizer`], [`name`], [`create_backoff`]: helpers for statuses, children, what keeps objects, names,
 //!   and how fast children are replaced

@@ -38,7 +38,7 @@
 //! | change it | [`context::Context`]: `create_child`, `apply_child`, `patch`, `delete`, `create_or_update`, `set_status`; the rest in [`client`] |
 //! | tell of it | [`condition`], [`event`] |
 //! | own children, name them, undo what they leave | [`owner`], [`name`], [`create_backoff`], [`finalizer`] |
-//! | say what it may do beyond that | [`rights`] |
+//! | extend or reduce the generated role | [`rbac`] |
 //! | default and check before an object is stored | [`webhook`] |
 //! | serve several versions of a kind | [`conversion`] |
 //! | say in a CRD what the derives don't | [`schema`] |
@@ -56,8 +56,9 @@ pub use kube;
 #[cfg(feature = "opentelemetry")]
 pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{
-    action, args, cache, client, condition, context, controller, create_backoff, event, finalizer, leader, log, manager,
-    metrics, name, object, owner, predicate, probe, queue, rights, schema, shard, signal, trace, view, webhook,
+    action, args, cache, client, condition, context, controller, create_backoff, event, finalizer, leader, log,
+    manager, metrics, name, object, owner, predicate, probe, queue, rights, schema, shard, signal, trace, view,
+    webhook,
 };
 pub use kubewright_runtime::{clock, random};
 
@@ -82,7 +83,7 @@ pub mod prelude {
         manager::Manager,
         object::{Object, ObjectKey},
         predicate::{Change, Predicate},
-        rights::{Rights, Subresource, Verb},
+        rbac::{PolicyRule, Subresource, Verb},
         webhook::{Defaulter, Validator, Webhook},
     };
 }

@@ -25,19 +25,19 @@ pub(crate) struct Roles {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RoleError {
-    /// Something is taken away that isn't there.
-    #[error("{0} says that it may not {1}, which nothing gives it: take the line with may_not away")]
+    /// A controller omits a rule that it doesn't have.
+    #[error("controller {0} omits the rule to {1}, which its wiring doesn't imply: remove that rule from its .rbac(…)")]
     Idle(String, String),
-    /// A creation can't be told by name.
+    /// A creation or a list is limited to names.
     #[error(
-        "the right to {0} can't be limited to names: what is created has none yet, and a list is of all. Declare it without named"
+        "the rule to {0} can't be limited to names, because the API server doesn't know the names of created and listed objects: declare it without resource_name"
     )]
     Named(String),
-    /// A path that is none.
-    #[error("the right to {0}: a path begins with a slash, has no subresource and is of no namespace")]
+    /// An invalid path.
+    #[error("invalid rule to {0}: a path begins with a slash, and has neither a subresource nor a namespace")]
     Url(String),
-    /// It does nothing.
-    #[error("the right to {0:?} has no verb")]
+    /// A rule without a verb.
+    #[error("the rule for {0:?} has no verb")]
     NoVerb(String),
 }
 

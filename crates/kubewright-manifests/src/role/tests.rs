@@ -153,7 +153,7 @@ fn what_is_never_done_is_taken_away() {
     controller.may_not = vec![rights("", "pods", &[Verb::Delete, Verb::Update])];
     assert_eq!(
         refused(controller),
-        "cow says that it may not update, delete pods, which nothing gives it: take the line with may_not away"
+        "controller cow omits the rule to update, delete pods, which its wiring doesn't imply: remove that rule from its .rbac(…)"
     );
 }
 
@@ -179,11 +179,11 @@ fn what_cannot_be_is_refused() {
     };
     let mut named = rights("", "secrets", &[Verb::Get, Verb::Create]);
     named.names = BTreeSet::from(["token".into()]);
-    assert!(with(named).starts_with("the right to get, create secrets \"token\" can't be limited to names"));
+    assert!(with(named).starts_with("the rule to get, create secrets \"token\" can't be limited to names"));
     assert!(with(rights("", "secrets", &[])).contains("has no verb"));
     let mut url = rights("", "", &[Verb::Get]);
     url.url = "metrics".into();
-    assert!(with(url).starts_with("the right to get metrics: a path begins with a slash"));
+    assert!(with(url).starts_with("invalid rule to get metrics: a path begins with a slash"));
 }
 
 #[test]

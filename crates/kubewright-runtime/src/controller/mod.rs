@@ -42,7 +42,7 @@ use crate::{
     object::{KindName, Object, ObjectKey},
     predicate::Predicate,
     queue::Backoff,
-    rights::Rights,
+    rbac::{Permissions, PolicyRule},
 };
 
 /// What watches objects of kind `K` and hands their keys to a [`Reconciler`].
@@ -84,9 +84,7 @@ pub struct Controller<K: Object> {
     work: Arc<dyn Work>,
     finalizer: Option<&'static str>,
     is_exclusive: bool,
-    workspace: bool,
-    may: Vec<Rights>,
-    may_not: Vec<Rights>,
+    permissions: Permissions,
 }
 
 type WrapClient = Box<dyn FnOnce(Client) -> Client + Send>;
@@ -119,9 +117,7 @@ impl<K: Object> Controller<K> {
             work: Arc::new(Typed::<K, R>::new(reconciler)),
             finalizer: R::FINALIZER,
             is_exclusive: true,
-            workspace: false,
-            may: Vec::new(),
-            may_not: Vec::new(),
+            permissions: Permissions::default(),
         }
     }
 
@@ -368,23 +364,10 @@ impl<K: Object> Controller<K> {
         Self { priority: Some(Box::new(priority)), ..self }
     }
 
-    /// Says that the reconciles use [`Context::workspace`](crate::context::Context::workspace), so that the operator's
-    /// [role](crate::rights) gives them rights to config maps.
-    pub fn workspace(self) -> Self {
-        Self { workspace: true, ..self }
-    }
-
-    /// What the reconciles do beyond what the wiring says, for the operator's role: see [`crate::rights`] for what that is.
-    pub fn may(mut self, rights: Rights) -> Self {
-        self.may.push(rights);
-        self
-    }
-
-    /// What the reconciles never do of what the wiring says, for the operator's role: deleting children, say, or recording events.
-    /// Other controllers of the manager may still do it.
-    pub fn may_not(mut self, rights: Rights) -> Self {
-        self.may_not.push(rights);
-        self
+    /// Changes the rules that the controller brings into the operator's role. The wiring implies most of them; see
+    /// [`crate::rbac`]. It has no effect at run time.
+    pub fn rbac(self, change: impl FnOnce(Permissions) -> Permissions) -> Self {
+        Self { permissions: change(self.permissions), ..self }
     }
 
     /// How long one reconcile may take before it counts as failed, whatever it comes to: [`Context::cancelled`] tells it, and a second later
@@ -435,8 +418,8 @@ impl<K: Object> Controller<K> {
         uses.dedup_by(|later, first| {
             later.kind == first.kind && [first.relation, Relation::Reads].contains(&later.relation)
         });
-        let (name, may, may_not) = (self.name.clone(), self.may.clone(), self.may_not.clone());
-        ControllerDescription { name, uses, finalizer, workspace: self.workspace, may, may_not }
+        let Permissions { allowed, omitted, workspace } = self.permissions.clone();
+        ControllerDescription { name: self.name.clone(), uses, finalizer, workspace, allowed, omitted }
     }
 }
 
@@ -453,10 +436,10 @@ pub struct ControllerDescription {
     /// Whether it keeps [workspaces](crate::context::Context::workspace), and so gets, creates, patches and deletes `configmaps` past the
     /// cache, whether or not they are among the kinds it uses.
     pub workspace: bool,
-    /// What it may do beyond that ([`Controller::may`]).
-    pub may: Vec<Rights>,
-    /// What it never does of that ([`Controller::may_not`]).
-    pub may_not: Vec<Rights>,
+    /// The rules that it needs beyond those ([`Permissions::allow`]).
+    pub allowed: Vec<PolicyRule>,
+    /// The rules among those that it doesn't need ([`Permissions::omit`]).
+    pub omitted: Vec<PolicyRule>,
 }
 
 /// A kind that a controller uses, and how.

@@ -20,7 +20,7 @@ use crate::{
     client::explain,
     manager::Runnable,
     object::{KindName, Object, ObjectKey},
-    rights::{Rights, Verb},
+    rbac::{PolicyRule, Verb},
 };
 
 /// Where it is noted how far a migration came.
@@ -91,8 +91,8 @@ pub struct Migrated {
 /// Or by the manager, whenever it begins to lead: `manager.runnable(Migrator::of::<v2::CronJob>().runnable())`.
 ///
 /// Each object costs one request (an empty merge patch, which the API server stores if that changes the stored form), each
-/// five hundred of them two more. It needs the rights to `get` and `patch` the definition, to `patch` its status, and to `list` and `patch`
-/// objects of the kind in all namespaces ([`Migrator::rights`]).
+/// five hundred of them two more. It needs to be allowed to `get` and `patch` the definition, to `patch` its status, and to `list` and `patch`
+/// objects of the kind in all namespaces ([`Migrator::policy_rules`]).
 #[derive(Clone, Debug)]
 pub struct Migrator {
     definition: String,
@@ -133,25 +133,25 @@ impl Migrator {
         Self { page: objects.max(1), ..self }
     }
 
-    /// What it does, for the operator's role. [`Migrator::runnable`] brings it along; where [`Migrator::run`] is called, tell
-    /// [`Manager::may`](crate::manager::Manager::may). Objects are looked for in all namespaces, so it is a right to the cluster even where
-    /// the operator otherwise keeps to its own.
-    pub fn rights(&self) -> [Rights; 3] {
+    /// The rules that it needs in the operator's role. [`Migrator::runnable`] adds them; for a direct call of
+    /// [`Migrator::run`] add them by [`Manager::policy_rule`](crate::manager::Manager::policy_rule). It lists objects in all
+    /// namespaces, so the rules belong into a cluster role even if the operator is limited to its own namespace.
+    pub fn policy_rules(&self) -> [PolicyRule; 3] {
         let (plural, group) = self.definition.split_once('.').unwrap_or((&self.definition, ""));
         let definition = |resource, verbs: &[Verb]| {
-            Rights::new("apiextensions.k8s.io", resource, false, verbs.to_vec()).named(&self.definition)
+            PolicyRule::new("apiextensions.k8s.io", resource, false, verbs.to_vec()).resource_name(&self.definition)
         };
         [
             definition("customresourcedefinitions", &[Verb::Get, Verb::Patch]),
             definition("customresourcedefinitions/status", &[Verb::Patch]),
-            Rights::new(group, plural, false, [Verb::List, Verb::Patch]),
+            PolicyRule::new(group, plural, false, [Verb::List, Verb::Patch]),
         ]
     }
 
     /// For [`Manager::runnable`](crate::manager::Manager::runnable): migrates once, on the replica that leads, and tries until
     /// that is done.
     pub fn runnable(self) -> Runnable {
-        let rights = self.rights();
+        let rules = self.policy_rules();
         let runnable = Runnable::new(&format!("migrator-{}", self.definition), async move |context| {
             let (mut wait, longest) = AGAIN;
             while let Some(result) = context.cancelled.run_until_cancelled(self.run(&context.client)).await {
@@ -162,7 +162,7 @@ impl Migrator {
             }
             Ok(())
         });
-        rights.into_iter().fold(runnable, Runnable::may)
+        rules.into_iter().fold(runnable, Runnable::policy_rule)
     }
 
     /// Writes every object that may be stored in an older version, then takes these versions from the definition's status.

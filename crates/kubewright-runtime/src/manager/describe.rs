@@ -12,7 +12,7 @@ use crate::{
     controller::{ControllerDescription, Use},
     conversion::ConversionDescription,
     object::KindName,
-    rights::{self, Rights},
+    rbac::{self, PolicyRule},
     webhook::{
         WebhookDescription,
         manifests::{self, Target},
@@ -33,8 +33,9 @@ pub struct Description {
     pub webhooks: Vec<WebhookDescription>,
     /// The kinds whose versions it converts.
     pub conversions: Vec<ConversionDescription>,
-    /// What it may do beside its controllers ([`Manager::may`], [`Runnable::may`](super::Runnable::may)).
-    pub rights: Vec<Rights>,
+    /// The RBAC rules that it needs beyond those of its controllers ([`Manager::policy_rule`],
+    /// [`Runnable::policy_rule`](super::Runnable::policy_rule)).
+    pub policy_rules: Vec<PolicyRule>,
     /// The ports it listens on: `metrics`, `probes`, `webhook`. None whose number is left to the system.
     pub ports: Vec<Port>,
 }
@@ -117,10 +118,10 @@ impl Manager {
             namespaces: self.namespaces.clone(),
             webhooks: self.webhooks.webhooks.iter().map(|webhook| webhook.description.clone()).collect(),
             conversions: self.webhooks.hubs.iter().map(|hub| hub.describe()).collect(),
-            rights: self
-                .rights
+            policy_rules: self
+                .policy_rules
                 .iter()
-                .chain(self.runnables.iter().flat_map(|runnable| &runnable.rights))
+                .chain(self.runnables.iter().flat_map(|runnable| &runnable.policy_rules))
                 .cloned()
                 .collect(),
             ports: self.ports(),
@@ -152,8 +153,8 @@ impl Description {
         document.webhook_configurations = [values(&made.mutating)?, values(&made.validating)?].concat();
         let conversions = self.conversions.iter().map(|description| conversion(description, &target));
         document.conversions = conversions.collect::<Result<_, serde_json::Error>>()?;
-        document.rights = self.rights.iter().map(Rights::rule).collect();
-        document.features = rights::of_features(&self.webhooks, &self.conversions);
+        document.rights = self.policy_rules.iter().map(PolicyRule::rule).collect();
+        document.features = rbac::of_features(&self.webhooks, &self.conversions);
         document.namespaces = self.namespaces.iter().cloned().collect();
         document.ports = self.ports.iter().map(|port| description::Port::new(port.name.into(), port.number)).collect();
         Ok(document)
@@ -193,8 +194,8 @@ fn controller(controller: &ControllerDescription) -> description::Controller {
     described.uses = controller.uses.iter().map(used).collect();
     described.finalizer = controller.finalizer.clone();
     described.workspace = controller.workspace;
-    described.may = controller.may.iter().map(Rights::rule).collect();
-    described.may_not = controller.may_not.iter().map(Rights::rule).collect();
+    described.may = controller.allowed.iter().map(PolicyRule::rule).collect();
+    described.may_not = controller.omitted.iter().map(PolicyRule::rule).collect();
     described
 }
 

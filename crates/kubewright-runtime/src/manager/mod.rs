@@ -52,7 +52,7 @@ use crate::{
     metrics::{self, Metrics, MetricsServer},
     object::{KindName, Object},
     probe::{self, BindAddress, BindError, Probes, Server},
-    rights::Rights,
+    rbac::PolicyRule,
     shard::{ShardError, ShardOptions, Share},
     signal::Signals,
     trace::Traces,
@@ -212,7 +212,7 @@ pub struct Manager {
     replicas: Replicas,
     concurrency: BTreeMap<String, usize>,
     kinds: Vec<DeclaredVersion>,
-    rights: Vec<Rights>,
+    policy_rules: Vec<PolicyRule>,
     controllers: Vec<Box<dyn Prepare>>,
     webhook_server: Option<WebhookServer>,
     webhooks: Content,
@@ -344,7 +344,7 @@ impl Manager {
             replicas: Replicas::Alone,
             concurrency: BTreeMap::new(),
             kinds: Vec::new(),
-            rights: Vec::new(),
+            policy_rules: Vec::new(),
             controllers: Vec::new(),
             webhook_server: None,
             webhooks: Content::default(),
@@ -387,10 +387,9 @@ impl Manager {
         self
     }
 
-    /// What the program does beside its controllers, in [runnables](Manager::runnable) say, for the operator's role: see
-    /// [`crate::rights`].
-    pub fn may(mut self, rights: Rights) -> Self {
-        self.rights.push(rights);
+    /// Adds a rule to the operator's role for requests that the program makes outside its controllers; see [`crate::rbac`].
+    pub fn policy_rule(mut self, rule: PolicyRule) -> Self {
+        self.policy_rules.push(rule);
         self
     }
 

@@ -8,7 +8,7 @@ use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use tokio_util::sync::CancellationToken;
 
 use super::{ManagerError, lifecycle::Task};
-use crate::{controller::Environment, metrics::Metrics, panic, rights::Rights};
+use crate::{controller::Environment, metrics::Metrics, panic, rbac::PolicyRule};
 
 /// What a runnable comes to.
 pub type RunnableResult = Result<(), Box<dyn Error + Send + Sync>>;
@@ -53,7 +53,7 @@ impl fmt::Debug for RunnableContext {
 pub struct Runnable {
     pub(super) name: String,
     pub(super) needs_leader: bool,
-    pub(super) rights: Vec<Rights>,
+    pub(super) policy_rules: Vec<PolicyRule>,
     run: Run,
 }
 
@@ -73,7 +73,7 @@ impl Runnable {
         Self {
             name: name.into(),
             needs_leader: true,
-            rights: Vec::new(),
+            policy_rules: Vec::new(),
             run: Box::new(move |context| run(context).boxed()),
         }
     }
@@ -84,9 +84,10 @@ impl Runnable {
         Self { needs_leader, ..self }
     }
 
-    /// What it does, for the operator's role: as [`Manager::may`](crate::manager::Manager::may), for a runnable that brings its rights along.
-    pub fn may(mut self, rights: Rights) -> Self {
-        self.rights.push(rights);
+    /// Adds a rule to the operator's role for what the runnable does, as
+    /// [`Manager::policy_rule`](crate::manager::Manager::policy_rule).
+    pub fn policy_rule(mut self, rule: PolicyRule) -> Self {
+        self.policy_rules.push(rule);
         self
     }
 

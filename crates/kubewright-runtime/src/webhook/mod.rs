@@ -48,7 +48,6 @@
 
 mod answer;
 pub(crate) mod certificate;
-mod validation;
 mod handler;
 pub mod manifests;
 mod options;
@@ -57,6 +56,7 @@ mod policies;
 mod request;
 mod review;
 mod server;
+mod validation;
 
 use std::{fmt, sync::Arc};
 
@@ -64,11 +64,11 @@ pub use kubewright_apimachinery::status::{Cause, Status};
 
 use self::handler::{Defaulting, Handler, Validating};
 pub use self::{
-    validation::{Denied, ValidationErrors},
     manifests::{Operation, Role, WebhookDescription},
     options::{Certificates, ClientAuthoritiesError, WebhookArgs, WebhookServer},
     policies::{FailurePolicy, Policies},
     request::Request,
+    validation::{Denied, ValidationErrors},
 };
 pub(crate) use self::{
     options::Names,
@@ -97,7 +97,11 @@ pub trait Validator<K: Object>: Send + Sync + 'static {
     ///
     /// # Errors
     /// The request is refused with them. What is wrong with the object belongs into the validation errors, all of it.
-    fn validate_create(&self, object: &K, request: &Request) -> impl Future<Output = Result<ValidationErrors, Denied>> + Send;
+    fn validate_create(
+        &self,
+        object: &K,
+        request: &Request,
+    ) -> impl Future<Output = Result<ValidationErrors, Denied>> + Send;
 
     /// Looks at an object that is to replace an older state of itself. Without one, as for a creation.
     ///
@@ -117,7 +121,11 @@ pub trait Validator<K: Object>: Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`Validator::validate_create`].
-    fn validate_delete(&self, object: &K, request: &Request) -> impl Future<Output = Result<ValidationErrors, Denied>> + Send {
+    fn validate_delete(
+        &self,
+        object: &K,
+        request: &Request,
+    ) -> impl Future<Output = Result<ValidationErrors, Denied>> + Send {
         let _ = (object, request);
         std::future::ready(Ok(ValidationErrors::default()))
     }

@@ -16,7 +16,7 @@ use kubewright_runtime::{
     manager::Manager,
     metrics::Metrics,
     probe::BindAddress,
-    webhook::{Denied, ValidationErrors, Request, Validator, Webhook, WebhookServer},
+    webhook::{Denied, Request, ValidationErrors, Validator, Webhook, WebhookServer},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},

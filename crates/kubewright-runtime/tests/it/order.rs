@@ -11,7 +11,7 @@ use kubewright_runtime::{
     leader::LeaderOptions,
     manager::{Manager, ManagerError, Runnable},
     probe::BindAddress,
-    webhook::{Denied, ValidationErrors, Request, Validator, Webhook, WebhookServer},
+    webhook::{Denied, Request, ValidationErrors, Validator, Webhook, WebhookServer},
 };
 use parking_lot::Mutex;
 use tokio::net::TcpStream;

@@ -13,6 +13,7 @@ use kubewright_runtime::{
     client::ClientError,
     context::{Context, LARGEST_WORKSPACE, WorkspaceError},
     controller::{Controller, Reconciler},
+    rbac::Permissions,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -92,8 +93,8 @@ impl Launcher {
     }
 
     fn start(&self, world: &World) -> Running {
-        let manager = world.manager().controller(Controller::new(self.clone()).workspace());
-        assert!(manager.describe().controllers[0].workspace, "whoever makes the role knows");
+        let manager = world.manager().controller(Controller::new(self.clone()).rbac(Permissions::workspace));
+        assert!(manager.describe().controllers[0].workspace, "the generated role has the rules");
         run(manager)
     }
 

@@ -61,7 +61,7 @@ const TYPES: &[&str] = &[
     "Request",
     "Retry",
     "Selector",
-    "Rights",
+    "PolicyRule",
     "Subresource",
     "ValidationErrors",
     "Validator",

@@ -5,7 +5,7 @@ use kube::Api;
 use kubewright::{
     client::Client,
     prelude::*,
-    webhook::{Denied, ValidationErrors, Request, WebhookServer},
+    webhook::{Denied, Request, ValidationErrors, WebhookServer},
 };
 
 use crate::{Greeting, GreetingSpec, cluster, start, until};

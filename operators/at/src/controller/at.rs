@@ -52,8 +52,7 @@ pub(crate) fn controller() -> Controller<At> {
             key.filter(|key| ats.get(key).is_some()).into_iter().collect()
         })
         // The run is remembered on the At itself, and its pods go with it.
-        .may(Rights::to::<At>([Verb::Patch]))
-        .may_not(Rights::to::<Pod>([Verb::Delete]))
+        .rbac(|role| role.allow(PolicyRule::of::<At>([Verb::Patch])).omit(PolicyRule::of::<Pod>([Verb::Delete])))
         .concurrency(4)
 }
 

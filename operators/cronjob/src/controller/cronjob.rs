@@ -64,7 +64,7 @@ pub(crate) fn controller() -> Controller<CronJob> {
             key.filter(|key| cronjobs.get(key).is_some()).into_iter().collect()
         })
         // The time of the latest run is recorded on the CronJob itself.
-        .may(Rights::to::<CronJob>([Verb::Patch]))
+        .rbac(|role| role.allow(PolicyRule::of::<CronJob>([Verb::Patch])))
         .concurrency(16)
 }
 // ANCHOR_END: controller

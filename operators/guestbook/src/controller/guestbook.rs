@@ -53,7 +53,7 @@ pub(crate) fn controller() -> Controller<Guestbook> {
             let users = guestbooks.indexed(BY_CONFIG_MAP, &ObjectKey::of(config_map).to_string());
             users.iter().map(|guestbook| ObjectKey::of(guestbook.as_ref())).collect()
         })
-        .may(Rights::to::<Service>([Verb::Create, Verb::Patch]))
+        .rbac(|role| role.allow(PolicyRule::of::<Service>([Verb::Create, Verb::Patch])))
         .concurrency(4)
 }
 

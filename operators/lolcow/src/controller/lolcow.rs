@@ -43,9 +43,10 @@ pub(crate) fn controller(node_address: &str) -> Controller<Lolcow> {
         .owns::<Service>()
         .watches::<Deployment>(of_that_name)
         .watches::<Service>(of_that_name)
-        // Both go with their owner.
-        .may_not(Rights::to::<Deployment>([Verb::Delete]))
-        .may_not(Rights::to::<Service>([Verb::Delete]))
+        // Both are garbage collected with their owner.
+        .rbac(|role| {
+            role.omit(PolicyRule::of::<Deployment>([Verb::Delete])).omit(PolicyRule::of::<Service>([Verb::Delete]))
+        })
         .concurrency(4)
 }
 

@@ -6,7 +6,9 @@ use futures::{FutureExt, future::BoxFuture};
 use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
-use super::{Defaulter, Denied, ValidationErrors, Operation, Request, Validator, answer::Answer, patch, review::Review};
+use super::{
+    Defaulter, Denied, Operation, Request, ValidationErrors, Validator, answer::Answer, patch, review::Review,
+};
 use crate::{
     cache::from_value,
     object::{KindName, Object},
@@ -30,11 +32,19 @@ impl<K: Object, D: Defaulter<K>> AnyDefaulter<K> for D {
 
 /// A [`Validator`] without its type.
 pub(super) trait AnyValidator<K>: Send + Sync {
-    fn run<'a>(&'a self, change: &'a Change<K>, request: &'a Request) -> BoxFuture<'a, Result<ValidationErrors, Denied>>;
+    fn run<'a>(
+        &'a self,
+        change: &'a Change<K>,
+        request: &'a Request,
+    ) -> BoxFuture<'a, Result<ValidationErrors, Denied>>;
 }
 
 impl<K: Object, V: Validator<K>> AnyValidator<K> for V {
-    fn run<'a>(&'a self, change: &'a Change<K>, request: &'a Request) -> BoxFuture<'a, Result<ValidationErrors, Denied>> {
+    fn run<'a>(
+        &'a self,
+        change: &'a Change<K>,
+        request: &'a Request,
+    ) -> BoxFuture<'a, Result<ValidationErrors, Denied>> {
         match change {
             Change::Create(object) => self.validate_create(object, request).boxed(),
             Change::Update(old, new) => self.validate_update(old, new, request).boxed(),

@@ -37,7 +37,12 @@ impl Validator<ConfigMap> for Refuses {
         Ok(errors)
     }
 
-    async fn validate_update(&self, old: &ConfigMap, new: &ConfigMap, request: &Request) -> Result<ValidationErrors, Denied> {
+    async fn validate_update(
+        &self,
+        old: &ConfigMap,
+        new: &ConfigMap,
+        request: &Request,
+    ) -> Result<ValidationErrors, Denied> {
         let fixed = |config: &ConfigMap| config.data.as_ref().and_then(|data| data.get("fixed").cloned());
         let mut errors = self.validate_create(new, request).await?;
         if fixed(old) != fixed(new) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tower::ServiceExt;
 
 use super::*;
-use crate::webhook::{Denied, ValidationErrors, Request as Asked, Validator, Webhook};
+use crate::webhook::{Denied, Request as Asked, ValidationErrors, Validator, Webhook};
 
 /// Does what the object's name says.
 struct Moody;

@@ -56,7 +56,11 @@ impl Defaulter<ConfigMap> for Defaults {
 pub(super) struct Rules;
 
 impl Validator<ConfigMap> for Rules {
-    async fn validate_create(&self, config: &ConfigMap, request: &webhook::Request) -> Result<ValidationErrors, Denied> {
+    async fn validate_create(
+        &self,
+        config: &ConfigMap,
+        request: &webhook::Request,
+    ) -> Result<ValidationErrors, Denied> {
         let mut errors = ValidationErrors::default();
         for (key, value) in config.data.iter().flatten() {
             match key.as_str() {

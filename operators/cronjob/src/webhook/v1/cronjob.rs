@@ -5,7 +5,7 @@
 
 use kubewright::{
     prelude::*,
-    webhook::{Denied, ValidationErrors, Request},
+    webhook::{Denied, Request, ValidationErrors},
 };
 
 use crate::{

@@ -5,7 +5,7 @@ use kubewright::{
     clock::SystemClock,
     object::KindName,
     prelude::*,
-    webhook::{ValidationErrors, Operation, Request},
+    webhook::{Operation, Request, ValidationErrors},
 };
 
 use super::cronjob::{Defaults, Validation, look};

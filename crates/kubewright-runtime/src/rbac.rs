@@ -1,44 +1,42 @@
-//! What an operator may do beyond what its wiring says: typed, so that what is misspelt doesn't compile.
+//! The operator's RBAC rules beyond those that its wiring implies. They are typed, so that a misspelt name doesn't compile.
 //!
-//! `kubewright manifests` makes the operator's role of what its controllers watch, own, record and remember. That is:
+//! `kubewright manifests` generates the operator's role from what its controllers declare:
 //!
-//! | wiring | rights |
+//! | declaration | rules |
 //! |---|---|
-//! | the kind that is reconciled | `get`, `list`, `watch`; `patch` of its `status`; `update` of its `finalizers`, which clusters ask for before a child may hold up its owner's deletion; `patch` if the reconciler has a finalizer |
+//! | the reconciled kind | `get`, `list`, `watch`; `patch` of its `status`; `update` of its `finalizers`, which some clusters require before a child may block its owner's deletion; `patch` if the reconciler has a finalizer |
 //! | [`Controller::owns`] | `get`, `list`, `watch`, `create`, `patch`, `delete` |
 //! | [`Controller::watches`], [`Controller::reads`] | `get`, `list`, `watch` |
-//! | [`Controller::workspace`] | `get`, `create`, `patch`, `delete` of config maps |
+//! | [`Permissions::workspace`] | `get`, `create`, `patch`, `delete` of config maps |
 //! | any controller | `create`, `patch` of events |
-//! | [`Migrator::runnable`] | what [`Migrator::rights`] says |
+//! | [`Migrator::runnable`] | [`Migrator::policy_rules`] |
 //!
-//! [`Controller::may`] adds to it, [`Controller::may_not`] takes away what a controller never does:
+//! [`Controller::rbac`] adds rules, and omits rules for what a controller never does:
 //!
 //! ```
 //! # use k8s_openapi::api::{apps::v1::{Deployment, ReplicaSet}, core::v1::{Pod, Secret}};
 //! # use kubewright_runtime::controller::Controller;
-//! use kubewright_runtime::rights::{Rights, Subresource, Verb};
+//! use kubewright_runtime::rbac::{PolicyRule, Subresource, Verb};
 //!
 //! # fn example(controller: Controller<ReplicaSet>) -> Controller<ReplicaSet> {
-//! controller
-//!     .owns::<Deployment>()
-//!     .may_not(Rights::to::<Deployment>([Verb::Delete]))
-//!     .may(Rights::to::<Secret>([Verb::Get]).named("token"))
-//!     .may(Rights::to::<Pod>([Verb::Create]).on(Subresource::Eviction))
+//! controller.owns::<Deployment>().rbac(|role| {
+//!     role.omit(PolicyRule::of::<Deployment>([Verb::Delete]))
+//!         .allow(PolicyRule::of::<Secret>([Verb::Get]).resource_name("token"))
+//!         .allow(PolicyRule::of::<Pod>([Verb::Create]).subresource(Subresource::Eviction))
+//! })
 //! # }
 //! ```
 //!
-//! At run time none of it has an effect: the API server knows the roles that are bound. [`Manager::may`] is for what is done
-//! beside the controllers.
+//! None of it has an effect at run time: the API server enforces the roles that are bound. [`Manager::policy_rule`] is for
+//! requests that the program makes outside its controllers.
 //!
 //! [`Controller::owns`]: crate::controller::Controller::owns
 //! [`Controller::watches`]: crate::controller::Controller::watches
 //! [`Controller::reads`]: crate::controller::Controller::reads
-//! [`Controller::workspace`]: crate::controller::Controller::workspace
-//! [`Controller::may`]: crate::controller::Controller::may
-//! [`Controller::may_not`]: crate::controller::Controller::may_not
+//! [`Controller::rbac`]: crate::controller::Controller::rbac
 //! [`Migrator::runnable`]: crate::conversion::Migrator::runnable
-//! [`Migrator::rights`]: crate::conversion::Migrator::rights
-//! [`Manager::may`]: crate::manager::Manager::may
+//! [`Migrator::policy_rules`]: crate::conversion::Migrator::policy_rules
+//! [`Manager::policy_rule`]: crate::manager::Manager::policy_rule
 
 use std::{collections::BTreeMap, fmt};
 
@@ -51,17 +49,49 @@ use crate::{
     webhook::{Role, WebhookDescription},
 };
 
-/// Some verbs on one resource or path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rights(Rule);
+/// A controller's changes to the rules that its wiring implies, for [`Controller::rbac`](crate::controller::Controller::rbac).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Permissions {
+    pub(crate) allowed: Vec<PolicyRule>,
+    pub(crate) omitted: Vec<PolicyRule>,
+    pub(crate) workspace: bool,
+}
 
-/// What is part of a resource, and has rights of its own.
+impl Permissions {
+    /// Adds a rule.
+    pub fn allow(mut self, rule: PolicyRule) -> Self {
+        self.allowed.push(rule);
+        self
+    }
+
+    /// Omits a rule that the wiring implies, such as the deletion of children or the creation of events. RBAC has no rules that
+    /// deny: another controller of the manager may still bring the rule into the role.
+    ///
+    /// `kubewright manifests` fails if the wiring doesn't imply the rule.
+    pub fn omit(mut self, rule: PolicyRule) -> Self {
+        self.omitted.push(rule);
+        self
+    }
+
+    /// Adds the rules that [`Context::workspace`](crate::context::Context::workspace) needs.
+    pub fn workspace(self) -> Self {
+        Self { workspace: true, ..self }
+    }
+}
+
+/// Verbs on one resource, or on one path that is no resource: a rule of a role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct PolicyRule(Rule);
+
+/// A subresource. A rule for a resource doesn't include its subresources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Subresource {
     /// `status`
     Status,
-    /// `finalizers`: to let a child hold up the deletion of its owner, where a cluster asks for that.
+    /// `finalizers`: lets a child block the deletion of its owner, where the cluster checks that.
     Finalizers,
     /// `scale`
     Scale,
@@ -110,19 +140,19 @@ impl fmt::Display for Subresource {
     }
 }
 
-/// A resource for which there is no type. Make it in a constant, so that a name that can't be one doesn't compile; whether there
-/// is such a resource, only the cluster knows.
+/// A resource without a Rust type. Define it as a constant: then an invalid name doesn't compile. Whether the resource exists
+/// isn't checked.
 ///
 /// ```
-/// use kubewright_runtime::rights::{NamedResource, Rights, Verb};
+/// use kubewright_runtime::rbac::{NamedResource, PolicyRule, Verb};
 ///
 /// const CERTIFICATES: NamedResource = NamedResource::namespaced("cert-manager.io", "certificates");
 ///
-/// let rights = Rights::to_resource(CERTIFICATES, [Verb::Get, Verb::Create]);
+/// let rule = PolicyRule::of_resource(CERTIFICATES, [Verb::Get, Verb::Create]);
 /// ```
 ///
 /// ```compile_fail
-/// # use kubewright_runtime::rights::NamedResource;
+/// # use kubewright_runtime::rbac::NamedResource;
 /// const CERTIFICATES: NamedResource = NamedResource::namespaced("cert-manager.io", "Certificates");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,17 +163,17 @@ pub struct NamedResource {
 }
 
 impl NamedResource {
-    /// A resource whose objects live in namespaces: its group, empty for the core group, and what many are called.
+    /// A namespaced resource, by its group (empty for the core group) and its plural name.
     ///
     /// # Panics
-    /// If one of them is no name: at compile time, in a constant.
+    /// If one of them is invalid. In a constant that is an error at compile time.
     pub const fn namespaced(group: &'static str, plural: &'static str) -> Self {
         assert!(group.is_empty() || is_name(group, true), "the group must be a DNS name in lower case");
         assert!(is_name(plural, false), "the resource must be its plural in lower case, such as certificates");
         Self { group, plural, namespaced: true }
     }
 
-    /// A resource whose objects live in no namespace.
+    /// A cluster-scoped resource.
     ///
     /// # Panics
     /// As [`NamedResource::namespaced`].
@@ -152,8 +182,8 @@ impl NamedResource {
     }
 }
 
-/// Whether a text is made of letters, digits and dashes, with dots between if it may have several parts, each beginning and ending with
-/// a letter or digit.
+/// Whether a text consists of lower-case letters, digits and dashes, and begins and ends with a letter or digit. With
+/// `has_dots` it may have several such parts with dots between them.
 const fn is_name(text: &str, has_dots: bool) -> bool {
     let bytes = text.as_bytes();
     let (mut index, mut after_letter) = (0, false);
@@ -170,23 +200,23 @@ const fn is_name(text: &str, has_dots: bool) -> bool {
     after_letter && text.len() < 254
 }
 
-impl Rights {
-    /// Rights to objects of kind `K`.
-    pub fn to<K: Object>(verbs: impl IntoIterator<Item = Verb>) -> Self {
+impl PolicyRule {
+    /// A rule for the resource of kind `K`.
+    pub fn of<K: Object>(verbs: impl IntoIterator<Item = Verb>) -> Self {
         let kind = KindName::of::<K>();
         Self::new(&kind.group, &kind.plural, K::is_namespaced(), verbs)
     }
 
-    /// Rights to objects for whose kind there is no type.
-    pub fn to_resource(resource: NamedResource, verbs: impl IntoIterator<Item = Verb>) -> Self {
+    /// A rule for a resource without a Rust type.
+    pub fn of_resource(resource: NamedResource, verbs: impl IntoIterator<Item = Verb>) -> Self {
         Self::new(resource.group, resource.plural, resource.namespaced, verbs)
     }
 
-    /// Rights to a path that is none of a resource, such as `/metrics`, or all below one: `/healthz/*`.
-    pub fn to_url(url: &str, verbs: impl IntoIterator<Item = Verb>) -> Self {
-        let mut rights = Self::new("", "", false, verbs);
-        rights.0.url = url.into();
-        rights
+    /// A rule for a path that is no resource, such as `/metrics`, or for all paths below one: `/healthz/*`.
+    pub fn non_resource_url(url: &str, verbs: impl IntoIterator<Item = Verb>) -> Self {
+        let mut rule = Self::new("", "", false, verbs);
+        rule.0.url = url.into();
+        rule
     }
 
     pub(crate) fn new(group: &str, resource: &str, namespaced: bool, verbs: impl IntoIterator<Item = Verb>) -> Self {
@@ -198,26 +228,26 @@ impl Rights {
         Self(rule)
     }
 
-    /// To a part of the resource instead.
-    pub fn on(mut self, subresource: Subresource) -> Self {
+    /// Applies the rule to a subresource instead of the resource.
+    pub fn subresource(mut self, subresource: Subresource) -> Self {
         let resource = self.0.resource.split('/').next().unwrap_or_default();
         self.0.resource = format!("{resource}/{subresource}");
         self
     }
 
-    /// Only to the object of this name; called again, to that one too. Creations and lists can't be told by name.
-    pub fn named(mut self, name: &str) -> Self {
+    /// Limits the rule to the object of this name. Each call adds a name. Creations and lists can't be limited by name.
+    pub fn resource_name(mut self, name: &str) -> Self {
         self.0.names.insert(name.into());
         self
     }
 
-    /// Only in the namespace that the operator itself runs in.
+    /// Limits the rule to the namespace that the operator runs in.
     pub fn in_own_namespace(mut self) -> Self {
         self.0.scope = Scope::Own;
         self
     }
 
-    /// In a role of this name, instead of the operator's main one; it is bound to the operator too.
+    /// Puts the rule into a role of this name instead of the operator's main role. That role is bound to the operator too.
     pub fn role(mut self, name: &str) -> Self {
         self.0.role = name.into();
         self
@@ -228,16 +258,17 @@ impl Rights {
     }
 }
 
-/// What the manager's own features need, for roles of their own: `leader-election`, `metrics-auth`, `metrics-reader` (for whoever reads
-/// them) and, if there are webhooks or conversions, `webhook` (for certificates that it makes itself). Names of objects lack what kustomize puts before them.
+/// The rules of the manager's own features, by role: `leader-election`, `metrics-auth`, `metrics-reader` (for clients that read
+/// the metrics) and, with webhooks or conversions, `webhook` (for self-managed certificates). Names of objects lack the prefix
+/// that kustomize adds.
 pub(crate) fn of_features(
     webhooks: &[WebhookDescription],
     conversions: &[ConversionDescription],
 ) -> BTreeMap<String, Vec<Rule>> {
     use Verb::{Create, Get, Patch, Update};
-    let own = |rights: Rights| rights.in_own_namespace().rule();
-    let to = |group, resource, verbs: &[Verb]| Rights::new(group, resource, true, verbs.to_vec());
-    let review = |group, resource| Rights::new(group, resource, false, [Create]).rule();
+    let own = |rule: PolicyRule| rule.in_own_namespace().rule();
+    let to = |group, resource, verbs: &[Verb]| PolicyRule::new(group, resource, true, verbs.to_vec());
+    let review = |group, resource| PolicyRule::new(group, resource, false, [Create]).rule();
     let mut features = BTreeMap::from([
         ("leader-election", vec![own(to("coordination.k8s.io", "leases", &[Get, Create, Update]))]),
         (
@@ -247,19 +278,20 @@ pub(crate) fn of_features(
                 review("authorization.k8s.io", "subjectaccessreviews"),
             ],
         ),
-        ("metrics-reader", vec![Rights::to_url("/metrics", [Get]).rule()]),
+        ("metrics-reader", vec![PolicyRule::non_resource_url("/metrics", [Get]).rule()]),
     ]);
-    let secrets = [to("", "secrets", &[Create]), to("", "secrets", &[Get, Update]).named("webhook-server-cert")];
+    let secrets =
+        [to("", "secrets", &[Create]), to("", "secrets", &[Get, Update]).resource_name("webhook-server-cert")];
     let kinds = [(Role::Mutating, "mutating"), (Role::Validating, "validating")].into_iter();
     let configurations = kinds.filter(|(role, _)| webhooks.iter().any(|webhook| webhook.role == *role));
     let configurations = configurations.map(|(_, kind)| {
         let resource = format!("{kind}webhookconfigurations");
-        let rights = Rights::new("admissionregistration.k8s.io", &resource, false, [Get, Patch]);
-        rights.named(&format!("{kind}-webhook-configuration")).rule()
+        let rule = PolicyRule::new("admissionregistration.k8s.io", &resource, false, [Get, Patch]);
+        rule.resource_name(&format!("{kind}-webhook-configuration")).rule()
     });
     let definitions = conversions.iter().map(|conversion| {
-        let rights = Rights::new("apiextensions.k8s.io", "customresourcedefinitions", false, [Get, Patch]);
-        rights.named(&conversion.definition()).rule()
+        let rule = PolicyRule::new("apiextensions.k8s.io", "customresourcedefinitions", false, [Get, Patch]);
+        rule.resource_name(&conversion.definition()).rule()
     });
     if !webhooks.is_empty() || !conversions.is_empty() {
         let rules = secrets.into_iter().map(own).chain(configurations).chain(definitions);
@@ -275,14 +307,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_say_what_they_are() {
-        let evict = Rights::to::<Pod>([Verb::Create]).on(Subresource::Eviction).rule();
+    fn rules_display_verbs_resource_and_names() {
+        let evict = PolicyRule::of::<Pod>([Verb::Create]).subresource(Subresource::Eviction).rule();
         assert_eq!((evict.to_string().as_str(), evict.namespaced), ("create pods/eviction", true));
-        let two = Rights::to::<Namespace>([Verb::Patch, Verb::Get]).named("b").named("a").rule();
+        let two = PolicyRule::of::<Namespace>([Verb::Patch, Verb::Get]).resource_name("b").resource_name("a").rule();
         assert_eq!((two.to_string().as_str(), two.namespaced), ("get, patch namespaces \"a\" \"b\"", false));
-        assert_eq!(Rights::to_url("/metrics", [Verb::Get]).rule().to_string(), "get /metrics");
+        assert_eq!(PolicyRule::non_resource_url("/metrics", [Verb::Get]).rule().to_string(), "get /metrics");
         let certificates = NamedResource::cluster("cert-manager.io", "clusterissuers");
-        let own = Rights::to_resource(certificates, [Verb::Get]).in_own_namespace().role("issuers").rule();
+        let own = PolicyRule::of_resource(certificates, [Verb::Get]).in_own_namespace().role("issuers").rule();
         assert_eq!(
             (own.to_string().as_str(), own.scope, &*own.role),
             ("get clusterissuers.cert-manager.io", Scope::Own, "issuers")
