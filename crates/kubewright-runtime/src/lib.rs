@@ -36,8 +36,6 @@ pub mod action;
 pub mod args;
 pub mod cache;
 pub mod client;
-#[doc(hidden)]
-pub mod compiled;
 pub mod condition;
 pub mod context;
 pub mod controller;
@@ -56,7 +54,7 @@ mod panic;
 pub mod predicate;
 pub mod probe;
 pub mod queue;
-pub mod rights;
+pub mod rbac;
 pub mod schema;
 pub mod shard;
 pub mod signal;

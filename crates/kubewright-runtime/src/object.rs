@@ -5,7 +5,10 @@
 use std::{any::TypeId, cmp::Ordering, fmt, sync::Arc};
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::Resource;
+use kube::{
+    Resource,
+    core::{ApiResource, GroupVersionKind},
+};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// A Kubernetes object whose kind is known at compile time.
@@ -60,6 +63,12 @@ impl KindName {
             kind: K::kind(kind).into_owned(),
             plural: K::plural(kind).into_owned(),
         }
+    }
+
+    /// The kind as kube's dynamic types take it.
+    pub(crate) fn api_resource(&self) -> ApiResource {
+        let Self { group, version, kind, plural } = self;
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
     }
 
     /// Group and version, as an object says them.

@@ -57,8 +57,7 @@ pub use kube;
 pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{
     action, args, cache, client, condition, context, controller, create_backoff, event, finalizer, leader, log,
-    manager, metrics, name, object, owner, predicate, probe, queue, rights, schema, shard, signal, trace, view,
-    webhook,
+    manager, metrics, name, object, owner, predicate, probe, queue, rbac, schema, shard, signal, trace, view, webhook,
 };
 pub use kubewright_runtime::{clock, random};
 

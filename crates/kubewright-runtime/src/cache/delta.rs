@@ -8,11 +8,11 @@ use std::{
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kubewright_packed::{self as packed, Dictionary};
 
 use super::{
     fresh::{Typed, Types, typed},
     kind::Kind,
-    packed::{self, Dictionary},
     store::Row,
 };
 use crate::{

@@ -7,18 +7,18 @@
 use std::collections::BTreeSet;
 
 use kube_runtime::watcher::Event;
+use kubewright_packed::RawObject;
 
 use super::{
     delta::{Cause, Step},
     fresh::Types,
     kind::Undecodable,
-    packed::Draft,
     store::{Row, Store, Version},
 };
 use crate::object::{ObjectKey, version_of};
 
 /// Makes of an object as it came one that is kept, under this key.
-type Intake<'a> = &'a dyn Fn(ObjectKey, &Draft) -> Result<(Row, Types), Undecodable>;
+type Intake<'a> = &'a dyn Fn(ObjectKey, &RawObject) -> Result<(Row, Types), Undecodable>;
 
 /// The progress of one watch, of one namespace or of all.
 #[derive(Debug)]
@@ -143,7 +143,7 @@ impl Feed {
     }
 
     /// Whether the object of this event will be asked for, as far as that can be told before: then under which key.
-    pub(super) fn wants(&self, store: &Store, event: &Event<Draft>) -> Option<ObjectKey> {
+    pub(super) fn wants(&self, store: &Store, event: &Event<RawObject>) -> Option<ObjectKey> {
         let (Event::Apply(draft) | Event::InitApply(draft) | Event::Delete(draft)) = event else { return None };
         let key = ObjectKey::of(draft);
         let known = store.get(&key).filter(|known| known.is(draft));
@@ -165,7 +165,7 @@ impl Feed {
     pub(super) fn take(
         &mut self,
         store: &mut Store,
-        event: Event<Draft>,
+        event: Event<RawObject>,
         intake: Intake<'_>,
         mut emit: impl FnMut(Step),
     ) -> Result<(), Undecodable> {
@@ -223,7 +223,7 @@ impl Feed {
     /// Looks at an event that is older than what was seen. It is doubled if it is newer than the list, and an echo if the object
     /// is known to be newer. Otherwise it may be from an API server that has gone back, and a list is to tell.
     #[cold]
-    fn overtaken(&mut self, store: &Store, draft: &Draft, seen: u64) {
+    fn overtaken(&mut self, store: &Store, draft: &RawObject, seen: u64) {
         let known = store.get(&ObjectKey::of(draft)).filter(|known| known.is(draft));
         let is_echo = known.is_some_and(|known| known.version.number().is_none_or(|known| known >= seen));
         if seen <= self.listed && !is_echo {
@@ -232,7 +232,7 @@ impl Feed {
     }
 
     /// Whether an object of a list shows that the API server has gone back.
-    fn is_back(&self, store: &Store, draft: &Draft) -> bool {
+    fn is_back(&self, store: &Store, draft: &RawObject) -> bool {
         let Some(version) = version_of(draft).filter(|_| self.listed > 0) else { return false };
         match store.get(&ObjectKey::of(draft)).filter(|known| known.is(draft)) {
             Some(known) => known
@@ -288,7 +288,7 @@ enum Known {
 /// there: a stale object is a smaller evil than a deletion that didn't happen.
 fn put(
     store: &mut Store,
-    draft: &Draft,
+    draft: &RawObject,
     cause: Cause,
     worth: Known,
     intake: Intake<'_>,
@@ -326,7 +326,7 @@ mod tests {
     };
     use crate::object::KindName;
 
-    fn object(name: &str, uid: &str, version: u64) -> Draft {
+    fn object(name: &str, uid: &str, version: u64) -> RawObject {
         serde_json::from_value(json!({"metadata": {
             "namespace": "a", "name": name, "uid": uid, "resourceVersion": version.to_string(),
         }}))
@@ -348,7 +348,7 @@ mod tests {
         }
 
         /// What the events change, as `+a1`, `~a1`, `-a1` for name and UID.
-        fn take(&mut self, events: impl IntoIterator<Item = Event<Draft>>) -> Vec<String> {
+        fn take(&mut self, events: impl IntoIterator<Item = Event<RawObject>>) -> Vec<String> {
             let mut changes = Vec::new();
             for event in events {
                 let Self { feed, store, kind } = self;
@@ -366,7 +366,7 @@ mod tests {
             changes
         }
 
-        fn list(&mut self, objects: Vec<Draft>) -> Vec<String> {
+        fn list(&mut self, objects: Vec<RawObject>) -> Vec<String> {
             let list = objects.into_iter().map(Event::InitApply);
             self.take([Event::Init].into_iter().chain(list).chain([Event::InitDone]))
         }
@@ -416,7 +416,7 @@ mod tests {
         // What is older than the list, and not in it, may be an echo of the past: another list tells.
         let changed = || vec![object("a", "1", 503)];
         let added = || vec![object("a", "1", 100), object("d", "1", 503)];
-        for (list, change) in [(changed as fn() -> Vec<Draft>, "~a1"), (added, "+d1")] {
+        for (list, change) in [(changed as fn() -> Vec<RawObject>, "~a1"), (added, "+d1")] {
             let mut fixture = restored();
             fixture.list(vec![object("a", "1", 100)]);
             assert_eq!(

@@ -15,7 +15,6 @@ use tokio::sync::Mutex as Turn;
 
 use super::{
     kind::{Arrival, Kind},
-    packed::Draft,
     store::{Row, Store},
 };
 use crate::{
@@ -211,7 +210,7 @@ impl Kind {
         Ok(ObjectList { types: list.types, metadata: list.metadata, items })
     }
 
-    fn fill(&self, store: &mut Store, found: &[Draft]) {
+    fn fill(&self, store: &mut Store, found: &[RawObject]) {
         for draft in found {
             let row = match self.intake(store.shared(ObjectKey::of(draft)), draft) {
                 Ok((row, _)) => Some(row),

@@ -18,7 +18,6 @@ mod metrics;
 #[cfg(test)]
 mod model;
 mod options;
-mod packed;
 mod proof;
 mod reader;
 mod store;
@@ -41,7 +40,6 @@ pub(crate) use self::{
     kind::{Arrival, Handler, Kind, Listener},
     live::{LiveView, Objects, Overlay},
     metrics::CacheFamilies,
-    packed::{from_text, from_value},
     proof::Proof,
 };
 pub use self::{

@@ -10,10 +10,10 @@ use std::{
 };
 
 use hashbrown::{HashTable, hash_table};
+use kubewright_packed::{RawObject, Uuid};
 use slab::Slab;
 use triomphe::ThinArc;
 
-use super::packed::{Draft, Uuid};
 use crate::object::ObjectKey;
 
 /// An object's UID.
@@ -94,7 +94,7 @@ pub(super) struct Entry {
     pub(super) values: Box<[(usize, Arc<str>)]>,
 }
 
-/// An [`Entry`] and the rest of its object, [packed](super::packed), in one piece of memory that store, indexes and readers
+/// An [`Entry`] and the rest of its object, [packed](kubewright_packed), in one piece of memory that store, indexes and readers
 /// share; ordered by its key.
 #[derive(Clone, Debug)]
 pub(super) struct Row(ThinArc<Entry, u8>);
@@ -110,7 +110,7 @@ impl Row {
     }
 
     /// Whether it is of the same object, and not of an earlier or later one of its name.
-    pub(super) fn is(&self, draft: &Draft) -> bool {
+    pub(super) fn is(&self, draft: &RawObject) -> bool {
         self.uid == draft.metadata.uid.as_deref().map(Into::into)
     }
 

@@ -6,13 +6,13 @@ use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use kube::{Api, Client, api::ListParams};
 use kube_runtime::watcher::{self, Event, watcher};
 use kubewright_apimachinery::random::Random;
+use kubewright_packed::RawObject;
 use tokio::time::{Interval, MissedTickBehavior};
 use tracing::{debug, warn};
 
 use super::{
     kind::{Kind, Undecodable},
     metrics::CacheMetrics,
-    packed::Draft,
 };
 use crate::client;
 
@@ -177,35 +177,35 @@ impl Resync {
 }
 
 /// The events of a scope, of the metadata alone if no one reads more.
-fn events(kind: &Kind, scope: Option<&str>, client: &Client) -> BoxStream<'static, watcher::Result<Event<Draft>>> {
-    let (name, client) = (kind.name(), client.clone());
+fn events(kind: &Kind, scope: Option<&str>, client: &Client) -> BoxStream<'static, watcher::Result<Event<RawObject>>> {
+    let (resource, client) = (&kind.name().api_resource(), client.clone());
     let ListParams { label_selector, field_selector, .. } = kind.selection(scope);
     let config = watcher::Config { label_selector, field_selector, ..watcher::Config::default() };
     if kind.is_metadata_only() {
         let api = match scope {
-            Some(namespace) => Api::<Draft<true>>::namespaced_with(client, namespace, name),
-            None => Api::all_with(client, name),
+            Some(namespace) => Api::<RawObject<true>>::namespaced_with(client, namespace, resource),
+            None => Api::all_with(client, resource),
         };
         return watcher(api, config).map_ok(whole).boxed();
     }
     let api = match scope {
-        Some(namespace) => Api::<Draft>::namespaced_with(client, namespace, name),
-        None => Api::all_with(client, name),
+        Some(namespace) => Api::<RawObject>::namespaced_with(client, namespace, resource),
+        None => Api::all_with(client, resource),
     };
     watcher(api, config).boxed()
 }
 
-fn whole(event: Event<Draft<true>>) -> Event<Draft> {
+fn whole(event: Event<RawObject<true>>) -> Event<RawObject> {
     match event {
-        Event::Apply(draft) => Event::Apply(draft.whole()),
-        Event::Delete(draft) => Event::Delete(draft.whole()),
+        Event::Apply(draft) => Event::Apply(draft.into_object()),
+        Event::Delete(draft) => Event::Delete(draft.into_object()),
         Event::Init => Event::Init,
-        Event::InitApply(draft) => Event::InitApply(draft.whole()),
+        Event::InitApply(draft) => Event::InitApply(draft.into_object()),
         Event::InitDone => Event::InitDone,
     }
 }
 
-fn take(kind: &Kind, feed: usize, event: Event<Draft>, metrics: &CacheMetrics) {
+fn take(kind: &Kind, feed: usize, event: Event<RawObject>, metrics: &CacheMetrics) {
     if let Err(Undecodable { key, why }) = kind.take(feed, event) {
         metrics.undecodable();
         warn!(kind = %kind.name(), object = %key, error = why, "an object is not as its type says; it is left out");

@@ -6,12 +6,9 @@ use futures::future::BoxFuture;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Client, ClientError, exchange::exchange, refusal};
+use crate::object::{KindName, ObjectKey};
 #[cfg(feature = "opentelemetry")]
 use crate::telemetry;
-use crate::{
-    cache::from_text,
-    object::{KindName, ObjectKey},
-};
 
 /// What a request does, in the words of Kubernetes' roles; an apply is a `patch` there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,7 +147,7 @@ impl Call {
 
     /// Reads the answer.
     pub(super) fn decode<T: DeserializeOwned>(&self, answer: &Answer) -> Result<T, ClientError> {
-        from_text(&answer.text).map_err(|source| self.failed(kube::Error::SerdeError(source)))
+        kubewright_packed::from_text(&answer.text).map_err(|source| self.failed(kube::Error::SerdeError(source)))
     }
 }
 

@@ -10,7 +10,7 @@ use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{
     Resource,
     api::{ApiResource, DeleteParams, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams, Request},
-    core::{DynamicObject, GroupVersionKind, PartialObjectMeta, request::Error as BuildError},
+    core::{DynamicObject, PartialObjectMeta, request::Error as BuildError},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;

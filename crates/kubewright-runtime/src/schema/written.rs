@@ -6,8 +6,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-use crate::cache;
-
 /// A `T` as it was written: an object that is read as a `T` only when it is asked for.
 ///
 /// For large types of Kubernetes in a spec, such as a pod's template. Inlined, as a CRD must have it, the schema of a
@@ -43,7 +41,7 @@ impl<T: DeserializeOwned> AsWritten<T> {
     /// # Errors
     /// When it is no `T`. The error says what was found and what is expected.
     pub fn read(&self) -> Result<T, serde_json::Error> {
-        cache::from_value(&self.0)
+        kubewright_packed::from_value(&self.0)
     }
 }
 

@@ -16,6 +16,7 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use kube_runtime::watcher::Event;
+use kubewright_packed::{self as packed, Dictionary, Document, Identity, RawObject, ReadError, ReadMarks};
 use parking_lot::RwLock;
 use serde::Deserialize;
 use tokio::sync::{Notify, watch};
@@ -28,7 +29,6 @@ use super::{
     fresh::{Fresh, Typed, Types},
     live::Lists,
     options::{NamespaceOptions, Plan},
-    packed::{self, Dictionary, Document, Draft, Identity, Marks, Unreadable},
     store::{Entry, Row, Store, Version},
 };
 use crate::{
@@ -267,10 +267,10 @@ impl Kind {
     }
 
     /// Takes in what a feed has read, and tells all who want to know. Returns why an object could not be decoded.
-    pub(super) fn take(&self, number: usize, event: Event<Draft>) -> Result<(), Undecodable> {
+    pub(super) fn take(&self, number: usize, event: Event<RawObject>) -> Result<(), Undecodable> {
         // Nobody else changes what this feed has put into the store, so readers needn't wait while its object is decoded.
         let decoded = Cell::new(self.decoded(number, &event));
-        let intake = |key, draft: &Draft| decoded.take().unwrap_or_else(|| self.intake(key, draft));
+        let intake = |key, draft: &RawObject| decoded.take().unwrap_or_else(|| self.intake(key, draft));
         let mut steps = Vec::new();
         let (taken, synced, doubt) = {
             let State { store, feeds, .. } = &mut *self.state.write();
@@ -304,7 +304,7 @@ impl Kind {
     }
 
     /// What is to be kept of an event's object, if it will be asked for.
-    fn decoded(&self, feed: usize, event: &Event<Draft>) -> Option<Result<(Row, Types), Undecodable>> {
+    fn decoded(&self, feed: usize, event: &Event<RawObject>) -> Option<Result<(Row, Types), Undecodable>> {
         let (Event::Apply(draft) | Event::InitApply(draft) | Event::Delete(draft)) = event else { return None };
         let key = {
             let State { store, feeds, .. } = &*self.state.read();
@@ -352,19 +352,19 @@ impl Kind {
     }
 
     /// Reads an object as all types that want to, and keeps what they read.
-    pub(super) fn intake(&self, key: ObjectKey, draft: &Draft) -> Result<(Row, Types), Undecodable> {
+    pub(super) fn intake(&self, key: ObjectKey, draft: &RawObject) -> Result<(Row, Types), Undecodable> {
         let undecodable = |why: String| Undecodable { key: ObjectKey::of(draft), why };
-        if draft.is_cut() {
-            return Err(undecodable(format!("it is nested more than {} levels deep", packed::DEEPEST)));
+        if draft.is_truncated() {
+            return Err(undecodable(format!("it is nested more than {} levels deep", packed::MAX_DEPTH)));
         }
         let reshaped = self.reshaped(&key, draft).map_err(undecodable)?;
         let draft = reshaped.as_ref().unwrap_or(draft);
         let meta = &draft.metadata;
-        let marks = Marks::new(draft.len());
+        let marks = ReadMarks::new(draft);
         let (uid, version) = (meta.uid.as_ref(), meta.resource_version.as_ref());
         let identity = self.identity(&key, uid.map(|uid| uid as _), version.map(|version| version as _));
-        let document = Document::draft(draft, identity, &marks);
-        let own = packed::own(draft, &marks);
+        let document = Document::raw(draft, identity, &marks);
+        let own = packed::ownership(draft, &marks);
         let types = self.types.read();
         let decoded = types.iter().map(|known| Ok((known.id, (known.decode)(&document, &self.dictionary)?)));
         let types = decoded.collect::<Result<Types, String>>().map_err(undecodable)?;
@@ -373,7 +373,7 @@ impl Kind {
             uid: meta.uid.as_deref().map(Into::into),
             version: Version::of(meta.resource_version.as_deref()),
             controller: own.controller.map(Into::into),
-            is_leaving: own.is_leaving,
+            is_leaving: own.is_being_deleted,
             values: self.values(&types),
             key,
         };
@@ -381,7 +381,7 @@ impl Kind {
     }
 
     /// An object as the options want it, if they want it otherwise.
-    fn reshaped(&self, key: &ObjectKey, draft: &Draft) -> Result<Option<Draft>, String> {
+    fn reshaped(&self, key: &ObjectKey, draft: &RawObject) -> Result<Option<RawObject>, String> {
         let shortened = (!self.plan.without.is_empty()).then(|| draft.without(&self.plan.without));
         let Some(transform) = self.options_in(key.namespace()).and_then(NamespaceOptions::transformation) else {
             return Ok(shortened);
@@ -574,7 +574,7 @@ fn decode<T: AnyObject>(document: &Document<'_>, dictionary: &Dictionary) -> Res
     let read = || if T::metadata_api() { document.read_metadata(dictionary) } else { document.read(dictionary) };
     let read = catch_unwind(AssertUnwindSafe(read));
     read.map_err(|_| format!("{} panicked while it was read", type_name::<T>()))?
-        .map_err(|error: Unreadable| error.to_string())
+        .map_err(|error: ReadError| error.to_string())
 }
 
 #[derive(Debug, Default, Deserialize)]

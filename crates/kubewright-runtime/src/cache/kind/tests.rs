@@ -135,12 +135,12 @@ fn readers_do_not_wait_while_an_object_is_decoded() {
     }));
     kind.declare::<Pod>();
     told.set(Arc::downgrade(&kind)).expect("once");
-    let draft = |uid: &str, version: u64| -> Draft {
+    let draft = |uid: &str, version: u64| -> RawObject {
         let object =
             json!({"metadata": {"namespace": "a", "name": "p", "uid": uid, "resourceVersion": version.to_string()}});
         serde_json::from_value(object).expect("an object")
     };
-    let take = |events: Vec<Event<Draft>>, expected: usize| {
+    let take = |events: Vec<Event<RawObject>>, expected: usize| {
         events.into_iter().for_each(|event| kind.take(0, event).expect("it is taken"));
         assert_eq!(asked.swap(0, Ordering::Relaxed), expected);
     };
@@ -153,7 +153,7 @@ fn readers_do_not_wait_while_an_object_is_decoded() {
     // Unless more is to be kept of it, or it is doubted.
     kind.declare_late::<Phased>();
     let phased = json!({"metadata": {"namespace": "a", "name": "p", "uid": "v", "resourceVersion": "6"}, "status": {}});
-    let phased: Draft = serde_json::from_value(phased).expect("an object");
+    let phased: RawObject = serde_json::from_value(phased).expect("an object");
     take(vec![Event::Init, Event::InitApply(phased.clone()), Event::InitDone], 1);
     kind.forget(0);
     take(vec![Event::Init, Event::InitApply(phased.clone()), Event::InitDone], 1);
@@ -233,7 +233,7 @@ fn an_object_nested_too_deep_is_told_and_the_others_arrive() {
     };
     let items = [nested("bad", 4_000), nested("deep", 59), nested("good", 1)].join(",");
     let list = format!(r#"{{"apiVersion":"v1","kind":"List","metadata":{{}},"items":[{items}]}}"#);
-    let list: kube::core::ObjectList<Draft> = serde_json::from_str(&list).expect("a list");
+    let list: kube::core::ObjectList<RawObject> = serde_json::from_str(&list).expect("a list");
     let kind = kind();
     kind.declare::<Phaseless>();
     let taken = list.items.into_iter().map(|draft| kind.take(0, Event::Apply(draft)));

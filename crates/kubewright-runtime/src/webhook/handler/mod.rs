@@ -9,10 +9,7 @@ use serde_json::Value;
 use super::{
     Defaulter, Denied, Operation, Request, ValidationErrors, Validator, answer::Answer, patch, review::Review,
 };
-use crate::{
-    cache::from_value,
-    object::{KindName, Object},
-};
+use crate::object::{KindName, Object};
 
 /// What answers reviews, whatever its kind.
 pub(super) trait Handler: Send + Sync {
@@ -146,7 +143,8 @@ impl<K: Object> Validating<K> {
 }
 
 fn decode<T: serde::de::DeserializeOwned>(object: &Value) -> Result<T, Status> {
-    from_value(object).map_err(|error| Status::bad_request(format!("the object can't be read: {error}")))
+    kubewright_packed::from_value(object)
+        .map_err(|error| Status::bad_request(format!("the object can't be read: {error}")))
 }
 
 #[cfg(test)]

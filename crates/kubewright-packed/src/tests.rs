@@ -1,4 +1,4 @@
-//! Any object comes back as it was, and only what is read is kept.
+//! Packing is lossless for what is read, and drops the rest.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use super::*;
 
 /// An object packed after it was read as a `T`.
 fn packed<'de, T: Deserialize<'de>>(object: &Value, dictionary: &Dictionary) -> Vec<u8> {
-    let draft: Draft = serde_json::from_str(&object.to_string()).expect("an object");
-    let marks = Marks::new(draft.len());
-    Document::draft(&draft, identity(&draft), &marks).read::<T>(dictionary).map(drop).expect("a T");
+    let draft: RawObject = serde_json::from_str(&object.to_string()).expect("an object");
+    let marks = ReadMarks::new(&draft);
+    Document::raw(&draft, identity(&draft), &marks).read::<T>(dictionary).map(drop).expect("a T");
     pack(&draft, &marks, draft.metadata.name.as_deref().unwrap_or_default(), dictionary)
 }
 
-fn identity(draft: &Draft) -> Identity<'_> {
+fn identity(draft: &RawObject) -> Identity<'_> {
     let metadata = &draft.metadata;
     Identity {
         api_version: "v1",
@@ -32,7 +32,7 @@ fn identity(draft: &Draft) -> Identity<'_> {
 /// An object after it was read as a `T`, packed, and read as whatever is left.
 fn kept<'de, T: Deserialize<'de>>(object: &Value) -> Value {
     let dictionary = Dictionary::default();
-    let draft: Draft = serde_json::from_str(&object.to_string()).expect("an object");
+    let draft: RawObject = serde_json::from_str(&object.to_string()).expect("an object");
     let bytes = packed::<T>(object, &dictionary);
     Document::packed(&bytes, identity(&draft)).read(&dictionary).expect("any value")
 }
@@ -76,7 +76,7 @@ proptest! {
         // The first ones are packed before, the last after what they have in common is in the dictionary.
         let bytes = (0..rounds).map(|name| packed::<Value>(&object(name), &dictionary)).collect::<Vec<_>>();
         for (name, packed) in bytes.iter().enumerate() {
-            let draft: Draft = serde_json::from_value(object(name)).expect("an object");
+            let draft: RawObject = serde_json::from_value(object(name)).expect("an object");
             let back: Value = Document::packed(packed, identity(&draft)).read(&dictionary).expect("any value");
             prop_assert_eq!(back, object(name));
             prop_assert_eq!(changed_fields(&bytes[0], packed, &dictionary), Vec::<String>::new());
@@ -84,7 +84,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_another_kind_are_an_error_and_no_panic(bytes in collection::vec(any::<u8>(), 0..60)) {
+    fn malformed_bytes_are_an_error(bytes in collection::vec(any::<u8>(), 0..60)) {
         let dictionary = Dictionary::default();
         let _ = Document::packed(&bytes, Identity::default()).read::<Value>(&dictionary);
         let _ = changed_fields(&bytes, &[], &dictionary);
@@ -181,13 +181,13 @@ fn enums_and_keys_that_are_numbers_are_read_as_from_json() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_serdes_words() {
-    let draft: Draft = serde_json::from_value(json!({"metadata": {}, "spec": 4})).expect("an object");
-    let marks = Marks::new(draft.len());
+fn a_mismatch_is_reported_in_serdes_words() {
+    let draft: RawObject = serde_json::from_value(json!({"metadata": {}, "spec": 4})).expect("an object");
+    let marks = ReadMarks::new(&draft);
     let identity = Identity { api_version: "v1", kind: "Pod", ..Identity::default() };
-    let read = Document::draft(&draft, identity, &marks).read::<Pod>(&Dictionary::default());
+    let read = Document::raw(&draft, identity, &marks).read::<Pod>(&Dictionary::default());
     assert!(read.is_err_and(|why| why.to_string().contains("invalid type: integer `4`")));
-    let headless = serde_json::from_value::<Draft>(json!({"spec": 4}));
+    let headless = serde_json::from_value::<RawObject>(json!({"spec": 4}));
     assert!(headless.is_err_and(|why| why.to_string() == "an object without metadata"));
 }
 
@@ -205,7 +205,7 @@ fn strings_are_shared_once_several_objects_have_them() {
 }
 
 #[test]
-fn changes_are_told_by_their_paths() {
+fn changed_fields_are_reported_by_path() {
     let check = |old: Value, new: Value, expected: &[&str]| {
         let dictionary = Dictionary::default();
         let [old, new] = [old, new].map(|mut object: Value| {
@@ -235,13 +235,13 @@ fn changes_are_told_by_their_paths() {
 
 #[test]
 fn fields_can_be_dropped_from_maps_and_lists() {
-    let draft: Draft = serde_json::from_value(pod()).expect("an object");
+    let draft: RawObject = serde_json::from_value(pod()).expect("an object");
     let field = |path: &str| path.split('.').map(Into::into).collect::<Vec<String>>();
     let dropped = ["metadata.annotations", "spec.containers.image", "spec.nodeName.x", "status", "absent"].map(field);
     let draft = draft.without(&dropped);
     let dictionary = Dictionary::default();
     let left: Value =
-        Document::draft(&draft, identity(&draft), &Marks::new(draft.len())).read(&dictionary).expect("a value");
+        Document::raw(&draft, identity(&draft), &ReadMarks::new(&draft)).read(&dictionary).expect("a value");
     let mut expected = pod();
     expected["metadata"] =
         json!({"name": "a", "namespace": "b", "uid": "c", "resourceVersion": "12", "labels": {"app": "web"}});
@@ -251,7 +251,7 @@ fn fields_can_be_dropped_from_maps_and_lists() {
 }
 
 #[test]
-fn what_is_not_kept_is_read_as_from_json() {
+fn from_text_and_from_value_read_as_serde_json_does() {
     let mut pod = pod();
     pod["kind"] = "Pod".into();
     let text = pod.to_string();

@@ -1,37 +1,39 @@
-//! From a draft to the bytes that are kept.
+//! From a object to the bytes that are kept.
 
 use super::{
     dictionary::{Dictionary, Strings},
-    draft::Draft,
-    marks::Marks,
+    marks::ReadMarks,
+    raw::RawObject,
     token::{Token, Tokens, write_text},
 };
 
-/// The values of a draft that are marked, with their strings in the dictionary where that pays. `object` tells the draft's
-/// object from others of its kind.
-pub(in crate::cache) fn pack(draft: &Draft, marks: &Marks, object: &str, dictionary: &Dictionary) -> Vec<u8> {
+/// Returns the packed form of the values that are marked as read.
+///
+/// `name` tells the object from others of its kind: the dictionary shares a string once it occurred in several objects, not
+/// in several states of one. An object that was not read at all packs to an empty map.
+pub fn pack(object: &RawObject, marks: &ReadMarks, name: &str, dictionary: &Dictionary) -> Vec<u8> {
     let mut unknown = Vec::new();
     let bytes = {
         let strings = dictionary.strings();
         let mut packer = Packer {
-            tokens: Tokens::new(draft.bytes()),
+            tokens: Tokens::new(object.bytes()),
             marks,
             strings: &strings,
             unknown: &mut unknown,
-            out: Vec::with_capacity(draft.bytes().len()),
+            out: Vec::with_capacity(object.bytes().len()),
         };
         // The metadata, and the rest.
         packer.value();
         packer.value();
         packer.out
     };
-    dictionary.learn(object, unknown);
+    dictionary.learn(name, unknown);
     bytes
 }
 
 struct Packer<'a, 'd> {
     tokens: Tokens<'d>,
-    marks: &'a Marks,
+    marks: &'a ReadMarks,
     strings: &'a Strings,
     /// The strings that the dictionary doesn't have.
     unknown: &'a mut Vec<&'d [u8]>,
@@ -39,10 +41,10 @@ struct Packer<'a, 'd> {
 }
 
 impl<'d> Packer<'_, 'd> {
-    /// A value, or nothing in its place.
+    /// Packs a value, or a placeholder if it isn't marked.
     fn value(&mut self) {
         if !self.marks.get(self.tokens.at()) {
-            // Emptied, a map still can be read.
+            // An empty map can still be deserialized by types that require the field.
             let place = if self.tokens.is_at_map() { &[Token::Map, Token::End][..] } else { &[Token::Null] };
             self.tokens.pass();
             return place.iter().for_each(|token| token.write(&mut self.out));
@@ -67,7 +69,7 @@ impl<'d> Packer<'_, 'd> {
         begin.write(&mut self.out);
     }
 
-    /// A key with its value, or neither.
+    /// Packs a key with its value, or neither.
     fn entry(&mut self) {
         let key = self.tokens.text();
         if !self.marks.get(self.tokens.at()) {
@@ -77,7 +79,7 @@ impl<'d> Packer<'_, 'd> {
         self.value();
     }
 
-    /// Whether the list or map has more; its end is copied.
+    /// Returns whether the list or map has more. At its end, copies the end token.
     fn goes_on(&mut self) -> bool {
         let is_end = self.tokens.is_at_end();
         if is_end {

@@ -1,46 +1,46 @@
-//! What the cache itself wants to know of an object, found in a draft without reading the rest.
+//! The owner and deletion state of an object, found without reading the rest of it.
 
 use std::str;
 
 use super::{
-    draft::Draft,
-    marks::Marks,
+    marks::ReadMarks,
+    raw::RawObject,
     token::{Token, Tokens},
 };
 
-/// What is asked of many objects at a time.
+/// The metadata that a cache queries for many objects at a time.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::cache) struct Own<'a> {
+pub struct Ownership<'a> {
     /// The UID of the owner that has `controller: true`.
-    pub(in crate::cache) controller: Option<&'a str>,
-    /// Whether it is being deleted.
-    pub(in crate::cache) is_leaving: bool,
+    pub controller: Option<&'a str>,
+    /// Whether it has a deletion timestamp.
+    pub is_being_deleted: bool,
 }
 
-/// Looks at a draft's metadata, and marks as read what the cache keeps whoever reads the kind: labels, owners, and the time of
-/// the deletion. What isn't as an API server writes it says nothing.
-pub(in crate::cache) fn own<'a>(draft: &'a Draft, marks: &Marks) -> Own<'a> {
-    let mut walk = Walk { tokens: Tokens::new(draft.bytes()), marks };
-    let mut own = Own::default();
+/// Reads the owner and the deletion timestamp from an object's metadata. It marks these fields and the labels as read, so that
+/// [`pack`](crate::pack) keeps them whatever types read the object. Fields of unexpected types are ignored.
+pub fn ownership<'a>(object: &'a RawObject, marks: &ReadMarks) -> Ownership<'a> {
+    let mut walk = Walk { tokens: Tokens::new(object.bytes()), marks };
+    let mut ownership = Ownership::default();
     walk.entries(|walk, key| match key {
         b"labels" => walk.keep(),
-        b"ownerReferences" => own.controller = walk.controller(),
+        b"ownerReferences" => ownership.controller = walk.controller(),
         b"deletionTimestamp" => {
-            own.is_leaving = !walk.tokens.is_at_null();
+            ownership.is_being_deleted = !walk.tokens.is_at_null();
             walk.keep();
         }
         _ => walk.tokens.pass(),
     });
-    own
+    ownership
 }
 
 struct Walk<'a, 'm> {
     tokens: Tokens<'a>,
-    marks: &'m Marks,
+    marks: &'m ReadMarks,
 }
 
 impl<'a> Walk<'a, '_> {
-    /// Goes through a map, which is marked; `value` passes over the value of each key. Passes over anything else.
+    /// Marks and enters a map; `value` must skip the value of each key. Skips anything else.
     fn entries(&mut self, mut value: impl FnMut(&mut Self, &'a [u8])) {
         self.marks.set(self.tokens.at());
         if !self.tokens.is_at_map() {
@@ -56,7 +56,7 @@ impl<'a> Walk<'a, '_> {
         self.tokens.next();
     }
 
-    /// Goes through a list, which is marked; `element` passes over each of its values. Passes over anything else.
+    /// Marks and enters a list; `element` must skip each element. Skips anything else.
     fn elements(&mut self, mut element: impl FnMut(&mut Self)) {
         self.marks.set(self.tokens.at());
         if !self.tokens.is_at_list() {
@@ -69,7 +69,7 @@ impl<'a> Walk<'a, '_> {
         self.tokens.next();
     }
 
-    /// Marks a value with all that is in it.
+    /// ReadMarks a value with all that is in it.
     fn keep(&mut self) {
         if self.tokens.is_at_map() {
             self.entries(|walk, _| walk.keep());
@@ -78,7 +78,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Keeps a list of owners.
+    /// Marks a list of owner references; returns the UID of the controller.
     fn controller(&mut self) -> Option<&'a str> {
         let mut controller = None;
         self.elements(|walk| {

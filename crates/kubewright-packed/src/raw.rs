@@ -1,12 +1,8 @@
-//! An object as it comes off the wire, as tokens without a dictionary.
+//! An object as decoded from JSON: tokens without a dictionary.
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, fmt};
 
-use kube::{
-    Resource,
-    api::ObjectMeta,
-    core::{DynamicObject, DynamicResourceScope},
-};
+use kube_core::{ApiResource, DynamicObject, DynamicResourceScope, ObjectMeta, Resource};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
@@ -19,54 +15,57 @@ use super::{
     token::Token,
     without::without,
 };
-use crate::object::KindName;
 
 /// The annotation in which `kubectl apply` keeps a second copy of the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// How deep an object's maps and lists may be nested; an API server takes more. JSON is read recursively, up to 127 levels, of
-/// which a list or an event needs some.
-pub(in crate::cache) const DEEPEST: u8 = 120;
+/// The maximum nesting depth of an object's maps and lists. Real objects are far below it, though the API server allows
+/// more. serde_json allows 127 levels, of which the list or watch event around an object needs some.
+pub const MAX_DEPTH: u8 = 120;
 
-/// How many bytes most objects' metadata, and the rest of them, take at most: it saves growing there step by step.
+/// The initial capacity of the buffers, which fits most objects, in bytes.
 const USUAL: usize = 1024;
 
-/// Any object, whatever its type says of it: without managed fields, the last-applied annotation, and what its kind and
-/// its [`Draft::metadata`] say anyhow.
+/// An object of any kind, decoded from JSON without a tree in between.
 ///
-/// With `METADATA_ONLY`, kube asks the server for no more than the metadata.
+/// It implements `Deserialize` and kube's `Resource`, so that lists and kube's watcher can produce it. It leaves out the managed
+/// fields, the last-applied annotation, `apiVersion` and `kind`; name, namespace, UID and resource version are in
+/// [`metadata`](Self::metadata).
+///
+/// With `METADATA_ONLY`, kube requests only the metadata of objects from the API server.
 #[derive(Clone)]
-pub(crate) struct Draft<const METADATA_ONLY: bool = false> {
-    /// What tells one object from another: name, namespace, UID and resource version.
-    pub(crate) metadata: ObjectMeta,
-    /// The rest of the metadata, then the rest of the object.
+pub struct RawObject<const METADATA_ONLY: bool = false> {
+    /// Name, namespace, UID and resource version. The other fields are unset: they are in the tokens.
+    pub metadata: ObjectMeta,
+    /// The other metadata, then the rest of the object.
     bytes: Vec<u8>,
-    /// Where the metadata ends.
+    /// The offset at which the metadata ends.
     middle: usize,
-    is_cut: bool,
+    is_truncated: bool,
 }
 
-impl Draft {
+impl RawObject {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Where in the bytes the metadata ends.
+    /// The offset at which the metadata ends.
     pub(super) fn middle(&self) -> usize {
         self.middle
     }
 
-    /// The same object as if it didn't have these fields.
-    pub(in crate::cache) fn without(&self, fields: &[Vec<String>]) -> Self {
+    /// Returns the object without these fields, each a path of keys. In a list a path applies to each element.
+    pub fn without(&self, fields: &[Vec<String>]) -> Self {
         let bytes = without(&self.bytes, fields);
-        Self { metadata: self.metadata.clone(), middle: metadata_of(&bytes), bytes, is_cut: self.is_cut }
+        Self { metadata: self.metadata.clone(), middle: metadata_of(&bytes), bytes, is_truncated: self.is_truncated }
     }
 
-    /// The same object after `transform`, which sees all of it that is kept.
+    /// Returns the object as changed by `transform`. Changes of [`metadata`](Self::metadata) are ignored. It costs a conversion
+    /// to a tree and back.
     ///
     /// # Errors
-    /// When its metadata is none.
-    pub(in crate::cache) fn transformed(
+    /// If the object's metadata is invalid.
+    pub fn transformed(
         &self,
         identity: Identity<'_>,
         transform: impl FnOnce(&mut DynamicObject),
@@ -74,7 +73,7 @@ impl Draft {
         let ObjectMeta { uid, resource_version, .. } = &self.metadata;
         let (uid, version) = (uid.as_ref().map(|uid| uid as _), resource_version.as_ref().map(|version| version as _));
         let document = Document::packed(&self.bytes, Identity { uid, resource_version: version, ..identity });
-        // A draft has its strings as they are.
+        // A raw object doesn't use the dictionary.
         let mut object = document.read(&Dictionary::default()).map_err(|error| error.to_string())?;
         transform(&mut object);
         let object = serde_json::to_value(&object).map_err(|error| error.to_string())?;
@@ -82,69 +81,63 @@ impl Draft {
         Ok(Self { metadata: self.metadata.clone(), ..transformed })
     }
 
-    /// Whether it is nested so deep that not all of it could be read.
-    pub(in crate::cache) fn is_cut(&self) -> bool {
-        self.is_cut
-    }
-
-    /// How many offsets there are to mark.
-    pub(in crate::cache) fn len(&self) -> usize {
-        self.bytes.len()
+    /// Whether values were left out because they were nested more than [`MAX_DEPTH`] levels deep.
+    pub fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 }
 
-impl Draft<true> {
-    /// The same object, as one of which there is no more.
-    pub(in crate::cache) fn whole(self) -> Draft {
-        let Self { metadata, bytes, middle, is_cut } = self;
-        Draft { metadata, bytes, middle, is_cut }
+impl RawObject<true> {
+    /// Converts to the type of complete objects. Fields other than the metadata are missing.
+    pub fn into_object(self) -> RawObject {
+        let Self { metadata, bytes, middle, is_truncated } = self;
+        RawObject { metadata, bytes, middle, is_truncated }
     }
 }
 
-impl<const METADATA_ONLY: bool> fmt::Debug for Draft<METADATA_ONLY> {
+impl<const METADATA_ONLY: bool> fmt::Debug for RawObject<METADATA_ONLY> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Draft").field("name", &self.metadata.name).finish_non_exhaustive()
+        f.debug_struct("RawObject").field("name", &self.metadata.name).finish_non_exhaustive()
     }
 }
 
-impl<'de, const METADATA_ONLY: bool> Deserialize<'de> for Draft<METADATA_ONLY> {
+impl<'de, const METADATA_ONLY: bool> Deserialize<'de> for RawObject<METADATA_ONLY> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut parts = Parts { head: Vec::with_capacity(USUAL), body: Vec::with_capacity(USUAL), ..Parts::default() };
         deserializer.deserialize_any(Root(&mut parts))?;
-        let Parts { metadata, mut head, mut body, is_cut } = parts;
+        let Parts { metadata, mut head, mut body, is_truncated } = parts;
         if head.is_empty() {
             return Err(D::Error::custom("an object without metadata"));
         }
         Token::End.write(&mut body);
         let middle = head.len();
         head.append(&mut body);
-        Ok(Self { metadata, bytes: head, middle, is_cut })
+        Ok(Self { metadata, bytes: head, middle, is_truncated })
     }
 }
 
-/// The wire form of a kind, for kube's watcher: a scope that is known only at run time, so that one code serves namespaced
-/// and cluster-scoped kinds.
-impl<const METADATA_ONLY: bool> Resource for Draft<METADATA_ONLY> {
-    type DynamicType = Arc<KindName>;
+/// With a scope that is known only at run time, so that the same code watches namespaced and cluster-scoped kinds.
+impl<const METADATA_ONLY: bool> Resource for RawObject<METADATA_ONLY> {
+    type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
     fn metadata_api() -> bool {
         METADATA_ONLY
     }
 
-    fn kind(kind: &Arc<KindName>) -> Cow<'_, str> {
+    fn kind(kind: &ApiResource) -> Cow<'_, str> {
         Cow::Borrowed(&kind.kind)
     }
 
-    fn group(kind: &Arc<KindName>) -> Cow<'_, str> {
+    fn group(kind: &ApiResource) -> Cow<'_, str> {
         Cow::Borrowed(&kind.group)
     }
 
-    fn version(kind: &Arc<KindName>) -> Cow<'_, str> {
+    fn version(kind: &ApiResource) -> Cow<'_, str> {
         Cow::Borrowed(&kind.version)
     }
 
-    fn plural(kind: &Arc<KindName>) -> Cow<'_, str> {
+    fn plural(kind: &ApiResource) -> Cow<'_, str> {
         Cow::Borrowed(&kind.plural)
     }
 
@@ -160,10 +153,10 @@ impl<const METADATA_ONLY: bool> Resource for Draft<METADATA_ONLY> {
 #[derive(Default)]
 struct Parts {
     metadata: ObjectMeta,
-    /// The rest of the metadata: empty until it has come.
+    /// The other metadata; empty until it has been read.
     head: Vec<u8>,
     body: Vec<u8>,
-    is_cut: bool,
+    is_truncated: bool,
 }
 
 struct Root<'a>(&'a mut Parts);
@@ -176,7 +169,7 @@ impl<'de> Visitor<'de> for Root<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self(Parts { metadata, head, body, is_cut }) = self;
+        let Self(Parts { metadata, head, body, is_truncated }) = self;
         Token::Map.write(body);
         let name = |key: &str| match key {
             "apiVersion" | "kind" => Part::Ignored,
@@ -186,22 +179,24 @@ impl<'de> Visitor<'de> for Root<'_> {
         while let Some(part) = map.next_key_seed(Key { out: &mut *body, name })? {
             match part {
                 Part::Ignored => drop(map.next_value::<IgnoredAny>()?),
-                Part::Metadata => map.next_value_seed(Metadata { metadata, out: head, is_cut })?,
-                Part::Other => map.next_value_seed(Any { out: body, is_cut, left: DEEPEST - 1, without: None })?,
+                Part::Metadata => map.next_value_seed(Metadata { metadata, out: head, is_truncated })?,
+                Part::Other => {
+                    map.next_value_seed(Any { out: body, is_truncated, left: MAX_DEPTH - 1, without: None })?
+                }
             }
         }
         Ok(())
     }
 }
 
-/// A key of an object's, and what becomes of its value.
+/// A key of an object, by how its value is handled.
 enum Part {
     Ignored,
     Metadata,
     Other,
 }
 
-/// A key of the metadata, and what becomes of its value.
+/// A key of the metadata, by how its value is handled.
 enum Field {
     Ignored,
     Name,
@@ -212,9 +207,9 @@ enum Field {
     Other,
 }
 
-/// What a key's name stands for.
+/// A classified key.
 trait Named {
-    /// Whether the key is written, as its value will be.
+    /// Whether key and value are written.
     fn is_written(&self) -> bool;
 }
 
@@ -230,14 +225,14 @@ impl Named for Field {
     }
 }
 
-/// Whether an entry stays.
+/// Whether an entry is kept.
 impl Named for bool {
     fn is_written(&self) -> bool {
         *self
     }
 }
 
-/// A key, which goes straight to where it is written.
+/// Reads a key, and writes it without an intermediate string.
 struct Key<'a, F> {
     out: &'a mut Vec<u8>,
     name: F,
@@ -270,7 +265,7 @@ impl<T: Named, F: FnOnce(&str) -> T> Visitor<'_> for Key<'_, F> {
 struct Metadata<'a> {
     metadata: &'a mut ObjectMeta,
     out: &'a mut Vec<u8>,
-    is_cut: &'a mut bool,
+    is_truncated: &'a mut bool,
 }
 
 impl<'de> DeserializeSeed<'de> for Metadata<'_> {
@@ -289,7 +284,7 @@ impl<'de> Visitor<'de> for Metadata<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { metadata, out, is_cut } = self;
+        let Self { metadata, out, is_truncated } = self;
         Token::Map.write(out);
         let name = |key: &str| match key {
             "managedFields" | "selfLink" => Field::Ignored,
@@ -312,11 +307,11 @@ impl<'de> Visitor<'de> for Metadata<'_> {
                 Field::ResourceVersion => &mut metadata.resource_version,
                 Field::Annotations | Field::Other => {
                     let without = matches!(field, Field::Annotations).then_some(LAST_APPLIED);
-                    map.next_value_seed(Any { out, is_cut, left: DEEPEST - 2, without })?;
+                    map.next_value_seed(Any { out, is_truncated, left: MAX_DEPTH - 2, without })?;
                     continue;
                 }
             };
-            // Anything else than text is as good as none, so that a fault here spoils no list.
+            // Any other type counts as missing, so that one malformed object doesn't fail its list.
             *known = match map.next_value::<Value>()? {
                 Value::String(text) => Some(text),
                 _ => None,
@@ -327,12 +322,12 @@ impl<'de> Visitor<'de> for Metadata<'_> {
     }
 }
 
-/// Any value, without an entry of that key if it is a map.
+/// Any value. If it is a map, the entry of key `without` is left out.
 pub(super) struct Any<'a> {
     pub(super) out: &'a mut Vec<u8>,
-    /// Whether something was left out.
-    pub(super) is_cut: &'a mut bool,
-    /// How many levels it may have.
+    /// Set when a value is left out.
+    pub(super) is_truncated: &'a mut bool,
+    /// The levels of nesting that are left.
     pub(super) left: u8,
     pub(super) without: Option<&'static str>,
 }
@@ -349,8 +344,8 @@ impl<'de> DeserializeSeed<'de> for Any<'_> {
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         if self.left == 0 {
-            *self.is_cut = true;
-            // Unlike anything else, this is read without recursion.
+            *self.is_truncated = true;
+            // serde_json skips ignored values without recursion.
             IgnoredAny::deserialize(deserializer)?;
             return self.write(Token::Null);
         }
@@ -399,19 +394,19 @@ impl<'de> Visitor<'de> for Any<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
         Token::List.write(self.out);
-        let Self { out, is_cut, left, .. } = self;
-        while list.next_element_seed(Any { out, is_cut, left: left - 1, without: None })?.is_some() {}
+        let Self { out, is_truncated, left, .. } = self;
+        while list.next_element_seed(Any { out, is_truncated, left: left - 1, without: None })?.is_some() {}
         Token::End.write(out);
         Ok(())
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         Token::Map.write(self.out);
-        let Self { out, is_cut, left, without } = self;
+        let Self { out, is_truncated, left, without } = self;
         let name = |key: &str| without != Some(key);
         while let Some(stays) = map.next_key_seed(Key { out, name })? {
             if stays {
-                map.next_value_seed(Any { out, is_cut, left: left - 1, without: None })?;
+                map.next_value_seed(Any { out, is_truncated, left: left - 1, without: None })?;
             } else {
                 map.next_value::<IgnoredAny>()?;
             }

@@ -1,4 +1,4 @@
-//! The tokens of packed bytes: a head byte of three bits of class and five of size or value, then what the class says.
+//! The tokens of packed bytes. A head byte has three bits of class and five bits of size or value; content may follow.
 
 use std::{fmt, str};
 
@@ -6,16 +6,17 @@ use jiff::Timestamp;
 
 /// A UUID as the API server writes it, in 16 bytes instead of 36 characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::cache) struct Uuid([u8; 16]);
+pub struct Uuid([u8; 16]);
 
-/// Where the hyphens are.
+/// The positions of the hyphens.
 const HYPHENS: [usize; 4] = [8, 13, 18, 23];
-/// Where the two digits of each byte are.
+/// The position of the first digit of each byte.
 const PAIRS: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 impl Uuid {
-    /// The UUID that shows as exactly this text.
-    pub(in crate::cache) fn parse(text: &[u8]) -> Option<Self> {
+    /// Parses the text of a UUID in the form in which the API server writes it: lower case, with hyphens. Any other text is `None`, so that
+    /// displaying the UUID gives the same text.
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let text: &[u8; 36] = text.try_into().ok()?;
         if HYPHENS.iter().any(|at| text[*at] != b'-') {
             return None;
@@ -83,7 +84,7 @@ const LIST: u64 = 5;
 const MAP: u64 = 6;
 const END: u64 = 7;
 
-/// From this on, what doesn't fit the head follows it, seven bits a byte, lowest first.
+/// The first value that doesn't fit the head. What exceeds it follows, seven bits per byte, lowest first.
 const LONG: u64 = 31;
 
 impl Token<'_> {
@@ -136,9 +137,9 @@ fn head(out: &mut Vec<u8>, class: u8, value: u64) {
 }
 
 impl Token<'_> {
-    /// A string in a form that is shorter than its text, if it has one that needs no dictionary.
+    /// Returns the short form of a string that needs no dictionary, if it has one.
     pub(super) fn short(text: &[u8]) -> Option<Self> {
-        // Others are not even looked at.
+        // The length alone rules out most strings.
         match text.len() {
             36 => Uuid::parse(text).map(Self::Uuid),
             20 => parse_time(text).map(Self::Time),
@@ -147,7 +148,7 @@ impl Token<'_> {
     }
 }
 
-/// The time that shows as exactly this text.
+/// Parses a time whose canonical text is exactly this one.
 fn parse_time(text: &[u8]) -> Option<u64> {
     let text = str::from_utf8(text).ok().filter(|text| text.ends_with('Z'))?;
     let seconds = u64::try_from(text.parse::<Timestamp>().ok()?.as_second()).ok()?;
@@ -159,12 +160,12 @@ pub(super) fn show_time(seconds: u64) -> Option<String> {
     Some(Timestamp::from_second(i64::try_from(seconds).ok()?).ok()?.to_string())
 }
 
-/// Reads tokens one after another. Bytes that end early, or are none of ours, read as the end.
+/// An iterator over tokens. It ends at the end of the bytes, and at malformed ones.
 #[derive(Clone, Debug)]
 pub(super) struct Tokens<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// What is read when these bytes are: more, and where in them to begin.
+    /// The pieces that follow these bytes, each with the offset at which it begins.
     then: &'a [(&'a [u8], usize)],
 }
 
@@ -173,17 +174,17 @@ impl<'a> Tokens<'a> {
         Self { bytes, at: 0, then: &[] }
     }
 
-    /// These bytes, which aren't empty, and then others, each from some place on.
+    /// Chains these bytes, which must not be empty, with other pieces, each from an offset on.
     pub(super) fn joined(bytes: &'a [u8], then: &'a [(&'a [u8], usize)]) -> Self {
         Self { bytes, at: 0, then }
     }
 
-    /// Where the next token begins in the bytes that it is of.
+    /// The offset of the next token within its piece.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// How many pieces come after the present one.
+    /// The number of pieces after the current one.
     pub(super) fn pieces_left(&self) -> usize {
         self.then.len()
     }
@@ -192,7 +193,7 @@ impl<'a> Tokens<'a> {
         self.clone().next()
     }
 
-    /// Whether the list or map that was entered has no more.
+    /// Whether the entered list or map ends here.
     pub(super) fn is_at_end(&self) -> bool {
         self.bytes.get(self.at).is_none_or(|head| *head == simple(END))
     }
@@ -209,8 +210,8 @@ impl<'a> Tokens<'a> {
         self.bytes.get(self.at) == Some(&simple(LIST))
     }
 
-    /// The text that is next, passing over it, if it is written as it is: at less than [`Tokens::next`], and for who needs no
-    /// more than bytes. After one that is cut off there is nothing.
+    /// Returns the next token's bytes if it is text that is written in place, and advances. It is cheaper than
+    /// [`Tokens::next`], because it doesn't validate UTF-8. Truncated text ends the iteration.
     pub(super) fn text(&mut self) -> Option<&'a [u8]> {
         let head = *self.bytes.get(self.at)?;
         if head >> 5 != TEXT {
@@ -225,7 +226,7 @@ impl<'a> Tokens<'a> {
         text
     }
 
-    /// Passes over a value with all that is in it, without looking at it.
+    /// Skips a value and everything inside of it.
     pub(super) fn pass(&mut self) {
         let mut depth = 0;
         while let Some(change) = self.skip() {
@@ -236,7 +237,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Passes over a token; returns by how much it goes deeper.
+    /// Skips a token; returns the change of the nesting depth.
     fn skip(&mut self) -> Option<i32> {
         let head = self.byte()?;
         let value = self.number(head)?;
@@ -254,17 +255,17 @@ impl<'a> Tokens<'a> {
         Some(change)
     }
 
-    /// The bytes of a value with all that is in it, passing over it.
+    /// Returns the bytes of a value, including everything inside of it, and advances.
     pub(super) fn value(&mut self) -> &'a [u8] {
         let from = self.at;
         self.pass();
         self.bytes.get(from..self.at).unwrap_or_default()
     }
 
-    /// [`Tokens::value`], which is found at once if it is this one.
+    /// [`Tokens::value`], faster if the value equals `known`.
     pub(super) fn value_like(&mut self, known: &[u8]) -> &'a [u8] {
         match self.bytes.get(self.at..).and_then(|bytes| bytes.get(..known.len())) {
-            // A value says where it ends, so none begins with another.
+            // Values are self-delimiting, so no value is a prefix of another.
             Some(same) if same == known && !known.is_empty() => {
                 self.at += known.len();
                 self.turn();
@@ -289,7 +290,7 @@ impl<'a> Tokens<'a> {
         Some(byte)
     }
 
-    /// Goes on with the next piece where one is over.
+    /// Continues with the next piece at the end of one.
     #[inline]
     fn turn(&mut self) {
         if self.at >= self.bytes.len() && !self.then.is_empty() {
@@ -307,7 +308,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The value that a head byte has, or that follows it.
+    /// Returns the value in the head byte, or the one that follows it.
     #[inline]
     fn number(&mut self, head: u8) -> Option<u64> {
         let small = u64::from(head & 0x1f);

@@ -1,4 +1,4 @@
-//! Tokens as a serde [`Deserializer`]: from packed bytes to a type, with nothing in between.
+//! A serde [`Deserializer`] of tokens.
 
 use std::{borrow::Cow, str};
 
@@ -14,35 +14,35 @@ use thiserror::Error;
 
 use super::{
     dictionary::Strings,
-    marks::Marks,
+    marks::ReadMarks,
     token::{Token, Tokens, show_time},
 };
 
-/// Why an object isn't what a type says, in serde's words.
+/// The error of a read: the object doesn't match the type, or its bytes are malformed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
-pub(in crate::cache) struct Unreadable(String);
+pub struct ReadError(String);
 
-impl Unreadable {
+impl ReadError {
     pub(super) fn cut_off() -> Self {
         Self("the packed object is cut off".into())
     }
 }
 
-impl de::Error for Unreadable {
+impl de::Error for ReadError {
     fn custom<T: std::fmt::Display>(message: T) -> Self {
         Self(message.to_string())
     }
 }
 
-/// The next value of some tokens.
+/// A deserializer of the next value.
 #[derive(Clone)]
 pub(super) struct Reader<'a> {
     pub(super) tokens: Tokens<'a>,
     pub(super) strings: &'a Strings,
-    /// Where to note what is read.
-    pub(super) marks: Option<&'a Marks>,
-    /// Nothing is noted while so many pieces of the tokens are to come.
+    /// The set in which values are marked as read.
+    pub(super) marks: Option<&'a ReadMarks>,
+    /// Nothing is marked while this many pieces of the tokens remain.
     pub(super) unmarked: usize,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes the end of a list or map, and what its reader has left.
+    /// Skips the rest of a list or map, and its end.
     fn leave(&mut self) {
         while !self.tokens.is_at_end() {
             self.tokens.pass();
@@ -63,56 +63,56 @@ impl<'a> Reader<'a> {
         self.tokens.next();
     }
 
-    /// The next token, which is noted as read.
-    fn take(&mut self) -> Result<Token<'a>, Unreadable> {
+    /// Returns the next token and marks it as read.
+    fn take(&mut self) -> Result<Token<'a>, ReadError> {
         self.mark();
-        self.tokens.next().ok_or_else(Unreadable::cut_off)
+        self.tokens.next().ok_or_else(ReadError::cut_off)
     }
 
-    /// The text that is next: the key of an entry, or the name of a variant.
+    /// Returns the next text: the key of an entry, or the name of a variant.
     #[inline]
-    fn text(&mut self) -> Result<Cow<'a, str>, Unreadable> {
-        // Mostly, and at less than what comes below.
+    fn text(&mut self) -> Result<Cow<'a, str>, ReadError> {
+        // The common case, which is cheaper than what follows.
         if let Some(text) = self.plain_text()? {
             return Ok(text.into());
         }
-        let token = self.tokens.next().ok_or_else(Unreadable::cut_off)?;
-        self.shown(token)?.ok_or_else(Unreadable::cut_off)
+        let token = self.tokens.next().ok_or_else(ReadError::cut_off)?;
+        self.shown(token)?.ok_or_else(ReadError::cut_off)
     }
 
-    /// The text that is next, if it is written as it is.
+    /// Returns the next text if it is written in place.
     #[inline]
-    fn plain_text(&mut self) -> Result<Option<&'a str>, Unreadable> {
+    fn plain_text(&mut self) -> Result<Option<&'a str>, ReadError> {
         let text = self.tokens.text().map(str::from_utf8);
-        text.transpose().map_err(|_| Unreadable::cut_off())
+        text.transpose().map_err(|_| ReadError::cut_off())
     }
 
-    /// The text of a token, if it has one.
-    fn shown(&self, token: Token<'a>) -> Result<Option<Cow<'a, str>>, Unreadable> {
+    /// Returns the text of a token that stands for one.
+    fn shown(&self, token: Token<'a>) -> Result<Option<Cow<'a, str>>, ReadError> {
         Ok(Some(match token {
             Token::Text(text) => text.into(),
-            Token::Shared(number) => self.strings.get(number).ok_or_else(Unreadable::cut_off)?.into(),
+            Token::Shared(number) => self.strings.get(number).ok_or_else(ReadError::cut_off)?.into(),
             Token::Uuid(uuid) => uuid.to_string().into(),
-            Token::Time(seconds) => show_time(seconds).ok_or_else(Unreadable::cut_off)?.into(),
+            Token::Time(seconds) => show_time(seconds).ok_or_else(ReadError::cut_off)?.into(),
             _ => return Ok(None),
         }))
     }
 
-    fn visit_list<'de, V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn visit_list<'de, V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, ReadError> {
         let value = visitor.visit_seq(Elements(self))?;
         self.leave();
         Ok(value)
     }
 
-    fn visit_map<'de, V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn visit_map<'de, V: Visitor<'de>>(&mut self, visitor: V) -> Result<V::Value, ReadError> {
         let value = visitor.visit_map(MapEntries(self))?;
         self.leave();
         Ok(value)
     }
 
-    /// What is said of a value that isn't what a type expects there.
+    /// The error for a value of an unexpected type.
     #[cold]
-    fn unexpected(&self, token: Token<'a>, expected: &dyn Expected) -> Unreadable {
+    fn unexpected(&self, token: Token<'a>, expected: &dyn Expected) -> ReadError {
         let text = self.shown(token).ok().flatten().unwrap_or_default();
         let found = match token {
             Token::Null => Unexpected::Unit,
@@ -122,20 +122,20 @@ impl<'a> Reader<'a> {
             Token::Float(value) => Unexpected::Float(value),
             Token::List => Unexpected::Seq,
             Token::Map => Unexpected::Map,
-            Token::End => return Unreadable::cut_off(),
+            Token::End => return ReadError::cut_off(),
             Token::Text(_) | Token::Shared(_) | Token::Uuid(_) | Token::Time(_) => Unexpected::Str(&text),
         };
         de::Error::invalid_type(found, expected)
     }
 }
 
-fn negative(value: u64) -> Result<i64, Unreadable> {
-    i64::try_from(value).map(|value| -1 - value).map_err(|_| Unreadable::cut_off())
+fn negative(value: u64) -> Result<i64, ReadError> {
+    i64::try_from(value).map(|value| -1 - value).map_err(|_| ReadError::cut_off())
 }
 
 macro_rules! numbers {
     ($($deserialize:ident)*) => {$(
-        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
             match self.take()? {
                 Token::Unsigned(value) => visitor.visit_u64(value),
                 Token::Negative(value) => visitor.visit_i64(negative(value)?),
@@ -148,12 +148,12 @@ macro_rules! numbers {
 
 macro_rules! texts {
     ($($deserialize:ident)*) => {$(
-        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
             self.mark();
             if let Some(text) = self.plain_text()? {
                 return visitor.visit_str(text);
             }
-            let token = self.tokens.next().ok_or_else(Unreadable::cut_off)?;
+            let token = self.tokens.next().ok_or_else(ReadError::cut_off)?;
             match self.shown(token)? {
                 Some(text) => visitor.visit_str(&text),
                 None => Err(self.unexpected(token, &visitor)),
@@ -162,11 +162,11 @@ macro_rules! texts {
     )*};
 }
 
-/// What a type asks for is tried alone: each further shape would be code of its own for each type.
+/// Only the shape that a type asks for is tried: each further shape would add code for each type.
 impl<'de> Deserializer<'de> for &mut Reader<'_> {
-    type Error = Unreadable;
+    type Error = ReadError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.take()? {
             Token::Null => visitor.visit_unit(),
             Token::Bool(value) => visitor.visit_bool(value),
@@ -175,11 +175,11 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
             Token::Float(value) => visitor.visit_f64(value),
             Token::List => self.visit_list(visitor),
             Token::Map => self.visit_map(visitor),
-            token => visitor.visit_str(&self.shown(token)?.ok_or_else(Unreadable::cut_off)?),
+            token => visitor.visit_str(&self.shown(token)?.ok_or_else(ReadError::cut_off)?),
         }
     }
 
-    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.take()? {
             Token::Bool(value) => visitor.visit_bool(value),
             token => Err(self.unexpected(token, &visitor)),
@@ -193,34 +193,34 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
 
     texts! { deserialize_char deserialize_str deserialize_string deserialize_identifier }
 
-    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_unit<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.take()? {
             Token::Null => visitor.visit_unit(),
             token => Err(self.unexpected(token, &visitor)),
         }
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.take()? {
             Token::List => self.visit_list(visitor),
             token => Err(self.unexpected(token, &visitor)),
         }
     }
 
-    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         match self.take()? {
             Token::Map => self.visit_map(visitor),
             token => Err(self.unexpected(token, &visitor)),
         }
     }
 
-    /// As in JSON, the list of its fields' values is one too.
+    /// Accepts the list of the field values too, as serde_json does.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Unreadable> {
+    ) -> Result<V::Value, ReadError> {
         match self.take()? {
             Token::Map => self.visit_map(visitor),
             Token::List => self.visit_list(visitor),
@@ -228,12 +228,12 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
         }
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         self.tokens.pass();
         visitor.visit_unit()
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         if self.tokens.is_at_null() {
             self.mark();
             self.tokens.next();
@@ -242,21 +242,21 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
         visitor.visit_some(self)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ReadError> {
         visitor.visit_newtype_struct(self)
     }
 
-    /// As in JSON: a string is a variant without content, a map of one entry a variant with content.
+    /// As in serde_json: a string is a variant without content, a map with one entry is a variant with content.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Unreadable> {
+    ) -> Result<V::Value, ReadError> {
         let token = self.take()?;
         if token != Token::Map {
             return match self.shown(token)? {
-                Some(text) => visitor.visit_enum(IntoDeserializer::<Unreadable>::into_deserializer(text.as_ref())),
+                Some(text) => visitor.visit_enum(IntoDeserializer::<ReadError>::into_deserializer(text.as_ref())),
                 None => Err(self.unexpected(token, &visitor)),
             };
         }
@@ -268,11 +268,11 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
         Ok(value)
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ReadError> {
         self.deserialize_unit(visitor)
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ReadError> {
         self.deserialize_seq(visitor)
     }
 
@@ -281,20 +281,20 @@ impl<'de> Deserializer<'de> for &mut Reader<'_> {
         _: &'static str,
         _: usize,
         visitor: V,
-    ) -> Result<V::Value, Unreadable> {
+    ) -> Result<V::Value, ReadError> {
         self.deserialize_seq(visitor)
     }
 
     forward_to_deserialize_any! { i128 u128 bytes byte_buf }
 }
 
-/// The elements of a list that has been entered.
+/// The elements of an entered list.
 struct Elements<'r, 'a>(&'r mut Reader<'a>);
 
 impl<'de> SeqAccess<'de> for Elements<'_, '_> {
-    type Error = Unreadable;
+    type Error = ReadError;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Unreadable> {
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ReadError> {
         if self.0.tokens.is_at_end() {
             return Ok(None);
         }
@@ -302,49 +302,49 @@ impl<'de> SeqAccess<'de> for Elements<'_, '_> {
     }
 }
 
-/// The entries of a map that has been entered.
+/// The entries of an entered map.
 struct MapEntries<'r, 'a>(&'r mut Reader<'a>);
 
 impl<'de> MapAccess<'de> for MapEntries<'_, '_> {
-    type Error = Unreadable;
+    type Error = ReadError;
 
-    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Unreadable> {
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, ReadError> {
         if self.0.tokens.is_at_end() {
             return Ok(None);
         }
         seed.deserialize(Text(&self.0.text()?)).map(Some)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Unreadable> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ReadError> {
         seed.deserialize(&mut *self.0)
     }
 }
 
-/// The variant of an enum whose map has been entered.
+/// The variant of an enum whose map was entered.
 struct Variant<'r, 'a>(&'r mut Reader<'a>);
 
 impl<'r, 'de, 'a> EnumAccess<'de> for Variant<'r, 'a> {
-    type Error = Unreadable;
+    type Error = ReadError;
     type Variant = Self;
 
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Unreadable> {
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ReadError> {
         let variant = seed.deserialize(Text(&self.0.text()?))?;
         Ok((variant, self))
     }
 }
 
 impl<'de> VariantAccess<'de> for Variant<'_, '_> {
-    type Error = Unreadable;
+    type Error = ReadError;
 
-    fn unit_variant(self) -> Result<(), Unreadable> {
+    fn unit_variant(self) -> Result<(), ReadError> {
         de::Deserialize::deserialize(self.0)
     }
 
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Unreadable> {
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, ReadError> {
         seed.deserialize(self.0)
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Unreadable> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ReadError> {
         self.0.deserialize_seq(visitor)
     }
 
@@ -352,17 +352,17 @@ impl<'de> VariantAccess<'de> for Variant<'_, '_> {
         self,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Unreadable> {
+    ) -> Result<V::Value, ReadError> {
         self.0.deserialize_struct("", fields, visitor)
     }
 }
 
-/// A string that may have to be something else, since it is the key of a map.
+/// The key of a map: text that is parsed if the type is a number or a boolean.
 struct Text<'a>(&'a str);
 
 macro_rules! parsed {
     ($($deserialize:ident $visit:ident)*) => {$(
-        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+        fn $deserialize<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
             match self.0.parse() {
                 Ok(value) => visitor.$visit(value),
                 Err(_) => visitor.visit_str(self.0),
@@ -372,17 +372,17 @@ macro_rules! parsed {
 }
 
 impl<'de> Deserializer<'de> for Text<'_> {
-    type Error = Unreadable;
+    type Error = ReadError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         visitor.visit_str(self.0)
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
         visitor.visit_some(self)
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, Unreadable> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &'static str, visitor: V) -> Result<V::Value, ReadError> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -391,8 +391,8 @@ impl<'de> Deserializer<'de> for Text<'_> {
         _: &'static str,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Unreadable> {
-        visitor.visit_enum(IntoDeserializer::<Unreadable>::into_deserializer(self.0))
+    ) -> Result<V::Value, ReadError> {
+        visitor.visit_enum(IntoDeserializer::<ReadError>::into_deserializer(self.0))
     }
 
     parsed! {

@@ -1,8 +1,8 @@
-//! Drops fields of a draft that nobody is to see.
+//! Removal of fields from a raw object.
 
 use super::token::{Token, Tokens};
 
-/// The bytes of a draft, without these fields.
+/// Returns the bytes of a raw object without these fields.
 pub(super) fn without(bytes: &[u8], fields: &[Vec<String>]) -> Vec<u8> {
     let paths = fields.iter().map(Vec::as_slice).collect::<Vec<_>>();
     let metadata = below(&paths, "metadata");
@@ -13,7 +13,7 @@ pub(super) fn without(bytes: &[u8], fields: &[Vec<String>]) -> Vec<u8> {
     out
 }
 
-/// What is left of these paths behind this key.
+/// Returns the remainders of the paths that begin with this key.
 fn below<'a>(paths: &[&'a [String]], key: &str) -> Vec<&'a [String]> {
     paths
         .iter()
@@ -38,7 +38,7 @@ fn copy(tokens: &mut Tokens<'_>, paths: &[&[String]], out: &mut Vec<u8>) {
         tokens.next();
         let key = match token {
             Token::Text(key) => key,
-            // Drafts have their strings as they are.
+            // Raw objects have all strings in place.
             _ => "",
         };
         let rest = below(paths, key);

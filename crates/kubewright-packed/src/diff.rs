@@ -1,4 +1,4 @@
-//! What differs between two states of an object.
+//! The differences between two states of an object.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,14 @@ use super::{
     token::{Token, Tokens, show_time},
 };
 
-/// How many paths are told.
+/// The maximum number of reported paths.
 const PATHS: usize = 8;
 
-/// The paths of what differs between two packed objects, such as `spec.replicas` or `status.conditions[0].status`: the
-/// first eight. Lists of different lengths differ as a whole. It costs one pass over both.
-pub(in crate::cache) fn changed_fields(old: &[u8], new: &[u8], dictionary: &Dictionary) -> Vec<String> {
+/// Returns the paths of the fields that differ between two packed objects, such as `spec.replicas` or
+/// `status.conditions[0].status`: at most the first eight. Lists of different lengths are reported as a whole.
+///
+/// Both must be packed with this dictionary. It costs one pass over the bytes; equal subtrees are compared bytewise.
+pub fn changed_fields(old: &[u8], new: &[u8], dictionary: &Dictionary) -> Vec<String> {
     let strings = dictionary.strings();
     let mut paths = Vec::new();
     let (mut known, mut told) = (Tokens::new(old), Tokens::new(new));

@@ -1,4 +1,4 @@
-//! An object as its types read it: the bytes, with what they leave out put back in.
+//! An object that can be deserialized: its bytes together with the fields that the caller keeps.
 
 use std::fmt;
 
@@ -6,24 +6,30 @@ use serde::Deserialize;
 
 use super::{
     dictionary::Dictionary,
-    draft::Draft,
-    marks::Marks,
-    read::{Reader, Unreadable},
+    marks::ReadMarks,
+    raw::RawObject,
+    read::{ReadError, Reader},
     token::{Token, Tokens},
 };
 
-/// What an object's bytes don't say.
+/// The fields of an object that are not in its bytes. [`Document`] adds them to what a type reads.
 #[derive(Clone, Copy, Default)]
-pub(in crate::cache) struct Identity<'a> {
-    pub(in crate::cache) api_version: &'a str,
-    pub(in crate::cache) kind: &'a str,
-    pub(in crate::cache) name: Option<&'a str>,
-    pub(in crate::cache) namespace: Option<&'a str>,
-    pub(in crate::cache) uid: Option<&'a dyn fmt::Display>,
-    pub(in crate::cache) resource_version: Option<&'a dyn fmt::Display>,
+pub struct Identity<'a> {
+    /// The `apiVersion`, such as `apps/v1`.
+    pub api_version: &'a str,
+    /// The `kind`, such as `Deployment`.
+    pub kind: &'a str,
+    /// `metadata.name`.
+    pub name: Option<&'a str>,
+    /// `metadata.namespace`.
+    pub namespace: Option<&'a str>,
+    /// `metadata.uid`.
+    pub uid: Option<&'a dyn fmt::Display>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: Option<&'a dyn fmt::Display>,
 }
 
-/// Mostly an identity is shorter.
+/// The size that most identities fit into, in bytes.
 const USUAL: usize = 256;
 
 fn put(out: &mut Vec<u8>, key: &str, text: &str) {
@@ -31,7 +37,7 @@ fn put(out: &mut Vec<u8>, key: &str, text: &str) {
     Token::Text(text).write(out);
 }
 
-/// Where the metadata ends that an object's bytes begin with.
+/// The offset at which the metadata ends.
 pub(super) fn metadata_of(bytes: &[u8]) -> usize {
     let mut tokens = Tokens::new(bytes);
     tokens.pass();
@@ -39,7 +45,7 @@ pub(super) fn metadata_of(bytes: &[u8]) -> usize {
 }
 
 impl Identity<'_> {
-    /// The begin of the object: its first fields, and those of its metadata.
+    /// The first tokens of the object, up to and including these fields of its metadata.
     fn tokens(&self) -> Vec<u8> {
         let Self { api_version, kind, name, namespace, uid, resource_version } = *self;
         let mut out = Vec::with_capacity(USUAL);
@@ -58,50 +64,47 @@ impl Identity<'_> {
     }
 }
 
-/// An object that can be read as any type.
-pub(in crate::cache) struct Document<'a> {
-    /// What the bytes don't say.
+/// An object that can be deserialized as any type.
+pub struct Document<'a> {
+    /// The tokens of the identity.
     head: Vec<u8>,
     bytes: &'a [u8],
-    /// Where the metadata ends.
+    /// The offset at which the metadata ends.
     middle: usize,
-    marks: Option<&'a Marks>,
+    marks: Option<&'a ReadMarks>,
 }
 
 impl<'a> Document<'a> {
-    /// Of bytes that were packed.
-    pub(in crate::cache) fn packed(bytes: &'a [u8], identity: Identity<'_>) -> Self {
+    /// A packed object.
+    pub fn packed(bytes: &'a [u8], identity: Identity<'_>) -> Self {
         Self { head: identity.tokens(), bytes, middle: metadata_of(bytes), marks: None }
     }
 
-    /// Of a draft; what of it is read will be marked.
-    pub(in crate::cache) fn draft(draft: &'a Draft, identity: Identity<'_>, marks: &'a Marks) -> Self {
-        Self { head: identity.tokens(), bytes: draft.bytes(), middle: draft.middle(), marks: Some(marks) }
+    /// An object before it is packed. Reads mark in `marks` which values they take.
+    pub fn raw(object: &'a RawObject, identity: Identity<'_>, marks: &'a ReadMarks) -> Self {
+        Self { head: identity.tokens(), bytes: object.bytes(), middle: object.middle(), marks: Some(marks) }
     }
 
-    /// Reads it.
+    /// Deserializes the object.
     ///
     /// # Errors
-    /// When it isn't as the type says.
-    pub(in crate::cache) fn read<'de, T: Deserialize<'de>>(&self, dictionary: &Dictionary) -> Result<T, Unreadable> {
+    /// If the object doesn't match the type, with the message of the type's `Deserialize`.
+    pub fn read<'de, T: Deserialize<'de>>(&self, dictionary: &Dictionary) -> Result<T, ReadError> {
         self.read_up_to(self.bytes.len(), dictionary)
     }
 
-    /// Reads its metadata, as if there were no more: for types that take in whatever there is.
+    /// Deserializes the metadata only, as if the object had no other fields: for types that accept any field.
     ///
     /// # Errors
     /// As [`Document::read`].
-    pub(in crate::cache) fn read_metadata<'de, T: Deserialize<'de>>(
-        &self,
-        dictionary: &Dictionary,
-    ) -> Result<T, Unreadable> {
+    pub fn read_metadata<'de, T: Deserialize<'de>>(&self, dictionary: &Dictionary) -> Result<T, ReadError> {
         self.read_up_to(self.middle, dictionary)
     }
 
-    fn read_up_to<'de, T: Deserialize<'de>>(&self, end: usize, dictionary: &Dictionary) -> Result<T, Unreadable> {
+    fn read_up_to<'de, T: Deserialize<'de>>(&self, end: usize, dictionary: &Dictionary) -> Result<T, ReadError> {
         let Self { ref head, bytes, middle, marks } = *self;
         let metadata = bytes.get(..middle).unwrap_or_default();
-        // Both maps begin in the head, or have begun there: what is read goes on behind their first token.
+        // The begin tokens of both maps are in the head: the pieces continue after their first token.
         let pieces = [(metadata, 1), (bytes, middle + 1)];
         let pieces = if end > middle { &pieces[..] } else { &pieces[..1] };
         if let Some(marks) = marks {

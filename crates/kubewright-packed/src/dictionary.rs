@@ -1,4 +1,4 @@
-//! The strings that a kind's objects have in common.
+//! The strings that the objects of a kind have in common.
 
 use std::{
     borrow::Borrow,
@@ -12,31 +12,33 @@ use foldhash::fast::FixedState;
 use indexmap::IndexSet;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-/// How many strings are shared at most. Later ones are written where they are.
+/// The maximum number of shared strings. Later strings are written in place.
 const CAPACITY: usize = 8192;
-/// Longer strings are not shared, and shorter ones than the first not either: a reference takes two to three bytes.
+/// The lengths of strings that are shared. A reference takes two to three bytes, so shorter strings gain nothing.
 const LENGTHS: std::ops::RangeInclusive<usize> = 3..=160;
-/// In how many objects a string must have been seen before it is shared.
+/// The number of objects in which a string must occur before it is shared.
 const OBJECTS: u32 = 8;
-/// How many strings are candidates at a time. Then all are forgotten: what is frequent comes again.
+/// The number of candidates at a time. When it is reached all are dropped: frequent strings come back.
 const CANDIDATES: usize = 4096;
 
-/// Strings by number. It only grows, up to 8,192 strings, so that what was packed stays readable.
+/// A table of shared strings, by number. Use one for each kind, for all calls that concern its objects: bytes packed with one
+/// dictionary are readable only with the same one.
 ///
-/// A string enters when it has been seen in several objects, so that names, addresses and the like, of which each object
-/// has its own, don't fill it. Strings that somebody has chosen to have one hash make it slow at most as far as it grows.
+/// It only grows, up to 8,192 strings of at most 160 bytes, so that packed objects stay readable. A string is added once it
+/// occurred in eight different objects; values that are unique to an object, such as names and addresses, stay out. An empty dictionary
+/// costs nothing. Hash collisions crafted by a client can slow it down only within that bound.
 #[derive(Debug, Default)]
-pub(in crate::cache) struct Dictionary {
+pub struct Dictionary {
     strings: RwLock<Strings>,
     candidates: Mutex<HashMap<u64, Candidate, FixedState>>,
     hasher: FixedState,
 }
 
-/// The strings of a dictionary that doesn't change meanwhile.
+/// The strings of a dictionary, locked for reading.
 #[derive(Debug, Default)]
 pub(super) struct Strings(IndexSet<Text, FixedState>);
 
-/// A string that is found by its bytes.
+/// A string, looked up by its bytes.
 #[derive(Debug, PartialEq, Eq)]
 struct Text(Arc<str>);
 
@@ -46,7 +48,7 @@ impl Borrow<[u8]> for Text {
     }
 }
 
-/// As its bytes do, which `str` doesn't.
+/// Hashes as the bytes do, which `str` does not.
 impl Hash for Text {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.0.as_bytes().hash(state);
@@ -63,21 +65,21 @@ impl Strings {
     }
 }
 
-/// A string by its hash; an error here costs a few bytes.
+/// A candidate, identified by its hash. A collision costs a few bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Candidate {
     objects: u32,
-    /// The object that it was last seen in.
+    /// The hash of the object in which it was last seen.
     last: u32,
 }
 
 impl Dictionary {
-    /// Keep it short: no string can be added meanwhile.
+    /// Locks the strings for reading. Release it soon: no string can be added meanwhile.
     pub(super) fn strings(&self) -> RwLockReadGuard<'_, Strings> {
         self.strings.read()
     }
 
-    /// Notes the strings of an object that were not in the dictionary; those that are frequent are shared from now on.
+    /// Counts the strings of an object that are not in the dictionary, and adds those that have become frequent.
     pub(super) fn learn<'a>(&self, object: &str, texts: impl IntoIterator<Item = &'a [u8]>) {
         let object = self.hasher.hash_one(object) as u32;
         let mut frequent = Vec::new();
