@@ -128,16 +128,20 @@ async fn run_manager<P: Object>(client: Client) -> Result<(usize, usize)> {
             &self,
             _: &ConfigMap,
             ctx: &Context<ConfigMap>,
-        ) -> Result<kubewright::outcome::Outcome, Infallible> {
+        ) -> Result<kubewright::action::Action, Infallible> {
             // Once the cache is full, and nothing else is going on.
             let count = (self.count)(ctx);
             _ = self.found.set(resident().map(|resident| (count, resident)));
             self.reached.notify_one();
-            Ok(kubewright::outcome::Outcome::done())
+            Ok(kubewright::action::Action::await_change())
         }
     }
     let (reached, found) = (Arc::new(Notify::new()), Arc::default());
-    let idle = Idle { reached: reached.clone(), found: Arc::clone(&found), count: |ctx| ctx.cached::<P>().len() };
+    let idle = Idle {
+        reached: reached.clone(),
+        found: Arc::clone(&found),
+        count: |ctx| ctx.cached::<P>().map_or(0, |pods| pods.len()),
+    };
     let manager = Manager::new(client).controller(Controller::<ConfigMap>::new(idle).reads::<P>());
     manager.run_until(async move { reached.notified().await }).await?;
     Arc::into_inner(found).and_then(std::sync::OnceLock::into_inner).context("the reconciler was not reached")?

@@ -13,7 +13,7 @@
 //!     type Error = ClientError;
 //!
 //!     async fn reconcile(&self, set: &ReplicaSet, ctx: &Context<ReplicaSet>) -> Result<Action, ClientError> {
-//!         let pods = ctx.children::<Pod>(); // from the shared cache, our own last writes included
+//!         let pods = ctx.children::<Pod>()?; // from the shared cache, our own last writes included
 //!         for pod in pods.iter().skip(3) {
 //!             ctx.delete(pod.as_ref()).background().await?;
 //!         }

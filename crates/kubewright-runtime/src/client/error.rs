@@ -66,6 +66,18 @@ pub enum ClientError {
         /// The resource and the object's key.
         target: String,
     },
+    /// A reconcile read a type from the cache that its controller doesn't declare.
+    #[error(
+        "controller {controller} doesn't declare {kind} as {view}: add .owns, .watches or .reads of that type to it"
+    )]
+    NotDeclared {
+        /// The controller's name.
+        controller: String,
+        /// The kind, such as `PodSet.app.example.com`.
+        kind: String,
+        /// The Rust type that it was read as.
+        view: &'static str,
+    },
     /// The closure that was to change an object has given it another name or namespace.
     #[error("{target} was renamed by the closure that was to change it")]
     Renamed {

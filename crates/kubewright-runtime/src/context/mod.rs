@@ -9,7 +9,13 @@ mod live;
 mod workspace;
 mod write;
 
-use std::{any::TypeId, collections::BTreeSet, fmt, sync::Arc, time::Duration};
+use std::{
+    any::{TypeId, type_name},
+    collections::BTreeSet,
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use indexmap::IndexMap;
 use jiff::Timestamp;
@@ -27,7 +33,7 @@ pub use self::{
 };
 use crate::{
     cache::{Cache, Kind, Overlay, Reader, Unsynced},
-    client::{AnyObject, Client},
+    client::{AnyObject, Client, ClientError},
     controller::{Asked, Watching},
     event::{Event, Recorder},
     object::{KindName, Object, ObjectKey},
@@ -113,73 +119,66 @@ impl<K: Object> Context<K> {
         &self.cancel
     }
 
-    /// The children of the reconciled object: the `T`s whose controller has its UID. Ordered by key.
+    /// The children of the reconciled object in the cache: the `T`s whose controller has its UID, ordered by key.
     ///
     /// Children of an earlier object of the same name are not among them. Children that are being deleted are.
     ///
-    /// # Panics
-    /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
-    pub fn owned<T: Object>(&self) -> Vec<Arc<T>> {
-        let reader = self.cached::<T>();
-        let uid = self.object.as_ref().and_then(|object| object.meta().uid.as_deref());
-        uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default()
+    /// # Errors
+    /// [`ClientError::NotDeclared`], as [`Context::cached`].
+    pub fn children<T: Object>(&self) -> Result<Vec<Arc<T>>, ClientError> {
+        self.cached::<T>().map(|reader| self.children_in(&reader))
     }
 
-    /// An object from the cache.
+    /// An object from the cache; `None` if there is none.
     ///
-    /// # Panics
-    /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
-    pub fn get<T: Object>(&self, key: &ObjectKey) -> Option<Arc<T>> {
-        self.cached().get(key)
+    /// # Errors
+    /// [`ClientError::NotDeclared`], as [`Context::cached`].
+    pub fn get<T: Object>(&self, key: &ObjectKey) -> Result<Option<Arc<T>>, ClientError> {
+        self.cached().map(|reader| reader.get(key))
     }
 
-    /// Objects from the cache whose labels match: those in the reconciled object's namespace, or all if it or `T` is
-    /// cluster-scoped. Ordered by key.
+    /// The objects in the cache whose labels match, ordered by key: those in the reconciled object's namespace, or all of them if it
+    /// or `T` is cluster-scoped.
     ///
-    /// # Panics
-    /// If the controller didn't declare `T` with `owns`, `watches` or `reads`.
-    pub fn list<T: Object>(&self, selector: &Selector) -> Vec<Arc<T>> {
+    /// # Errors
+    /// [`ClientError::NotDeclared`], as [`Context::cached`].
+    pub fn list<T: Object>(&self, selector: &Selector) -> Result<Vec<Arc<T>>, ClientError> {
         let namespace = self.key.namespace().filter(|_| T::is_namespaced());
-        self.cached().list(namespace, selector)
+        self.cached().map(|reader| reader.list(namespace, selector))
     }
 
-    /// The cache of a kind, for every other kind of read. What is read of it, the trace tells.
+    /// The cache of a kind, for reads by index and across namespaces. The reads are shown in the trace.
     ///
-    /// # Panics
-    /// If the controller didn't declare `T` with `owns`, `watches` or `reads`: reading a kind that isn't watched would
-    /// find nothing, and fields that weren't asked for aren't kept, and a reconciler would act on that.
-    pub fn cached<T: Object>(&self) -> Reader<T> {
-        self.reader().noted(self.journal.tape())
-    }
-
-    /// [`Context::cached`], for reads that are no business of the trace.
-    pub(crate) fn reader<T: Object>(&self) -> Reader<T> {
-        self.declared(&KindName::of::<T>()).unwrap_or_else(|| {
-            let (controller, kind) = (&self.services.controller, T::kind(&()));
-            panic!("controller {controller} doesn't watch {kind}: add .owns, .watches or .reads::<{kind}>()")
-        })
-    }
-
-    /// [`Context::cached`] of a kind that is known only at run time.
+    /// # Errors
+    /// [`ClientError::NotDeclared`] if the controller doesn't declare `T` by `owns`, `watches` or `reads`.
     ///
-    /// # Panics
-    /// If the controller didn't declare it with `owns_dynamic`, `watches_dynamic` or `reads_dynamic`.
-    pub fn cached_dynamic(&self, resource: &ApiResource) -> Reader<DynamicObject> {
-        let reader = self.declared(&KindName::named::<DynamicObject>(resource)).unwrap_or_else(|| {
-            let (controller, kind) = (&self.services.controller, &resource.kind);
-            panic!(
-                "controller {controller} doesn't watch {kind}: add .owns_dynamic, .watches_dynamic or .reads_dynamic"
-            )
-        });
-        reader.noted(self.journal.tape())
+    /// The types that a reconcile reads are known only to the compiler, so the manager can't check them when it starts. A
+    /// read doesn't start a watch by itself either, as controller-runtime's does: the generated role has no rule for the
+    /// kind, and a run would take a cache that isn't filled for a cluster without objects. To watch a kind on demand use
+    /// [`Context::watch`].
+    pub fn cached<T: Object>(&self) -> Result<Reader<T>, ClientError> {
+        self.declared(&KindName::of::<T>()).map(|reader| reader.noted(self.journal.tape()))
+    }
+
+    /// [`Context::cached`] for a kind that is known only at run time.
+    ///
+    /// # Errors
+    /// [`ClientError::NotDeclared`] if the controller doesn't declare it by `owns_dynamic`, `watches_dynamic` or
+    /// `reads_dynamic`.
+    pub fn cached_dynamic(&self, resource: &ApiResource) -> Result<Reader<DynamicObject>, ClientError> {
+        let reader = self.declared(&KindName::named::<DynamicObject>(resource))?;
+        Ok(reader.noted(self.journal.tape()))
     }
 
     /// [`Context::children`] for a kind that is known only at run time.
     ///
-    /// # Panics
-    /// As [`Context::cached_dynamic`]; `owns_dynamic` declares it too.
-    pub fn children_dynamic(&self, resource: &ApiResource) -> Vec<Arc<DynamicObject>> {
-        let reader = self.cached_dynamic(resource);
+    /// # Errors
+    /// As [`Context::cached_dynamic`].
+    pub fn children_dynamic(&self, resource: &ApiResource) -> Result<Vec<Arc<DynamicObject>>, ClientError> {
+        self.cached_dynamic(resource).map(|reader| self.children_in(&reader))
+    }
+
+    fn children_in<T: AnyObject>(&self, reader: &Reader<T>) -> Vec<Arc<T>> {
         let uid = self.object.as_ref().and_then(|object| object.meta().uid.as_deref());
         uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default()
     }
@@ -277,15 +276,15 @@ impl<K: Object> Context<K> {
         Reader::new(kind, live)
     }
 
-    /// Whether the controller may read `T`s from the cache.
-    pub(crate) fn may_read<T: Object>(&self) -> bool {
-        self.declared::<T>(&KindName::of::<T>()).is_some()
-    }
-
-    fn declared<T: AnyObject>(&self, name: &KindName) -> Option<Reader<T>> {
-        let kind = self.services.cache.find(name)?;
-        let is_declared = self.services.types.contains(&(kind.name().clone(), TypeId::of::<T>()));
-        is_declared.then(|| self.reader_of(kind))
+    /// [`Context::cached`] without a note in the trace.
+    pub(crate) fn declared<T: AnyObject>(&self, name: &KindName) -> Result<Reader<T>, ClientError> {
+        let kind = self.services.cache.find(name);
+        let is_declared = |kind: &Arc<Kind>| self.services.types.contains(&(kind.name().clone(), TypeId::of::<T>()));
+        kind.filter(is_declared).map(|kind| self.reader_of(kind)).ok_or_else(|| ClientError::NotDeclared {
+            controller: self.services.controller.clone(),
+            kind: name.group_kind(),
+            view: type_name::<T>(),
+        })
     }
 
     /// Reads past the cache.

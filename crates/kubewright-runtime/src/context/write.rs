@@ -234,10 +234,10 @@ impl<K: Object> Context<K> {
     ) -> Result<(OperationResult, T), ClientError> {
         let object = self.placed(object);
         let key = ObjectKey::of(&object);
-        let present = if how == Change::Patch && self.may_read::<T>() {
-            self.get::<T>(&key).map(|known| T::clone(&known))
-        } else {
-            self.live().get(&key).await?
+        let cached = self.cached::<T>().ok().filter(|_| how == Change::Patch);
+        let present = match cached {
+            Some(cached) => cached.get(&key).map(|known| T::clone(&known)),
+            None => self.live().get(&key).await?,
         };
         let change = |object: &mut T| {
             change(object);

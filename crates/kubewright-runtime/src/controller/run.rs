@@ -66,7 +66,8 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
     async fn work(&self, run: Run) -> Result<Action, Failure> {
         let Run { services, key, views, journal, cancel } = run;
         let context = Context::<K>::new(services, key, views, cancel, journal);
-        let Some(object) = context.reader::<K>().get(context.key()) else {
+        let objects = context.declared::<K>(&KindName::of::<K>()).map_err(|error| refused(&error))?;
+        let Some(object) = objects.get(context.key()) else {
             let deleted = self.reconciler.deleted(context.key(), &context).await;
             return deleted.map(|()| Action::await_change()).map_err(|error| self.failed(error));
         };

@@ -107,8 +107,8 @@ impl Reconciler<Fleet> for ByName {
 
     async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let names = |maps: Vec<Arc<DynamicObject>>| maps.iter().map(|map| map.name_any()).collect();
-        let red = ctx.cached_dynamic(&maps()).indexed("color", "red");
-        *self.0.lock() = (names(ctx.children_dynamic(&maps())), names(red));
+        let red = ctx.cached_dynamic(&maps())?.indexed("color", "red");
+        *self.0.lock() = (names(ctx.children_dynamic(&maps())?), names(red));
         Ok(Action::await_change())
     }
 }

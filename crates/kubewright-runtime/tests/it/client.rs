@@ -339,7 +339,7 @@ impl Reconciler<Fleet> for Writer {
                 Ok(Action::requeue_after(Duration::ZERO))
             }
             Some(time) => {
-                self.second.lock().get_or_insert((self.is_seen(fleet, ctx), ctx.monotonic() - time));
+                self.second.lock().get_or_insert((self.is_seen(fleet, ctx)?, ctx.monotonic() - time));
                 Ok(Action::await_change())
             }
         }
@@ -352,7 +352,7 @@ impl Writer {
         let made =
             || ConfigMap { metadata: ObjectMeta { name: Some("made".into()), ..ObjectMeta::default() }, ..map("") };
         let say = |map: &mut ConfigMap| map.data = Some([("said".into(), "yes".into())].into());
-        let there = ctx.get::<ConfigMap>(&key("there")).ok_or_else(|| anyhow::anyhow!("it is cached"))?;
+        let there = ctx.get::<ConfigMap>(&key("there"))?.ok_or_else(|| anyhow::anyhow!("it is cached"))?;
         match self.way {
             Way::Dynamic => drop(client.dynamic(&config_maps()).create(&made_dynamic()).await?),
             Way::Metadata => {
@@ -393,18 +393,18 @@ impl Writer {
         Ok(())
     }
 
-    fn is_seen(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> bool {
-        let there = ctx.get::<ConfigMap>(&key("there"));
+    fn is_seen(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<bool, ClientError> {
+        let there = ctx.get::<ConfigMap>(&key("there"))?;
         let said = |map: Arc<ConfigMap>| map.data.iter().flatten().any(|(key, _)| key == "said");
-        match self.way {
-            Way::Dynamic | Way::Wrapped | Way::DryRun => ctx.get::<ConfigMap>(&key("made")).is_some(),
+        Ok(match self.way {
+            Way::Dynamic | Way::Wrapped | Way::DryRun => ctx.get::<ConfigMap>(&key("made"))?.is_some(),
             Way::Metadata => there.is_some_and(|map| map.annotations().contains_key("said")),
             Way::Update | Way::UpsertByPatch => there.is_some_and(said),
-            Way::Upsert => ctx.children::<ConfigMap>().into_iter().any(said),
+            Way::Upsert => ctx.children::<ConfigMap>()?.into_iter().any(said),
             Way::Finalizer => there.is_some_and(|map| map.finalizers() == ["example.com/test"]),
-            Way::DeleteCollection => ctx.list::<ConfigMap>(&Selector::from_iter([("test", "yes")])).is_empty(),
+            Way::DeleteCollection => ctx.list::<ConfigMap>(&Selector::from_iter([("test", "yes")]))?.is_empty(),
             Way::Subresource => fleet.status.as_ref().is_some_and(|status| status.size == 9),
-        }
+        })
     }
 }
 

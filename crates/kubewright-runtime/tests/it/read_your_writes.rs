@@ -177,7 +177,7 @@ impl Reconciler<Fleet> for Sinker {
 
     async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let sunk = self.sunk.lock().clone();
-        let shown = ctx.list::<ConfigMap>(&Default::default());
+        let shown = ctx.list::<ConfigMap>(&Default::default())?;
         let ghosts = shown.iter().filter_map(|ship| ship.uid()).filter(|uid| sunk.contains(uid));
         self.ghosts.lock().extend(ghosts);
         if self.size.swap(fleet.spec.size, Ordering::SeqCst) != fleet.spec.size {

@@ -108,7 +108,7 @@ impl Reconciler<Fleet> for Moody {
 
     async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
         anyhow::ensure!(ctx.key().name() == "good", "as its name says");
-        if ctx.children::<ConfigMap>().is_empty() {
+        if ctx.children::<ConfigMap>()?.is_empty() {
             let metadata = ObjectMeta { name: Some("ship".into()), ..ObjectMeta::default() };
             ctx.create_child(ConfigMap { metadata, ..ConfigMap::default() }).await?;
         }

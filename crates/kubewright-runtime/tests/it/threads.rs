@@ -57,7 +57,7 @@ impl Reconciler<Fleet> for Admiral {
         self.doubled.fetch_add(usize::from(!is_alone), Ordering::SeqCst);
         self.most.fetch_max(count, Ordering::SeqCst);
         self.threads.lock().insert(format!("{:?}", std::thread::current().id()));
-        let orders = ctx.list::<ConfigMap>(&Default::default());
+        let orders = ctx.list::<ConfigMap>(&Default::default())?;
         let size = orders.iter().filter_map(|order| order_of(order, &fleet.name_any())).sum();
         let told = ctx.set_status(FleetStatus { size, note: None }).await;
         self.at_work.lock().remove(ctx.key());

@@ -235,9 +235,9 @@ impl Reconciler<Fleet> for Busy {
         match fleet.spec.size {
             0 => {
                 ctx.record(Event::warning("Empty", "no ships at all"));
-                let _ = ctx.get::<ConfigMap>(&ctx.key().sibling("other"));
-                let _ = ctx.list::<ConfigMap>(&Default::default());
-                let _ = ctx.cached::<ConfigMap>().len();
+                let _ = ctx.get::<ConfigMap>(&ctx.key().sibling("other"))?;
+                let _ = ctx.list::<ConfigMap>(&Default::default())?;
+                let _ = ctx.cached::<ConfigMap>()?.len();
                 for _ in 0..50 {
                     let _ = ctx.live().get::<Fleet>(ctx.key()).await?;
                 }
@@ -529,10 +529,10 @@ impl Reconciler<Fleet> for Bookworm {
     async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let Ok(secrets) = ctx.watch::<Secret>(|_| false) else { return Ok(Action::await_change()) };
         let red = kube::core::Selector::from_iter([("color".to_owned(), "red".to_owned())]);
-        let maps = ctx.cached::<ConfigMap>();
+        let maps = ctx.cached::<ConfigMap>()?;
         assert_eq!((maps.len(), maps.get(&ctx.key().sibling("m")).is_some(), secrets.is_empty()), (1, true, true));
         assert!(!maps.contains(&ctx.key().sibling("n")) && maps.list(None, &red).is_empty());
-        assert!(maps.controlled_by("nobody").is_empty() && ctx.children::<ConfigMap>().is_empty());
+        assert!(maps.controlled_by("nobody").is_empty() && ctx.children::<ConfigMap>()?.is_empty());
         assert_eq!(maps.indexed_keys("by name", "m").len(), 1);
         Ok(Action::await_change())
     }

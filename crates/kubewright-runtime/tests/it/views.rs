@@ -49,7 +49,7 @@ impl Reconciler<Fleet> for Captain {
     type Error = ClientError;
 
     async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
-        let ships = ctx.children::<Ship>();
+        let ships = ctx.children::<Ship>()?;
         for ship in &ships {
             assert!(ship.annotations().is_empty(), "the view has none");
             assert_eq!(ship.owner_references()[0].name, fleet.name_any());
@@ -58,7 +58,7 @@ impl Reconciler<Fleet> for Captain {
             }
         }
         let cargo = ships.iter().map(|ship| (ship.name_any(), ship.data.as_ref().and_then(|data| data.cargo.clone())));
-        let secrets = ctx.list::<PartialObjectMeta<Secret>>(&Default::default());
+        let secrets = ctx.list::<PartialObjectMeta<Secret>>(&Default::default())?;
         let labels = secrets.iter().flat_map(|secret| secret.labels().clone());
         *self.seen.lock() = (cargo.collect(), labels.collect());
         Ok(Action::await_change())
@@ -121,7 +121,7 @@ impl Reconciler<Fleet> for ByName {
     type Error = ClientError;
 
     async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
-        let maps = ctx.cached_dynamic(&self.maps).list(ctx.key().namespace(), &Default::default());
+        let maps = ctx.cached_dynamic(&self.maps)?.list(ctx.key().namespace(), &Default::default());
         let cargo = maps.iter().filter_map(|map| map.data["data"]["cargo"].as_str().map(str::to_owned));
         *self.cargo.lock() = cargo.collect();
         Ok(Action::await_change())

@@ -206,7 +206,7 @@ impl Reconciler<Fleet> for Reader {
     type Error = ClientError;
 
     async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
-        assert_eq!(ctx.list::<Shadow>(&Default::default()).len(), 1);
+        assert_eq!(ctx.list::<Shadow>(&Default::default())?.len(), 1);
         let maps = ctx.watch::<ConfigMap>(|_| true).map(|maps| maps.get(&ctx.key().sibling("m")));
         self.0.lock().push(maps.ok().map(|map| json!(map.map(|map| map.data.clone()))));
         Ok(Action::await_change())

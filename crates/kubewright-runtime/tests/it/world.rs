@@ -60,7 +60,7 @@ impl Reconciler<Fleet> for FleetReconciler {
 
     async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         self.runs.fetch_add(1, Ordering::SeqCst);
-        let ships = ctx.children::<ConfigMap>();
+        let ships = ctx.children::<ConfigMap>()?;
         let size = fleet.spec.size;
         if ships.len() < size {
             ctx.create_child(self.ship(fleet, &ships)).await?;

@@ -43,11 +43,11 @@ impl Reconciler<Greeting> for Reader {
     type Error = ClientError;
 
     async fn reconcile(&self, _: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
-        let maps = ctx.list::<ConfigMap>(&Default::default());
+        let maps = ctx.list::<ConfigMap>(&Default::default())?;
         let maps = maps.iter().flat_map(|map| map.data.iter().flatten().map(|(key, value)| format!("{key}={value}")));
         // The API server isn't even asked for what is in them.
-        let secrets = ctx.list::<PartialObjectMeta<Secret>>(&Default::default());
-        let widgets = ctx.cached_dynamic(&widgets()).list(ctx.key().namespace(), &Default::default());
+        let secrets = ctx.list::<PartialObjectMeta<Secret>>(&Default::default())?;
+        let widgets = ctx.cached_dynamic(&widgets())?.list(ctx.key().namespace(), &Default::default());
         let colours =
             widgets.iter().map(|widget| widget.data["spec"]["colour"].as_str().unwrap_or_default().to_owned());
         let found = [maps.collect(), secrets.iter().map(|it| it.name_any()).collect(), colours.collect::<Vec<_>>()];

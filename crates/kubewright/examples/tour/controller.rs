@@ -15,7 +15,7 @@ impl Reconciler<Greeting> for Greeter {
 
     async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
         // From the cache, by the owner's UID; our own last writes are in it.
-        let cards = ctx.children::<ConfigMap>();
+        let cards = ctx.children::<ConfigMap>()?;
         let wanted: BTreeSet<_> = greeting.spec.names.iter().map(|name| format!("card-{name}")).collect();
         for card in cards.iter().filter(|card| !wanted.contains(&card.name_any())) {
             ctx.delete(card.as_ref()).await?;

@@ -17,7 +17,7 @@ impl Reconciler<Greeting> for Printer {
     type Error = ClientError;
 
     async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
-        let (cards, wanted) = (ctx.children::<ConfigMap>().len(), greeting.spec.names.len());
+        let (cards, wanted) = (ctx.children::<ConfigMap>()?.len(), greeting.spec.names.len());
         if cards < wanted {
             let metadata = ObjectMeta { generate_name: Some("card-".into()), ..ObjectMeta::default() };
             ctx.create_child(ConfigMap { metadata, ..ConfigMap::default() }).await?;

@@ -32,7 +32,7 @@ impl Reconciler<Greeting> for Census {
     type Error = ClientError;
 
     async fn reconcile(&self, _: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
-        let pods = ctx.list::<PodView>(&Default::default());
+        let pods = ctx.list::<PodView>(&Default::default())?;
         let phase = |pod: &PodView| pod.status.as_ref().and_then(|status| status.phase.clone());
         let running = pods.iter().filter(|pod| phase(pod).as_deref() == Some("Running")).count();
         *self.0.lock() = pods.last().and_then(|pod| serde_json::to_string(pod.as_ref()).ok()).unwrap_or_default();

@@ -16,9 +16,9 @@ impl Reconciler<Greeting> for Reader {
     type Error = ClientError;
 
     async fn reconcile(&self, _: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
-        let settings = ctx.get::<ConfigMap>(&ctx.key().sibling("settings"));
+        let settings = ctx.get::<ConfigMap>(&ctx.key().sibling("settings"))?;
         let tone = settings.and_then(|settings| settings.data.as_ref()?.get("tone").cloned());
-        let secrets = ctx.cached::<Secret>().indexed("type", "tour/stamp").len();
+        let secrets = ctx.cached::<Secret>()?.indexed("type", "tour/stamp").len();
         self.0.lock().push(format!("{}, {secrets} stamps", tone.unwrap_or_default()));
         Ok(Action::await_change())
     }

@@ -83,7 +83,7 @@ impl Reconciler<At> for AtReconciler {
     }
 
     async fn deleted(&self, _: &ObjectKey, ctx: &Context<At>) -> Result<(), ClientError> {
-        match ctx.get::<Pod>(&pod_key(ctx)) {
+        match ctx.get::<Pod>(&pod_key(ctx))? {
             Some(pod) => release_orphan(&pod, ctx).await,
             None => Ok(()),
         }
@@ -96,7 +96,7 @@ fn pod_key(ctx: &Context<At>) -> ObjectKey {
 
 /// Takes the At as far as it goes now; nothing if the cache turns out to be behind.
 async fn advance(at: &mut At, ctx: &Context<At>) -> Result<Option<Situation>, ClientError> {
-    let mut pod = ctx.get::<Pod>(&pod_key(ctx)).map(|pod| pod.as_ref().clone());
+    let mut pod = ctx.get::<Pod>(&pod_key(ctx))?.map(|pod| pod.as_ref().clone());
     if let Some(other) = pod.take_if(|pod| plan::whose(at, pod) != Whose::Ours) {
         release_orphan(&other, ctx).await?;
     }

@@ -201,7 +201,7 @@ async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<Cron
     }
     let named = ctx.key().sibling(&name);
     // What the cache has needn't be tried in vain again and again.
-    if ctx.get::<Job>(&named).is_some_and(|job| !plan::is_own(cronjob, &job))
+    if ctx.get::<Job>(&named)?.is_some_and(|job| !plan::is_own(cronjob, &job))
         && let Some(job) = ctx.live().get::<Job>(&named).await?.filter(|job| !plan::is_own(cronjob, job))
     {
         release_orphan(&job, ctx).await?;
@@ -248,7 +248,7 @@ async fn trim(cronjob: &CronJob, children: &Children, ctx: &Context<CronJob>) ->
 
 /// Takes the finalizer off the Jobs of all CronJobs of this name but the one with this UID, as far as those are gone.
 async fn release_orphans(key: &ObjectKey, but: Option<&str>, ctx: &Context<CronJob>) -> Result<(), ClientError> {
-    for job in ctx.cached::<Job>().indexed(UNRECORDED_OF, &key.to_string()) {
+    for job in ctx.cached::<Job>()?.indexed(UNRECORDED_OF, &key.to_string()) {
         if plan::cronjob_of(&job).is_some_and(|(_, uid)| Some(uid) != but) {
             release_orphan(&job, ctx).await?;
         }

@@ -86,14 +86,14 @@ struct World {
 }
 
 impl World {
-    fn cached(guestbook: &Guestbook, ctx: &Context<Guestbook>) -> Self {
-        let config_map = ctx.get::<ConfigMap>(&config_map_of(ctx.key(), guestbook));
-        Self {
+    fn cached(guestbook: &Guestbook, ctx: &Context<Guestbook>) -> Result<Self, ClientError> {
+        let config_map = ctx.get::<ConfigMap>(&config_map_of(ctx.key(), guestbook))?;
+        Ok(Self {
             config: Config::of(config_map.as_deref()),
-            service: ctx.get::<Service>(ctx.key()),
-            pods: ctx.children::<Pod>(),
+            service: ctx.get::<Service>(ctx.key())?,
+            pods: ctx.children::<Pod>()?,
             behind: false,
-        }
+        })
     }
 
     /// The world as the API server has it; nothing if the Guestbook isn't what the cache shows. Of the pods that have lost
@@ -131,7 +131,7 @@ impl Reconciler<Guestbook> for GuestbookReconciler {
     type Error = ClientError;
 
     async fn reconcile(&self, guestbook: &Guestbook, ctx: &Context<Guestbook>) -> Result<Action, ClientError> {
-        let mut world = World::cached(guestbook, ctx);
+        let mut world = World::cached(guestbook, ctx)?;
         let plan = world.plan(guestbook);
         let problems = self.problems(guestbook, &plan, world.service.as_deref(), ctx);
         let leads = plan.leads() && problems.service.is_none();

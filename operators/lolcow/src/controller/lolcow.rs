@@ -83,11 +83,11 @@ impl Reconciler<Lolcow> for LolcowReconciler {
     type Error = ClientError;
 
     async fn reconcile(&self, cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<Action, ClientError> {
-        self.log(cow, ctx);
+        self.log(cow, ctx)?;
         let (deployment, service) = (children::deployment(cow), children::service(cow));
         let steps = [
-            plan::step(cow, &deployment, ctx.get(ctx.key()).as_deref()),
-            plan::step(cow, &service, ctx.get(ctx.key()).as_deref()),
+            plan::step(cow, &deployment, ctx.get(ctx.key())?.as_deref()),
+            plan::step(cow, &service, ctx.get(ctx.key())?.as_deref()),
         ];
         if steps.contains(&Step::Apply) && !is_current(cow, ctx).await? {
             return Ok(Action::requeue_after(BEHIND));
@@ -109,8 +109,8 @@ impl Reconciler<Lolcow> for LolcowReconciler {
 }
 
 /// The child as the cache has it, if it is there and ours.
-fn own<T: Object>(cow: &Lolcow, ctx: &Context<Lolcow>) -> Option<Arc<T>> {
-    ctx.get::<T>(ctx.key()).filter(|found| plan::is_own(cow, found.as_ref()))
+fn own<T: Object>(cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<Option<Arc<T>>, ClientError> {
+    Ok(ctx.get::<T>(ctx.key())?.filter(|found| plan::is_own(cow, found.as_ref())))
 }
 
 /// Whether this is still the Lolcow, also in its spec.
@@ -128,7 +128,7 @@ fn settled<T: Object>(
 ) -> (Child<T>, Option<ClientError>) {
     match kept {
         Ok(child) => (child, None),
-        Err(error) => (Child { object: own(cow, ctx), state: State::Unknown }, Some(error)),
+        Err(error) => (Child { object: own(cow, ctx).ok().flatten(), state: State::Unknown }, Some(error)),
     }
 }
 
@@ -146,7 +146,7 @@ impl LolcowReconciler {
         step: Step,
         ctx: &Context<Lolcow>,
     ) -> Result<Child<T>, ClientError> {
-        let object = own::<T>(cow, ctx);
+        let object = own::<T>(cow, ctx)?;
         match step {
             Step::Keep => Ok(Child { object, state: State::Applied }),
             Step::Apply => match self.hindrance(cow, object.as_deref(), ctx) {
@@ -219,25 +219,26 @@ impl LolcowReconciler {
     }
 
     /// Logs what the spec says and what it was, once for each state of the spec and each start of the operator.
-    fn log(&self, cow: &Lolcow, ctx: &Context<Lolcow>) {
+    fn log(&self, cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<(), ClientError> {
         let state = Some((cow.uid(), cow.metadata.generation));
         let logged = self.with_memory(ctx, |memory| std::mem::replace(&mut memory.logged, state.clone()));
         if logged == state {
-            return;
+            return Ok(());
         }
-        let greeting = plan::greeting(cow, own::<Deployment>(cow, ctx).as_deref());
+        let greeting = plan::greeting(cow, own::<Deployment>(cow, ctx)?.as_deref());
         let (wanted, found) = (greeting.wanted.as_deref(), greeting.found.as_deref());
         if greeting.is_new() {
             tracing::info!(lolcow = %ctx.key(), greeting = wanted, was = found, "New Greeting");
         } else {
             tracing::info!(lolcow = %ctx.key(), greeting = wanted, was = found, "No Change to Greeting");
         }
-        let port = plan::port(cow, own::<Service>(cow, ctx).as_deref());
+        let port = plan::port(cow, own::<Service>(cow, ctx)?.as_deref());
         if port.is_new() {
             tracing::info!(lolcow = %ctx.key(), port = port.wanted, was = port.found, "New Port");
         } else {
             tracing::info!(lolcow = %ctx.key(), port = port.wanted, was = port.found, "No Change to Port");
         }
+        Ok(())
     }
 
     fn with_memory<T>(&self, ctx: &Context<Lolcow>, use_it: impl FnOnce(&mut Memory) -> T) -> T {

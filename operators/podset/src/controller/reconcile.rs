@@ -63,7 +63,7 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
 
     // ANCHOR: reconcile
     async fn reconcile(&self, set: &K, ctx: &Context<K>) -> Result<Action, ClientError> {
-        let plan = plan::plan(set.desired(), &set.pod_labels(), ctx.children::<PodView>());
+        let plan = plan::plan(set.desired(), &set.pod_labels(), ctx.children::<PodView>()?);
         let hindrance = if plan.create > 0 { self.hindrance(set, ctx) } else { None };
         let mends = Plan { create: 0, ..plan.clone() }.acts();
         let after = if mends || (plan.create > 0 && hindrance.is_none()) {
