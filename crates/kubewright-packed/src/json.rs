@@ -37,9 +37,9 @@ pub fn from_value<'de, T: DeserializeOwned>(
 }
 
 fn tokens<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-    let (mut out, mut is_cut) = (Vec::new(), false);
-    Any { out: &mut out, is_cut: &mut is_cut, left: MAX_DEPTH, without: None }.deserialize(deserializer)?;
-    if is_cut { Err(D::Error::custom(format!("nested more than {MAX_DEPTH} levels deep"))) } else { Ok(out) }
+    let (mut out, mut is_truncated) = (Vec::new(), false);
+    Any { out: &mut out, is_truncated: &mut is_truncated, left: MAX_DEPTH, without: None }.deserialize(deserializer)?;
+    if is_truncated { Err(D::Error::custom(format!("nested more than {MAX_DEPTH} levels deep"))) } else { Ok(out) }
 }
 
 fn read<T: DeserializeOwned>(tokens: &[u8]) -> Result<T, serde_json::Error> {

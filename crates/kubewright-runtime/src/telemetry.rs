@@ -156,7 +156,7 @@ impl Request {
         let span = error_span!("request", otel.name = %call, otel.kind = "client");
         name_object(&span, call.kind(), call.namespace(), call.name());
         span.set_attribute("http.request.method", method.as_str().to_owned());
-        span.set_attribute("kubewright.request.verb", call.verb().as_str());
+        span.set_attribute("kubewright.request.verb", call.operation().as_str());
         if let Some(part) = call.subresource() {
             span.set_attribute("kubewright.request.subresource", part.to_owned());
         }

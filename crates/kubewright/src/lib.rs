@@ -70,7 +70,7 @@ pub mod conversion {
 
 /// What most files of an operator need.
 pub mod prelude {
-    pub use kube::ResourceExt;
+    pub use kube::{ResourceExt, core::Selector};
     pub use kubewright_runtime::{
         action::{Action, Retry},
         client::ClientError,
@@ -83,6 +83,6 @@ pub mod prelude {
         object::{Object, ObjectKey},
         predicate::{Change, Predicate},
         rbac::{PolicyRule, Subresource, Verb},
-        webhook::{Defaulter, Validator, Webhook},
+        webhook::{Defaulter, Denied, Request, ValidationErrors, Validator, Webhook},
     };
 }

@@ -6,35 +6,37 @@ use futures::future::BoxFuture;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Client, ClientError, exchange::exchange, refusal};
-use crate::object::{KindName, ObjectKey};
 #[cfg(feature = "opentelemetry")]
 use crate::telemetry;
+use crate::{
+    object::{KindName, ObjectKey},
+    rbac::Verb,
+};
 
-/// What a request does, in the words of Kubernetes' roles; an apply is a `patch` there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Verb {
+/// The operation of a request. Server-side apply has one of its own, while RBAC counts it as a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
     /// Reads one object.
     Get,
     /// Reads a page of objects.
     List,
-    /// Makes an object, or sends something to a subresource.
+    /// Creates an object, or posts to a subresource.
     Create,
     /// Replaces an object.
     Update,
     /// Changes an object by a patch.
     Patch,
-    /// Changes or makes an object by server-side apply.
+    /// Creates or changes an object by server-side apply.
     Apply,
     /// Deletes one object.
     Delete,
-    /// Deletes all objects that a selector means.
+    /// Deletes all objects that match a selector.
     DeleteCollection,
 }
 
-impl Verb {
+impl Operation {
     /// Its name, such as `deletecollection`.
-    pub const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
             Self::List => "list",
@@ -47,22 +49,28 @@ impl Verb {
         }
     }
 
-    /// Whether it changes something.
-    pub const fn is_write(self) -> bool {
+    /// Whether it is a write.
+    pub(crate) const fn is_write(self) -> bool {
         !matches!(self, Self::Get | Self::List)
     }
-}
 
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+    fn verb(self) -> Verb {
+        match self {
+            Self::Get => Verb::Get,
+            Self::List => Verb::List,
+            Self::Create => Verb::Create,
+            Self::Update => Verb::Update,
+            Self::Patch | Self::Apply => Verb::Patch,
+            Self::Delete => Verb::Delete,
+            Self::DeleteCollection => Verb::DeleteCollection,
+        }
     }
 }
 
 /// A request, as interceptors and the journal see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
-    pub(super) verb: Verb,
+    pub(super) operation: Operation,
     pub(super) kind: Arc<KindName>,
     /// For a list or a deletion of many only its namespace counts. The name may be a prefix and `*`, if the API server is to
     /// make one up.
@@ -76,9 +84,23 @@ pub struct Call {
 }
 
 impl Call {
-    /// What it does.
+    /// The verb that RBAC requires for it. A server-side apply is a [`Verb::Patch`].
     pub fn verb(&self) -> Verb {
-        self.verb
+        self.operation.verb()
+    }
+
+    /// Whether it is a server-side apply.
+    pub fn is_apply(&self) -> bool {
+        self.operation == Operation::Apply
+    }
+
+    /// Whether it is a write. Dry runs count as writes too; see [`Call::is_dry_run`].
+    pub fn is_write(&self) -> bool {
+        self.operation.is_write()
+    }
+
+    pub(crate) fn operation(&self) -> Operation {
+        self.operation
     }
 
     /// The kind it is about.
@@ -123,11 +145,11 @@ impl Call {
 
     /// Whether the API server will be different after it.
     pub(crate) fn changes_something(&self) -> bool {
-        self.verb.is_write() && !self.dry_run
+        self.is_write() && !self.dry_run
     }
 
     fn is_about_many(&self) -> bool {
-        matches!(self.verb, Verb::List | Verb::DeleteCollection)
+        matches!(self.operation, Operation::List | Operation::DeleteCollection)
     }
 
     /// What it is about, such as `pods/status default/web`.
@@ -142,7 +164,7 @@ impl Call {
     }
 
     pub(super) fn failed(&self, source: kube::Error) -> ClientError {
-        ClientError::Request { verb: self.verb.as_str(), target: self.target(), source: Box::new(source) }
+        ClientError::Request { verb: self.operation.as_str(), target: self.target(), source: Box::new(source) }
     }
 
     /// Reads the answer.
@@ -154,7 +176,7 @@ impl Call {
 /// `create pods default/web`.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.verb, self.target())
+        write!(f, "{} {}", self.operation.as_str(), self.target())
     }
 }
 

@@ -14,7 +14,7 @@ pub enum ClientError {
     /// The API server refused it, or no answer came. After a lost answer the write may have happened.
     #[error("{verb} {target}: {}", describe(source))]
     Request {
-        /// What was asked for: see [`Verb`](super::Verb).
+        /// The operation, such as `get`, `apply` or `deletecollection`.
         verb: &'static str,
         /// The resource and the object's key.
         target: String,

@@ -15,7 +15,7 @@ use kube::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{Apply, Call, Client, ClientError, Delete, Namespace, SubresourceClient, Verb};
+use super::{Apply, Call, Client, ClientError, Delete, Namespace, Operation, SubresourceClient};
 use crate::object::{KindName, ObjectKey};
 
 /// How many objects a list asks for at a time.
@@ -99,7 +99,7 @@ impl<K: AnyObject> KindClient<K> {
     /// # Errors
     /// See [`KindClient`].
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<K>, ClientError> {
-        let call = self.call(Verb::Get, key)?;
+        let call = self.call(Operation::Get, key)?;
         let request = self.requests(&call).get(call.key().name(), &GetParams::default());
         match self.answer(&call, request).await {
             Ok(object) => Ok(Some(object)),
@@ -139,7 +139,7 @@ impl<K: AnyObject> KindClient<K> {
     /// # Errors
     /// See [`KindClient`]; 410, if the token is too old.
     pub async fn list_page(&self, params: &ListParams) -> Result<ObjectList<K>, ClientError> {
-        self.page(&self.call_many(Verb::List), params).await
+        self.page(&self.call_many(Operation::List), params).await
     }
 
     /// Makes an object and returns it as stored. With `metadata.generateName` and no name the API server makes one up.
@@ -147,7 +147,7 @@ impl<K: AnyObject> KindClient<K> {
     /// # Errors
     /// See [`KindClient`]; 409 (`AlreadyExists`), if the name is taken.
     pub async fn create(&self, object: &K) -> Result<K, ClientError> {
-        let call = self.call_whole(Verb::Create, object)?;
+        let call = self.call_whole(Operation::Create, object)?;
         let body = self.encode(&call, object)?;
         let request = self.requests(&call).create(&self.client.post_params(), body);
         self.answer(&call, self.client.validated(request)).await
@@ -160,7 +160,7 @@ impl<K: AnyObject> KindClient<K> {
     /// # Errors
     /// See [`KindClient`]; 409 (`Conflict`), if it has changed since it was read: read it again, and decide anew.
     pub async fn update(&self, object: &K) -> Result<K, ClientError> {
-        let call = self.call_whole(Verb::Update, object)?;
+        let call = self.call_whole(Operation::Update, object)?;
         let body = self.encode(&call, object)?;
         let request = self.requests(&call).replace(call.key().name(), &self.client.post_params(), body);
         self.answer(&call, self.client.validated(request)).await
@@ -172,7 +172,7 @@ impl<K: AnyObject> KindClient<K> {
     /// # Errors
     /// See [`KindClient`]; 404, if there is no such object; 415 for a strategic merge of a custom kind.
     pub async fn patch<P: Serialize>(&self, key: &ObjectKey, patch: &Patch<P>) -> Result<K, ClientError> {
-        let call = self.call(Verb::Patch, key)?;
+        let call = self.call(Operation::Patch, key)?;
         let request = self.requests(&call).patch(call.key().name(), &self.client.patch_params(false), patch);
         self.answer(&call, request).await
     }
@@ -187,7 +187,7 @@ impl<K: AnyObject> KindClient<K> {
 
     /// Deletes an object, whatever its state; [`Delete`] can ask for one. That it is gone already is no error.
     pub fn delete(&self, key: &ObjectKey) -> Delete {
-        let call = self.call(Verb::Delete, key).map(|call| (self.requests(&call), call));
+        let call = self.call(Operation::Delete, key).map(|call| (self.requests(&call), call));
         Delete::new(self.client.clone(), call)
     }
 
@@ -196,7 +196,7 @@ impl<K: AnyObject> KindClient<K> {
     /// # Errors
     /// See [`KindClient`]; [`ClientError::NoNamespace`], since the API server does it in one namespace at a time.
     pub async fn delete_collection(&self, how: &DeleteParams, params: &ListParams) -> Result<(), ClientError> {
-        let call = self.call_many(Verb::DeleteCollection);
+        let call = self.call_many(Operation::DeleteCollection);
         if Scope::of::<K>() == Scope::Namespaced && call.namespace().is_none() {
             return Err(ClientError::NoNamespace { target: call.target() });
         }
@@ -224,10 +224,17 @@ impl<K: AnyObject> KindClient<K> {
     }
 
     /// A request about one object, where the client's namespace puts it.
-    pub(super) fn call(&self, verb: Verb, key: &ObjectKey) -> Result<Call, ClientError> {
-        let dry_run = self.client.dry_run && verb.is_write();
-        let call =
-            |key| Call { verb, kind: self.name.clone(), key, subresource: None, dry_run, uid: None, version: None };
+    pub(super) fn call(&self, operation: Operation, key: &ObjectKey) -> Result<Call, ClientError> {
+        let dry_run = self.client.dry_run && operation.is_write();
+        let call = |key| Call {
+            operation,
+            kind: self.name.clone(),
+            key,
+            subresource: None,
+            dry_run,
+            uid: None,
+            version: None,
+        };
         let refused = |key: &ObjectKey| call(key.clone()).target();
         let scope = Scope::of::<K>();
         let in_namespace = |namespace: &str| ObjectKey::namespaced(namespace, key.name());
@@ -248,27 +255,27 @@ impl<K: AnyObject> KindClient<K> {
     }
 
     /// A request about many objects.
-    fn call_many(&self, verb: Verb) -> Call {
+    fn call_many(&self, operation: Operation) -> Call {
         let namespace = match &self.client.namespace {
             Namespace::Only(namespace) | Namespace::Usual(namespace) if Scope::of::<K>() != Scope::Cluster => {
                 Some(&**namespace)
             }
             _ => None,
         };
-        self.call_many_in(verb, namespace)
+        self.call_many_in(operation, namespace)
     }
 
-    fn call_many_in(&self, verb: Verb, namespace: Option<&str>) -> Call {
+    fn call_many_in(&self, operation: Operation, namespace: Option<&str>) -> Call {
         let key = namespace.map_or_else(|| ObjectKey::cluster(""), |namespace| ObjectKey::namespaced(namespace, ""));
-        let dry_run = self.client.dry_run && verb.is_write();
-        Call { verb, kind: self.name.clone(), key, subresource: None, dry_run, uid: None, version: None }
+        let dry_run = self.client.dry_run && operation.is_write();
+        Call { operation, kind: self.name.clone(), key, subresource: None, dry_run, uid: None, version: None }
     }
 
     /// A request that sends the whole object.
-    fn call_whole(&self, verb: Verb, object: &K) -> Result<Call, ClientError> {
-        let call = self.call(verb, &key_of(object))?;
+    fn call_whole(&self, operation: Operation, object: &K) -> Result<Call, ClientError> {
+        let call = self.call(operation, &key_of(object))?;
         if K::metadata_api() {
-            return Err(ClientError::MetadataOnly { verb: verb.as_str(), target: call.target() });
+            return Err(ClientError::MetadataOnly { verb: operation.as_str(), target: call.target() });
         }
         Ok(call)
     }
@@ -403,8 +410,8 @@ fn in_form<K: AnyObject>(
     request: Result<http::Request<Vec<u8>>, BuildError>,
 ) -> Result<http::Request<Vec<u8>>, BuildError> {
     let mut request = request?;
-    let form = match call.verb() {
-        Verb::List => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+    let form = match call.operation() {
+        Operation::List => "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
         _ => "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
     };
     if K::metadata_api() {

@@ -42,12 +42,13 @@ use kube::{
 use self::call::Hook;
 pub(crate) use self::{
     advice::advice,
+    call::Operation,
     error::{explain, is_conflict, retry_after},
     upsert::Change,
     warnings::heeding,
 };
 pub use self::{
-    call::{Answer, Call, Next, Verb},
+    call::{Answer, Call, Next},
     error::{ClientError, FieldConflict},
     kind::{AnyObject, KindClient},
     request::{Apply, Delete},
@@ -160,7 +161,7 @@ impl Client {
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
-    /// # use kubewright_runtime::client::{Client, Verb};
+    /// # use kubewright_runtime::{client::Client, rbac::Verb};
     /// # fn example(client: Client) {
     /// let without_deletes = client.intercept(|next| async move {
     ///     if next.call().verb() == Verb::Delete {

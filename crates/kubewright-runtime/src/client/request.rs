@@ -8,7 +8,7 @@ use kube::{
     api::{DeleteParams, Patch, Preconditions, PropagationPolicy, Request},
 };
 
-use super::{AnyObject, Call, Client, ClientError, KindClient, Verb, kind::key_of};
+use super::{AnyObject, Call, Client, ClientError, KindClient, Operation, kind::key_of};
 use crate::object::version_of;
 
 /// An apply that is being put together; `await` it to send it. See [`KindClient::apply`].
@@ -39,7 +39,7 @@ impl<K: AnyObject> Apply<K> {
         let Self { kind, object, force } = self;
         let mut object = object?;
         object.meta_mut().managed_fields = None;
-        let call = kind.call(Verb::Apply, &key_of(&object))?;
+        let call = kind.call(Operation::Apply, &key_of(&object))?;
         let body = kind.encode(&call, &object)?;
         let request = kind.apply_request(&call, force, body);
         kind.answer(&call, request).await

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use kube::api::Patch;
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{AnyObject, Call, ClientError, KindClient, Verb};
+use super::{AnyObject, Call, ClientError, KindClient, Operation};
 use crate::object::ObjectKey;
 
 /// Requests for a part of the objects of one kind, from [`KindClient::subresource`] or [`KindClient::status`].
@@ -49,7 +49,7 @@ impl<K: AnyObject> SubresourceClient<K> {
     /// # Errors
     /// See [`KindClient`].
     pub async fn get<T: DeserializeOwned>(&self, key: &ObjectKey) -> Result<Option<T>, ClientError> {
-        let call = self.call(Verb::Get, key)?;
+        let call = self.call(Operation::Get, key)?;
         let request = self.kind.requests(&call).get_subresource(&self.name, call.key().name());
         match self.kind.client().send(&call, request).await {
             Ok(answer) => call.decode(&answer).map(Some),
@@ -63,7 +63,7 @@ impl<K: AnyObject> SubresourceClient<K> {
     /// # Errors
     /// See [`KindClient`].
     pub async fn create<T: DeserializeOwned>(&self, key: &ObjectKey, sent: &impl Serialize) -> Result<T, ClientError> {
-        let call = self.call(Verb::Create, key)?;
+        let call = self.call(Operation::Create, key)?;
         let body = encode(&call, sent)?;
         let client = self.kind.client();
         let requests = self.kind.requests(&call);
@@ -77,7 +77,7 @@ impl<K: AnyObject> SubresourceClient<K> {
     /// # Errors
     /// See [`KindClient`]; 409 (`Conflict`), if it has changed since it was read.
     pub async fn update<T: Serialize + DeserializeOwned>(&self, key: &ObjectKey, part: &T) -> Result<T, ClientError> {
-        let call = self.call(Verb::Update, key)?;
+        let call = self.call(Operation::Update, key)?;
         let body = encode(&call, part)?;
         let client = self.kind.client();
         let requests = self.kind.requests(&call);
@@ -94,7 +94,7 @@ impl<K: AnyObject> SubresourceClient<K> {
         key: &ObjectKey,
         patch: &Patch<P>,
     ) -> Result<T, ClientError> {
-        let call = self.call(Verb::Patch, key)?;
+        let call = self.call(Operation::Patch, key)?;
         let client = self.kind.client();
         let requests = self.kind.requests(&call);
         let params = client.patch_params(false);
@@ -112,14 +112,14 @@ impl<K: AnyObject> SubresourceClient<K> {
         part: &impl Serialize,
         force: bool,
     ) -> Result<T, ClientError> {
-        let call = self.call(Verb::Apply, key)?;
+        let call = self.call(Operation::Apply, key)?;
         let body = encode(&call, part)?;
         let request = self.kind.apply_request(&call, force, body);
         call.decode(&self.kind.client().send(&call, request).await?)
     }
 
-    fn call(&self, verb: Verb, key: &ObjectKey) -> Result<Call, ClientError> {
-        let call = self.kind.call(verb, key)?;
+    fn call(&self, operation: Operation, key: &ObjectKey) -> Result<Call, ClientError> {
+        let call = self.kind.call(operation, key)?;
         Ok(Call { subresource: Some(self.name.clone()), ..call })
     }
 }

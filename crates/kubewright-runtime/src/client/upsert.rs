@@ -6,7 +6,7 @@ use kube::api::Patch;
 use kubewright_apimachinery::patch::merge;
 use serde_json::{Value, json};
 
-use super::{AnyObject, ClientError, KindClient, Verb, kind::key_of};
+use super::{AnyObject, ClientError, KindClient, Operation, kind::key_of};
 use crate::object::ObjectKey;
 
 /// What [`KindClient::create_or_update`] and [`KindClient::create_or_patch`] have done, in controller-runtime's words.
@@ -95,7 +95,7 @@ impl<K: AnyObject> KindClient<K> {
         how: Change,
         change: impl FnOnce(&mut K) -> Result<(), ClientError>,
     ) -> Result<(OperationResult, K), ClientError> {
-        let call = self.call(Verb::Update, &key_of(&object))?;
+        let call = self.call(Operation::Update, &key_of(&object))?;
         let Some(before) = present else {
             let mut created = object;
             let key = ObjectKey::of(&created);

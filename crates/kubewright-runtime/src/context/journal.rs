@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::{
     cache::{Arrival, Kind, Objects},
-    client::{Answer, Call, ClientError, Verb},
+    client::{Answer, Call, ClientError, Operation},
     context::Services,
     object::{KindName, ObjectKey},
     trace::{Sent, Tape},
@@ -81,7 +81,7 @@ impl Journal {
 
     /// The latest version that is known of the object: from the cache, or by the run's own last write. For the trace alone.
     fn version_before(&self, call: &Call, kinds: &[Arc<Kind>]) -> Option<u64> {
-        if !self.tape.is_on() || !matches!(call.verb(), Verb::Update | Verb::Patch | Verb::Apply) {
+        if !self.tape.is_on() || !matches!(call.operation(), Operation::Update | Operation::Patch | Operation::Apply) {
             return None;
         }
         let written = kinds.iter().filter_map(|kind| self.entries.lock().versions.get(&own(kind, call.key())).copied());
@@ -287,11 +287,11 @@ fn effects(call: &Call, answer: &Result<Answer, ClientError>) -> Option<(Vec<Eff
             let Told { metadata, details, items } = serde_json::from_str(&answer.text).ok()?;
             let version = metadata.version();
             let effects = match verb {
-                Verb::Delete => {
+                Operation::Delete => {
                     let uid = metadata.uid.or(details.uid).or(call.uid().map(Into::into));
                     vec![Effect::gone(call.key().clone(), uid, version.or(call.version()))]
                 }
-                Verb::DeleteCollection => {
+                Operation::DeleteCollection => {
                     let item = |Item { metadata }| {
                         let key = call.key().sibling(metadata.name.as_deref().unwrap_or_default());
                         Effect::gone(key, metadata.uid.clone(), metadata.version())

@@ -11,7 +11,7 @@ use crate::{
     client::{ClientError, explain, is_conflict, retry_after},
     context::{Context, Journal, Services, Views},
     finalizer,
-    object::{Object, ObjectKey},
+    object::{KindName, Object, ObjectKey},
 };
 
 /// What a run is given.

@@ -8,7 +8,7 @@ use serde::{Deserialize, de::IgnoredAny};
 
 use super::{Query, Read, Told, Write};
 use crate::{
-    client::{Answer, Call, ClientError, Verb, explain},
+    client::{Answer, Call, ClientError, Operation, explain},
     event::{Event, EventType},
     object::ObjectKey,
 };
@@ -63,9 +63,9 @@ impl Tape {
     pub(crate) fn sent(&self, call: &Call, query: Option<&str>) -> Sent {
         let Some(inner) = &self.0 else { return Sent::default() };
         let started = inner.clock.monotonic();
-        if !call.verb().is_write() {
-            let query = match call.verb() {
-                Verb::Get => Query::Name { object: call.key().clone() },
+        if !call.operation().is_write() {
+            let query = match call.operation() {
+                Operation::Get => Query::Name { object: call.key().clone() },
                 _ => Query::Labels {
                     namespace: call.namespace().map(Into::into),
                     selector: query.and_then(|query| parameter(query, "labelSelector")).unwrap_or_default(),
@@ -75,7 +75,7 @@ impl Tape {
         }
         let Notes { writes, more_writes, .. } = &mut *inner.notes.lock();
         let place = add(writes, more_writes, || Write {
-            verb: Cow::Borrowed(call.verb().as_str()),
+            verb: Cow::Borrowed(call.operation().as_str()),
             kind: call.kind().kind.clone().into(),
             object: call.key().clone(),
             subresource: call.subresource().map(Into::into),
@@ -144,7 +144,8 @@ impl Sent {
                     Err(error) => error.status().map(|status| status.code),
                 };
                 if let Some(write) = inner.notes.lock().writes.get_mut(*place) {
-                    let is_certain = matches!(call.verb(), Verb::Create | Verb::Delete) && call.changes_something();
+                    let is_certain =
+                        matches!(call.operation(), Operation::Create | Operation::Delete) && call.changes_something();
                     let changed = if is_certain { Some(true) } else { changed };
                     write.changed = changed.filter(|_| error.is_none());
                     if let (None, Ok(answer)) = (call.name(), answer) {
@@ -172,7 +173,7 @@ fn found(call: &Call, answer: &Answer) -> u32 {
     struct List {
         items: Vec<IgnoredAny>,
     }
-    if call.verb() == Verb::Get {
+    if call.operation() == Operation::Get {
         return 1;
     }
     let list = serde_json::from_str::<List>(&answer.text);
@@ -226,7 +227,7 @@ fn add<T>(list: &mut Vec<T>, more: &mut u32, one: impl FnOnce() -> T) -> Option<
 fn shown(kind: &str, error: &ClientError) -> String {
     match error {
         _ if kind == SECRET => "what was answered about a Secret is not shown".into(),
-        // Verb and object are told beside it.
+        // Operation and object are told beside it.
         ClientError::Request { source, .. } => cut(explain(source.as_ref())),
         error => cut(error.to_string()),
     }

@@ -23,10 +23,11 @@ use kube::{
 use kubewright_cluster::faults::Verb as RequestVerb;
 use kubewright_runtime::{
     action::Action,
-    client::{Client, ClientError, OperationResult, Verb},
+    client::{Client, ClientError, OperationResult},
     context::Context,
     controller::{Controller, Reconciler},
     object::ObjectKey,
+    rbac::Verb,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -256,7 +257,7 @@ async fn create_or_update_and_create_or_patch_write_what_differs() {
     let writes = Arc::new(Mutex::new(Vec::new()));
     let seen = writes.clone();
     let client = Client::new(world.client.clone()).field_owner("test").intercept(move |next| {
-        if next.call().verb().is_write() {
+        if next.call().is_write() {
             seen.lock().push((next.call().to_string(), String::from_utf8_lossy(next.body()).into_owned()));
         }
         next.send()

@@ -9,10 +9,7 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, ValidationDirective},
     core::GroupVersionKind,
 };
-use kubewright::{
-    client::{Client, Verb},
-    prelude::*,
-};
+use kubewright::{client::Client, prelude::*};
 use serde_json::json;
 
 use crate::cluster;
