@@ -186,3 +186,39 @@ async fn a_resync_lets_others_in() {
     until("all are told", || async { told.load(Ordering::SeqCst) == 250 }).await;
     manager.stop().await;
 }
+
+/// Reads types that its controller doesn't declare, and notes the errors.
+#[derive(Clone, Default)]
+struct Undeclared(Arc<Mutex<Vec<String>>>);
+
+impl Reconciler<Fleet> for Undeclared {
+    type Error = ClientError;
+
+    async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
+        let errors = [
+            ctx.children::<Namespace>().map(drop),
+            ctx.get::<Namespace>(ctx.key()).map(drop),
+            ctx.list::<Namespace>(&Default::default()).map(drop),
+            ctx.cached::<Namespace>().map(drop),
+            ctx.children_dynamic(&maps()).map(drop),
+        ];
+        let errors = errors.map(|read| read.expect_err("it isn't declared").to_string());
+        *self.0.lock() = errors.into();
+        ctx.children::<ConfigMap>().map(|_| Action::await_change())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_of_an_undeclared_type_is_an_error_that_names_it() {
+    let world = World::new().await;
+    let undeclared = Undeclared::default();
+    let manager = run(world.manager().controller(Controller::new(undeclared.clone()).owns::<ConfigMap>()));
+    world.create_fleet("a", 0).await;
+    until("it has read", || async { !undeclared.0.lock().is_empty() }).await;
+    manager.stop().await;
+    let errors = undeclared.0.lock().clone();
+    let (typed, dynamic) = errors.split_at(4);
+    let expected = "controller fleet doesn't declare Namespace as k8s_openapi::";
+    assert!(typed.iter().all(|error| error.starts_with(expected)), "{typed:?}");
+    assert!(dynamic[0].contains("doesn't declare ConfigMap as kube_core::dynamic::DynamicObject"), "{dynamic:?}");
+}
