@@ -11,7 +11,7 @@ use operator_kit::Deployed;
 use tempfile::TempDir;
 
 use crate::{
-    installer::{copy, golden, project, sample_becomes_ready},
+    installer::{copy, golden, project, sample_is_reconciled},
     manifests::example,
 };
 
@@ -140,7 +140,7 @@ async fn an_operator_that_is_asked_of_every_pod_comes_and_goes() {
     let scene = Scene::scaffolded().await;
     let said = scene.succeeds(&["deploy"]).await;
     contains(&said, &["Ready deployment project-controller-manager", "Applied 2 objects: 2 created"]);
-    sample_becomes_ready(&scene.deployed, scene.project.path()).await;
+    sample_is_reconciled(&scene.deployed, scene.project.path()).await;
     scene.succeeds(&["undeploy"]).await;
     assert_eq!(scene.kubectl(&["get", "crd", "-o", "name"]).await, "");
     let left = ["get", "mutatingwebhookconfigurations,validatingwebhookconfigurations", "-o", "name"];

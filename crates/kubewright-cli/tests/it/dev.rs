@@ -195,7 +195,7 @@ async fn an_edit_is_seen_and_a_broken_one_changes_nothing() {
         "let (_, _) = (object, request);",
         "let _ = request;\n        object.spec.bell.get_or_insert(\"brass\".into());",
     );
-    project.edit(CONTROLLER, "all is as the spec says", "it moos");
+    project.edit(CONTROLLER, "the reconciler doesn't create anything yet", "it moos");
     dev.until("the new operator reconciles", async || message(&client, "cow-sample").await == "it moos").await;
     let made = create(&client, "berta", json!({})).await;
     assert_eq!(made.data["spec"]["bell"], "brass", "the definition has the field, and the webhook sets it");

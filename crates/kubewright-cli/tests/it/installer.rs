@@ -82,7 +82,7 @@ async fn a_scaffolded_project_is_installed_by_its_tree_and_by_one_file() {
     };
     let tree = project.join("config/default");
     let deployed = install(&["apply", "-k", &tree.to_string_lossy()]).await;
-    sample_becomes_ready(&deployed, &project).await;
+    sample_is_reconciled(&deployed, &project).await;
     deployed.stop().await;
 
     let folder = tempfile::tempdir().unwrap();
@@ -94,20 +94,20 @@ async fn a_scaffolded_project_is_installed_by_its_tree_and_by_one_file() {
     succeeds(&folder, &["build-installer"]);
     assert_eq!(fs::read(&file).unwrap(), once, "the same project gives the same file");
     let deployed = install(&["apply", "-f", &file.to_string_lossy()]).await;
-    sample_becomes_ready(&deployed, &project).await;
+    sample_is_reconciled(&deployed, &project).await;
     deployed.stop().await;
 }
 
 /// That the operator does its work, to which the API server's questions to its webhooks belong.
-pub(crate) async fn sample_becomes_ready(deployed: &Deployed, project: &Path) {
+pub(crate) async fn sample_is_reconciled(deployed: &Deployed, project: &Path) {
     let sample = project.join("config/samples/crew_v1_captain.yaml");
     deployed
         .eventually("the webhooks let the sample in", async || {
             deployed.try_kubectl(&["apply", "-f", &sample.to_string_lossy()]).await.0
         })
         .await;
-    let ready = r#"jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}"#;
-    deployed.until(&["get", "captains", "-o", ready], |status| status == "True").await;
+    let reason = r#"jsonpath={.items[*].status.conditions[?(@.type=="Ready")].reason}"#;
+    deployed.until(&["get", "captains", "-o", reason], |reason| reason == "NotImplemented").await;
 }
 
 #[test]

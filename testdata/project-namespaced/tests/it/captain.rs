@@ -9,19 +9,19 @@ use project_namespaced::api::v1::Captain;
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1_captain.yaml");
 
 #[tokio::test]
-async fn the_sample_becomes_ready() -> anyhow::Result<()> {
+async fn the_sample_is_reconciled() -> anyhow::Result<()> {
     let cluster = start(vec![Captain::crd()]).await?;
     cluster.apply_yaml(SAMPLE).await?;
-    cluster.expect(are_ready).await?;
+    cluster.expect(are_reconciled).await?;
     cluster.shutdown().await;
     Ok(())
 }
 
-/// Whether there are any, and all of them are ready.
-fn are_ready(found: &[&Captain]) -> bool {
-    let is_ready = |object: &Captain| {
-        let status = object.status.as_ref();
-        status.is_some_and(|status| condition::is_true(&status.conditions, "Ready"))
+/// Whether there is at least one object, and the condition `Ready` of each is about its present spec.
+fn are_reconciled(found: &[&Captain]) -> bool {
+    let is_reconciled = |object: &Captain| {
+        let ready = object.status.as_ref().and_then(|status| condition::get(&status.conditions, "Ready"));
+        ready.is_some_and(|ready| ready.observed_generation == object.metadata.generation)
     };
-    !found.is_empty() && found.iter().all(|object| is_ready(object))
+    !found.is_empty() && found.iter().all(|object| is_reconciled(object))
 }

@@ -20,7 +20,9 @@ impl Reconciler<Frigate> for FrigateReconciler {
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;
         let mut conditions = Conditions::new(&mut status.conditions, generation, ctx.now());
-        conditions.set("Ready", true, "Reconciled", "all is as the spec says");
+        // Replace this once the reconciler creates children: `Ready` is true when they are.
+        let message = "the reconciler doesn't create anything yet";
+        conditions.set("Ready", ConditionStatus::Unknown, "NotImplemented", message);
         ctx.set_status(status).await?;
         Ok(Action::await_change())
     }
