@@ -1,29 +1,29 @@
-//! Conditions: what an object's controller has observed, in the form that `kubectl wait` and people read.
+//! Status conditions: the observations of a controller in the standard form that `kubectl wait` reads.
 //!
 //! See <https://github.com/kubernetes/community/blob/master/contributors/devel/sig-architecture/api-conventions.md#typical-status-properties>.
-//! `lastTransitionTime` moves only when `status` does, so writing the same observation twice changes nothing.
+//! `lastTransitionTime` changes only with `status`, so setting the same observation twice changes nothing.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// The longest reason that the API accepts, in bytes.
+/// The maximum length of a reason in the API, in bytes.
 const MAX_REASON: usize = 1024;
-/// The longest message that the API accepts; longer ones are cut.
+/// The maximum length of a message in the API. Longer messages are truncated.
 const MAX_MESSAGE: usize = 32768;
 
-/// What is known about a condition.
+/// The status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It doesn't hold.
+    /// The condition doesn't hold.
     False,
-    /// It can't be told.
+    /// The controller can't determine whether the condition holds.
     Unknown,
 }
 
 impl ConditionStatus {
-    /// The word in the API.
+    /// The value in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -39,7 +39,7 @@ impl From<bool> for ConditionStatus {
     }
 }
 
-/// Writes the conditions of one status, all observed at one time and generation of the spec.
+/// Sets conditions of a status, all observed at the same time and generation of the spec.
 ///
 /// ```
 /// # use kubewright_runtime::condition::{self, Conditions};
@@ -56,18 +56,19 @@ pub struct Conditions<'a> {
 }
 
 impl<'a> Conditions<'a> {
-    /// Over the conditions of the status that is being built, which must begin as a copy of the stored ones;
-    /// `generation` is `metadata.generation` of the spec that was acted upon.
+    /// Changes these conditions of a status that is about to be written. They must start as a copy of the stored ones.
+    /// `generation` is the `metadata.generation` of the object that was reconciled.
     pub fn new(conditions: &'a mut Vec<Condition>, generation: Option<i64>, now: Timestamp) -> Self {
-        // The API keeps whole seconds. A finer time would differ from what is read back, and so be written for ever.
+        // The API keeps whole seconds. A finer time would differ from the stored one and cause a write in each reconcile.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         Self { conditions, generation, now }
     }
 
-    /// Sets one condition and tells whether its status changed, which is the moment for an event.
+    /// Sets a condition. Returns whether its status changed, for example to record an event then.
     ///
-    /// The conditions are kept in one order: `Ready` first, the others by type. `reason` is one CamelCase word, for
-    /// programs; `message` a sentence, for people. Neither may hold what changes by itself, such as the present time.
+    /// Conditions are sorted: `Ready` first, the others by type. `reason` is one CamelCase word for programs, `message` a
+    /// sentence for people. Neither may contain values that change without the state, such as the current time: each change is
+    /// a write.
     pub fn set(&mut self, type_: &str, status: impl Into<ConditionStatus>, reason: &str, message: &str) -> bool {
         debug_assert!(is_type(type_), "{type_:?} is not a condition type");
         debug_assert!(is_reason(reason), "{reason:?} is not a condition reason");
@@ -87,7 +88,7 @@ impl<'a> Conditions<'a> {
         changed
     }
 
-    /// Takes a condition away, and tells whether it was there.
+    /// Removes a condition. Returns whether it existed.
     pub fn remove(&mut self, type_: &str) -> bool {
         let before = self.conditions.len();
         self.conditions.retain(|condition| condition.type_ != type_);
@@ -95,12 +96,12 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// The condition of this type.
+/// Returns the condition of this type.
 pub fn get<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// Whether the condition of this type is known to hold; an absent one doesn't.
+/// Returns whether the condition of this type exists and has the status `True`.
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     get(conditions, type_).is_some_and(|condition| condition.status == "True")
 }
@@ -109,7 +110,7 @@ fn rank(condition: &Condition) -> (bool, &str) {
     (condition.type_ != "Ready", &condition.type_)
 }
 
-/// A type is a qualified name: letters, digits, `-`, `_`, `.`, optionally after a DNS prefix and `/`.
+/// Returns whether a type is a qualified name: letters, digits, `-`, `_`, `.`, optionally after a DNS prefix and `/`.
 fn is_type(type_: &str) -> bool {
     let name = type_.rsplit_once('/').map_or(type_, |(_, name)| name);
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
@@ -119,7 +120,7 @@ fn is_type(type_: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
 }
 
-/// A reason is a CamelCase word that may hold `_`, `,` and `:` inside.
+/// Returns whether a reason is a CamelCase word, which may contain `_`, `,` and `:`.
 fn is_reason(reason: &str) -> bool {
     reason.starts_with(|c: char| c.is_ascii_alphabetic())
         && reason.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_kept_as_the_api_keeps_it() {
+    fn times_have_whole_seconds() {
         let mut stored = Vec::new();
         let now = "2020-01-30T10:02:00.987654321Z".parse().unwrap();
         Conditions::new(&mut stored, None, now).set("Ready", true, "Up", "");
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn one_order_whatever_came_first() {
+    fn conditions_are_sorted() {
         let mut stored = Vec::new();
         let mut conditions = Conditions::new(&mut stored, None, at(1));
         for type_ in ["Scheduled", "Complete", "Ready", "Failed"] {
@@ -179,14 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_cut_at_a_character() {
+    fn a_long_message_is_truncated_at_a_character() {
         let mut stored = Vec::new();
         Conditions::new(&mut stored, None, at(1)).set("Ready", false, "Refused", &"ß".repeat(40_000));
         assert_eq!(stored[0].message.chars().count(), MAX_MESSAGE);
     }
 
     #[test]
-    fn syntax() {
+    fn types_and_reasons_are_checked() {
         for (reason, valid) in
             [("PodRunning", true), ("A", true), ("Exit_1", true), ("", false), ("two words", false), ("1st", false)]
         {

@@ -1,8 +1,8 @@
-//! Finalizers: names in an object's metadata that keep it, once its deletion was asked for, until all are taken off. See
+//! Finalizers: keys in an object's metadata that delay its deletion until all of them are removed. See
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>.
 //!
-//! These change an object in memory. A reconciler has its own finalizer by naming it
-//! ([`Reconciler::FINALIZER`](crate::controller::Reconciler::FINALIZER)), and those of other objects by
+//! These functions change an object in memory. The finalizer of the reconciled object is managed by the runtime
+//! ([`Reconciler::FINALIZER`](crate::controller::Reconciler::FINALIZER)). For other objects use
 //! [`Context::add_finalizer`](crate::context::Context::add_finalizer) and
 //! [`remove_finalizer`](crate::context::Context::remove_finalizer).
 //!
@@ -17,13 +17,13 @@
 
 use kube::Resource;
 
-/// Whether the object has the finalizer.
+/// Returns whether the object has the finalizer.
 pub fn contains(object: &impl Resource, name: &str) -> bool {
     object.meta().finalizers.iter().flatten().any(|present| present == name)
 }
 
-/// Adds the finalizer, behind the others, if it isn't there; returns whether the object was changed. The name must have a
-/// domain, as `example.com/record`.
+/// Appends the finalizer unless the object has it. Returns whether the object was changed. The name must be
+/// domain-qualified, such as `example.com/record`.
 pub fn add(object: &mut impl Resource, name: &str) -> bool {
     let is_new = !contains(object, name);
     if is_new {
@@ -32,7 +32,7 @@ pub fn add(object: &mut impl Resource, name: &str) -> bool {
     is_new
 }
 
-/// Takes the finalizer off; returns whether the object was changed.
+/// Removes the finalizer. Returns whether the object was changed.
 pub fn remove(object: &mut impl Resource, name: &str) -> bool {
     let is_there = contains(object, name);
     if let Some(finalizers) = &mut object.meta_mut().finalizers {

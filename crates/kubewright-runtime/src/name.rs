@@ -1,10 +1,11 @@
-//! Names that derive from another object's name, and must still fit where they are put.
+//! Names derived from other names, within the length limits of Kubernetes.
 
-/// The name itself if it is at most `max` bytes long; else its beginning and a hash of the whole, `max` bytes together or fewer.
+/// Shortens a name to at most `max` bytes: a longer name becomes its beginning and a hash of the whole name.
 ///
-/// An object's name may have 253 bytes, a label's value 63 (so `shorten(name, 63)`), and the name of a child has to hold
-/// a suffix as well. The same name always gives the same result, also in later releases; different names give different
-/// results but for a chance of one in four billion, so identity must rest on a UID. A `max` below 10 counts as 10.
+/// The name of an object is limited to 253 bytes, the value of a label to 63 (`shorten(name, 63)`); the name of a child
+/// needs room for a suffix too. The result for a name never changes, in later releases neither. Two long names with the
+/// same beginning give the same result with a probability of one in four billion, so identify objects by UID. A `max` below 10 counts
+/// as 10.
 ///
 /// ```
 /// # use kubewright_runtime::name::shorten;
@@ -20,12 +21,12 @@ pub fn shorten(name: &str, max: usize) -> String {
     while !name.is_char_boundary(end) {
         end -= 1;
     }
-    // A dot must not be followed by a dash in a name.
+    // A dash must not follow a dot in a name.
     let beginning = name[..end].trim_end_matches(|c: char| !c.is_alphanumeric());
     format!("{beginning}-{:08x}", fnv1a(name.as_bytes()))
 }
 
-/// FNV-1a with 32 bits: the standard library's hashes may change from release to release, and this one doesn't.
+/// FNV-1a with 32 bits. The hashes of the standard library may change between releases.
 fn fnv1a(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
@@ -41,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_cut_to_size_and_told_apart() {
+    fn long_names_are_shortened_and_stay_distinct() {
         let (a, b) = (shorten(&format!("{}a", "x".repeat(252)), 63), shorten(&format!("{}b", "x".repeat(252)), 63));
         assert_eq!((a.len(), b.len()), (63, 63));
         assert_ne!(a, b);
@@ -49,14 +50,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_leaves_a_name() {
+    fn a_shortened_name_is_valid() {
         assert!(
             shorten(&format!("{}.{}", "x".repeat(53), "y".repeat(20)), 63).starts_with(&format!("{}-", "x".repeat(53)))
         );
     }
 
     #[test]
-    fn a_cut_falls_between_characters() {
+    fn a_name_is_shortened_at_a_character() {
         assert!(shorten(&"é".repeat(20), 20).len() <= 20);
     }
 }

@@ -1,6 +1,4 @@
-//! What the runtime asks of a kind, and how it names an object.
-//!
-//! It doesn't hold objects: that is the cache's business ([`crate::cache`]).
+//! The traits of kinds and the keys of objects.
 
 use std::{any::TypeId, cmp::Ordering, fmt, sync::Arc};
 
@@ -13,12 +11,12 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// A Kubernetes object whose kind is known at compile time.
 ///
-/// Implemented for every type of `k8s-openapi` that has metadata and for everything derived with
-/// `kube::CustomResource`; there is nothing to implement by hand.
+/// Implemented for every type of `k8s-openapi` with metadata, for types that derive `kube::CustomResource`, and for
+/// [views](crate::view).
 pub trait Object:
     Resource<DynamicType = (), Scope: 'static> + Clone + fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
-    /// Whether objects of this kind live in namespaces.
+    /// Returns whether the kind is namespaced.
     fn is_namespaced() -> bool {
         TypeId::of::<Self::Scope>() == TypeId::of::<NamespaceResourceScope>()
     }
@@ -36,7 +34,7 @@ impl<K> Object for K where
 {
 }
 
-/// A kind by name: what logs, errors and [`crate::manager::Description`] show.
+/// The name of a kind, as in logs, errors and the [`Description`](crate::manager::Description) of a manager.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindName {
     /// The API group, empty for the core group.
@@ -45,7 +43,7 @@ pub struct KindName {
     pub version: String,
     /// The kind, such as `PodSet`.
     pub kind: String,
-    /// The resource's name in paths and in RBAC rules, such as `podsets`.
+    /// The plural name of the resource, as in URLs and RBAC rules, such as `podsets`.
     pub plural: String,
 }
 
@@ -71,7 +69,7 @@ impl KindName {
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
     }
 
-    /// Group and version, as an object says them.
+    /// Group and version, as in the `apiVersion` of an object.
     pub(crate) fn api_version(&self) -> String {
         let Self { group, version, .. } = self;
         if group.is_empty() { version.clone() } else { format!("{group}/{version}") }
@@ -79,13 +77,13 @@ impl KindName {
 }
 
 impl KindName {
-    /// `Pod`, or `PodSet.app.example.com`: the kind and its group, whatever the version.
+    /// The kind with its group, such as `PodSet.app.example.com`, or `Pod` in the core group.
     pub fn group_kind(&self) -> String {
         if self.group.is_empty() { self.kind.clone() } else { format!("{}.{}", self.kind, self.group) }
     }
 }
 
-/// `pods`, or `podsets.app.example.com`: as `kubectl` takes it.
+/// Writes the plural with the group as `kubectl` accepts it, such as `podsets.app.example.com`, or `pods` in the core group.
 impl fmt::Display for KindName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.plural)?;
@@ -93,9 +91,9 @@ impl fmt::Display for KindName {
     }
 }
 
-/// An object's namespace and name. Cheap to clone; ordered by namespace, then name.
+/// The namespace and name of an object. Cheap to clone; ordered by namespace, then name.
 ///
-/// A key says nothing of the UID: an object deleted and made again under the same name has the same key.
+/// A key doesn't include the UID: an object that is deleted and created again under the same name has the same key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectKey {
     namespace: Option<Arc<str>>,
@@ -105,7 +103,7 @@ pub struct ObjectKey {
 impl Ord for ObjectKey {
     fn cmp(&self, other: &Self) -> Ordering {
         let namespace = match (&self.namespace, &other.namespace) {
-            // Neighbours in a tree mostly share it.
+            // Neighbours in a tree mostly share the allocation.
             (Some(one), Some(same)) if Arc::ptr_eq(one, same) => Ordering::Equal,
             (one, other) => one.cmp(other),
         };
@@ -130,7 +128,7 @@ impl ObjectKey {
         Self { namespace: None, name: name.into() }
     }
 
-    /// The key of an object of kind `K`: an empty or absent namespace means none.
+    /// The key of an object. An empty namespace counts as none.
     pub fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
         Self {
@@ -139,12 +137,12 @@ impl ObjectKey {
         }
     }
 
-    /// A key with the same namespace and another name.
+    /// The key of another name in the same namespace.
     pub fn sibling(&self, name: &str) -> Self {
         Self { namespace: self.namespace.clone(), name: name.into() }
     }
 
-    /// The namespace, absent for a cluster-scoped object.
+    /// The namespace; `None` for a cluster-scoped object.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
@@ -155,7 +153,7 @@ impl ObjectKey {
     }
 }
 
-/// `namespace/name`, or just the name.
+/// Writes `namespace/name`, or the name of a cluster-scoped object.
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.namespace {
@@ -165,8 +163,8 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// The object's resource version as a number: comparable within a kind as of Kubernetes 1.35 (KEP-5504). Absent if the
-/// server gave none, or one that is not a decimal number.
+/// Returns the resource version as a number, which is comparable within a kind as of Kubernetes 1.35 (KEP-5504). `None` if it is
+/// missing or isn't a decimal number.
 pub(crate) fn version_of<K: Resource>(object: &K) -> Option<u64> {
     object.meta().resource_version.as_deref()?.parse().ok()
 }
@@ -178,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_shows_as_kubectl_users_write_it() {
+    fn a_key_displays_as_namespace_and_name() {
         assert_eq!(ObjectKey::namespaced("default", "web").to_string(), "default/web");
         assert_eq!(ObjectKey::cluster("node-1").to_string(), "node-1");
         assert!(ObjectKey::namespaced("a", "z") < ObjectKey::namespaced("b", "a"));

@@ -1,53 +1,54 @@
-//! Owner references: who controls an object, and who is deleted with whom.
+//! Owner references, which determine the controller of an object and its garbage collection.
 //!
-//! The rules are those of <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>: an owner lives in its
-//! child's namespace or is cluster-scoped, and at most one owner is the controller. Identity is the UID throughout,
-//! never the name: an owner that was deleted and made again under the same name is another owner.
+//! The rules are those of <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>: an owner is in its child's
+//! namespace or is cluster-scoped, and at most one owner is the controller. Owners are identified by UID, not by name: an object
+//! that is deleted and created again under the same name is another owner.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use thiserror::Error;
 
-/// Why an owner can't control a child. Objects are named as `Kind namespace/name`.
+/// The error of setting an owner reference. Objects are named as `Kind namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OwnerError {
-    /// The owner was never stored, so nothing can refer to it.
-    #[error("{owner} has no name or no uid: it must come from the API server before it can own {child}")]
+    /// The owner has no UID, because it was not read from the API server.
+    #[error("{owner} has no name or no uid: read it from the API server before it can own {child}")]
     NotStored {
-        /// The would-be owner.
+        /// The owner.
         owner: String,
-        /// The would-be child.
+        /// The child.
         child: String,
     },
-    /// The garbage collector would delete the child, as it looks for the owner in the child's namespace.
+    /// The owner is in another namespace. The garbage collector looks for it in the child's namespace, and would delete the child.
     #[error("{owner} can't own {child}: they are in different namespaces")]
     CrossNamespace {
-        /// The would-be owner.
+        /// The owner.
         owner: String,
-        /// The would-be child.
+        /// The child.
         child: String,
     },
-    /// The child has another controller already.
+    /// The child has another controller.
     #[error("{owner} can't own {child}: it is controlled by {controller}")]
     AlreadyControlled {
-        /// The would-be owner.
+        /// The owner.
         owner: String,
-        /// The would-be child.
+        /// The child.
         child: String,
-        /// Who controls the child, with its uid.
+        /// The controller of the child, with its UID.
         controller: String,
     },
 }
 
-/// Makes `owner` the controller of `child`: the child is deleted with it, and its changes wake the owner.
+/// Makes `owner` the controller of `child`: the child is garbage collected with it, and changes of the child enqueue the owner
+/// in controllers that [own](crate::controller::Controller::owns) the kind.
 ///
-/// The reference has `controller: true` and `blockOwnerDeletion: true`. Other owners of the child are kept; a reference
-/// to this same owner is brought up to date, so that calling it again changes nothing.
+/// The reference has `controller: true` and `blockOwnerDeletion: true`. References to other owners are kept. An existing reference
+/// to this owner is updated, so a second call changes nothing.
 ///
 /// # Errors
-/// [`OwnerError`], with the child untouched, if the owner isn't stored, lives in another namespace than the child
-/// (a child without a namespace counts as cluster-scoped), or the child has another controller.
+/// [`OwnerError`] if the owner has no UID, is in another namespace than the child (a child without a namespace counts as
+/// cluster-scoped), or the child has another controller. The child is then unchanged.
 ///
 /// ```
 /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -72,14 +73,14 @@ where
     set_controller_reference_with(owner, &O::DynamicType::default(), child, &C::DynamicType::default())
 }
 
-/// Makes `owner` one of the owners of `child`, without controlling it: the child is deleted when all of its owners are.
+/// Adds `owner` to the owners of `child` without making it the controller: the child is garbage collected when all of its
+/// owners are deleted.
 ///
-/// The reference has neither `controller` nor `blockOwnerDeletion`. If `owner` controls the child already, it goes on doing so. An
-/// operator learns of changes of such children by
-/// [`Controller::owns_for_every_owner`](crate::controller::Controller::owns_for_every_owner).
+/// The reference has neither `controller` nor `blockOwnerDeletion`. If `owner` is the controller already, it stays the
+/// controller. [`Controller::owns_for_every_owner`](crate::controller::Controller::owns_for_every_owner) watches such children.
 ///
 /// # Errors
-/// [`OwnerError`], with the child untouched, if the owner isn't stored, or lives in another namespace than the child.
+/// [`OwnerError`] if the owner has no UID, or is in another namespace than the child. The child is then unchanged.
 ///
 /// ```
 /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -122,7 +123,7 @@ pub fn set_owner_reference_with<O: Resource, C: Resource>(
     Ok(())
 }
 
-/// Adds a reference, in the place of an older one to the same owner: its name and version may have been others.
+/// Adds a reference, or replaces the one to the same owner.
 fn put<C: Resource>(child: &mut C, reference: OwnerReference) {
     let references = child.meta_mut().owner_references.get_or_insert_default();
     match references.iter_mut().find(|known| known.uid == reference.uid) {
@@ -131,7 +132,7 @@ fn put<C: Resource>(child: &mut C, reference: OwnerReference) {
     }
 }
 
-/// The reference to an owner, which doesn't say that it controls.
+/// A reference without `controller`.
 fn reference_to<O: Resource, C: Resource>(
     owner: &O,
     owner_type: &O::DynamicType,
@@ -174,17 +175,17 @@ pub fn set_controller_reference_with<O: Resource, C: Resource>(
     Ok(())
 }
 
-/// The reference to the object's controller, if it has one.
+/// Returns the reference to the object's controller.
 pub fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
     object.meta().owner_references.iter().flatten().find(|reference| reference.controller == Some(true))
 }
 
-/// Whether the object's controller is the object with this uid.
+/// Returns whether the object with this UID is the controller.
 pub fn is_controlled_by<K: Resource>(object: &K, uid: &str) -> bool {
     controller_of(object).is_some_and(|reference| reference.uid == uid)
 }
 
-/// Whether the object with this uid is among the object's owners, whether it controls it or not.
+/// Returns whether the object with this UID is an owner, as a controller or not.
 pub fn has_owner<K: Resource>(object: &K, uid: &str) -> bool {
     object.meta().owner_references.iter().flatten().any(|reference| reference.uid == uid)
 }

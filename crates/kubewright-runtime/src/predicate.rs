@@ -1,7 +1,7 @@
-//! Predicates: which changes of an object are worth a reconcile.
+//! Predicates: filters for the changes that enqueue an object.
 //!
-//! They see the old and the new object as the cache had them. Without a predicate every change counts, the object's own
-//! status writes included: a reconcile must be idempotent anyway, and a predicate that is wrong loses events.
+//! A predicate sees the old and the new object from the cache. Without a predicate every change passes, including the
+//! controller's own status writes. That is safe, because a reconcile is idempotent; a wrong predicate loses events.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +10,7 @@
 //!
 //! let web = Predicate::<Pod>::labelled(Expression::Equal("app".into(), "web".into()).into());
 //! let phase = Predicate::changed(|pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.clone()));
-//! // One of your own, with the old and the new state.
+//! // A test of your own, with the old and the new object.
 //! let is_update = Predicate::new(|change: Change<'_, Pod>| change.old().is_some());
 //! let predicate = web.and(phase.or(is_update.not()));
 //! assert!(!predicate.passes(Change::added(&Pod::default())), "it has no such label");
@@ -22,25 +22,25 @@ use kube::core::{Selector, SelectorExt};
 
 use crate::object::Object;
 
-/// What happened to an object.
+/// The type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChangeType {
-    /// It is new to the cache: created, or found by a list.
+    /// The object is new to the cache: created, or found by a list.
     Added,
-    /// It differs from what the cache held.
+    /// The object differs from the cached one.
     Updated,
-    /// It is gone.
+    /// The object was deleted.
     Deleted,
 }
 
-/// A change that the cache has seen.
+/// A change that the cache has observed.
 pub struct Change<'a, K> {
     change_type: ChangeType,
     object: &'a K,
     old: Option<&'a dyn Before<K>>,
 }
 
-/// The state before a change; made only if it is asked for.
+/// The object before a change, decoded on demand.
 pub(crate) trait Before<K> {
     fn get(&self) -> Option<&K>;
 }
@@ -69,17 +69,17 @@ impl<K: fmt::Debug> fmt::Debug for Change<'_, K> {
 }
 
 impl<'a, K> Change<'a, K> {
-    /// The object is new.
+    /// An addition.
     pub fn added(object: &'a K) -> Self {
         Self { change_type: ChangeType::Added, object, old: None }
     }
 
-    /// The object differs from what it was; changes in between may have been missed.
+    /// An update. Changes between the two states may have been missed.
     pub fn updated(old: &'a K, new: &'a K) -> Self {
         Self { change_type: ChangeType::Updated, object: new, old: Some(old) }
     }
 
-    /// The object is gone; this is the last that was seen of it.
+    /// A deletion, with the last known state of the object.
     pub fn deleted(object: &'a K) -> Self {
         Self { change_type: ChangeType::Deleted, object, old: None }
     }
@@ -88,23 +88,23 @@ impl<'a, K> Change<'a, K> {
         Self { change_type, object, old: Some(old) }
     }
 
-    /// What happened.
+    /// The type of the change.
     pub fn change_type(&self) -> ChangeType {
         self.change_type
     }
 
-    /// The object's newest known state.
+    /// The latest known state of the object.
     pub fn object(&self) -> &'a K {
         self.object
     }
 
-    /// The state before an update. It is kept packed, and made when it is first asked for.
+    /// The state before an update. It is decoded from the packed cache at the first call.
     pub fn old(&self) -> Option<&'a K> {
         self.old.and_then(Before::get)
     }
 }
 
-/// A test that a change must pass to wake a key.
+/// A test that a change must pass to enqueue a key.
 pub struct Predicate<K>(Arc<Test<K>>);
 
 type Test<K> = dyn Fn(Change<'_, K>) -> bool + Send + Sync;
@@ -122,23 +122,23 @@ impl<K> fmt::Debug for Predicate<K> {
 }
 
 impl<K: Object> Predicate<K> {
-    /// A predicate of your own.
+    /// A predicate that passes the changes for which `test` returns true.
     pub fn new(test: impl Fn(Change<'_, K>) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(test))
     }
 
-    /// Every change passes.
+    /// Passes every change.
     pub fn always() -> Self {
         Self::new(|_| true)
     }
 
-    /// Additions, deletions, and updates in which `value` gives something else for the new object than for the old.
+    /// Passes additions, deletions, and updates that change the result of `value`.
     pub fn changed<V: PartialEq>(value: impl Fn(&K) -> V + Send + Sync + 'static) -> Self {
         Self::new(move |change| change.old().is_none_or(|old| value(old) != value(change.object())))
     }
 
-    /// Updates that changed the spec (`metadata.generation`), or began the deletion. Changes of status, labels and
-    /// annotations don't pass. Only for kinds whose generation the API server counts.
+    /// Passes additions, deletions, and updates that change the spec (`metadata.generation`) or set the deletion timestamp. Changes
+    /// of status, labels and annotations don't pass. Only for kinds with a generation; core kinds such as config maps have none.
     pub fn generation_changed() -> Self {
         Self::changed(|object| {
             let meta = object.meta();
@@ -146,40 +146,41 @@ impl<K: Object> Predicate<K> {
         })
     }
 
-    /// Updates that changed anything: a resync or a doubled event doesn't pass.
+    /// Passes additions, deletions, and updates that change the object: a resync doesn't pass.
     pub fn resource_version_changed() -> Self {
         Self::changed(|object| object.meta().resource_version.clone())
     }
 
-    /// Updates that changed a label.
+    /// Passes additions, deletions, and updates that change labels.
     pub fn labels_changed() -> Self {
         Self::changed(|object| object.meta().labels.clone())
     }
 
-    /// Updates that changed an annotation. Not for [views](crate::view) without annotations, of which none passes.
+    /// Passes additions, deletions, and updates that change annotations. For [views](crate::view) without annotations no update
+    /// passes.
     pub fn annotations_changed() -> Self {
         Self::changed(|object| object.meta().annotations.clone())
     }
 
-    /// Changes of objects that match the selector, before or after: an object whose label is taken off passes once more.
+    /// Passes changes of objects that match the selector before or after the change: the removal of a label passes too.
     pub fn labelled(selector: Selector) -> Self {
         let matches = move |object: &K| selector.matches(object.meta().labels.as_ref().unwrap_or(&Default::default()));
         Self::new(move |change| matches(change.object()) || change.old().is_some_and(&matches))
     }
 
-    /// Passes what passes both.
+    /// Passes changes that pass both predicates.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self::new(move |change| self.passes(change) && other.passes(change))
     }
 
-    /// Passes what passes either.
+    /// Passes changes that pass at least one of the predicates.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self::new(move |change| self.passes(change) || other.passes(change))
     }
 
-    /// Passes what this one doesn't.
+    /// Passes changes that this predicate rejects.
     #[must_use]
     #[allow(clippy::should_implement_trait, reason = "named beside `and` and `or`")]
     pub fn not(self) -> Self {
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn each_looks_at_its_own_part() {
+    fn predicates_compare_their_part_of_the_object() {
         let before = json!({"generation": 1, "resourceVersion": "1", "labels": {"a": "1"}, "annotations": {"b": "1"}});
         let after = |field: &str, value: Value| {
             let mut after = before.clone();
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_counts_before_and_after() {
+    fn labelled_tests_the_object_before_and_after() {
         let predicate = Predicate::labelled(Expression::Equal("app".into(), "web".into()).into());
         let (with, without) = (json!({"labels": {"app": "web"}}), json!({}));
         assert!(passes(&predicate, with.clone(), without.clone()) && passes(&predicate, without.clone(), with));
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn they_combine() {
+    fn predicates_combine() {
         let [yes, no] = [true, false].map(|answer| Predicate::<ConfigMap>::new(move |_| answer));
         let check = |predicate: Predicate<ConfigMap>| passes(&predicate, json!({}), json!({}));
         assert!(check(yes.clone().and(yes.clone())) && !check(yes.clone().and(no.clone())));

@@ -1,14 +1,14 @@
-//! Views: types that name the fields of a kind that a controller reads, so that the cache keeps no others.
+//! Views: types with the fields of a kind that a controller reads. The cache keeps only these fields.
 //!
-//! A view is an ordinary serde type whose kind is that of another one, by kube's `Resource` derive. It stands wherever a
-//! kind does: `owns`, `watches`, `reads`, `index`, `ctx.children`, `ctx.get`, `ctx.list`, `ctx.delete`, predicates.
+//! A view is an ordinary serde type that has the kind of another type, by kube's `Resource` derive. It can be used wherever a kind
+//! can: `owns`, `watches`, `reads`, `index`, `ctx.children`, `ctx.get`, `ctx.list`, `ctx.delete`, predicates.
 //!
 //! ```
 //! use k8s_openapi::api::core::v1::Pod;
 //! use kube::{Resource, api::ObjectMeta};
 //! use serde::{Deserialize, Serialize};
 //!
-//! /// The pods as our controller sees them.
+//! /// The fields of pods that our controller reads.
 //! #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
 //! #[resource(inherit = "Pod")]
 //! struct PodView {
@@ -23,17 +23,17 @@
 //! }
 //! ```
 //!
-//! What is kept of a kind is the union of what all types read that the manager's controllers declare for it; so one
-//! controller that uses the whole `Pod` makes the cache keep whole pods. `kube::core::PartialObjectMeta<Pod>` is a view of the
-//! metadata alone: if a kind is used through nothing else, the API server isn't even asked for more.
+//! For each kind the cache keeps the union of the fields of all types that the manager's controllers declare: one controller that
+//! declares the whole `Pod` makes the cache keep whole pods. `kube::core::PartialObjectMeta<Pod>` is a view of the metadata. If
+//! controllers use a kind only as such, the API server sends only metadata.
 //!
-//! A view is for reading. What is created or applied as a view says no more than the view's fields. A field that takes in
-//! whatever there is, such as a `serde_json::Value` or one with `#[serde(flatten)]`, keeps all of that.
+//! Views are for reading. An object that is created or applied from a view has only the view's fields. A field that accepts any
+//! content, such as a `serde_json::Value` or one with `#[serde(flatten)]`, keeps all of it.
 
 pub mod without_annotations {
-    //! For `#[serde(with = "…")]` on the metadata of a view: everything but annotations and `generateName`.
+    //! Metadata without annotations and `generateName`, for `#[serde(with = "…")]` on the metadata of a view.
     //!
-    //! Annotations can be most of an object. With this they aren't kept; to a reader of the view, there are none.
+    //! Annotations can be most of an object. With this the cache doesn't keep them, and the view has none.
 
     use std::collections::BTreeMap;
 
@@ -56,10 +56,10 @@ pub mod without_annotations {
         finalizers: Option<Vec<String>>,
     }
 
-    /// Reads the metadata without annotations.
+    /// Deserializes the metadata without annotations.
     ///
     /// # Errors
-    /// When it isn't an object's metadata.
+    /// If the value isn't the metadata of an object.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
         let metadata = Metadata::deserialize(deserializer)?;
         Ok(ObjectMeta {
@@ -78,10 +78,10 @@ pub mod without_annotations {
         })
     }
 
-    /// Writes the metadata as it is.
+    /// Serializes the metadata.
     ///
     /// # Errors
-    /// Those of the serializer.
+    /// As the serializer.
     pub fn serialize<S: Serializer>(metadata: &ObjectMeta, serializer: S) -> Result<S::Ok, S::Error> {
         metadata.serialize(serializer)
     }

@@ -1,8 +1,8 @@
-//! What a CRD's schema can say and the derives of kube and schemars don't, by name.
+//! Schema properties of CRDs that the derives of kube and schemars don't cover.
 //!
-//! Most of it they do say: `#[kube(…)]` what the kind is called and shown as, serde what is optional and what its default
-//! is, `#[schemars(range, length, regex, title, example)]` the bounds, kube's `KubeSchema` the rules in CEL and how lists
-//! and maps are merged. What is left are transforms of a field's or a type's schema:
+//! The derives cover most: `#[kube(…)]` the names and columns of the kind, serde optional fields and defaults, `#[schemars(range,
+//! length, regex, title, example)]` bounds, and kube's `KubeSchema` CEL rules and the merge strategies of lists and maps. The
+//! functions here are transforms of the schema of a field or a type:
 //!
 //! ```
 //! use kubewright_runtime::schema;
@@ -27,8 +27,8 @@
 //! assert_eq!(schema["properties"]["class"]["x-kubernetes-validations"][0]["rule"], "self == oldSelf");
 //! ```
 //!
-//! A name that is misspelt is an error of the compiler. That a transform fits its field isn't seen before the API server, or
-//! `kubewright manifests`, looks at the CRD.
+//! A misspelt name is a compile error. Whether a transform fits the type of its field is checked by `kubewright manifests` and
+//! by the API server.
 //!
 //! | controller-gen's marker `+kubebuilder:…` | here |
 //! |---|---|
@@ -41,7 +41,7 @@
 //! | `validation:XIntOrString`, `XEmbeddedResource`, `EmbeddedResource`, `pruning:PreserveUnknownFields`, `validation:Schemaless` | [`int_or_string`], [`embedded_resource`], [`preserve_unknown_fields`], [`AsWritten`] |
 //! | `nullable`, `externalDocs` | [`nullable`], [`external_docs`] |
 //! | `validation:UniqueItems` | `KubeSchema`'s list type `set`: the API server refuses `uniqueItems` |
-//! | `resource`, `printcolumn`, `subresource:status`, `subresource:scale`, `selectablefield`, `storageversion`, `unservedversion`, `deprecatedversion`, `metadata` | `#[kube(…)]`. Without `status` it leaves out `scale`, silently |
+//! | `resource`, `printcolumn`, `subresource:status`, `subresource:scale`, `selectablefield`, `storageversion`, `unservedversion`, `deprecatedversion`, `metadata` | `#[kube(…)]`. Without `status` it omits `scale` without a message |
 
 mod written;
 
@@ -50,7 +50,7 @@ use serde_json::{Value, json};
 
 pub use self::written::AsWritten;
 
-/// Where rules in CEL are (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules>).
+/// The key of CEL rules (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules>).
 const RULES: &str = "x-kubernetes-validations";
 
 fn set(schema: &mut Schema, key: &str, value: impl Into<Value>) {
@@ -65,16 +65,16 @@ fn rule(schema: &mut Schema, rule: String, message: String) {
     }
 }
 
-/// A number is larger than this.
+/// Requires a number to be greater than `bound`.
 pub fn exclusive_minimum(bound: f64) -> impl Transform {
     move |schema: &mut Schema| {
         set(schema, "minimum", bound);
-        // A boolean, as in the OpenAPI 3.0 of CRDs.
+        // In OpenAPI 3.0, which CRDs use, it is a boolean.
         set(schema, "exclusiveMinimum", true);
     }
 }
 
-/// A number is smaller than this.
+/// Requires a number to be less than `bound`.
 pub fn exclusive_maximum(bound: f64) -> impl Transform {
     move |schema: &mut Schema| {
         set(schema, "maximum", bound);
@@ -82,73 +82,73 @@ pub fn exclusive_maximum(bound: f64) -> impl Transform {
     }
 }
 
-/// A number divided by this, which is larger than 0, is a whole one.
+/// Requires a number to be a multiple of `divisor`, which must be greater than 0.
 pub fn multiple_of(divisor: f64) -> impl Transform {
     move |schema: &mut Schema| set(schema, "multipleOf", divisor)
 }
 
-/// A map has so many entries at least.
+/// Requires a map to have at least this many entries.
 pub fn min_properties(entries: u32) -> impl Transform {
     move |schema: &mut Schema| set(schema, "minProperties", entries)
 }
 
-/// A map has so many entries at most.
+/// Requires a map to have at most this many entries.
 pub fn max_properties(entries: u32) -> impl Transform {
     move |schema: &mut Schema| set(schema, "maxProperties", entries)
 }
 
-/// A string has this form, such as `date-time`, `duration` or `ipv4`. The API server doesn't look at forms it doesn't know
+/// Requires a string to have this format, such as `date-time`, `duration` or `ipv4`. The API server ignores unknown formats
 /// (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation>).
 pub fn format(form: &'static str) -> impl Transform {
     move |schema: &mut Schema| set(schema, "format", form)
 }
 
-/// Where more is said of it.
+/// Adds a link to documentation.
 pub fn external_docs(url: &'static str, description: &'static str) -> impl Transform {
     move |schema: &mut Schema| set(schema, "externalDocs", json!({"url": url, "description": description}))
 }
 
-/// `null` is a value: it isn't dropped, and no default takes its place.
+/// Allows `null`, which is then neither dropped nor replaced by the default.
 pub fn nullable(schema: &mut Schema) {
     set(schema, "nullable", true);
 }
 
-/// A number or a string.
+/// Allows an integer or a string.
 pub fn int_or_string(schema: &mut Schema) {
     schema.remove("type");
     schema.remove("format");
     set(schema, "x-kubernetes-int-or-string", true);
 }
 
-/// An object keeps the fields that the schema doesn't know.
+/// Keeps fields that are not in the schema.
 pub fn preserve_unknown_fields(schema: &mut Schema) {
     set(schema, "x-kubernetes-preserve-unknown-fields", true);
 }
 
-/// A whole object of Kubernetes: its `apiVersion`, `kind` and `metadata` are checked, the rest is kept as it is.
+/// A complete Kubernetes object: `apiVersion`, `kind` and `metadata` are validated, other fields are kept.
 pub fn embedded_resource(schema: &mut Schema) {
     set(schema, "type", "object");
     set(schema, "x-kubernetes-embedded-resource", true);
     preserve_unknown_fields(schema);
 }
 
-/// A value can't be changed once it is there. That it is taken away or comes later is not seen: make the field required, or
-/// put the rule on the type it is in.
+/// Makes a value immutable once it is set. Adding or removing the field stays possible: make it required, or put the rule on the
+/// type that contains it.
 pub fn immutable(schema: &mut Schema) {
     rule(schema, "self == oldSelf".into(), "the value can't be changed".into());
 }
 
-/// Exactly one of these fields, by their names in JSON, is there.
+/// Requires exactly one of these fields, by their names in JSON.
 pub fn exactly_one_of(fields: &'static [&'static str]) -> impl Transform {
     move |schema: &mut Schema| count(schema, fields, "== 1", "exactly one")
 }
 
-/// One of these fields, by their names in JSON, is there, or none.
+/// Allows at most one of these fields, by their names in JSON.
 pub fn at_most_one_of(fields: &'static [&'static str]) -> impl Transform {
     move |schema: &mut Schema| count(schema, fields, "<= 1", "at most one")
 }
 
-/// One or more of these fields, by their names in JSON, are there.
+/// Requires at least one of these fields, by their names in JSON.
 pub fn at_least_one_of(fields: &'static [&'static str]) -> impl Transform {
     move |schema: &mut Schema| count(schema, fields, ">= 1", "at least one")
 }

@@ -1,4 +1,4 @@
-//! Large types in a spec, without their schemas.
+//! Fields of large types without their schemas.
 
 use std::{borrow::Cow, marker::PhantomData};
 
@@ -6,12 +6,12 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-/// A `T` as it was written: an object that is read as a `T` only when it is asked for.
+/// An object that is kept as written and decoded as a `T` on demand.
 ///
-/// For large types of Kubernetes in a spec, such as a pod's template. Inlined, as a CRD must have it, the schema of a
-/// `PodTemplateSpec` is larger than the 262,144 bytes that `kubectl apply` can put into its annotation
-/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/>). The schema of this takes any object
-/// and keeps all of its fields; so the API server lets pass what is no `T`, and it is for a webhook or a condition to say so.
+/// It is for large Kubernetes types in a spec, such as a pod template. Inlined into a CRD, the schema of a `PodTemplateSpec` exceeds
+/// the 262,144 bytes that `kubectl apply` can store in its annotation
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/>). The schema of this type accepts any object
+/// and keeps all fields. The API server therefore doesn't validate it: do that in a webhook, or report it in a condition.
 ///
 /// ```
 /// use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -30,16 +30,16 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent, bound = "")]
 pub struct AsWritten<T>(
-    /// What was written.
+    /// The object as written.
     pub Map<String, Value>,
     #[serde(skip)] PhantomData<fn() -> T>,
 );
 
 impl<T: DeserializeOwned> AsWritten<T> {
-    /// Reads it: a copy, made anew each time.
+    /// Decodes the object. Each call decodes it again.
     ///
     /// # Errors
-    /// When it is no `T`. The error says what was found and what is expected.
+    /// If the object doesn't match `T`. The error names what was found and what is expected.
     pub fn read(&self) -> Result<T, serde_json::Error> {
         kubewright_packed::from_value(&self.0)
     }
