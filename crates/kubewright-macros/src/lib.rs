@@ -1,38 +1,39 @@
-//! The derive macros of Kubewright: thin entries, whose expansion is a [`syn::Result`].
+//! The derive macros of Kubewright.
 //!
-//! Users have them, and what they say, from the crate `kubewright`: generated code names its paths.
+//! Use them through the crate `kubewright`: generated code refers to its paths.
 
 mod convert;
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, Error, parse_macro_input};
 
-/// Converts a part of an object to the hub's part and back: the trait `kubewright::conversion::Convert`.
+/// Implements `kubewright::conversion::Convert`: converts a part of an object to the hub's type and back.
 ///
-/// On the struct, a spoke's spec (or a part of it):
+/// Attributes of the struct, which is the spec of a spoke or a part of it:
 ///
-/// | word | says |
+/// | attribute | meaning |
 /// |---|---|
-/// | `hub = v2::CronJobSpec` | the hub's struct; must be there |
-/// | `kind = CronJob, hub_kind = v2::CronJob` | converts the whole object, too: `Convertible` for `CronJob` |
-/// | `status` | with `kind`: both versions have the same type of status; `status = converted` if it derives this, too |
-/// | `hub_only(field, …)` | fields of the hub that this version can't say |
+/// | `hub = v2::CronJobSpec` | the hub's struct; required |
+/// | `kind = CronJob, hub_kind = v2::CronJob` | also implements `Convertible` for `CronJob`, the whole object |
+/// | `status` | with `kind`: both versions have the same status type; `status = converted` if the status derives `Convert` too |
+/// | `hub_only(field, …)` | fields of the hub that this version doesn't have |
 ///
-/// On a field that is not just the same there, in name and type:
+/// Attributes of a field whose name or type differs in the hub:
 ///
-/// | word | says |
+/// | attribute | meaning |
 /// |---|---|
-/// | `renamed = "other"` | the hub calls it so |
-/// | `moved = "part.field"` | it is a field of a part of the hub, which has a default |
-/// | `default` | the hub can't say it |
-/// | `with = module` | `module::to(value)` and `module::from(value)` convert it, and may fail |
-/// | `split(one, other)` | with `with`: it is several fields there, which `to` returns as a tuple, and `from` takes so |
-/// | `nested` | its type derives this, too; also in an `Option` or a `Vec` |
+/// | `renamed = "other"` | its name in the hub |
+/// | `moved = "part.field"` | it is a field of a part of the hub; that part implements `Default` |
+/// | `default` | the hub doesn't have it |
+/// | `with = module` | `module::to(value)` and `module::from(value)` convert it; both are fallible |
+/// | `split(one, other)` | with `with`: it is several fields in the hub, which `to` returns and `from` accepts as a tuple |
+/// | `nested` | its type derives `Convert` too; also inside an `Option` or a `Vec` |
 ///
-/// What only one side can say must have a default and is kept in an annotation of the other, so that nothing gets lost. A field that neither side
-/// accounts for is a compile error: here at the field, in the hub at its name.
+/// A field that only one side has must implement `Default`. Its value is kept in an annotation of the other version, so that a round
+/// trip loses nothing. A field that neither side accounts for is a compile error, at the field or at the path of the hub.
 ///
-/// With both types `JsonSchema`, `cfg(test)` has a test `<struct>_round_trips`, which tries values made from the schemas.
+/// Under `cfg(test)` the macro generates the test `<struct>_round_trips`, which converts values generated from the schemas. Both types
+/// must implement `JsonSchema` for it.
 #[proc_macro_derive(Convert, attributes(convert))]
 pub fn convert(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -1,6 +1,6 @@
-//! The controller runtime: manager, caches, queue, controllers, events, probes, metrics.
+//! The controller runtime: manager, caches, queue, controllers, webhooks, events, probes, metrics.
 //!
-//! An event becomes a write on this way:
+//! An event becomes a write in these steps:
 //!
 //! ```text
 //! watch (kube's watcher) → cache: store + indexes → predicate → mapper → queue (keys only) → worker
@@ -8,27 +8,27 @@
 //!                         └── read-your-writes barrier: the key's next run waits for its own writes to arrive
 //! ```
 //!
-//! What an operator's author uses:
-//! * [`manager`]: runs controllers against one cluster
-//! * [`controller`]: wires what is watched to a [`Reconciler`](controller::Reconciler), which holds the logic
-//! * [`context`]: what a reconcile reads, writes and knows
-//! * [`action`]: when a key runs next
-//! * [`webhook`]: defaults and validation, before an object is stored
-//! * [`predicate`]: which changes count
+//! Modules that operators use:
+//! * [`manager`]: runs controllers, webhooks and other tasks against one cluster
+//! * [`controller`]: wires watches to a [`Reconciler`](controller::Reconciler), which has the logic
+//! * [`context`]: reads, writes, time and events in a reconcile
+//! * [`action`]: the result of a reconcile, and the retry after an error
+//! * [`predicate`]: filters for changes
+//! * [`view`]: types with the fields that the cache keeps
+//! * [`webhook`], [`conversion`]: admission webhooks, versions of a kind
+//! * [`schema`]: properties of CRD schemas
 //! * [`rbac`]: rules of the operator's role
-//! * [`view`]: which fields are kept of what is watched
-//! * [`condition`], [`owner`], [`finalizer`], [`name`], [`create_backoff`]: helpers for statuses, children, what keeps objects, names,
-//!   and how fast children are replaced
+//! * [`condition`], [`owner`], [`finalizer`], [`name`], [`create_backoff`]: helpers for statuses, children, deletion and names
 //!
-//! What those stand on:
-//! * [`cache`]: the objects, watched once for all controllers
-//! * [`queue`]: the keys that wait
+//! Modules below them:
+//! * [`cache`]: the watched objects, shared by all controllers
+//! * [`queue`]: the keys that wait for a run
 //! * [`client`]: requests and their errors
 //! * [`event`]: events about objects
-//! * [`metrics`], [`probe`]: what Prometheus and the kubelet see
-//! * [`trace`]: why a key was reconciled, what the run did, and why nothing happens
-//! * [`args`], [`log`], [`signal`]: the process; with the cargo feature `opentelemetry`, `telemetry` sends spans to a collector
-//! * [`leader`]: one active replica of several; [`shard`]: all of them active, each for a part of the keys
+//! * [`metrics`], [`probe`]: endpoints for Prometheus and the kubelet
+//! * [`trace`]: the recent runs of each key, with trigger, requests and result
+//! * [`args`], [`log`], [`signal`]: flags, logs and signals of the process; with the cargo feature `opentelemetry`, `telemetry` exports spans
+//! * [`leader`]: leader election; [`shard`]: keys divided among active replicas
 
 pub use kubewright_apimachinery::{clock, random};
 

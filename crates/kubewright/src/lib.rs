@@ -1,19 +1,19 @@
-//! The operator SDK for Rust: what an operator's author depends on.
+//! The operator SDK for Rust.
 //!
-//! An operator is a [`Reconciler`](controller::Reconciler) for each kind it manages, wired by a
-//! [`Controller`](controller::Controller) and run by a [`Manager`](manager::Manager):
+//! An operator has a [`Reconciler`](controller::Reconciler) for each kind that it manages. A
+//! [`Controller`](controller::Controller) wires it to watches, and a [`Manager`](manager::Manager) runs the controllers:
 //!
 //! ```no_run
 //! use k8s_openapi::api::{apps::v1::ReplicaSet, core::v1::Pod};
 //! use kubewright::prelude::*;
 //!
-//! struct Keeper;
+//! struct Trimmer;
 //!
-//! impl Reconciler<ReplicaSet> for Keeper {
+//! impl Reconciler<ReplicaSet> for Trimmer {
 //!     type Error = ClientError;
 //!
 //!     async fn reconcile(&self, set: &ReplicaSet, ctx: &Context<ReplicaSet>) -> Result<Action, ClientError> {
-//!         let pods = ctx.children::<Pod>()?; // from the shared cache, our own last writes included
+//!         let pods = ctx.children::<Pod>()?; // from the shared cache, which has this key's own writes
 //!         for pod in pods.iter().skip(3) {
 //!             ctx.delete(pod.as_ref()).background().await?;
 //!         }
@@ -22,34 +22,34 @@
 //! }
 //!
 //! # async fn main_() -> Result<(), Box<dyn std::error::Error>> {
-//! Manager::from_args()?.controller(Controller::<ReplicaSet>::new(Keeper).owns::<Pod>()).run().await?;
+//! Manager::from_args()?.controller(Controller::<ReplicaSet>::new(Trimmer).owns::<Pod>()).run().await?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! # A tour
+//! # Overview
 //!
-//! | to | look at |
+//! | task | modules |
 //! |---|---|
-//! | start, stop, serve probes and metrics, read flags | [`manager`], [`args`], [`probe`], [`metrics`], [`log`], [`signal`] |
-//! | say what wakes what, how many at once, how often again | [`controller`], [`predicate`], [`queue`] |
+//! | start, stop, serve probes and metrics, parse flags | [`manager`], [`args`], [`probe`], [`metrics`], [`log`], [`signal`] |
+//! | declare watches, concurrency and retries | [`controller`], [`predicate`], [`queue`] |
 //! | write the logic | [`controller::Reconciler`], [`context::Context`], [`action::Action`] |
-//! | read what is there | [`context::Context::get`], [`list`](context::Context::list) and [`children`](context::Context::children) from the [`cache`]; [`live`](context::Context::live) past it |
-//! | change it | [`context::Context`]: `create_child`, `apply_child`, `patch`, `delete`, `create_or_update`, `set_status`; the rest in [`client`] |
-//! | tell of it | [`condition`], [`event`] |
-//! | own children, name them, undo what they leave | [`owner`], [`name`], [`create_backoff`], [`finalizer`] |
+//! | read objects | [`context::Context::get`], [`list`](context::Context::list) and [`children`](context::Context::children) from the [`cache`]; [`live`](context::Context::live) from the API server |
+//! | write objects | [`context::Context`]: `create_child`, `apply_child`, `patch`, `delete`, `create_or_update`, `set_status`; more in [`client`] |
+//! | report state | [`condition`], [`event`] |
+//! | manage children | [`owner`], [`name`], [`create_backoff`], [`finalizer`] |
 //! | extend or reduce the generated role | [`rbac`] |
-//! | default and check before an object is stored | [`webhook`] |
+//! | default and validate objects | [`webhook`] |
 //! | serve several versions of a kind | [`conversion`] |
-//! | say in a CRD what the derives don't | [`schema`] |
-//! | run several replicas: one active, or all of them | [`leader`], [`shard`] |
-//! | know why a key was reconciled, or why it isn't | [`trace`] |
-//! | keep time | [`clock`], [`random`]: virtual and seeded in tests |
+//! | add schema properties that the derives don't cover | [`schema`] |
+//! | run several replicas, one or all of them active | [`leader`], [`shard`] |
+//! | find out why a key was reconciled | [`trace`] |
+//! | use time and randomness that tests control | [`clock`], [`random`] |
 //!
-//! `cargo run -p kubewright --example tour` runs a short program for each of these. The book in the repository begins at the
-//! beginning.
+//! `cargo run -p kubewright --example tour` runs a short program for each of these. The book in the repository is the guide for
+//! beginners.
 //!
-//! The modules are those of the runtime; [`kube`] and [`k8s_openapi`] are the ones it is built with.
+//! The modules are those of the crate `kubewright-runtime`. [`kube`] and [`k8s_openapi`] are the versions that it uses.
 
 pub use k8s_openapi;
 pub use kube;
@@ -62,13 +62,13 @@ pub use kubewright_runtime::{
 pub use kubewright_runtime::{clock, random};
 
 pub mod conversion {
-    //! Several versions of one kind, converted on demand: that of the runtime, and what derives [`Convert`].
+    //! Conversion between versions of a kind: the runtime's module, and the derive macro [`Convert`].
 
     pub use kubewright_macros::Convert;
     pub use kubewright_runtime::conversion::*;
 }
 
-/// What most files of an operator need.
+/// The items that most files of an operator use.
 pub mod prelude {
     pub use kube::{ResourceExt, core::Selector};
     pub use kubewright_runtime::{

@@ -1,7 +1,7 @@
 //! `#[derive(Convert)]`.
 //!
-//! Both ways put the other struct together whole, without `..`: so rustc itself finds the field that nobody accounts for, and says so
-//! at the word that names the hub. The hub is taken apart with `..`, so that it says so once.
+//! The generated code constructs both structs without `..`, so rustc reports a field that is not accounted for, at the path of the
+//! hub. It destructures the hub with `..`, so that the error is reported once.
 
 mod parse;
 #[cfg(test)]
@@ -22,12 +22,12 @@ pub(crate) fn expand(input: &DeriveInput) -> Result<TokenStream> {
     Ok(quote! { #convert #kinds #test })
 }
 
-/// The path of what generated code uses.
+/// The module whose items generated code uses.
 fn krate() -> TokenStream {
     quote! { ::kubewright::conversion }
 }
 
-/// A variable for a field of the hub, which can't meet a variable of the other side's.
+/// The variable for a field of the hub, distinct from the variables of the spoke's fields.
 fn hub_variable(name: &Ident) -> Ident {
     format_ident!("__hub_{}", name, span = name.span())
 }
@@ -50,7 +50,7 @@ impl Part {
         });
         let keep_only = only.map(|(text, variable)| quote! { __data.keep(#text, &#variable, &Default::default())?; });
         let error = quote! { #krate::ConversionError };
-        // Fields become variables, whose names are the user's.
+        // Fields become variables with the user's names.
         quote! {
             #[automatically_derived]
             #[allow(clippy::disallowed_names, clippy::many_single_char_names, clippy::similar_names)]
@@ -76,7 +76,7 @@ impl Part {
         }
     }
 
-    /// The parts of the hub that fields were moved into, each once.
+    /// The parts of the hub that fields are moved into, without duplicates.
     fn parts(&self) -> Vec<Ident> {
         let mut parts: Vec<Ident> = Vec::new();
         for field in &self.fields {
@@ -89,7 +89,7 @@ impl Part {
         parts
     }
 
-    /// The fields of the hub that are a field's alone.
+    /// The fields of the hub that belong to one field.
     fn direct(&self) -> Vec<Ident> {
         let places = self.fields.iter().flat_map(|field| match &field.place {
             Place::Field(name) => vec![name.clone()],
@@ -99,7 +99,7 @@ impl Part {
         places.collect()
     }
 
-    /// Keeps a part of the hub, unless it can be made again of the fields that were moved.
+    /// Keeps a part of the hub, unless the moved fields determine it.
     fn keep_part(&self, part: &Ident) -> TokenStream {
         let (variable, hub, krate) = (hub_variable(part), &self.hub, krate());
         let again = self.fields.iter().filter_map(|field| match &field.place {
@@ -167,12 +167,12 @@ impl Part {
     }
 }
 
-/// The place of what a user wrote, as of generated code: lints leave it alone, and its variables are ours.
+/// The span of a user's token with the hygiene of generated code, so that lints ignore it.
 fn here(span: Span) -> Span {
     span.resolved_at(Span::call_site())
 }
 
-/// A part of the hub as it was kept, or as it is by default.
+/// A part of the hub: the kept value, or the default.
 fn begin(part: &Ident, hub: &syn::Path) -> TokenStream {
     let (variable, krate, text) = (hub_variable(part), krate(), part.to_string());
     quote! {

@@ -1,11 +1,11 @@
-//! What the attributes say.
+//! Parsing of the attributes.
 
 use syn::{
     Data, DataStruct, DeriveInput, Error, Fields, Ident, LitStr, Path, Result, Token, meta::ParseNestedMeta,
     punctuated::Punctuated, spanned::Spanned,
 };
 
-/// A struct that is converted.
+/// A struct that derives `Convert`.
 pub(super) struct Part {
     pub(super) hub: Path,
     pub(super) kinds: Option<(Path, Path)>,
@@ -14,21 +14,21 @@ pub(super) struct Part {
     pub(super) fields: Vec<Field>,
 }
 
-/// What becomes of the status.
+/// The conversion of the status.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Status {
     Same,
     Converted,
 }
 
-/// A field of it.
+/// A field of the struct.
 pub(super) struct Field {
     pub(super) name: Ident,
     pub(super) place: Place,
     pub(super) how: How,
 }
 
-/// Where it is in the hub.
+/// The place of a field in the hub.
 pub(super) enum Place {
     /// A field of the hub.
     Field(Ident),
@@ -36,11 +36,11 @@ pub(super) enum Place {
     Below(Ident, Vec<Ident>),
     /// Several fields of the hub.
     Several(Vec<Ident>),
-    /// Nowhere.
+    /// The hub doesn't have it.
     Nowhere,
 }
 
-/// How its value is converted.
+/// The conversion of a value.
 pub(super) enum How {
     Same,
     With(Path),
@@ -60,10 +60,13 @@ struct Words {
 impl Part {
     pub(super) fn parse(input: &DeriveInput) -> Result<Self> {
         let Data::Struct(DataStruct { fields: Fields::Named(named), .. }) = &input.data else {
-            return Err(Error::new(input.ident.span(), "Convert is for structs with named fields"));
+            return Err(Error::new(input.ident.span(), "Convert can only be derived for structs with named fields"));
         };
         if !input.generics.params.is_empty() {
-            return Err(Error::new(input.generics.span(), "Convert is for structs without parameters"));
+            return Err(Error::new(
+                input.generics.span(),
+                "Convert can't be derived for structs with generic parameters",
+            ));
         }
         let (mut hub, mut kind, mut hub_kind, mut status, mut hub_only) = (None, None, None, None, Vec::new());
         for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("convert")) {
@@ -76,22 +79,27 @@ impl Part {
                     "status" if meta.input.peek(Token![=]) => {
                         let word: Ident = meta.value()?.parse()?;
                         if word != "converted" {
-                            return Err(Error::new(word.span(), "use `status` or `status = converted`"));
+                            return Err(Error::new(word.span(), "expected `status` or `status = converted`"));
                         }
                         status = Some(Status::Converted);
                     }
                     "status" => status = Some(Status::Same),
-                    _ => return Err(meta.error("use hub, kind, hub_kind, status or hub_only")),
+                    _ => return Err(meta.error("unknown attribute: expected hub, kind, hub_kind, status or hub_only")),
                 }
                 Ok(())
             })?;
         }
-        let missing = "say what it converts to: #[convert(hub = path::to::TheHubsSpec)]";
+        let missing = "missing attribute: #[convert(hub = path::to::HubSpec)]";
         let hub = hub.ok_or_else(|| Error::new(input.ident.span(), missing))?;
         let kinds = match (kind, hub_kind) {
             (Some(kind), Some(hub_kind)) => Some((kind, hub_kind)),
             (None, None) if status.is_none() => None,
-            _ => return Err(Error::new(input.ident.span(), "kind, hub_kind and status go together")),
+            _ => {
+                return Err(Error::new(
+                    input.ident.span(),
+                    "`kind` and `hub_kind` must be given together, and `status` only with them",
+                ));
+            }
         };
         let fields = named.named.iter().map(Field::parse).collect::<Result<_>>()?;
         Ok(Self { hub, kinds, status, hub_only, fields })
@@ -101,7 +109,7 @@ impl Part {
 impl Field {
     fn parse(field: &syn::Field) -> Result<Self> {
         let Some(name) = field.ident.clone() else {
-            return Err(Error::new(field.span(), "Convert is for named fields"));
+            return Err(Error::new(field.span(), "Convert can only be derived for structs with named fields"));
         };
         let mut words = Words::default();
         for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("convert")) {
@@ -113,7 +121,11 @@ impl Field {
                     "with" => words.with = Some(meta.value()?.parse()?),
                     "split" => words.split = Some(names(&meta)?),
                     "nested" => words.nested = true,
-                    _ => return Err(meta.error("use renamed, moved, default, with, split or nested")),
+                    _ => {
+                        return Err(
+                            meta.error("unknown attribute: expected renamed, moved, default, with, split or nested")
+                        );
+                    }
                 }
                 Ok(())
             })?;
@@ -127,16 +139,16 @@ impl Words {
         let refuse = |why: &str| Err(Error::new(name.span(), why));
         let places = [self.renamed.is_some(), self.moved.is_some(), self.default, self.split.is_some()];
         if places.iter().filter(|said| **said).count() > 1 {
-            return refuse("a field has one place: renamed, moved, split or default");
+            return refuse("`renamed`, `moved`, `split` and `default` exclude each other");
         }
         let how = match (self.with, self.nested) {
-            (Some(_), true) => return refuse("a field is converted in one way: with or nested"),
+            (Some(_), true) => return refuse("`with` and `nested` exclude each other"),
             (Some(with), false) => How::With(with),
             (None, true) => How::Nested,
             (None, false) => How::Same,
         };
         if self.default && !matches!(how, How::Same) {
-            return refuse("what the hub can't say is not converted");
+            return refuse("a field with `default` isn't in the hub, so it can't have `with` or `nested`");
         }
         let place = if let Some(renamed) = self.renamed {
             Place::Field(renamed.parse()?)
@@ -154,7 +166,7 @@ impl Words {
             }
         } else if let Some(split) = self.split {
             if !matches!(how, How::With(_)) || split.len() < 2 {
-                return refuse("split needs two fields or more, and `with`, which makes them");
+                return refuse("`split` requires at least two fields, and `with`");
             }
             Place::Several(split)
         } else if self.default {
@@ -167,7 +179,7 @@ impl Words {
 }
 
 fn word(meta: &ParseNestedMeta<'_>) -> Result<String> {
-    meta.path.get_ident().map(ToString::to_string).ok_or_else(|| meta.error("a single word is meant"))
+    meta.path.get_ident().map(ToString::to_string).ok_or_else(|| meta.error("expected an identifier"))
 }
 
 fn names(meta: &ParseNestedMeta<'_>) -> Result<Vec<Ident>> {

@@ -8,14 +8,14 @@ fn refused(input: &DeriveInput, says: &str) {
 }
 
 #[test]
-fn what_makes_no_sense_is_told() {
+fn invalid_attributes_are_reported() {
     refused(
         &parse_quote!(
             struct A {
                 a: u8,
             }
         ),
-        "say what it converts to",
+        "missing attribute: #[convert(hub = path::to::HubSpec)]",
     );
     refused(
         &parse_quote!(
@@ -40,7 +40,7 @@ fn what_makes_no_sense_is_told() {
                 a: T,
             }
         ),
-        "without parameters",
+        "generic parameters",
     );
     refused(
         &parse_quote!(
@@ -49,7 +49,7 @@ fn what_makes_no_sense_is_told() {
                 a: u8,
             }
         ),
-        "kind, hub_kind and status go together",
+        "must be given together",
     );
     refused(
         &parse_quote!(
@@ -58,17 +58,17 @@ fn what_makes_no_sense_is_told() {
                 a: u8,
             }
         ),
-        "use hub, kind, hub_kind, status or hub_only",
+        "expected hub, kind, hub_kind, status or hub_only",
     );
     for (words, says) in [
-        (quote!(renamed = "b", default), "a field has one place"),
-        (quote!(with = m, nested), "converted in one way"),
-        (quote!(default, nested), "what the hub can't say"),
+        (quote!(renamed = "b", default), "exclude each other"),
+        (quote!(with = m, nested), "`with` and `nested` exclude each other"),
+        (quote!(default, nested), "isn't in the hub"),
         (quote!(moved = "a"), "use \"part.field\""),
         (quote!(moved = "a..b"), "expected identifier"),
-        (quote!(split(a, b)), "split needs two fields or more, and `with`"),
-        (quote!(split(a), with = m), "split needs two fields or more"),
-        (quote!(renamd = "b"), "use renamed, moved, default, with, split or nested"),
+        (quote!(split(a, b)), "`split` requires at least two fields, and `with`"),
+        (quote!(split(a), with = m), "`split` requires at least two fields"),
+        (quote!(renamd = "b"), "expected renamed, moved, default, with, split or nested"),
     ] {
         refused(
             &parse_quote!(
