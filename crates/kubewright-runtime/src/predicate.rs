@@ -18,9 +18,10 @@
 
 use std::{fmt, sync::Arc};
 
-use kube::core::{Selector, SelectorExt};
-
-use crate::object::Object;
+use kube::{
+    Resource,
+    core::{Selector, SelectorExt},
+};
 
 /// The type of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,7 +122,7 @@ impl<K> fmt::Debug for Predicate<K> {
     }
 }
 
-impl<K: Object> Predicate<K> {
+impl<K: Resource + 'static> Predicate<K> {
     /// A predicate that passes the changes for which `test` returns true.
     pub fn new(test: impl Fn(Change<'_, K>) -> bool + Send + Sync + 'static) -> Self {
         Self(Arc::new(test))

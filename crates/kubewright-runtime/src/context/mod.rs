@@ -4,6 +4,7 @@
 //! past it. Every write is remembered until the cache shows it. Nothing here is retried: an error goes to the
 //! reconciler, and from it to the queue's backoff.
 
+mod dynamic;
 mod journal;
 mod live;
 mod workspace;
@@ -20,7 +21,7 @@ use std::{
 use indexmap::IndexMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::core::{ApiResource, DynamicObject, Selector};
+use kube::core::Selector;
 use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -28,6 +29,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::journal::{Journal, Write};
 pub use self::{
+    dynamic::DynamicReader,
     live::Live,
     workspace::{LARGEST_WORKSPACE, OpenWorkspace, Workspace, WorkspaceError},
 };
@@ -160,24 +162,6 @@ impl<K: Object> Context<K> {
         self.declared(&KindName::of::<T>()).map(|reader| reader.noted(self.journal.tape()))
     }
 
-    /// [`Context::cached`] for a kind that is known only at run time.
-    ///
-    /// # Errors
-    /// [`ClientError::NotDeclared`] if the controller doesn't declare it by `owns_dynamic`, `watches_dynamic` or
-    /// `reads_dynamic`.
-    pub fn cached_dynamic(&self, resource: &ApiResource) -> Result<Reader<DynamicObject>, ClientError> {
-        let reader = self.declared(&KindName::named::<DynamicObject>(resource))?;
-        Ok(reader.noted(self.journal.tape()))
-    }
-
-    /// [`Context::children`] for a kind that is known only at run time.
-    ///
-    /// # Errors
-    /// As [`Context::cached_dynamic`].
-    pub fn children_dynamic(&self, resource: &ApiResource) -> Result<Vec<Arc<DynamicObject>>, ClientError> {
-        self.cached_dynamic(resource).map(|reader| self.children_in(&reader))
-    }
-
     fn children_in<T: AnyObject>(&self, reader: &Reader<T>) -> Vec<Arc<T>> {
         let uid = self.object.as_ref().and_then(|object| object.meta().uid.as_deref());
         uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default()
@@ -237,32 +221,6 @@ impl<K: Object> Context<K> {
     /// As [`Context::watch`].
     pub fn watch_object<T: Object>(&self, key: &ObjectKey) -> Result<Option<Arc<T>>, Unsynced> {
         let reader = self.watch_as::<T>((&(), T::is_namespaced()), Asked::Object(key.clone()))?;
-        Ok(reader.get(key))
-    }
-
-    /// [`Context::watch`] for a kind that is known only at run time. It counts as namespaced, unless its
-    /// [options](crate::cache::CacheOptions::kind_dynamic) say otherwise.
-    ///
-    /// # Errors
-    /// As [`Context::watch`].
-    pub fn watch_dynamic(
-        &self,
-        resource: &ApiResource,
-        passes: impl Fn(&DynamicObject) -> bool + Send + Sync + 'static,
-    ) -> Result<Reader<DynamicObject>, Unsynced> {
-        self.watch_as((resource, true), Asked::Passing(Box::new(passes)))
-    }
-
-    /// [`Context::watch_object`] for a kind that is known only at run time, as [`Context::watch_dynamic`] has them.
-    ///
-    /// # Errors
-    /// As [`Context::watch`].
-    pub fn watch_object_dynamic(
-        &self,
-        resource: &ApiResource,
-        key: &ObjectKey,
-    ) -> Result<Option<Arc<DynamicObject>>, Unsynced> {
-        let reader = self.watch_as::<DynamicObject>((resource, true), Asked::Object(key.clone()))?;
         Ok(reader.get(key))
     }
 

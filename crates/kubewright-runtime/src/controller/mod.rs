@@ -8,6 +8,7 @@
 mod barrier;
 mod channel;
 mod dispatch;
+mod dynamic;
 mod error;
 mod limit;
 mod metrics;
@@ -21,7 +22,6 @@ mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use kube::core::{ApiResource, DynamicObject};
 use tokio::sync::mpsc;
 
 use self::{
@@ -29,7 +29,10 @@ use self::{
     run::{Typed, Work},
     source::{Owners, Source, wanted},
 };
-pub use self::{channel::Waker, error::ControllerError, limit::RateLimit, reconciler::Reconciler, source::Relation};
+pub use self::{
+    channel::Waker, dynamic::DynamicKind, error::ControllerError, limit::RateLimit, reconciler::Reconciler,
+    source::Relation,
+};
 pub(crate) use self::{
     metrics::BarrierFamilies,
     prepare::{Environment, Prepared},
@@ -214,43 +217,6 @@ impl<K: Object> Controller<K> {
         self.watch(Source::read::<T>())
     }
 
-    /// [`Controller::owns`] for a kind that is known only at run time, with what [`Controller::watches_dynamic`] says of those.
-    /// [`Context::children_dynamic`](crate::context::Context::children_dynamic) gives the children.
-    pub fn owns_dynamic(self, resource: &ApiResource) -> Self {
-        self.watch(Source::owned_dynamic::<K>(resource.clone()))
-    }
-
-    /// [`Controller::watches`] for a kind that is known only at run time. If others use the kind by a type, they share a watch
-    /// and a copy, which is then whole. A kind counts as namespaced, since nothing says that it isn't: in a manager of some
-    /// namespaces, it is watched there, unless its [options](crate::cache::CacheOptions::kind_dynamic) say otherwise.
-    ///
-    /// ```
-    /// # use k8s_openapi::api::core::v1::ConfigMap;
-    /// # use kube::core::{ApiResource, GroupVersionKind};
-    /// # use kubewright_runtime::{controller::Controller, object::ObjectKey};
-    /// # fn example(controller: Controller<ConfigMap>) -> Controller<ConfigMap> {
-    /// let widgets = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
-    /// controller.watches_dynamic(&widgets, |widget, _| {
-    ///     let settings = widget.data["spec"]["settings"].as_str().unwrap_or_default();
-    ///     vec![ObjectKey::of(widget).sibling(settings)]
-    /// })
-    /// # }
-    /// ```
-    pub fn watches_dynamic(
-        self,
-        resource: &ApiResource,
-        mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
-    ) -> Self {
-        self.watch(Source::mapped_dynamic(resource.clone(), mapper))
-    }
-
-    /// [`Controller::reads`] for a kind that is known only at run time; [`Context::cached_dynamic`] reads it.
-    ///
-    /// [`Context::cached_dynamic`]: crate::context::Context::cached_dynamic
-    pub fn reads_dynamic(self, resource: &ApiResource) -> Self {
-        self.watch(Source::read_dynamic(resource.clone()))
-    }
-
     /// Adds an index to the cache of kind `T`, for [`Reader::indexed`]: the values under which an object is found. An
     /// index is shared by the manager's controllers, so its name should say what it holds, such as `spec.nodeName`. Two of one name
     /// and kind are refused ([`ManagerError::SameIndex`](crate::manager::ManagerError::SameIndex)), unless they are made by one
@@ -261,16 +227,6 @@ impl<K: Object> Controller<K> {
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
         self.watch(Source::indexed(name, values))
-    }
-
-    /// [`Controller::index`] for a kind that is known only at run time.
-    pub fn index_dynamic(
-        self,
-        resource: &ApiResource,
-        name: &'static str,
-        values: impl Fn(&DynamicObject) -> Vec<String> + Send + Sync + 'static,
-    ) -> Self {
-        self.watch(Source::indexed_dynamic(resource.clone(), name, values))
     }
 
     /// Reconciles the keys that are sent through a channel, by another task of the program or on behalf of another system

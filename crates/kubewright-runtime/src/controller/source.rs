@@ -86,11 +86,15 @@ impl Source {
         })
     }
 
-    /// [`Source::owned`] of a kind that is known only at run time, and of all its changes.
-    pub(super) fn owned_dynamic<K: Object>(resource: ApiResource) -> Self {
+    /// [`Source::owned`] of a kind that is known only at run time.
+    pub(super) fn owned_dynamic<K: Object>(
+        resource: ApiResource,
+        predicate: Predicate<DynamicObject>,
+        which: Owners,
+    ) -> Self {
         Self::dynamic(resource.clone(), Relation::Owns, move |cache, wake| {
             let kind = cache.kind_with::<DynamicObject>(&resource, true);
-            wake_owners::<K>(&kind, cache, wake, |_| true, Owners::Controller);
+            wake_owners::<K>(&kind, cache, wake, move |delta| passes(&predicate, delta), which);
         })
     }
 
@@ -111,14 +115,15 @@ impl Source {
         })
     }
 
-    /// [`Source::mapped`] of a kind that is known only at run time, and of all its changes.
+    /// [`Source::mapped`] of a kind that is known only at run time.
     pub(super) fn mapped_dynamic<K: Object>(
         resource: ApiResource,
-        mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
+        predicate: Predicate<DynamicObject>,
+        mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<Wanted> + Send + Sync + 'static,
     ) -> Self {
         Self::dynamic(resource.clone(), Relation::Watches, move |cache, wake| {
             let kind = cache.kind_with::<DynamicObject>(&resource, true);
-            wake_by_mapper(&kind, cache, wake, |_| true, move |object, known| wanted(mapper(object, known)));
+            wake_by_mapper(&kind, cache, wake, move |change| predicate.passes(change), mapper);
         })
     }
 
@@ -214,7 +219,7 @@ pub(super) fn wanted(keys: Vec<ObjectKey>) -> Vec<Wanted> {
     keys.into_iter().map(|key| (key, None)).collect()
 }
 
-fn passes<T: Object>(predicate: &Predicate<T>, delta: &Delta<'_>) -> bool {
+fn passes<T: AnyObject>(predicate: &Predicate<T>, delta: &Delta<'_>) -> bool {
     delta.with(|change| predicate.passes(change)).unwrap_or_default()
 }
 

@@ -107,8 +107,8 @@ impl Reconciler<Fleet> for ByName {
 
     async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let names = |maps: Vec<Arc<DynamicObject>>| maps.iter().map(|map| map.name_any()).collect();
-        let red = ctx.cached_dynamic(&maps())?.indexed("color", "red");
-        *self.0.lock() = (names(ctx.children_dynamic(&maps())?), names(red));
+        let red = ctx.dynamic(&maps()).cached()?.indexed("color", "red");
+        *self.0.lock() = (names(ctx.dynamic(&maps()).children()?), names(red));
         Ok(Action::await_change())
     }
 }
@@ -126,7 +126,7 @@ async fn a_kind_known_by_name_has_options_an_index_and_owners() {
     };
     let captain = ByName::default();
     let controller =
-        Controller::<Fleet>::new(captain.clone()).owns_dynamic(&maps()).index_dynamic(&maps(), "color", color);
+        Controller::<Fleet>::new(captain.clone()).dynamic(&maps(), |kind| kind.owns().index("color", color));
     let manager = run(world.manager().cache(options).controller(controller));
     create(&world, "kube-system", "elsewhere", "red", None).await;
     create(&world, "default", "stranger", "red", None).await;
@@ -156,7 +156,7 @@ async fn two_indexes_of_one_name_are_refused() {
     let same = manager.controller(looker("two").index("color", by_color).index("other", |_: &ConfigMap| Vec::new()));
     run(same).stop().await;
     let manager = world.manager().controller(looker("one").index("color", by_color));
-    let other = manager.controller(looker("two").index_dynamic(&maps(), "color", |_| Vec::new()));
+    let other = manager.controller(looker("two").dynamic(&maps(), |kind| kind.index("color", |_| Vec::new())));
     let error = other.run_until(std::future::pending::<()>()).await.expect_err("it is refused");
     assert!(matches!(&error, ManagerError::SameIndex { first, second, .. } if first == "one" && second == "two"));
     assert!(error.to_string().contains("\"color\" of configmaps"), "{error}");
@@ -200,7 +200,7 @@ impl Reconciler<Fleet> for Undeclared {
             ctx.get::<Namespace>(ctx.key()).map(drop),
             ctx.list::<Namespace>(&Default::default()).map(drop),
             ctx.cached::<Namespace>().map(drop),
-            ctx.children_dynamic(&maps()).map(drop),
+            ctx.dynamic(&maps()).children().map(drop),
         ];
         let errors = errors.map(|read| read.expect_err("it isn't declared").to_string());
         *self.0.lock() = errors.into();

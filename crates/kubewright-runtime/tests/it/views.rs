@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
     Api, Resource, ResourceExt,
-    api::{ApiResource, DynamicObject, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams},
+    api::{ApiResource, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams},
 };
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
@@ -121,7 +121,7 @@ impl Reconciler<Fleet> for ByName {
     type Error = ClientError;
 
     async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
-        let maps = ctx.cached_dynamic(&self.maps)?.list(ctx.key().namespace(), &Default::default());
+        let maps = ctx.dynamic(&self.maps).cached()?.list(ctx.key().namespace(), &Default::default());
         let cargo = maps.iter().filter_map(|map| map.data["data"]["cargo"].as_str().map(str::to_owned));
         *self.cargo.lock() = cargo.collect();
         Ok(Action::await_change())
@@ -133,7 +133,7 @@ async fn a_kind_can_be_watched_by_name_beside_its_type() {
     let world = World::new().await;
     let (maps, cargo) = (ApiResource::erase::<ConfigMap>(&()), Arc::new(Mutex::new(Vec::new())));
     let controller = Controller::<Fleet>::new(ByName { maps: maps.clone(), cargo: cargo.clone() })
-        .watches_dynamic(&maps, |map: &DynamicObject, _| vec![ObjectKey::of(map).sibling("a")])
+        .dynamic(&maps, |kind| kind.watches(|map, _| vec![ObjectKey::of(map).sibling("a")]))
         .owns::<Ship>();
     world.create_fleet("a", 0).await;
     let manager = run(world.manager().controller(controller));

@@ -53,7 +53,7 @@ impl Reconciler<Fleet> for Spotter {
             _ => return Ok(Action::await_change()),
         };
         let name = fleet.name_any();
-        let seen = ctx.watch_dynamic(&resource, move |object| object.labels().get("for") == Some(&name));
+        let seen = ctx.dynamic(&resource).watch(move |object| object.labels().get("for") == Some(&name));
         let names = |object: &Arc<DynamicObject>| object.name_any();
         let sight = seen.map(|objects| objects.list(None, &Default::default()).iter().map(names).collect());
         self.sights.lock().entry(fleet.name_any()).or_default().push(sight);

@@ -47,7 +47,7 @@ impl Reconciler<Greeting> for Reader {
         let maps = maps.iter().flat_map(|map| map.data.iter().flatten().map(|(key, value)| format!("{key}={value}")));
         // The API server isn't even asked for what is in them.
         let secrets = ctx.list::<PartialObjectMeta<Secret>>(&Default::default())?;
-        let widgets = ctx.cached_dynamic(&widgets())?.list(ctx.key().namespace(), &Default::default());
+        let widgets = ctx.dynamic(&widgets()).cached()?.list(ctx.key().namespace(), &Default::default());
         let colours =
             widgets.iter().map(|widget| widget.data["spec"]["colour"].as_str().unwrap_or_default().to_owned());
         let found = [maps.collect(), secrets.iter().map(|it| it.name_any()).collect(), colours.collect::<Vec<_>>()];
@@ -69,7 +69,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let controller = Controller::<Greeting>::new(reader.clone())
         .reads::<ConfigMap>()
         .watches(move |secret: &PartialObjectMeta<Secret>, _| wake(&ObjectKey::of(secret)))
-        .watches_dynamic(&widgets(), move |widget, _| wake(&ObjectKey::of(widget)));
+        .dynamic(&widgets(), |kind| kind.watches(move |widget, _| wake(&ObjectKey::of(widget))));
     let manager = start(Manager::new(cluster.client()).cache(options).controller(controller));
     cluster
         .apply_yaml(
