@@ -10,6 +10,7 @@ use std::{
 
 use futures::future::try_join_all;
 use kube::{api::ListParams, core::ObjectList};
+use kubewright_packed::RawObject;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
@@ -189,7 +190,7 @@ impl Kind {
         api: &Client,
         namespace: Option<&str>,
         key: &ObjectKey,
-    ) -> Result<ObjectList<Draft>, ClientError> {
+    ) -> Result<ObjectList<RawObject>, ClientError> {
         let params = self.selection(namespace);
         let name = format!("metadata.name={}", key.name());
         let fields = params.field_selector.map_or_else(|| name.clone(), |fields| format!("{fields},{name}"));
@@ -201,12 +202,12 @@ impl Kind {
         api: &Client,
         namespace: Option<&str>,
         params: ListParams,
-    ) -> Result<ObjectList<Draft>, ClientError> {
+    ) -> Result<ObjectList<RawObject>, ClientError> {
         if !self.is_metadata_only() {
             return api.list_as(self.name(), namespace, params).await;
         }
-        let list: ObjectList<Draft<true>> = api.list_metadata_as(self.name(), namespace, params).await?;
-        let items = list.items.into_iter().map(Draft::whole).collect();
+        let list: ObjectList<RawObject<true>> = api.list_metadata_as(self.name(), namespace, params).await?;
+        let items = list.items.into_iter().map(RawObject::into_object).collect();
         Ok(ObjectList { types: list.types, metadata: list.metadata, items })
     }
 
@@ -226,7 +227,7 @@ impl Kind {
     fn newer_than_cache(
         &self,
         namespace: Option<&str>,
-        found: &[Draft],
+        found: &[RawObject],
         list: Option<u64>,
         missing: impl FnOnce(&Store, &BTreeSet<ObjectKey>) -> Vec<Row>,
     ) -> Vec<Arrival> {

@@ -128,7 +128,7 @@ impl<K: AnyObject> KindClient<K> {
     /// # Errors
     /// See [`KindClient`].
     pub async fn list(&self, params: &ListParams) -> Result<Vec<K>, ClientError> {
-        let call = self.call_many(Verb::List);
+        let call = self.call_many(Operation::List);
         let list = self.pages(&call, ListParams { limit: params.limit.or(Some(PAGE)), ..params.clone() }).await?;
         Ok(list.items)
     }
@@ -377,7 +377,7 @@ impl Client {
         let KindName { group, version, kind, plural } = kind;
         let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
         let kind = self.kind_with::<K>(resource);
-        let call = kind.call_many_in(Verb::List, namespace);
+        let call = kind.call_many_in(Operation::List, namespace);
         kind.pages(&call, ListParams { limit: Some(PAGE), ..params }).await
     }
 

@@ -71,7 +71,8 @@ impl Journal {
         let objects = || call.name().map_or(Objects::Any, |_| Objects::one(call.key().clone()));
         let note = |kind: Arc<Kind>| {
             let number = call.changes_something().then(|| self.note(&kind, call.namespace(), None, objects()));
-            let asks_by_name = matches!(call.verb(), Verb::Get | Verb::Delete) && call.subresource().is_none();
+            let asks_by_name =
+                matches!(call.operation(), Operation::Get | Operation::Delete) && call.subresource().is_none();
             let known = if asks_by_name { kind.uid_of(call.key()) } else { None };
             Noted { number, kind, known }
         };
@@ -162,10 +163,10 @@ pub(crate) struct Pending<'a> {
 impl Pending<'_> {
     /// Notes how the write will show, or that there was none; of a read, what it shows and the cache doesn't.
     pub(crate) fn answered(self, call: &Call, answer: &Result<Answer, ClientError>) {
-        if !call.verb().is_write() {
+        if !call.operation().is_write() {
             self.noted.iter().for_each(|noted| self.read(noted, call, answer));
         }
-        if self.noted.is_empty() || !call.verb().is_write() {
+        if self.noted.is_empty() || !call.operation().is_write() {
             return self.sent.answered(call, answer, None);
         }
         let effects = effects(call, answer);
@@ -277,8 +278,8 @@ impl Effect {
 /// What the answer says of the objects, and the labels if it is of one: none, if nothing was written, and `None` if that
 /// can't be told.
 fn effects(call: &Call, answer: &Result<Answer, ClientError>) -> Option<(Vec<Effect>, Labels)> {
-    match (call.verb(), answer) {
-        (Verb::Delete, Err(error)) if error.is_not_found() => {
+    match (call.operation(), answer) {
+        (Operation::Delete, Err(error)) if error.is_not_found() => {
             Some((vec![Effect::gone(call.key().clone(), call.uid().map(Into::into), call.version())], None))
         }
         (_, Err(error)) if error.is_uncertain() => None,

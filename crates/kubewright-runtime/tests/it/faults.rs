@@ -21,7 +21,6 @@ use kubewright_runtime::{
     context::Context,
     controller::{Controller, Reconciler},
     manager::Manager,
-    outcome::{Outcome, Retry},
     predicate::Predicate,
 };
 use parking_lot::Mutex;

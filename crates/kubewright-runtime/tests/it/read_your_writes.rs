@@ -16,13 +16,13 @@ use kube::{
 };
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
+    action::Action,
     client::{ClientError, Verb as ClientVerb},
     clock::Clock,
     context::Context,
     controller::{Controller, Reconciler},
     metrics::Metrics,
     object::ObjectKey,
-    outcome::Outcome,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -250,14 +250,14 @@ struct Reader {
 impl Reconciler<Fleet> for Reader {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let live = ctx.live().get::<ConfigMap>(&self.settings).await?;
-        let cached = ctx.get::<ConfigMap>(&self.settings);
+        let cached = ctx.get::<ConfigMap>(&self.settings)?;
         if live.and_then(|map| map.data) != cached.and_then(|map| map.data.clone()) {
-            return Ok(Outcome::after(Duration::from_secs(1)));
+            return Ok(Action::requeue_after(Duration::from_secs(1)));
         }
         ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
@@ -331,14 +331,14 @@ struct Deleter {
 impl Reconciler<Fleet> for Deleter {
     type Error = ClientError;
 
-    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Outcome, ClientError> {
+    async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         if !self.has_deleted.swap(true, Ordering::SeqCst) {
             ctx.client().kind::<ConfigMap>().delete(&self.key).await?;
-            return Ok(Outcome::after(Duration::ZERO));
+            return Ok(Action::requeue_after(Duration::ZERO));
         }
-        self.sees.fetch_or(ctx.get::<ConfigMap>(&self.key).is_some(), Ordering::SeqCst);
+        self.sees.fetch_or(ctx.get::<ConfigMap>(&self.key)?.is_some(), Ordering::SeqCst);
         ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
-        Ok(Outcome::done())
+        Ok(Action::await_change())
     }
 }
 
