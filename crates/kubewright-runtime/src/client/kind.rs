@@ -374,9 +374,7 @@ impl Client {
         namespace: Option<&str>,
         params: ListParams,
     ) -> Result<ObjectList<T>, ClientError> {
-        let KindName { group, version, kind, plural } = kind;
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
-        let kind = self.kind_with::<K>(resource);
+        let kind = self.kind_with::<K>(kind.api_resource());
         let call = kind.call_many_in(Operation::List, namespace);
         kind.pages(&call, ListParams { limit: Some(PAGE), ..params }).await
     }

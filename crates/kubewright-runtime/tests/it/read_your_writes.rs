@@ -17,12 +17,13 @@ use kube::{
 use kubewright_cluster::faults::Verb;
 use kubewright_runtime::{
     action::Action,
-    client::{ClientError, Verb as ClientVerb},
+    client::ClientError,
     clock::Clock,
     context::Context,
     controller::{Controller, Reconciler},
     metrics::Metrics,
     object::ObjectKey,
+    rbac,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -357,7 +358,7 @@ async fn an_object_deleted_by_its_name_alone_is_never_seen_again() {
         // An API server that answers with a status without details, as aggregated ones may.
         let controller = Controller::new(deleter).reads::<ConfigMap>().client(|client| {
             client.intercept(|next| async move {
-                let is_delete = next.call().verb() == ClientVerb::Delete;
+                let is_delete = next.call().verb() == rbac::Verb::Delete;
                 let mut answer = next.send().await?;
                 if is_delete {
                     answer.text = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}).to_string();
