@@ -78,7 +78,7 @@ impl Reconciler<CronJob> for CronJobReconciler {
     async fn reconcile(&self, cronjob: &CronJob, ctx: &Context<CronJob>) -> Result<Action, ClientError> {
         // One that was made again before its end was seen: its deletion is never told.
         release_orphans(ctx.key(), cronjob.metadata.uid.as_deref(), ctx).await?;
-        let mut children: Children = ctx.owned::<Job>().into_iter().collect();
+        let mut children: Children = ctx.children::<Job>()?.into_iter().collect();
         let mut last = record::last(cronjob, &children);
         if !remember(cronjob, &children, last, ctx).await? {
             return Ok(Action::requeue_after(BEHIND));
@@ -94,13 +94,13 @@ impl Reconciler<CronJob> for CronJobReconciler {
                 plan = plan::plan(cronjob, &children, last, now);
             }
             Ok(Acted::Prevented(situation)) => plan.situation = situation,
-            Ok(Acted::Behind) => return Ok(Outcome::after(BEHIND)),
+            Ok(Acted::Behind) => return Ok(Action::requeue_after(BEHIND)),
             Err(error) if error.is_conflict() => return Err(error),
             Err(error) => failure = Some(error),
         }
         write_status(cronjob, &children, last, &plan, ctx).await?;
         let trimmed = trim(cronjob, &children, ctx).await;
-        failure.map_or_else(|| Ok(outcome(&plan, trimmed, ctx.now())), Err)
+        failure.map_or_else(|| Ok(action(&plan, trimmed, ctx.now())), Err)
     }
     // ANCHOR_END: reconcile
 
@@ -211,7 +211,7 @@ async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<Cron
     if !is_same(cronjob, &live) || record::recorded(&live).is_some_and(|recorded| recorded >= time) {
         return Ok(Acted::Behind);
     }
-    let job = match ctx.create_owned(job).await {
+    let job = match ctx.get_or_create_child(job).await {
         Ok(job) => job,
         Err(ClientError::NameTaken { .. }) => return Ok(Acted::Prevented(Situation::Taken { job: name })),
         Err(error) => {
@@ -220,7 +220,7 @@ async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<Cron
         }
     };
     ctx.patch::<CronJob, _>(ctx.key(), &Patch::Merge(record::patch(&live, time))).await?;
-    ctx.event(EventType::Normal, "Started", format!("created job {name:?} for {time}"));
+    ctx.record(Event::normal("Started", format!("created job {name:?} for {time}")));
     Ok(Acted::Launched(Arc::new(job)))
 }
 
