@@ -15,7 +15,11 @@ struct CaptainReconciler;
 impl Reconciler<Captain> for CaptainReconciler {
     type Error = ClientError;
 
-    async fn reconcile(&self, object: &Captain, ctx: &Context<Captain>) -> Result<Action, ClientError> {
+    async fn reconcile(
+        &self,
+        object: &Captain,
+        ctx: &Context<Captain>,
+    ) -> Result<Action, ClientError> {
         // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;

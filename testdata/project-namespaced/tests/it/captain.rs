@@ -20,7 +20,10 @@ async fn the_sample_is_reconciled() -> anyhow::Result<()> {
 /// Whether there is at least one object, and the condition `Ready` of each is about its present spec.
 fn are_reconciled(found: &[&Captain]) -> bool {
     let is_reconciled = |object: &Captain| {
-        let ready = object.status.as_ref().and_then(|status| condition::get(&status.conditions, "Ready"));
+        let ready = object
+            .status
+            .as_ref()
+            .and_then(|status| condition::get(&status.conditions, "Ready"));
         ready.is_some_and(|ready| ready.observed_generation == object.metadata.generation)
     };
     !found.is_empty() && found.iter().all(|object| is_reconciled(object))

@@ -18,7 +18,11 @@ struct AdmiralReconciler;
 impl Reconciler<Admiral> for AdmiralReconciler {
     type Error = ClientError;
 
-    async fn reconcile(&self, object: &Admiral, ctx: &Context<Admiral>) -> Result<Action, ClientError> {
+    async fn reconcile(
+        &self,
+        object: &Admiral,
+        ctx: &Context<Admiral>,
+    ) -> Result<Action, ClientError> {
         // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;

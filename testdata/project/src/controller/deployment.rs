@@ -18,7 +18,11 @@ struct DeploymentReconciler;
 impl Reconciler<Deployment> for DeploymentReconciler {
     type Error = ClientError;
 
-    async fn reconcile(&self, object: &Deployment, ctx: &Context<Deployment>) -> Result<Action, ClientError> {
+    async fn reconcile(
+        &self,
+        object: &Deployment,
+        ctx: &Context<Deployment>,
+    ) -> Result<Action, ClientError> {
         // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
         let (_, _) = (object, ctx);
         Ok(Action::await_change())

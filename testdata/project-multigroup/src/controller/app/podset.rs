@@ -15,7 +15,11 @@ struct PodSetReconciler;
 impl Reconciler<PodSet> for PodSetReconciler {
     type Error = ClientError;
 
-    async fn reconcile(&self, object: &PodSet, ctx: &Context<PodSet>) -> Result<Action, ClientError> {
+    async fn reconcile(
+        &self,
+        object: &PodSet,
+        ctx: &Context<PodSet>,
+    ) -> Result<Action, ClientError> {
         // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
         let (_, _) = (object, ctx);
         Ok(Action::await_change())

@@ -15,7 +15,11 @@ struct KrakenReconciler;
 impl Reconciler<Kraken> for KrakenReconciler {
     type Error = ClientError;
 
-    async fn reconcile(&self, object: &Kraken, ctx: &Context<Kraken>) -> Result<Action, ClientError> {
+    async fn reconcile(
+        &self,
+        object: &Kraken,
+        ctx: &Context<Kraken>,
+    ) -> Result<Action, ClientError> {
         // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;

@@ -15,7 +15,11 @@ struct DestroyerReconciler;
 impl Reconciler<Destroyer> for DestroyerReconciler {
     type Error = ClientError;
 
-    async fn reconcile(&self, object: &Destroyer, ctx: &Context<Destroyer>) -> Result<Action, ClientError> {
+    async fn reconcile(
+        &self,
+        object: &Destroyer,
+        ctx: &Context<Destroyer>,
+    ) -> Result<Action, ClientError> {
         // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;

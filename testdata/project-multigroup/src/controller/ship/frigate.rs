@@ -15,7 +15,11 @@ struct FrigateReconciler;
 impl Reconciler<Frigate> for FrigateReconciler {
     type Error = ClientError;
 
-    async fn reconcile(&self, object: &Frigate, ctx: &Context<Frigate>) -> Result<Action, ClientError> {
+    async fn reconcile(
+        &self,
+        object: &Frigate,
+        ctx: &Context<Frigate>,
+    ) -> Result<Action, ClientError> {
         // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;
