@@ -1,7 +1,7 @@
-//! How deep values may nest.
+//! The limit of nesting.
 //!
-//! Cloning, comparing, printing and dropping a [`Value`] recurse, so every way by which a value can come in is bounded
-//! here, once: the decoder and the patches.
+//! Cloning, comparing, printing and dropping a [`Value`] recurse, so the decoder and the patches bound the depth of every
+//! value that comes in.
 
 use serde_json::Value;
 
@@ -14,9 +14,15 @@ pub const LIMIT: usize = 110;
 
 /// Levels of lists and objects in `value`; a scalar has none. Doesn't recurse.
 pub fn of(value: &Value) -> usize {
-    let mut deepest = 0;
+    measure(value).0
+}
+
+/// The levels, as [`of`] counts them, and how many values were visited for it.
+pub(crate) fn measure(value: &Value) -> (usize, usize) {
+    let (mut deepest, mut visited) = (0, 0);
     let mut stack = vec![(value, 0)];
     while let Some((value, depth)) = stack.pop() {
+        visited += 1;
         match value {
             Value::Array(items) => stack.extend(items.iter().map(|item| (item, depth + 1))),
             Value::Object(fields) => stack.extend(fields.values().map(|field| (field, depth + 1))),
@@ -27,7 +33,7 @@ pub fn of(value: &Value) -> usize {
         }
         deepest = deepest.max(depth + 1);
     }
-    deepest
+    (deepest, visited)
 }
 
 #[cfg(test)]
@@ -35,7 +41,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn levels() {
+    fn lists_and_objects_are_levels() {
         for (value, expect) in [(json!(1), 0), (json!([]), 1), (json!({"a": [1, {}]}), 3), (json!([[[1]], []]), 3)] {
             assert_eq!(super::of(&value), expect, "{value}");
         }

@@ -1,10 +1,9 @@
-//! JSON merge patch ([RFC 7386](https://www.rfc-editor.org/rfc/rfc7386)): objects merge, null removes, all else replaces.
+//! JSON merge patch ([RFC 7386](https://www.rfc-editor.org/rfc/rfc7386)): objects are merged, null removes, all other values
+//! replace.
 
 use serde_json::{Map, Value};
 
-/// Changes `document` as `patch` says.
-///
-/// The recursion is as deep as the patch, which the decoder bounds.
+/// Applies `patch` to `document`. The recursion is as deep as the patch, which the decoder bounds.
 pub fn apply(document: &mut Value, patch: &Value) {
     let Value::Object(changes) = patch else {
         *document = patch.clone();
@@ -27,7 +26,7 @@ pub fn apply(document: &mut Value, patch: &Value) {
     }
 }
 
-/// The patch that turns `from` into `to`. A null inside `to` can't be expressed and is lost, as the RFC says.
+/// Returns the patch that turns `from` into `to`. A null inside `to` can't be expressed and is lost, as the RFC says.
 pub fn diff(from: &Value, to: &Value) -> Value {
     let (Value::Object(from), Value::Object(to)) = (from, to) else { return to.clone() };
     let mut patch = Map::new();
@@ -94,7 +93,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_difference_leads_to_the_goal(from in json_value(), to in json_value()) {
+        fn a_difference_turns_one_value_into_the_other(from in json_value(), to in json_value()) {
             let to = without_nulls(&to);
             let mut document = from.clone();
             apply(&mut document, &diff(&from, &to));

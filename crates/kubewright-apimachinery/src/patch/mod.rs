@@ -1,6 +1,6 @@
-//! Patches: a change to a document, as a document.
+//! Patches: JSON patch, merge patch and strategic merge patch.
 //!
-//! What a patch does to field ownership is not decided here but in `apply`.
+//! Server-side apply and the effect of patches on field ownership are in [`apply`](crate::apply).
 
 pub mod json;
 pub mod merge;
@@ -8,23 +8,23 @@ pub mod strategic;
 
 use crate::status::{Details, Status};
 
-/// Why a patch can't be applied.
+/// A patch can't be applied.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PatchError {
-    /// The patch itself makes no sense: answered with 400.
+    /// The patch is malformed: answered with 400.
     #[error("{0}")]
     Malformed(String),
-    /// The patch is well-formed but does not fit the document, such as a failed `test`: answered with 422.
+    /// The patch is well-formed but does not apply to the document, such as a failed `test`: answered with 422.
     #[error("{0}")]
     Rejected(String),
-    /// The patch is beyond a limit: answered with 413.
+    /// The patch exceeds a limit: answered with 413.
     #[error("{0}")]
     TooLarge(String),
 }
 
 impl PatchError {
-    /// The answer as the API server words it. Kubernetes says nothing of why a patch was rejected; `Display` does.
+    /// Returns the response as kube-apiserver words it, without the reason of a rejection, which `Display` gives.
     pub fn to_status(&self) -> Status {
         match self {
             Self::Malformed(why) => Status::bad_request(why),

@@ -1,14 +1,14 @@
-//! Strategic merge patch: a merge patch that knows, from the schema, which lists merge by which key
+//! Strategic merge patch: a merge patch that merges lists by the keys that the schema declares
 //! (<https://kubernetes.io/docs/tasks/manage-kubernetes-objects/update-api-object-kubectl-patch/>).
 //!
-//! Where the schema has no patch markers it is a plain merge patch: maps merge, `null` deletes, everything else is
-//! replaced. A custom resource has no such markers; that the server refuses the patch there (415) is not decided here.
+//! Where the schema has no patch markers it is a plain merge patch: maps are merged, `null` deletes, all other values
+//! replace. Custom resources have no such markers; the API server refuses the patch for them (415).
 //!
-//! A patch may say more by directives: `$patch: delete | replace | merge` in a map or a list item,
-//! `$retainKeys: [..]` beside the keys that it keeps, `$deleteFromPrimitiveList/<field>` and `$setElementOrder/<field>`
-//! beside the list that they are about.
+//! Directives refine a patch: `$patch: delete | replace | merge` in a map or a list item,
+//! `$retainKeys: [..]` beside the keys that it retains, `$deleteFromPrimitiveList/<field>` and `$setElementOrder/<field>`
+//! beside the list that they apply to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -20,11 +20,11 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const SET_ORDER: &str = "$setElementOrder/";
 
-/// The document after the patch. `node` is the schema of the document.
+/// Returns the document after the patch. `node` is the schema of the document.
 ///
 /// # Errors
-/// [`PatchError::Malformed`] when the patch contradicts itself or the schema, [`PatchError::Rejected`] for lists of
-/// lists, which strategic merge does not know.
+/// [`PatchError::Malformed`] if the patch contradicts itself or the schema, [`PatchError::Rejected`] for lists of lists,
+/// which strategic merge does not support.
 pub fn apply(node: Node<'_>, doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     let Value::Object(patch) = patch else { return malformed("a strategic merge patch must be a JSON object") };
     let mut target = match doc {
@@ -92,13 +92,39 @@ fn merge_map(
                 *items = merge.ordered(std::mem::take(items), order, &live);
             }
         } else if let Some(name) = key.strip_prefix(DELETE_FROM) {
-            let gone = list(value, "primitive")?;
+            let mut deleted = Deleted::new(list(value, "primitive")?);
             if let Some(Value::Array(items)) = target.get_mut(name) {
-                items.retain(|item| !gone.contains(item));
+                items.retain(|item| !deleted.contains(item));
             }
         }
     }
     Ok(())
+}
+
+/// The items of a `$deleteFromPrimitiveList`. Each is read once, however long the list is that they are deleted from.
+struct Deleted {
+    items: HashSet<String>,
+    /// Items that were read.
+    #[cfg(test)]
+    read: usize,
+}
+
+impl Deleted {
+    fn new(items: &[Value]) -> Self {
+        Self {
+            items: items.iter().map(Value::to_string).collect(),
+            #[cfg(test)]
+            read: items.len(),
+        }
+    }
+
+    fn contains(&mut self, item: &Value) -> bool {
+        #[cfg(test)]
+        {
+            self.read += 1;
+        }
+        self.items.contains(&item.to_string())
+    }
 }
 
 /// `$retainKeys`: the target keeps only these keys, and the patch may set no other.
@@ -136,7 +162,7 @@ fn merge_field(
             };
         }
         (present, Value::Array(patch)) => {
-            // A list that merges is brought into form even when there is nothing to merge with.
+            // Directives are removed from a list even when there is nothing to merge it with.
             let items = match node.and_then(MergeList::of) {
                 Some(merge) => merge.merge(Vec::new(), patch, order)?,
                 None => patch.clone(),
@@ -166,7 +192,8 @@ fn has_strategy(node: Node<'_>, strategy: &str) -> bool {
     node.schema().patch_strategy.iter().any(|one| one == strategy)
 }
 
-/// What a patch that is taken whole amounts to: no directives, and no nulls, which only ever meant "absent".
+/// The map that a patch sets when it replaces instead of merging: without directives, and without nulls, which mean
+/// "absent".
 fn settled_map(patch: &Map<String, Value>) -> Map<String, Value> {
     let kept = patch.iter().filter(|(key, value)| !is_directive(key) && !value.is_null());
     kept.map(|(key, value)| (key.clone(), settled(value))).collect()
@@ -185,7 +212,7 @@ fn settled(value: &Value) -> Value {
 /// A list with the patch strategy `merge`.
 struct MergeList<'a> {
     items: Node<'a>,
-    /// The field that tells items apart; lists of scalars have none.
+    /// The merge key, which identifies items; lists of scalars have none.
     key: Option<&'a str>,
 }
 
@@ -271,7 +298,7 @@ impl<'a> MergeList<'a> {
         Ok(())
     }
 
-    /// The merge key's value in a patch's item. Only the item that asks for the whole list's replacement has none.
+    /// The merge key's value in an item of a patch. Only the item that replaces the whole list has none.
     fn key_of(&self, item: &Map<String, Value>) -> Result<Option<String>, PatchError> {
         let Some(key) = self.key else { return malformed("cannot merge lists without merge key") };
         match item.get(key) {
@@ -304,7 +331,7 @@ impl<'a> MergeList<'a> {
         Ok(())
     }
 
-    /// What an item is known by: its key's value, or a scalar itself.
+    /// The identity of an item: its key's value, or a scalar itself.
     fn identity(&self, item: &Value) -> Option<String> {
         match (item, self.key) {
             (Value::Object(item), Some(key)) => item.get(key).map(Value::to_string),
@@ -313,8 +340,8 @@ impl<'a> MergeList<'a> {
         }
     }
 
-    /// `items` in order: those in `wanted` as they stand there, the others as they stood in `live`, and the two woven
-    /// together so that one of the others comes as soon as it stood before the next of the wanted.
+    /// Sorts `items`: those in `wanted` by their order there, the others by their order in `live`. Of the others, those that
+    /// preceded a wanted item in `live` precede it in the result.
     fn ordered(&self, items: Vec<Value>, wanted: &[Value], live: &[Value]) -> Vec<Value> {
         let (wanted, live) = (self.places(wanted), self.places(live));
         let (mut listed, mut others) = (Vec::new(), Vec::new());
@@ -330,17 +357,17 @@ impl<'a> MergeList<'a> {
         listed.sort_by_key(|(place, ..)| *place);
         others.sort_by_key(|(place, ..)| *place);
         let mut others = others.into_iter().peekable();
-        let mut woven = Vec::new();
+        let mut merged = Vec::new();
         for (_, stood, item) in listed {
             while let Some((_, _, other)) =
                 others.next_if(|(_, before, _)| matches!((before, stood), (Some(a), Some(b)) if *a < b))
             {
-                woven.push(other);
+                merged.push(other);
             }
-            woven.push(item);
+            merged.push(item);
         }
-        woven.extend(others.map(|(.., item)| item));
-        woven
+        merged.extend(others.map(|(.., item)| item));
+        merged
     }
 
     fn places(&self, items: &[Value]) -> BTreeMap<String, usize> {
@@ -454,7 +481,7 @@ mod tests {
 
     #[test]
     fn lists_merge_by_key() {
-        // New items come before those that the patch does not name, as in Kubernetes' own task page.
+        // New items come before those that the patch does not name, as in the example of the Kubernetes documentation.
         check_spec(
             json!({"containers": [{"name": "a", "image": "a:1", "ports": [{"containerPort": 80}]}, {"name": "b"}]}),
             json!({"containers": [
@@ -497,7 +524,7 @@ mod tests {
     #[test]
     fn element_order_is_kept() {
         let live = json!({"containers": [{"name": "a"}, {"name": "b"}, {"name": "c"}, {"name": "d"}]});
-        // Items that only the server has come where they stood, before the next of the ordered ones.
+        // Items that only the server has keep their places before the next of the ordered items.
         check_spec(
             live.clone(),
             json!({"$setElementOrder/containers": [{"name": "d"}, {"name": "b"}]}),
@@ -534,7 +561,16 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn each_item_to_delete_is_read_once() {
+        let items: Vec<Value> = (0..1000).map(|item| json!(format!("item {item}"))).collect();
+        let mut deleted = Deleted::new(&items);
+        assert!(items.iter().rev().all(|item| deleted.contains(item)));
+        assert!(!deleted.contains(&json!("other")));
+        assert_eq!(deleted.read, 2001);
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
         let cases = [
             (json!({"containers": [{"image": "x"}]}), "does not contain declared merge key: name"),
             (json!({"containers": [{"name": "x", "$patch": "melt"}]}), "unknown patch type: melt in map: {"),
@@ -563,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_live_objects_are_survived() {
+    fn unexpected_live_objects_cause_no_failure() {
         check_spec(
             json!({"containers": [{"image": "keyless"}, {"name": "a"}]}),
             json!({"containers": [{"name": "a", "image": "a:1"}]}),

@@ -1,4 +1,9 @@
-//! JSON patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)): a list of operations on JSON pointers, all or none.
+//! JSON patch ([RFC 6902](https://www.rfc-editor.org/rfc/rfc6902)): a list of operations on JSON pointers, applied all or
+//! not at all.
+//!
+//! The limits depend on the document between operations, and some answers are kube-apiserver's rather than the RFC's, so
+//! the `json-patch` crate isn't used: a `test` without a value is for null, which an absent field equals, and `1` and
+//! `1.0` are equal.
 
 use std::borrow::Cow;
 
@@ -7,20 +12,28 @@ use serde_json::Value;
 use super::PatchError;
 use crate::depth;
 
-/// Operations that one patch may have, as in Kubernetes.
+/// The limit of operations in one patch, as in Kubernetes.
 pub const OPERATIONS_LIMIT: usize = 10_000;
 
-/// Bytes, as JSON, by which all the `copy` operations of a patch may enlarge the document: the limit of a request.
+/// The limit of what all `copy` operations of a patch add to the document, in bytes as JSON: the limit of a request.
 const COPY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// The document after all operations of `patch`; if one fails, the error says which.
+/// The limit of list items that insertions and removals shift, and of values that are visited to learn their depth. A
+/// patch for people's objects stays far below; shifting this many takes about a tenth of a second.
+const WORK_LIMIT: usize = 32_000_000;
+
+/// Returns the document after all operations of `patch`.
+///
+/// # Errors
+/// [`PatchError::Malformed`] if `patch` is not a JSON patch, [`PatchError::Rejected`] if an operation does not apply to
+/// the document, [`PatchError::TooLarge`] if a limit is exceeded.
 pub fn apply(document: &Value, patch: &Value) -> Result<Value, PatchError> {
     let operations = parse(patch)?;
-    let mut work = Work { root: document.clone(), copied: 0 };
+    let mut patching = Patching::new(document.clone());
     for operation in &operations {
-        work.perform(operation)?;
+        patching.perform(operation)?;
     }
-    Ok(work.root)
+    Ok(patching.root)
 }
 
 enum Operation<'a> {
@@ -92,27 +105,45 @@ fn unescape(token: &str) -> Cow<'_, str> {
     if token.contains('~') { token.replace("~1", "/").replace("~0", "~").into() } else { token.into() }
 }
 
-/// A document in the course of being patched.
-struct Work {
+/// A document to which some operations of a patch have been applied.
+struct Patching {
     root: Value,
+    /// An upper bound of the document's depth, known without a visit to what is moved.
+    depth: usize,
+    /// Bytes added by `copy`.
     copied: usize,
+    /// List items shifted and values visited.
+    work: usize,
 }
 
-impl Work {
+impl Patching {
+    fn new(root: Value) -> Self {
+        Self { depth: depth::of(&root), root, copied: 0, work: 0 }
+    }
+
     fn perform(&mut self, operation: &Operation<'_>) -> Result<(), PatchError> {
         match operation {
-            Operation::Add(path, value) => self.add("add", path, (*value).clone()),
+            Operation::Add(path, value) => {
+                self.check_depth(path, value, depth::of(value))?;
+                self.add("add", path, (*value).clone())
+            }
             Operation::Remove(path) => self.remove("remove", path).map(drop),
-            Operation::Replace(path, value) => self.replace(path, value),
+            Operation::Replace(path, value) => {
+                self.check_depth(path, value, depth::of(value))?;
+                self.replace(path, value)
+            }
             Operation::Move(from, path) => {
                 if is_below(&path.tokens, &from.tokens) {
                     let (from, path) = (from.text, path.text);
                     return Err(PatchError::Rejected(format!("move operation: {path:?} is inside {from:?}")));
                 }
+                let deepest = self.depth.saturating_sub(from.tokens.len());
                 let value = self.remove("move", from)?;
+                self.check_depth(path, &value, deepest)?;
                 self.add("move", path, value)
             }
             Operation::Copy(from, path) => {
+                let deepest = self.depth.saturating_sub(from.tokens.len());
                 let value = self.get("copy", from)?.clone();
                 self.copied = self.copied.saturating_add(value.to_string().len());
                 if self.copied > COPY_LIMIT {
@@ -122,6 +153,7 @@ impl Work {
                         self.copied
                     )));
                 }
+                self.check_depth(path, &value, deepest)?;
                 self.add("copy", path, value)
             }
             Operation::Test(path, expected) => {
@@ -136,7 +168,7 @@ impl Work {
         }
     }
 
-    /// The list or object that holds what `path` points to, and the last token.
+    /// The list or object that contains what `path` points to, and the last token.
     fn parent<'p>(&mut self, what: &str, path: &'p Pointer<'_>) -> Result<(&mut Value, &'p str), PatchError> {
         let Some((last, above)) = path.tokens.split_last() else { return Err(missing(what, path)) };
         let mut place = &mut self.root;
@@ -163,7 +195,6 @@ impl Work {
     }
 
     fn add(&mut self, what: &str, path: &Pointer<'_>, value: Value) -> Result<(), PatchError> {
-        self.bound_depth(path, &value)?;
         if path.tokens.is_empty() {
             self.root = value;
             return Ok(());
@@ -179,24 +210,29 @@ impl Work {
                     let path = path.text;
                     PatchError::Rejected(format!("{what} operation: {path:?}: Unable to access invalid index: {token}"))
                 })?;
+                let shifted = items.len() - at;
                 items.insert(at, value);
-                Ok(())
+                self.charge(shifted)
             }
             _ => Err(missing(what, path)),
         }
     }
 
     fn remove(&mut self, what: &str, path: &Pointer<'_>) -> Result<Value, PatchError> {
+        let mut shifted = 0;
         let removed = match self.parent(what, path)? {
             (Value::Object(fields), name) => fields.remove(name),
-            (Value::Array(items), token) => index(token).filter(|at| *at < items.len()).map(|at| items.remove(at)),
+            (Value::Array(items), token) => index(token).filter(|at| *at < items.len()).map(|at| {
+                shifted = items.len() - at;
+                items.remove(at)
+            }),
             _ => None,
         };
+        self.charge(shifted)?;
         removed.ok_or_else(|| missing(what, path))
     }
 
     fn replace(&mut self, path: &Pointer<'_>, value: &Value) -> Result<(), PatchError> {
-        self.bound_depth(path, value)?;
         if path.tokens.is_empty() {
             self.root = value.clone();
             return Ok(());
@@ -210,15 +246,32 @@ impl Work {
         Ok(())
     }
 
-    /// Refuses to put `value` where the document would become too deep: each place is checked as it is filled.
-    fn bound_depth(&self, path: &Pointer<'_>, value: &Value) -> Result<(), PatchError> {
-        let depth = path.tokens.len() + depth::of(value);
+    /// Refuses to put `value`, which has at most `deepest` levels, where the document would become too deep. Where the
+    /// bound doesn't suffice, the value is visited.
+    fn check_depth(&mut self, path: &Pointer<'_>, value: &Value, deepest: usize) -> Result<(), PatchError> {
+        let above = path.tokens.len();
+        let mut depth = above.saturating_add(deepest);
+        if depth > depth::LIMIT {
+            let (exact, visited) = depth::measure(value);
+            self.charge(visited)?;
+            depth = above.saturating_add(exact);
+        }
         if depth > depth::LIMIT {
             return Err(PatchError::Rejected(format!(
                 "{:?}: the document would nest deeper than {} levels",
                 path.text,
                 depth::LIMIT
             )));
+        }
+        self.depth = self.depth.max(depth);
+        Ok(())
+    }
+
+    fn charge(&mut self, work: usize) -> Result<(), PatchError> {
+        self.work = self.work.saturating_add(work);
+        if self.work > WORK_LIMIT {
+            let why = format!("the operations of a JSON patch may shift at most {WORK_LIMIT} list items");
+            return Err(PatchError::TooLarge(why));
         }
         Ok(())
     }

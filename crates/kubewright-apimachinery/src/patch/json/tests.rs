@@ -43,7 +43,7 @@ fn examples_of_the_rfc() {
 }
 
 #[test]
-fn corners() {
+fn edge_cases() {
     check(json!({"a": 1}), json!([{"op": "add", "path": "", "value": [2]}]), json!([2]));
     check(json!({"a": 1}), json!([{"op": "replace", "path": "", "value": [2]}]), json!([2]));
     check(json!({"a/b": 1}), json!([{"op": "remove", "path": "/a~1b"}]), json!({}));
@@ -62,7 +62,7 @@ fn check_error(document: Value, patch: Value, code: u16, expect: &str) {
 }
 
 #[test]
-fn what_does_not_apply() {
+fn operations_that_do_not_apply_are_rejected() {
     let missing = "remove operation does not apply: doc is missing path: \"/a\"";
     check_error(json!({}), json!([{"op": "remove", "path": "/a"}]), 422, missing);
     let missing = "replace operation does not apply: doc is missing path: \"/a\"";
@@ -84,7 +84,7 @@ fn what_does_not_apply() {
 }
 
 #[test]
-fn what_is_no_patch() {
+fn malformed_patches_are_refused() {
     check_error(json!({}), json!({}), 400, "a JSON patch must be a list of operations");
     check_error(json!({}), json!([1]), 400, "a JSON patch operation must have an op");
     check_error(json!({}), json!([{"op": "spam", "path": "/a"}]), 400, "Unexpected kind: spam");
@@ -114,6 +114,46 @@ fn a_patch_cannot_grow_without_bound() {
     assert!(error.to_string().contains("nest deeper than"), "{error}");
 }
 
+fn work_of(document: Value, operations: &[Value]) -> Result<usize, PatchError> {
+    let mut patching = Patching::new(document);
+    for operation in operations {
+        patching.perform(&parse_operation(operation)?)?;
+    }
+    Ok(patching.work)
+}
+
+#[test]
+fn a_move_does_not_visit_what_it_moves() {
+    let there = json!({"op": "move", "from": "/a", "path": "/b"});
+    let back = json!({"op": "move", "from": "/b", "path": "/a"});
+    let document = json!({"a": vec![json!({"x": [1, 2]}); 1000]});
+    assert_eq!(work_of(document, &vec![[there, back]; 500].concat()), Ok(0));
+}
+
+#[test]
+fn moves_of_deep_values_are_bounded() {
+    let deep = (0..100).fold(json!(vec![0; 200_000]), |inner, _| json!({"a": inner}));
+    let document = json!({"from": {"a": {"a": {"a": {"a": {"a": {"a": {"a": deep}}}}}}}, "to": {}});
+    let inner = "/from/a/a/a/a/a/a/a";
+    let there = json!({"op": "move", "from": inner, "path": "/to/a"});
+    let back = json!({"op": "move", "from": "/to/a", "path": inner});
+    let few = work_of(document.clone(), &[there.clone(), back.clone()]).unwrap();
+    assert!((200_000..500_000).contains(&few), "{few}");
+    let many = work_of(document, &vec![[there, back]; 500].concat());
+    assert!(matches!(many, Err(PatchError::TooLarge(_))), "{many:?}");
+}
+
+#[test]
+fn shifting_the_items_of_a_long_list_is_bounded() {
+    let rotate = json!({"op": "move", "from": "/0", "path": "/-"});
+    assert_eq!(work_of(json!(vec![0; 1000]), &vec![rotate.clone(); 1000]), Ok(1_000_000));
+    let prepend = json!({"op": "add", "path": "/0", "value": 0});
+    for operation in [rotate, prepend, json!({"op": "remove", "path": "/0"})] {
+        let work = work_of(json!(vec![0; 100_000]), &vec![operation.clone(); 1000]);
+        assert!(matches!(work, Err(PatchError::TooLarge(_))), "{operation}: {work:?}");
+    }
+}
+
 proptest! {
     #[test]
     fn nothing_makes_it_panic(document in json_value(), patch in prop::collection::vec(
@@ -126,7 +166,7 @@ proptest! {
     }
 
     #[test]
-    fn a_difference_leads_to_the_goal(from in json_value(), to in json_value()) {
+    fn a_difference_turns_one_value_into_the_other(from in json_value(), to in json_value()) {
         let patch = serde_json::to_value(json_patch::diff(&from, &to)).unwrap();
         prop_assert_eq!(apply(&from, &patch).unwrap(), to);
     }
