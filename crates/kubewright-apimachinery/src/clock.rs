@@ -1,7 +1,7 @@
 //! The one place where time is read (architecture, invariant 3).
 //!
-//! Everything else is handed a [`Clock`]. Waiting is tokio's business (`tokio::time::sleep`), so that a test on a
-//! paused runtime moves waiting and reading together.
+//! Everything else takes a [`Clock`]. Sleeping is left to tokio (`tokio::time::sleep`), so that a test on a paused
+//! runtime advances both together.
 
 #![allow(clippy::disallowed_methods, reason = "this is the one module that may")]
 
@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 /// A source of wall-clock and monotonic time.
 pub trait Clock: Debug + Send + Sync + 'static {
-    /// The wall clock. It may jump in either direction.
+    /// Returns the wall-clock time, which may jump in either direction.
     fn now(&self) -> Timestamp;
 
-    /// Time since an arbitrary fixed point. It never goes back, and pauses with a paused tokio runtime.
+    /// Returns the time since an arbitrary fixed point. It never goes back, and pauses with a paused tokio runtime.
     fn monotonic(&self) -> Duration;
 }
 
@@ -30,7 +30,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// The machine's clock, ready to share.
+    /// Returns the machine's clock, ready to share.
     pub fn shared() -> SharedClock {
         Arc::new(Self { start: Instant::now() })
     }
@@ -46,7 +46,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that starts where it is told, advances with tokio's time (also when that is paused), and can be made to jump.
+/// A clock that starts at a given time, advances with tokio's time (also when that is paused), and can be made to jump.
 #[derive(Debug)]
 pub struct VirtualClock {
     start: Instant,
@@ -54,12 +54,12 @@ pub struct VirtualClock {
 }
 
 impl VirtualClock {
-    /// A clock whose wall time is `start` now. Call it inside the runtime whose time it follows.
+    /// Creates a clock whose wall-clock time is `start` now. Must be called inside the runtime whose time it follows.
     pub fn starting_at(start: Timestamp) -> Arc<Self> {
         Arc::new(Self { start: Instant::now(), wall: Mutex::new(start) })
     }
 
-    /// Moves the wall clock, forward or back, as an operator of the machine might. Monotonic time is not touched.
+    /// Moves the wall-clock time forward or back, as an administrator may. Monotonic time is not affected.
     pub fn jump(&self, by: SignedDuration) {
         let mut wall = self.wall.lock();
         *wall = wall.saturating_add(by).unwrap_or(*wall);

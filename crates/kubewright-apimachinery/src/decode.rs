@@ -1,6 +1,7 @@
-//! Text into values, strictly: what is given twice is noticed, and nothing is read that could later break the server.
+//! Strict decoding of JSON and YAML: duplicate fields are reported, and documents are refused that could break the server
+//! later.
 //!
-//! Bounds on the size of the text are the caller's; on its nesting see [`depth::LIMIT`].
+//! The caller bounds the size of the text. Its nesting is bounded by [`depth::LIMIT`].
 
 use std::fmt;
 
@@ -8,35 +9,35 @@ use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visit
 use serde_json::{Map, Number, Value};
 use serde_saphyr::{DuplicateKeyPolicy, Options};
 
-use crate::{depth, trail::Trail};
+use crate::{depth, field_path::FieldPath};
 
-/// Duplicate fields that are told of at most.
+/// The limit of duplicate fields that are reported.
 const DUPLICATES_LIMIT: usize = 100;
 
-/// Parts of a YAML document that may come from aliases instead of its text.
+/// The limit of nodes of a YAML document that come from aliases instead of its text.
 const REPLAY_LIMIT: usize = 100_000;
 
-/// Bytes of stack for parsing YAML.
+/// The stack of the thread that parses YAML, in bytes.
 const YAML_STACK: usize = 8 << 20;
 
 /// A decoded document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The document. Of a field that is given more than once, the last value counts.
+    /// The document. The last value of a duplicate field counts.
     pub value: Value,
-    /// One sentence for each field given more than once, as strict field validation words them:
+    /// One message for each duplicate field, as strict field validation words them:
     /// `duplicate field "spec.replicas"`.
     pub duplicates: Vec<String>,
 }
 
-/// Why a text can't be decoded: a 400 answer.
+/// A text can't be decoded: answered with 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// Not JSON, nested too deeply, or a number that no JSON value can hold.
+    /// The text is not JSON, is nested too deeply, or has a number out of range.
     #[error("error decoding JSON: {0}")]
     Json(String),
-    /// Not YAML, nested too deeply, or far larger than its text, by aliases.
+    /// The text is not YAML, is nested too deeply, or expands by aliases far beyond its size.
     #[error("error converting YAML to JSON: yaml: {0}")]
     Yaml(String),
 }
@@ -45,15 +46,15 @@ pub enum DecodeError {
 pub fn json(text: &[u8]) -> Result<Decoded, DecodeError> {
     let mut duplicates = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let seed = Builder { trail: &Trail::Root, depth: 0, duplicates: &mut duplicates };
+    let seed = Builder { path: &FieldPath::Root, depth: 0, duplicates: &mut duplicates };
     let value = seed.deserialize(&mut deserializer).map_err(|error| DecodeError::Json(error.to_string()))?;
     deserializer.end().map_err(|error| DecodeError::Json(error.to_string()))?;
     Ok(Decoded { value, duplicates })
 }
 
-/// Decodes one YAML document; JSON under YAML's name, as clients send it for apply, is decoded as JSON.
+/// Decodes one YAML document. JSON, which clients also send as YAML for apply, is decoded as JSON.
 ///
-/// Keys that are no strings become such, as Kubernetes does it.
+/// Keys that are not strings are converted to strings, as Kubernetes does.
 pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
     if text.trim_ascii_start().starts_with(b"{")
         && let Ok(decoded) = json(text)
@@ -62,7 +63,7 @@ pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
     }
     let failed = |why: &dyn fmt::Display| DecodeError::Yaml(why.to_string());
     let text = std::str::from_utf8(text).map_err(|error| failed(&error))?;
-    // Built for debugging, the parser takes some 25 KB of stack a level, which is more than a server's threads have.
+    // A debug build of the parser uses some 25 KB of stack for each level, more than a server's threads have.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("yaml".into()).stack_size(YAML_STACK);
         let thread = thread.spawn_scoped(scope, || yaml_document(text)).map_err(|error| failed(&error))?;
@@ -92,25 +93,25 @@ fn yaml_with(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Result<Value, se
     serde_saphyr::from_str_with_options::<Document>(text, options).map(|document| document.0)
 }
 
-/// A value by way of [`Builder`], for a parser that takes no seed and reports duplicates itself.
+/// A value built by [`Builder`], for a parser that takes no seed and reports duplicates itself.
 struct Document(Value);
 
 impl<'de> de::Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Builder { trail: &Trail::Root, depth: 0, duplicates: &mut Vec::new() }.deserialize(deserializer).map(Self)
+        Builder { path: &FieldPath::Root, depth: 0, duplicates: &mut Vec::new() }.deserialize(deserializer).map(Self)
     }
 }
 
-/// Builds the value at one place.
+/// Builds one value of a document.
 struct Builder<'a> {
-    trail: &'a Trail<'a>,
-    /// Of the containers around.
+    path: &'a FieldPath<'a>,
+    /// The number of containers around the value.
     depth: usize,
     duplicates: &'a mut Vec<String>,
 }
 
 impl Builder<'_> {
-    /// The depth inside a container here.
+    /// The depth of a value inside this container, if the limit allows it.
     fn deeper<E: de::Error>(&self) -> Result<usize, E> {
         if self.depth < depth::LIMIT {
             Ok(self.depth + 1)
@@ -183,8 +184,8 @@ impl<'de> Visitor<'de> for Builder<'_> {
         let depth = self.deeper()?;
         let mut list = Vec::new();
         loop {
-            let trail = self.trail.item(list.len());
-            let builder = Builder { trail: &trail, depth, duplicates: &mut *self.duplicates };
+            let path = self.path.item(list.len());
+            let builder = Builder { path: &path, depth, duplicates: &mut *self.duplicates };
             match items.next_element_seed(builder)? {
                 Some(item) => list.push(item),
                 None => return Ok(Value::Array(list)),
@@ -196,13 +197,13 @@ impl<'de> Visitor<'de> for Builder<'_> {
         let depth = self.deeper()?;
         let mut object = Map::new();
         while let Some(name) = fields.next_key::<String>()? {
-            let trail = self.trail.field(&name);
-            let builder = Builder { trail: &trail, depth, duplicates: &mut *self.duplicates };
+            let path = self.path.field(&name);
+            let builder = Builder { path: &path, depth, duplicates: &mut *self.duplicates };
             let value = fields.next_value_seed(builder)?;
             if object.contains_key(&name) && self.duplicates.len() < DUPLICATES_LIMIT {
-                let told = format!("duplicate field \"{trail}\"");
-                if !self.duplicates.contains(&told) {
-                    self.duplicates.push(told);
+                let message = format!("duplicate field \"{path}\"");
+                if !self.duplicates.contains(&message) {
+                    self.duplicates.push(message);
                 }
             }
             object.insert(name, value);
@@ -229,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_are_noticed() {
+    fn duplicates_are_reported() {
         check(
             r#"{"a": 1, "b": [{"c": 1, "c": 2}], "a": {"d": 1, "d": 2}}"#,
             json!({"a": {"d": 2}, "b": [{"c": 2}]}),
@@ -325,7 +326,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_printed_is_read(value in json_value()) {
+        fn printed_values_are_read_back(value in json_value()) {
             let expect = Decoded { value: value.clone(), duplicates: vec![] };
             prop_assert_eq!(json(value.to_string().as_bytes()).unwrap(), expect);
         }

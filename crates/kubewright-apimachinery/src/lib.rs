@@ -1,24 +1,27 @@
 //! The pure part of Kubernetes' API machinery: values in, values out, no I/O.
 //!
-//! * [`schema`]: the one form in which every kind's schema is held, built-in or custom; validation, defaulting, pruning
+//! * [`schema`]: schemas of built-in and custom kinds in one form; validation, defaulting, pruning
+//! * [`cel`]: the Common Expression Language, with kube-apiserver's cost limits
 //! * [`patch`]: JSON patch, merge patch, strategic merge patch
 //! * [`apply`]: server-side apply and the ownership of fields
 //! * [`selector`]: label and field selectors
 //! * [`path`]: JSON paths, as CRDs write them
-//! * [`decode`]: JSON and YAML text into values, strictly
-//! * [`depth`]: how deep a document may nest
+//! * [`decode`]: strict decoding of JSON and YAML
+//! * [`depth`]: the limit of a document's nesting
 //! * [`name`]: the syntax of names, labels and annotations
-//! * [`status`]: errors in Kubernetes' words
-//! * [`description`]: what an operator says of itself
+//! * [`status`]: errors, worded as kube-apiserver words them
+//! * [`description`]: an operator's description of itself, which manifests are generated from
 //! * [`clock`] and [`random`]: the only places where time is read and randomness drawn
 //!
-//! Objects are [`serde_json::Value`]s throughout: an API server must keep what it doesn't know.
+//! Objects are [`serde_json::Value`]s throughout: an API server must keep fields that it doesn't know.
 
 pub mod apply;
+pub mod cel;
 pub mod clock;
 pub mod decode;
 pub mod depth;
 pub mod description;
+mod field_path;
 pub mod name;
 pub mod patch;
 pub mod path;
@@ -28,4 +31,3 @@ pub mod selector;
 pub mod status;
 #[cfg(test)]
 mod testing;
-mod trail;

@@ -1,7 +1,7 @@
-//! The syntax of names, labels and annotations, in Kubernetes' words.
+//! The syntax of names, labels and annotations.
 //!
-//! A check returns what is wrong, one sentence each, without the field; an empty list means valid and costs no
-//! allocation. The rules are those of
+//! A check returns one message for each violation, worded as Kubernetes words it and without the field. An empty list
+//! means valid and costs no allocation. The rules are those of
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/names/> and
 //! <https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set>.
 
@@ -11,16 +11,16 @@ use serde_json::Value;
 
 use crate::status::Cause;
 
-/// Bytes that all keys and values of an object's annotations may have together.
+/// The limit of the size of an object's annotations, keys and values together, in bytes.
 pub const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
-/// Bytes of `metadata.generateName` that survive; five random characters then fill the name up to 63.
+/// The limit of the part of `metadata.generateName` that is used, in bytes: five random characters fill the name up to 63.
 pub const GENERATE_NAME_LIMIT: usize = 58;
 
 const LABEL_LIMIT: usize = 63;
 const SUBDOMAIN_LIMIT: usize = 253;
 
-/// A syntax rule as the message spells it out.
+/// A syntax rule as messages explain it.
 struct Rule {
     sentence: &'static str,
     regex: &'static str,
@@ -83,7 +83,7 @@ fn is_lower_alphanumeric(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
-/// Not empty, of `inner` bytes, beginning and ending with `edge` bytes.
+/// Whether a text is not empty, consists of `inner` bytes, and begins and ends with `edge` bytes.
 fn is_framed(text: &str, edge: fn(u8) -> bool, inner: fn(u8) -> bool) -> bool {
     match text.as_bytes() {
         [] => false,
@@ -108,7 +108,7 @@ fn is_label_text(text: &str) -> bool {
     )
 }
 
-/// A DNS subdomain of RFC 1123, up to 253 bytes: the name of most objects.
+/// Checks a DNS subdomain of RFC 1123, up to 253 bytes: the name of most objects.
 pub fn dns1123_subdomain(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if name.len() > SUBDOMAIN_LIMIT {
@@ -120,7 +120,7 @@ pub fn dns1123_subdomain(name: &str) -> Vec<String> {
     wrong
 }
 
-/// A DNS label of RFC 1123, up to 63 bytes: the name of a namespace, of a container.
+/// Checks a DNS label of RFC 1123, up to 63 bytes: the name of a namespace or a container.
 pub fn dns1123_label(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if name.len() > LABEL_LIMIT {
@@ -132,7 +132,7 @@ pub fn dns1123_label(name: &str) -> Vec<String> {
     wrong
 }
 
-/// A DNS label of RFC 1035, up to 63 bytes, not beginning with a digit: the names of a CRD.
+/// Checks a DNS label of RFC 1035, up to 63 bytes, not beginning with a digit: the names of a CRD.
 pub fn dns1035_label(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if name.len() > LABEL_LIMIT {
@@ -144,8 +144,7 @@ pub fn dns1035_label(name: &str) -> Vec<String> {
     wrong
 }
 
-/// What may stand as one segment of a URL's path; the rule of the few kinds whose names follow no DNS rule, such as
-/// roles.
+/// Checks one segment of a URL's path: the rule of the few kinds whose names follow no DNS rule, such as roles.
 pub fn path_segment(name: &str) -> Vec<String> {
     match name {
         "." => vec!["may not be '.'".into()],
@@ -154,7 +153,7 @@ pub fn path_segment(name: &str) -> Vec<String> {
     }
 }
 
-/// The key of a label, a "qualified name": an optional DNS prefix and `/`, then up to 63 bytes. Finalizers and
+/// Checks the key of a label, a "qualified name": an optional DNS prefix and `/`, then up to 63 bytes. Finalizers and
 /// condition types follow the same rule.
 pub fn label_key(key: &str) -> Vec<String> {
     let mut wrong = Vec::new();
@@ -184,7 +183,7 @@ pub fn label_key(key: &str) -> Vec<String> {
     wrong
 }
 
-/// The value of a label: empty, or up to 63 bytes.
+/// Checks the value of a label: empty, or up to 63 bytes.
 pub fn label_value(value: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if value.len() > LABEL_LIMIT {
@@ -196,7 +195,7 @@ pub fn label_value(value: &str) -> Vec<String> {
     wrong
 }
 
-/// A key in the data of a ConfigMap or Secret.
+/// Checks a key in the data of a ConfigMap or Secret.
 pub fn config_key(key: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if key.len() > SUBDOMAIN_LIMIT {
@@ -215,7 +214,7 @@ pub fn config_key(key: &str) -> Vec<String> {
     wrong
 }
 
-/// The name of a port: up to 15 bytes (RFC 6335, lower case only).
+/// Checks the name of a port: up to 15 bytes (RFC 6335, lower case only).
 pub fn port_name(name: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if name.len() > 15 {
@@ -236,8 +235,8 @@ pub fn port_name(name: &str) -> Vec<String> {
     wrong
 }
 
-/// `metadata.generateName` under the rule that the generated name must follow: a trailing `-` is fine, since
-/// characters will be appended.
+/// Checks `metadata.generateName` by the rule for the generated name. A trailing `-` is valid, since characters are
+/// appended.
 pub fn generate_name(base: &str, rule: impl Fn(&str) -> Vec<String>) -> Vec<String> {
     match base.strip_suffix('-') {
         Some(stem) if !stem.is_empty() => rule(&format!("{stem}a")),
@@ -245,7 +244,7 @@ pub fn generate_name(base: &str, rule: impl Fn(&str) -> Vec<String>) -> Vec<Stri
     }
 }
 
-/// What of `metadata.generateName` goes into the generated name: its first 58 bytes.
+/// Returns the part of `metadata.generateName` that begins the generated name: its first 58 bytes.
 pub fn generate_name_base(base: &str) -> &str {
     let mut end = base.len().min(GENERATE_NAME_LIMIT);
     while !base.is_char_boundary(end) {
@@ -254,7 +253,7 @@ pub fn generate_name_base(base: &str) -> &str {
     &base[..end]
 }
 
-/// What is wrong with an object's labels. Values that are no strings are a matter of the schema, not of this check.
+/// Checks an object's labels. Values that are not strings are left to the schema's validation.
 pub fn labels(field: &str, labels: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     for (key, value) in labels.as_object().into_iter().flatten() {
@@ -265,7 +264,7 @@ pub fn labels(field: &str, labels: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What is wrong with an object's annotations: their keys, regardless of case, and their total size.
+/// Checks an object's annotations: their keys, regardless of case, and their total size.
 pub fn annotations(field: &str, annotations: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut size = 0;

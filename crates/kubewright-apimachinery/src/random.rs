@@ -15,33 +15,33 @@ const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 pub struct Random(Arc<Mutex<StdRng>>);
 
 impl Random {
-    /// Seeded by the operating system.
+    /// Creates a source that the operating system seeds.
     pub fn from_entropy() -> Self {
         Self(Arc::new(Mutex::new(rand::make_rng())))
     }
 
-    /// The same seed gives the same stream.
+    /// Creates a source from a seed. The same seed gives the same stream.
     pub fn seeded(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(StdRng::seed_from_u64(seed))))
     }
 
-    /// A uniformly drawn number.
+    /// Returns a uniformly distributed number.
     pub fn u64(&self) -> u64 {
         self.0.lock().next_u64()
     }
 
-    /// A uniformly drawn fraction in `[0, 1)`.
+    /// Returns a uniformly distributed fraction in `[0, 1)`.
     pub fn fraction(&self) -> f64 {
         self.0.lock().random()
     }
 
-    /// `length` characters of the alphabet that Kubernetes uses for generated names.
+    /// Returns `length` characters of the alphabet that Kubernetes uses for generated names.
     pub fn suffix(&self, length: usize) -> String {
         let mut rng = self.0.lock();
         (0..length).map(|_| char::from(SUFFIX_ALPHABET[rng.random_range(0..SUFFIX_ALPHABET.len())])).collect()
     }
 
-    /// A version 4 UUID (RFC 9562), in its usual text form.
+    /// Returns a version 4 UUID (RFC 9562) in its usual text form.
     pub fn uuid(&self) -> String {
         let mut bytes = [0u8; 16];
         self.0.lock().fill_bytes(&mut bytes);

@@ -1,6 +1,6 @@
-//! Errors as Kubernetes answers them: the `Status` object of `meta/v1`.
+//! Errors as Kubernetes returns them: the `Status` object of `meta/v1`.
 //!
-//! The wording follows the API server's own, since people and tools search for it
+//! Messages follow kube-apiserver's, since people and tools search for them
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/status/>).
 
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// An error answer. `Display` gives the message.
+/// An error response. `Display` gives the message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The HTTP code.
@@ -17,12 +17,12 @@ pub struct Status {
     pub reason: String,
     /// What happened, to which object.
     pub message: String,
-    /// Further facts.
+    /// Structured details of the error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<Box<Details>>,
 }
 
-/// What a [`Status`] is about.
+/// The object that a [`Status`] is about, and the causes of the error.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Details {
@@ -38,7 +38,7 @@ pub struct Details {
     /// The object's UID.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// One entry per thing that is wrong.
+    /// One entry for each problem.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<Cause>,
     /// Seconds after which a retry may help.
@@ -46,12 +46,12 @@ pub struct Details {
     pub retry_after_seconds: Option<u32>,
 }
 
-/// One thing that is wrong with an object.
+/// One problem of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
     /// `FieldValueInvalid`, `FieldValueRequired`, …
     pub reason: String,
-    /// The sentence, without the field.
+    /// The message, without the field.
     pub message: String,
     /// The field's path, such as `spec.replicas`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -59,12 +59,12 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// A cause of any reason.
+    /// Creates a cause with any reason.
     pub fn new(reason: &str, field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { reason: reason.into(), message: message.into(), field: field.into() }
     }
 
-    /// `Required value`, optionally with why.
+    /// `Required value`, with the reason why if it isn't empty.
     pub fn required(field: impl Into<String>, why: &str) -> Self {
         let message = if why.is_empty() { "Required value".into() } else { format!("Required value: {why}") };
         Self::new("FieldValueRequired", field, message)
@@ -104,7 +104,7 @@ fn qualified(resource: &str, group: &str) -> String {
 }
 
 impl Status {
-    /// An error of any code and reason.
+    /// Creates an error with any code and reason.
     pub fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self { code, reason: reason.into(), message: message.into(), details: None }
     }
@@ -138,7 +138,7 @@ impl Status {
         Self::about(409, "AlreadyExists", group, resource, name, message)
     }
 
-    /// 409: the write does not fit the object's present state.
+    /// 409: the write conflicts with the object's current state.
     pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(resource, group));
         Self::about(409, "Conflict", group, resource, name, message)
@@ -150,7 +150,7 @@ impl Status {
         Self::conflict(group, resource, name, why)
     }
 
-    /// 422: the object's content is wrong, for all the reasons given.
+    /// 422: the object is invalid, for all the causes given.
     pub fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
         let list = match causes.as_slice() {
             [] => String::new(),
@@ -165,12 +165,12 @@ impl Status {
         status
     }
 
-    /// 400: the request makes no sense.
+    /// 400: the request is malformed.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    /// 403: the request is understood and refused.
+    /// 403: the request is not allowed.
     pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
         let message = if name.is_empty() {
             format!("{} is forbidden: {why}", qualified(resource, group))
@@ -180,17 +180,17 @@ impl Status {
         Self::about(403, "Forbidden", group, resource, name, message)
     }
 
-    /// 410: the version asked for is no longer, or not, available.
+    /// 410: the requested resource version is not available, or no longer.
     pub fn expired(message: impl Into<String>) -> Self {
         Self::new(410, "Expired", message)
     }
 
-    /// 500: a fault of the server.
+    /// 500: an error of the server.
     pub fn internal(message: impl fmt::Display) -> Self {
         Self::new(500, "InternalError", format!("Internal error occurred: {message}"))
     }
 
-    /// The answer's body.
+    /// Returns the response's body.
     pub fn to_json(&self) -> Value {
         let mut body = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

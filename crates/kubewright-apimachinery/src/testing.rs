@@ -1,5 +1,10 @@
 //! What the crate's own tests share.
 
+use std::{
+    pin::pin,
+    task::{Context, Poll, Waker},
+};
+
 use proptest::prelude::*;
 use serde_json::Value;
 
@@ -18,4 +23,22 @@ pub(crate) fn json_value() -> impl Strategy<Value = Value> {
                 .prop_map(|fields| Value::Object(fields.into_iter().collect())),
         ]
     })
+}
+
+/// The output of a future that waits for nothing but its turn.
+pub(crate) fn finish<T>(future: impl Future<Output = T>) -> T {
+    finish_counting(future).0
+}
+
+/// The output of such a future, and how often it yielded.
+pub(crate) fn finish_counting<T>(future: impl Future<Output = T>) -> (T, usize) {
+    let mut future = pin!(future);
+    let mut context = Context::from_waker(Waker::noop());
+    let mut yielded = 0;
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return (output, yielded);
+        }
+        yielded += 1;
+    }
 }

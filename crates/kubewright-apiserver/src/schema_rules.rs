@@ -20,13 +20,13 @@ pub(crate) fn default(resource: &Resource, object: &mut Value) {
 
 /// Checks an object; `old` is what it replaces. A built-in object with a value of a wrong type cannot even be read, which
 /// is 400; all else is for the caller to answer.
-pub(crate) fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<Vec<Cause>, Status> {
+pub(crate) async fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<Vec<Cause>, Status> {
     check_readable(resource, object)?;
     let node = resource.schema.node();
     let causes = schema::validate(node, object, old);
-    // Rules may take it for granted that values are what the schema says.
+    // Rules rely on values being of their schema's types.
     if resource.schema.custom && causes.is_empty() {
-        return Ok(schema::rules::validate(node, object, old));
+        return Ok(schema::rules::validate(node, object, old).await);
     }
     Ok(causes)
 }

@@ -1,4 +1,4 @@
-//! What a write changed, found in one walk over the old and the new object.
+//! The fields that a write changed, found in one walk over the old and the new object.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use super::{
     typed::{Cursor, Items, Shape},
 };
 
-/// The difference between two versions of an object, as fields.
+/// The difference between two states of an object, as sets of fields.
 #[derive(Debug, Default)]
 pub(crate) struct Comparison {
-    /// Fields that are new or have another value.
+    /// Fields that were added or have another value.
     pub(crate) changed: FieldSet,
-    /// Fields that are gone: the topmost path of each. What was below went with it.
+    /// Fields that were removed: only the topmost path, since the fields below are removed with it.
     pub(crate) removed: FieldSet,
 }
 
 impl Comparison {
-    /// Compares the values at a place. Work and memory grow with what differs, beyond one look at everything.
+    /// Compares two values. Everything is visited once; beyond that, work and memory are in proportion to the difference.
     pub(crate) fn of(cursor: Cursor<'_>, old: &Value, new: &Value) -> Self {
         match (cursor.shape(old), cursor.shape(new)) {
             (Shape::Map(old), Shape::Map(new)) => Self::of_fields(cursor, old, new),
@@ -39,7 +39,7 @@ impl Comparison {
         Self { changed: cursor.created(new), removed: FieldSet::default() }
     }
 
-    /// Whether nothing differs.
+    /// Returns whether nothing differs.
     pub(crate) fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.removed.is_empty()
     }
@@ -91,7 +91,7 @@ impl Comparison {
                 ([old], [new]) => Self::of(items.item(), old, new),
                 (_, []) => Self { changed: FieldSet::default(), removed: FieldSet::leaf() },
                 (old, new) if old == new => Self::default(),
-                // Among twins there is no telling which one changed: the item changes hands as a whole.
+                // Of items with equal keys it is unknown which one changed, so the item changes as a whole.
                 (_, new) => Self { changed: items.created(new), removed: FieldSet::default() },
             };
             comparison.push(element, below);
@@ -100,7 +100,7 @@ impl Comparison {
     }
 }
 
-/// Equality, but for how a number is written.
+/// Whether two values are equal, regardless of how numbers are written.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || (a.is_f64() != b.is_f64() && a.as_f64() == b.as_f64()),

@@ -9,7 +9,7 @@ use crate::status::{Cause, Details, Status};
 /// The fields of one manager that an apply would change.
 #[derive(Debug)]
 pub(crate) struct Conflict {
-    /// As answers name it: `"kubectl" with subresource "scale" using apps/v1`.
+    /// The manager as errors name it: `"kubectl" with subresource "scale" using apps/v1`.
     manager: String,
     pub(crate) fields: FieldSet,
 }
@@ -27,7 +27,7 @@ impl Conflict {
     }
 }
 
-/// The 409 that reports them all.
+/// Returns the 409 that reports all conflicts.
 pub(crate) fn status(mut conflicts: Vec<Conflict>) -> Status {
     conflicts.sort_by(|a, b| a.manager.cmp(&b.manager));
     let causes: Vec<_> = conflicts

@@ -1,38 +1,38 @@
-//! Sets of fields: who owns what, as a trie, and its wire form `fieldsV1`.
+//! Sets of fields as tries, and their wire format `fieldsV1`.
 //!
-//! The wire form is specified by KEP-555 and by `FieldsV1` in the Kubernetes API reference
+//! The wire format is specified by KEP-555 and by `FieldsV1` in the Kubernetes API reference
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/>).
 
 use std::fmt::{self, Write};
 
 use serde_json::{Map, Value};
 
-/// One step from a value to a value inside it, held just as `fieldsV1` writes it, so that comparing, ordering and
-/// encoding cost next to nothing:
+/// One step from a value to a value inside it. It is kept as `fieldsV1` writes it, which makes comparison, sorting and
+/// encoding cheap:
 ///
-/// | form | steps to |
+/// | format | steps to |
 /// |---|---|
 /// | `f:<name>` | a field of an object |
 /// | `k:<object of the keys>` | an item of a list map, keys sorted by name |
 /// | `v:<scalar>` | an item of a set |
-/// | `i:<index>` | an item by its place; understood, never produced |
+/// | `i:<index>` | an item by its index; parsed, never written |
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathElement(Box<str>);
 
 impl PathElement {
-    /// A field of an object.
+    /// Creates the step to a field of an object.
     pub fn field(name: &str) -> Self {
         Self(["f:", name].concat().into())
     }
 
-    /// An item of a set.
+    /// Creates the step to an item of a set.
     pub fn value(value: &Value) -> Self {
         let mut text = String::from("v:");
         write_scalar(&mut text, value);
         Self(text.into())
     }
 
-    /// An item of a list map, by the values of its keys.
+    /// Creates the step to an item of a list map, by the values of its keys.
     pub fn key(mut keys: Vec<(&str, &Value)>) -> Self {
         keys.sort_unstable_by_key(|(name, _)| *name);
         let mut text = String::from("k:{");
@@ -48,7 +48,7 @@ impl PathElement {
         Self(text.into())
     }
 
-    /// Reads the wire form, bringing JSON inside it into the one form that is used here.
+    /// Parses the wire format, and normalizes the JSON inside it.
     pub fn parse(text: &str) -> Result<Self, FieldsError> {
         let json =
             |json: &str| serde_json::from_str::<Value>(json).map_err(|_| FieldsError::NotAnElement(text.to_owned()));
@@ -64,13 +64,13 @@ impl PathElement {
         }
     }
 
-    /// The field's name, when the step is to a field.
+    /// Returns the field's name, if the step is to a field.
     pub fn as_field(&self) -> Option<&str> {
         self.0.strip_prefix("f:")
     }
 }
 
-/// As conflicts name fields: `.spec`, `[name="web"]`, `[="a"]`, `[0]`.
+/// The step as conflicts show it: `.spec`, `[name="web"]`, `[="a"]`, `[0]`.
 impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.split_once(':') {
@@ -106,20 +106,20 @@ fn write_string(text: &mut String, string: &str) {
     }
 }
 
-/// Why a `fieldsV1` document can't be read.
+/// A `fieldsV1` document is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FieldsError {
-    /// Every level is an object.
+    /// A level is not an object.
     #[error("a field set must consist of objects")]
     NotAnObject,
-    /// A key is none of `.`, `f:…`, `k:…`, `v:…`, `i:…`.
+    /// A key is not `.`, `f:…`, `k:…`, `v:…` or `i:…`.
     #[error("unknown path element {0:?}")]
     NotAnElement(String),
 }
 
-/// A set of fields. Owning an object or a list is one thing, owning what is in it another: a set may hold a path and
-/// not the paths below it, and the reverse. No subset in it is empty, and elements are in order.
+/// A set of fields. An object or list and the fields in it are owned separately: a set may contain a path and not the
+/// paths below it, and the reverse. No subset is empty, and elements are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet {
     owned: bool,
@@ -127,7 +127,7 @@ pub struct FieldSet {
 }
 
 impl FieldSet {
-    /// A set of fields by their dotted names, such as `metadata.labels`.
+    /// Creates a set of fields by their dotted names, such as `metadata.labels`.
     pub fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Self {
         let mut all = Self::default();
         for path in paths {
@@ -140,7 +140,7 @@ impl FieldSet {
         all
     }
 
-    /// The set of just the place where it stands.
+    /// Creates the set of only the value that it belongs to.
     pub(crate) fn leaf() -> Self {
         Self { owned: true, children: Vec::new() }
     }
@@ -149,12 +149,12 @@ impl FieldSet {
         Self { owned: false, children: Vec::with_capacity(capacity) }
     }
 
-    /// Whether there is no path in the set.
+    /// Returns whether the set has no paths.
     pub fn is_empty(&self) -> bool {
         !self.owned && self.children.is_empty()
     }
 
-    /// Whether the place where the set stands is itself in it.
+    /// Returns whether the set contains the value that it belongs to.
     pub fn is_owned(&self) -> bool {
         self.owned
     }
@@ -163,12 +163,12 @@ impl FieldSet {
         self.owned = owned;
     }
 
-    /// The subsets, by the step that leads to each.
+    /// Returns the subsets, by the step that leads to each.
     pub fn children(&self) -> &[(PathElement, FieldSet)] {
         &self.children
     }
 
-    /// The subset that one step leads to.
+    /// Returns the subset that one step leads to.
     pub fn child(&self, element: &PathElement) -> Option<&FieldSet> {
         self.place(element).ok().map(|place| &self.children[place].1)
     }
@@ -177,7 +177,7 @@ impl FieldSet {
         self.children.binary_search_by(|(other, _)| other.cmp(element))
     }
 
-    /// Adds a subset that was not there; [`Self::sorted`] must follow the last one.
+    /// Adds a new subset; [`Self::sorted`] must be called after the last one.
     pub(crate) fn push(&mut self, element: PathElement, child: FieldSet) {
         if !child.is_empty() {
             self.children.push((element, child));
@@ -191,7 +191,7 @@ impl FieldSet {
         self
     }
 
-    /// Adds all that is in `other`.
+    /// Adds all paths of `other`.
     pub fn union(&mut self, other: FieldSet) {
         self.owned |= other.owned;
         if self.children.is_empty() {
@@ -206,7 +206,7 @@ impl FieldSet {
         }
     }
 
-    /// Takes out all that is in `other`, and all below it. Says whether anything was.
+    /// Removes all paths of `other`, and all below them. Returns whether any was removed.
     pub fn subtract(&mut self, other: &FieldSet) -> bool {
         if other.owned {
             let was = !self.is_empty();
@@ -223,7 +223,7 @@ impl FieldSet {
         any
     }
 
-    /// Keeps only what is in `within` or below it.
+    /// Keeps only paths of `within` and paths below them.
     pub fn restrict(&mut self, within: &FieldSet) {
         if within.owned {
             return;
@@ -236,20 +236,20 @@ impl FieldSet {
         });
     }
 
-    /// The paths of `changed` that this set has a stake in: it holds the path, or, where `changed` ends (a value
-    /// replaced as a whole), something below it.
-    pub fn stake_in(&self, changed: &FieldSet) -> FieldSet {
+    /// Returns the paths of `changed` that conflict with this set: the set contains the path, or, where `changed` ends (the
+    /// value was replaced as a whole), a path below it.
+    pub fn conflicts_with(&self, changed: &FieldSet) -> FieldSet {
         let whole = changed.children.is_empty() && !self.children.is_empty();
         let mut stake = Self { owned: changed.owned && (self.owned || whole), children: Vec::new() };
         for (element, changed) in &changed.children {
             if let Some(child) = self.child(element) {
-                stake.push(element.clone(), child.stake_in(changed));
+                stake.push(element.clone(), child.conflicts_with(changed));
             }
         }
         stake
     }
 
-    /// The paths in the set, in order, as conflicts name them: `.spec.containers[name="web"].image`.
+    /// Returns the paths of the set, sorted, as conflicts show them: `.spec.containers[name="web"].image`.
     pub fn paths(&self) -> Vec<String> {
         fn collect(set: &FieldSet, path: &str, paths: &mut Vec<String>) {
             if set.owned {
@@ -264,10 +264,10 @@ impl FieldSet {
         paths
     }
 
-    /// Reads the wire form.
+    /// Parses the wire format.
     ///
     /// # Errors
-    /// When it isn't one.
+    /// If `value` is not in the wire format.
     pub fn from_fields_v1(fields: &Value) -> Result<Self, FieldsError> {
         let Value::Object(fields) = fields else { return Err(FieldsError::NotAnObject) };
         let mut set = Self::with_capacity(fields.len());
@@ -281,7 +281,7 @@ impl FieldSet {
             }
         }
         let mut set = set.sorted();
-        // Two keys may differ as text and be the same element.
+        // Keys that differ as text may be the same element.
         set.children.dedup_by(|(element, child), (kept, into)| {
             let same = element == kept;
             if same {
@@ -292,7 +292,7 @@ impl FieldSet {
         Ok(set)
     }
 
-    /// Turns into the wire form.
+    /// Returns the wire format.
     pub fn into_fields_v1(self) -> Value {
         let mut fields = Map::new();
         if self.owned && !self.children.is_empty() {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn wire_form_round_trips() {
+    fn the_wire_format_round_trips() {
         for fields in [
             json!({}),
             json!({"f:a": {}}),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn wire_form_is_brought_into_one_form() {
+    fn the_wire_format_is_normalized() {
         let odd = json!({
             r#"k:{ "protocol" : "TCP", "port" : 80 }"#: {"f:a": {}},
             r#"k:{"port":80,"protocol":"TCP"}"#: {"f:b": {}},
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_field_set_is_refused() {
+    fn malformed_field_sets_are_refused() {
         for fields in [
             json!([]),
             json!({"f:a": 1}),
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_read_as_in_conflicts() {
+    fn paths_are_shown_as_in_conflicts() {
         let fields = json!({
             "f:finalizers": {r#"v:"a""#: {}},
             "f:spec": {".": {}, "f:ports": {r#"k:{"port":80,"protocol":"TCP"}"#: {"f:name": {}}}},
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn algebra() {
+    fn set_operations() {
         let a = || set(json!({"f:a": {".": {}, "f:x": {}, "f:y": {}}, "f:b": {"f:z": {}}}));
         let check = |got: FieldSet, expect: Value| assert_eq!(got.into_fields_v1(), expect);
 
@@ -385,7 +385,7 @@ mod tests {
 
         // `b` was replaced as a whole; of `a`, one field.
         check(
-            a().stake_in(&set(json!({"f:a": {"f:x": {}, "f:q": {}}, "f:b": {}}))),
+            a().conflicts_with(&set(json!({"f:a": {"f:x": {}, "f:q": {}}, "f:b": {}}))),
             json!({"f:a": {"f:x": {}}, "f:b": {}}),
         );
     }

@@ -1,22 +1,22 @@
-//! The bridge from client-side apply: the annotation in which kubectl remembers what it applied last.
+//! Migration from client-side apply: the annotation in which kubectl stores the last applied configuration.
 //!
-//! kubectl moves the ownership of `kubectl-client-side-apply` to its server-side entry by itself. What is left to the
-//! server is that a field is no conflict as long as it is as that annotation says, and that the annotation follows
-//! later applies, so that a return to client-side apply works.
+//! kubectl itself moves the ownership of `kubectl-client-side-apply` to its server-side entry. The server makes no conflict
+//! of a field whose value is that of the annotation, and updates the annotation with later applies, so that a return to
+//! client-side apply works.
 
 use serde_json::Value;
 
 use super::{compare::Comparison, fields::FieldSet, typed::Cursor};
 
-/// The manager for whom this is done.
+/// The manager that this applies to.
 pub(crate) const MANAGER: &str = "kubectl";
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Bytes that all annotations of an object may have; beyond, kubectl leaves the annotation out, too.
+/// The limit of the size of an object's annotations, in bytes. Beyond it, kubectl also omits the annotation.
 const LIMIT: usize = 256 * 1024;
 
-/// The fields that were applied from the client and have not changed since.
+/// The fields that client-side apply set and that have not changed since.
 pub(crate) fn unchanged(cursor: Cursor<'_>, live: &Value, group_version: &str) -> Option<FieldSet> {
     let applied: Value = serde_json::from_str(annotation(live)?).ok()?;
     if applied.get("apiVersion")?.as_str()? != group_version {
@@ -33,7 +33,7 @@ fn annotation(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str()
 }
 
-/// Brings the annotation of `object`, if it has one, up to what is applied now.
+/// Updates the annotation of `object`, if it has one, to the configuration that is applied now.
 pub(crate) fn follow(object: &mut Value, config: &Value) {
     if annotation(object).is_none() {
         return;

@@ -1,23 +1,19 @@
-//! `metadata.managedFields`: which manager owns which fields, by which operation.
+//! `metadata.managedFields`: the fields of each manager and the operation by which it acquired them.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use super::{
-    compare::Comparison,
-    fields::{FieldSet, FieldsError},
-    versions::Comparisons,
-};
+use super::fields::{FieldSet, FieldsError};
 
-/// Entries of updates that an object keeps. Beyond that, the oldest are folded into one.
+/// The limit of entries of updates. Beyond it, the oldest are merged into one.
 const MAX_UPDATES: usize = 10;
 
-/// Who the folded entries belong to.
+/// The manager of the merged entries.
 const ANCIENT: &str = "ancient-changes";
 
-/// How a manager came to own its fields. Kubernetes lists them in this order.
+/// The operation by which a manager acquired its fields. Kubernetes sorts entries in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     Apply,
@@ -44,7 +40,7 @@ pub(crate) struct Entry {
     pub(crate) fields: FieldSet,
 }
 
-/// Why a `managedFields` list can't be read.
+/// A `managedFields` list is malformed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ManagedError {
     #[error("managed fields must be a list of objects")]
@@ -116,8 +112,8 @@ impl Entry {
         Value::Object(entry)
     }
 
-    /// Whether both are by one manager, in one way, and so one entry. An applier keeps its entry when it changes to
-    /// another version of the kind, an updater gets another.
+    /// Returns whether both entries are of the same manager and operation. An apply in another version of the kind
+    /// replaces the manager's entry, an update in another version adds one.
     pub(crate) fn is_of(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -126,17 +122,17 @@ impl Entry {
     }
 }
 
-/// The wire form of time has whole seconds.
+/// The time in whole seconds, as on the wire.
 fn seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
-/// All entries of an object.
+/// The entries of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Managers(pub(crate) Vec<Entry>);
 
 impl Managers {
-    /// Reads the list; an absent one has no entries.
+    /// Parses the list; an absent list has no entries.
     pub(crate) fn decode(managed: Option<&Value>) -> Result<Self, ManagedError> {
         match managed {
             None | Some(Value::Null) => Ok(Self::default()),
@@ -150,7 +146,7 @@ impl Managers {
         }
     }
 
-    /// The list, in Kubernetes' order; `None` when nobody owns anything.
+    /// Returns the list in Kubernetes' order; `None` if it has no entries.
     pub(crate) fn encode(mut self) -> Option<Value> {
         self.0.retain(|entry| !entry.fields.is_empty());
         let second = |entry: &Entry| entry.time.map_or(0, Timestamp::as_second);
@@ -166,30 +162,13 @@ impl Managers {
         (!self.0.is_empty()).then(|| self.0.into_iter().map(Entry::encode).collect())
     }
 
-    /// Takes out the entry that `entry` would replace.
+    /// Removes and returns the entry that `entry` replaces.
     pub(crate) fn take(&mut self, entry: &Entry) -> Option<Entry> {
         let place = self.0.iter().position(|other| other.is_of(entry))?;
         Some(self.0.remove(place))
     }
 
-    /// Takes from everyone what changed or is gone. Says whether that took anything.
-    pub(super) fn release(&mut self, changes: &Comparisons) -> bool {
-        let mut any = false;
-        for entry in &mut self.0 {
-            let Some(Comparison { changed, removed }) = changes.seen_by(entry) else {
-                entry.fields = FieldSet::default();
-                any = true;
-                continue;
-            };
-            any |= entry.fields.subtract(changed);
-            any |= entry.fields.subtract(removed);
-        }
-        self.0.retain(|entry| !entry.fields.is_empty());
-        any
-    }
-
-    /// Bounds the number of updates' entries: the oldest of each version are folded into one, until they are few
-    /// enough.
+    /// Merges the oldest entries of updates of each version into one, until the limit is met.
     pub(crate) fn cap_updates(&mut self) {
         let mut updates: Vec<usize> =
             (0..self.0.len()).filter(|&place| self.0[place].operation == Operation::Update).collect();
@@ -225,7 +204,7 @@ impl Managers {
     }
 }
 
-/// The list that asks for ownership to be forgotten: `[]` or `[{}]`.
+/// Returns whether the list resets the ownership: `[]` or `[{}]`.
 pub(crate) fn is_reset(managed: &Value) -> bool {
     match managed.as_array().map(Vec::as_slice) {
         Some([]) => true,

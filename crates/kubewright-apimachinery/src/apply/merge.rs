@@ -1,4 +1,4 @@
-//! Putting an applied configuration into the live object, and taking out of it what is no longer applied.
+//! Merging of an applied configuration into the live object, and removal of fields that are no longer applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::{
     typed::{Cursor, Items},
 };
 
-/// Lays `config` over `live`: maps field by field, lists as their type says, leaves replaced.
+/// Merges `config` into `live`: maps by field, lists by their type; other values are replaced.
 pub(crate) fn merge(cursor: Cursor<'_>, live: &mut Value, config: &Value) {
     match (live, config) {
         (Value::Object(live), Value::Object(config)) if !cursor.is_atomic_map() => {
@@ -28,12 +28,12 @@ pub(crate) fn merge(cursor: Cursor<'_>, live: &mut Value, config: &Value) {
     }
 }
 
-/// The configuration decides the order of its items; an item that only the live list has keeps its place before the
-/// item that it stood before, as far as that order allows.
+/// The configuration decides the order of its items. An item that only the live list has stays before the item that it
+/// preceded, as far as that order allows.
 fn merge_items(items: Items<'_>, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
     let config: Vec<_> = config.iter().map(|item| (items.element(item), item)).collect();
     let configured: BTreeSet<&PathElement> = config.iter().map(|(element, _)| element).collect();
-    // The live list in its order, with the items that only it has; those that both have are kept aside.
+    // Items that only the live list has stay in its order; those that both have are set aside.
     let mut order = Vec::with_capacity(live.len());
     let mut both: BTreeMap<PathElement, Vec<Value>> = BTreeMap::new();
     for item in live {
@@ -62,7 +62,7 @@ fn merge_items(items: Items<'_>, live: Vec<Value>, config: &[Value]) -> Vec<Valu
                 merge(items.item(), one, item);
                 std::mem::take(one)
             }
-            // Of twins none can be told from the other: the configured item takes the place of all.
+            // Items with equal keys can't be distinguished: the configured item replaces all of them.
             _ => (*item).clone(),
         });
     }
@@ -70,11 +70,11 @@ fn merge_items(items: Items<'_>, live: Vec<Value>, config: &[Value]) -> Vec<Valu
     merged
 }
 
-/// Takes out of `value` what is in `last`, the fields that a manager applied before, and not in `held`, the fields that
-/// someone, that manager included, holds now.
+/// Removes from `value` the fields of `last`, which a manager applied before, that are not in `held`, the fields that any
+/// manager owns now.
 ///
-/// What goes, goes with all that is in it. An object stays while someone holds anything in it; an item of a list
-/// stays while someone holds the item itself.
+/// A field is removed with all that is in it. An object stays while any field in it is owned, an item of a list while the
+/// item itself is owned.
 pub(crate) fn prune(cursor: Cursor<'_>, value: &mut Value, last: &FieldSet, held: &FieldSet) {
     let nothing = FieldSet::default();
     match value {
@@ -106,7 +106,7 @@ pub(crate) fn prune(cursor: Cursor<'_>, value: &mut Value, last: &FieldSet, held
     }
 }
 
-/// Takes the fields of `gone`, which are all named fields, out of an object.
+/// Removes the fields of `gone`, which are all named fields, from an object.
 pub(crate) fn without(map: &mut Map<String, Value>, gone: &FieldSet) {
     for (element, below) in gone.children() {
         let Some(name) = element.as_field() else { continue };
@@ -118,7 +118,7 @@ pub(crate) fn without(map: &mut Map<String, Value>, gone: &FieldSet) {
     }
 }
 
-/// The fields of `kept`, which are all named fields, of an object.
+/// Returns the fields of `kept`, which are all named fields, of an object.
 pub(crate) fn only(map: &Map<String, Value>, kept: &FieldSet) -> Map<String, Value> {
     let mut rest = Map::new();
     for (element, below) in kept.children() {

@@ -1,13 +1,13 @@
 //! Server-side apply and the ownership of fields
 //! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>).
 //!
-//! Every write to an object passes here: [`apply`] for configurations applied, [`update`] for everything else. Both
-//! return the object with `metadata.managedFields` brought up to date. Neither defaults, prunes nor validates: that
-//! comes after, and what a manager's configuration doesn't say, it doesn't own.
+//! Every write to an object calls [`apply`] if it applies a configuration, else [`update`]. Both return the object with
+//! `metadata.managedFields` brought up to date. Neither defaults, prunes nor validates: that follows, since a manager
+//! doesn't own fields that its configuration doesn't have.
 //!
-//! What is owned in another version of the kind is compared in that version ([`Versions`]); without one, fields are taken to be the same in
-//! all versions. Not done here: a list or map whose type changes in the schema keeps the entries that it had until their
-//! fields are next written.
+//! Fields that are owned in another version of the kind are compared in that version ([`Versions`]); without versions,
+//! fields are taken to be the same in all of them. When the schema changes the type of a list or map, its entries keep
+//! their owners until their fields are next written.
 
 mod compare;
 mod conflict;
@@ -33,39 +33,39 @@ pub use self::{
 };
 use crate::{schema::Node, status::Status};
 
-/// Who owns what an object had before anyone's ownership was recorded.
+/// The manager of fields that were set before ownership was recorded.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// What an ownership decision depends on, beside the objects.
+/// The parameters of a write that decide about ownership.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The schema of the kind.
     pub node: Node<'a>,
-    /// The version written to, as objects have it: `v1`, `apps/v1`.
+    /// The `apiVersion` that is written: `v1`, `apps/v1`.
     pub group_version: &'a str,
     /// The field manager: the request's `fieldManager`, else the user agent's name.
     pub manager: &'a str,
     /// The subresource written to. Managers of different subresources are different managers.
     pub subresource: Option<&'a str>,
-    /// Whether an apply takes what others own. An update always does.
+    /// Whether an apply takes over fields that others own. An update always does.
     pub force: bool,
     /// The time of the request.
     pub now: Timestamp,
-    /// The fields that this path of writing can change at all.
+    /// The fields that this write can change at all.
     pub writable: Writable<'a>,
-    /// The other versions of the kind, if fields may be called otherwise there.
+    /// The other versions of the kind, if they may have other fields.
     pub versions: Option<&'a dyn Versions>,
 }
 
-/// The fields that a resource or subresource can change. The server resets the others, so no one comes to own them by
-/// it. The sets are of named fields, as [`FieldSet::of`] makes them.
+/// The fields that a resource or subresource can change. The server resets the others, so a write doesn't acquire them. The
+/// sets are of named fields, as [`FieldSet::of`] creates them.
 #[derive(Clone, Copy, Debug)]
 pub enum Writable<'a> {
     /// All fields.
     All,
-    /// All but these: a main resource whose `status` is isolated.
+    /// All but these: a resource with a `status` subresource.
     Except(&'a FieldSet),
-    /// These only: `/status`.
+    /// Only these: the `status` subresource.
     Only(&'a FieldSet),
 }
 
@@ -78,7 +78,7 @@ impl Writable<'_> {
         }
     }
 
-    /// What of an applied configuration counts. What says which object is meant always does.
+    /// The part of an applied configuration that can be written, with the fields that identify the object.
     fn part_of(self, config: &Map<String, Value>) -> Map<String, Value> {
         match self {
             Self::All => config.clone(),
@@ -112,16 +112,16 @@ impl Context<'_> {
     }
 }
 
-/// Applies `config` to the live object, or to none. The result is the object to store; when the apply changes
+/// Applies `config` to the live object, or creates an object from it. Returns the object to store; if the apply changes
 /// nothing, it equals `live`, ownership and times included.
 ///
-/// The manager comes to own all fields of `config`. Fields that it applied before and does not apply now are removed,
+/// The manager then owns all fields of `config`. Fields that it applied before and does not apply now are removed,
 /// unless another manager owns them.
 ///
 /// # Errors
-/// 409 with a cause for each field that another manager owns and `config` would change, unless forced. 400 when
-/// `config` doesn't fit: another version, managed fields, a field that the schema doesn't know, list items without or
-/// with the same keys.
+/// 409 with a cause for each field that another manager owns and `config` would change, unless forced. 400 if `config` has
+/// another version, managed fields, a field that the schema doesn't declare, or list items without keys or with equal
+/// keys.
 pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<Value, Status> {
     let Value::Object(applied) = config else { return Err(Status::bad_request("an apply patch must be an object")) };
     check_config(applied, ctx)?;
@@ -188,7 +188,7 @@ fn apply_to_live(
     if !ctx.force {
         refuse_conflicts(root, live, &managers, &changes, ctx)?;
     }
-    let lost = managers.release(&changes);
+    let lost = changes.release(&mut managers);
     if ctx.manager == last_applied::MANAGER {
         last_applied::follow(&mut object, config);
     }
@@ -206,7 +206,7 @@ fn apply_to_live(
     Ok(object)
 }
 
-/// What the server alone sets is not the configuration's to change, though clients send it along (as nulls, often).
+/// Removes the metadata that only the server sets. Clients often send it, mostly as nulls.
 fn keep_servers_metadata(applied: &mut Value) {
     if let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut) {
         for name in ["creationTimestamp", "generation", "selfLink", "managedFields"] {
@@ -225,7 +225,7 @@ fn refuse_conflicts(
     let mut conflicts: Vec<_> = managers
         .0
         .iter()
-        .filter_map(|other| Some(Conflict::new(other, other.fields.stake_in(&changes.seen_by(other)?.changed))))
+        .filter_map(|other| Some(Conflict::new(other, other.fields.conflicts_with(&changes.seen_by(other)?.changed))))
         .filter(|conflict| !conflict.fields.is_empty())
         .collect();
     if !conflicts.is_empty()
@@ -240,15 +240,14 @@ fn refuse_conflicts(
     if conflicts.is_empty() { Ok(()) } else { Err(conflict::status(conflicts)) }
 }
 
-/// Records who owns what after `live` was replaced by `new` (or `new` was created) in any other way than by apply.
+/// Returns `new` with its ownership updated after it was created or replaced `live` in any other way than by apply.
 ///
-/// The manager comes to own the fields that `new` changes, and every other manager loses them. An object without any
-/// recorded ownership stays without. The `managedFields` in `new` count as the present ownership, unless they are
-/// absent or unreadable, or a subresource is written to: then the live object's do. `[]` or `[{}]` makes the server
-/// forget it all.
+/// The manager then owns the fields that `new` changes, and all other managers lose them. An object without recorded
+/// ownership stays so. The current ownership is that of `managedFields` in `new`; if they are absent or invalid, or a
+/// subresource is written, it is that of the live object. `[]` or `[{}]` resets it.
 pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value {
     let sent = take_managed(&mut new);
-    let managed = standing(sent, live.and_then(managed_fields), ctx.subresource);
+    let managed = current_ownership(sent, live.and_then(managed_fields), ctx.subresource);
     let mut managers = Managers::decode(managed.as_ref()).unwrap_or_default();
     let changes = match live {
         Some(_) if managed.is_none() => return new,
@@ -259,7 +258,7 @@ pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value 
         set_managed(&mut new, managed);
         return new;
     }
-    managers.release(&changes);
+    changes.release(&mut managers);
     if !changes.own.changed.is_empty() {
         let mut entry = ctx.entry(Operation::Update, ctx.manager, changes.own.changed);
         if let Some(before) = managers.take(&entry) {
@@ -272,8 +271,8 @@ pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value 
     new
 }
 
-/// The ownership that stands before an update, of what was sent and what is stored.
-fn standing(sent: Option<Value>, stored: Option<&Value>, subresource: Option<&str>) -> Option<Value> {
+/// The ownership before an update, of the object that was sent and the stored one.
+fn current_ownership(sent: Option<Value>, stored: Option<&Value>, subresource: Option<&str>) -> Option<Value> {
     match sent {
         Some(sent) if Some(&sent) == stored => Some(sent),
         Some(sent) if subresource.is_none() && managed::is_reset(&sent) => None,
@@ -285,8 +284,8 @@ fn standing(sent: Option<Value>, stored: Option<&Value>, subresource: Option<&st
     }
 }
 
-/// Keeps the live object when a write comes to nothing in the end: when, after defaulting, `new` differs from `live`
-/// in no more than the times of ownership.
+/// Returns `new`, with the ownership of `live` if the two differ only in the times of ownership: after defaulting, the
+/// write then changes nothing.
 pub fn settle(live: &Value, mut new: Value) -> Value {
     let timeless = |managed: Option<Value>| {
         let mut managers = Managers::decode(managed.as_ref()).ok()?;

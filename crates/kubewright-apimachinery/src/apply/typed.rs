@@ -1,11 +1,11 @@
-//! How values are owned, by their schema: what is one leaf, what is a map of fields, what is a list of items.
+//! The ownership of values by their schema: atomic, by field, or by item.
 
 use serde_json::{Map, Value};
 
 use super::fields::{FieldSet, PathElement};
 use crate::schema::{ANYTHING, List, Node};
 
-/// A place in an object: its schema, and whether the server keeps some of the fields there to itself.
+/// A place in an object: its schema, and whether it is the root or its metadata, where only the server sets some fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     node: Node<'a>,
@@ -20,7 +20,7 @@ enum Place {
     Inside,
 }
 
-/// How a value is owned.
+/// The granularity by which a value is owned.
 pub(crate) enum Shape<'v, 'a> {
     /// As a whole.
     Leaf,
@@ -30,15 +30,15 @@ pub(crate) enum Shape<'v, 'a> {
     Items(&'v [Value], Items<'a>),
 }
 
-/// How the items of a list are told apart, and what they are.
+/// The keys and the schema of a list's items.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Items<'a> {
-    /// The keys of a list map; a set has none, its items are their own keys.
+    /// The keys of a list map; empty for a set, whose items identify themselves.
     keys: Option<&'a [String]>,
     item: Cursor<'a>,
 }
 
-/// Why an applied configuration doesn't fit its schema, and where.
+/// A violation of the schema by an applied configuration, with its path.
 #[derive(Debug)]
 pub(crate) struct Misfit {
     path: String,
@@ -61,12 +61,12 @@ impl Misfit {
     }
 }
 
-/// How exactly a value must fit its schema.
+/// The strictness with which a value must match its schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fit {
-    /// Every field is known, every item has its keys, no two items are one.
+    /// All fields are declared, all items have their keys, and no two items have equal keys.
     Strict,
-    /// Whatever is stored is owned in some way.
+    /// Any stored value is owned in some way.
     Lenient,
 }
 
@@ -80,8 +80,8 @@ impl<'a> Cursor<'a> {
         Self { node, place: Place::Inside }
     }
 
-    /// Whether ownership of this field is tracked: not for what identifies the object, nor for what only the server
-    /// sets.
+    /// Returns whether the ownership of this field is tracked. It isn't for fields that identify the object or that only the
+    /// server sets.
     pub(crate) fn tracks(self, name: &str) -> bool {
         match self.place {
             Place::Inside => true,
@@ -100,12 +100,12 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Whether this is the `metadata` of the object: always there, never anyone's.
+    /// Returns whether this is the `metadata` of the object, which always exists and has no owner.
     pub(crate) fn is_metadata(self) -> bool {
         self.place == Place::Metadata
     }
 
-    /// The place of a field, and whether the schema names it (rather than allowing any name). `None`: no such field.
+    /// The place of a field, and whether the schema declares it by name. `None` if there is no such field.
     fn lookup(self, name: &str) -> Option<(Self, bool)> {
         let schema = self.node.schema();
         if self.place == Place::Inside && !schema.embedded_resource {
@@ -117,7 +117,7 @@ impl<'a> Cursor<'a> {
         Some((Self { node, place }, named))
     }
 
-    /// The place of a field; of an unknown one, a place where anything may be.
+    /// Returns the place of a field; of an unknown field, a place that allows any value.
     pub(crate) fn field(self, name: &str) -> Self {
         self.field_or_anything(name).0
     }
@@ -126,7 +126,7 @@ impl<'a> Cursor<'a> {
         self.lookup(name).unwrap_or_else(|| (Self::inside(Node::new(&ANYTHING, self.node.definitions())), false))
     }
 
-    /// How the items of the list here are owned; `None` when the list has one owner.
+    /// Returns the keys and schema of the items of the list here; `None` if the list is atomic.
     pub(crate) fn items(self) -> Option<Items<'a>> {
         let keys = match &self.node.schema().list {
             List::Atomic => return None,
@@ -136,13 +136,13 @@ impl<'a> Cursor<'a> {
         Some(Items { keys, item: Self::inside(self.node.items()) })
     }
 
-    /// Whether a map here has one owner.
+    /// Returns whether a map here is atomic.
     pub(crate) fn is_atomic_map(self) -> bool {
         self.node.schema().atomic_map
     }
 
-    /// How `value`, standing here, is owned. What isn't of the type that the schema wants is owned as what it is:
-    /// that it is wrong is for validation to say.
+    /// Returns the granularity of `value`, which stands here. A value of a type that the schema doesn't allow is owned by its
+    /// actual type; validation reports it.
     pub(crate) fn shape<'v>(self, value: &'v Value) -> Shape<'v, 'a> {
         match value {
             Value::Object(map) if !self.is_atomic_map() => Shape::Map(map),
@@ -151,20 +151,20 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The fields that a configuration applied here lays claim to.
+    /// Returns the fields that a configuration applied here owns.
     ///
     /// # Errors
-    /// When it has a field that the schema doesn't know, an item without its keys, or two items with the same.
+    /// If it has a field that the schema doesn't declare, an item without its keys, or two items with equal keys.
     pub(crate) fn claimed(self, config: &Value) -> Result<FieldSet, Misfit> {
         self.owned(config, Fit::Strict)
     }
 
-    /// The fields that come into being with `value`.
+    /// Returns the fields that are created with `value`.
     pub(crate) fn created(self, value: &Value) -> FieldSet {
         self.owned(value, Fit::Lenient).unwrap_or_default()
     }
 
-    /// The fields that come into being with a field of the map here.
+    /// Returns the fields that are created with a field of the map here.
     pub(crate) fn created_field(self, name: &str, value: &Value) -> FieldSet {
         let (below, named) = self.field_or_anything(name);
         let mut set = below.created(value);
@@ -184,8 +184,8 @@ impl<'a> Cursor<'a> {
         Ok(set)
     }
 
-    /// An object that isn't empty is there because of its fields, so a named one isn't owned for itself. An entry of
-    /// a map with free names is, as an item of a list is: someone chose that name.
+    /// The fields of an object. A declared field with fields of its own exists because of them, so it isn't owned itself. An
+    /// entry of a map is owned itself, as an item of a list is.
     fn owned_fields(self, map: &Map<String, Value>, fit: Fit) -> Result<FieldSet, Misfit> {
         let mut set = FieldSet::with_capacity(map.len());
         for (name, value) in map {
@@ -209,12 +209,12 @@ impl<'a> Cursor<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// The place of each item.
+    /// Returns the place of each item.
     pub(crate) fn item(self) -> Cursor<'a> {
         self.item
     }
 
-    /// What an item is known by. An absent key is its default, else left out.
+    /// Returns the step to an item. An absent key has its default, or else is left out.
     pub(crate) fn element(self, item: &Value) -> PathElement {
         self.element_or_missing_key(item).0
     }
@@ -233,7 +233,7 @@ impl<'a> Items<'a> {
         (PathElement::key(values), missing)
     }
 
-    /// The fields that come into being with an item; more than one are twins, of one key.
+    /// Returns the fields that are created with an item, or with several items of equal keys.
     pub(crate) fn created(self, twins: &[&Value]) -> FieldSet {
         let mut set = match (twins, self.keys) {
             ([item], Some(_)) => self.item.created(item),
@@ -268,7 +268,7 @@ impl<'a> Items<'a> {
                 if fit == Fit::Strict {
                     return Err(Misfit::new(format!("duplicate entries for key {element}")));
                 }
-                // What is there twice can't be owned in part: no path would say which.
+                // Items with equal keys are owned as a whole, since no path would distinguish their fields.
                 child = FieldSet::leaf();
             }
             set.push(element, child);

@@ -1,5 +1,5 @@
-//! Fields that others own in other versions of a kind: what a write does to them is seen by converting the object, as in
-//! Kubernetes (`structured-merge-diff/merge/update.go`).
+//! Fields that are owned in other versions of a kind. The object is converted to compare them, as in Kubernetes
+//! (`structured-merge-diff/merge/update.go`).
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
 
@@ -14,32 +14,32 @@ use super::{
 };
 use crate::schema::Node;
 
-/// How objects of one kind look in its other versions.
+/// Conversions of the objects of one kind to its other versions.
 pub trait Versions: fmt::Debug + Sync {
-    /// An object in another version. It has no `managedFields`.
+    /// Returns an object in another version. It has no `managedFields`.
     fn convert(&self, object: &Value, api_version: &str) -> Converted<'_>;
 }
 
-/// What comes of a conversion.
+/// The result of a conversion.
 #[derive(Clone, Debug)]
 pub enum Converted<'a> {
-    /// The object as the version has it, and the schema of that.
+    /// The object in the version, and the version's schema.
     Known(Arc<Value>, Node<'a>),
-    /// It isn't known yet. What is decided without it is to be decided anew when it is.
+    /// The conversion isn't done yet. Decisions made without it have to be repeated when it is.
     Unknown,
-    /// There is no such version any more: what is owned in it is nobody's.
+    /// The version no longer exists, so fields owned in it have no owner.
     NoVersion,
 }
 
-/// What a write changed, as each version has it in which someone owns fields.
+/// The difference that a write makes, in each version in which fields are owned.
 pub(super) struct Comparisons {
     pub(super) own: Comparison,
-    /// Those of other versions; none of one that is gone.
+    /// The differences in other versions; `None` for a version that no longer exists.
     others: BTreeMap<String, Option<Comparison>>,
 }
 
 impl Comparisons {
-    /// What was changed between two states of an object.
+    /// Compares two states of an object.
     pub(super) fn of(live: &Value, object: &Value, managers: &Managers, ctx: &Context<'_>) -> Self {
         let own = compared(Cursor::root(ctx.node), live, object, ctx);
         let mut others = BTreeMap::new();
@@ -62,13 +62,29 @@ impl Comparisons {
         Self { own, others }
     }
 
-    /// What was created.
+    /// Returns the difference that a creation makes.
     pub(super) fn creation(new: &Value, ctx: &Context<'_>) -> Self {
         let own = restricted(Comparison::creation(Cursor::root(ctx.node), new), ctx);
         Self { own, others: BTreeMap::new() }
     }
 
-    /// What was changed as the version has it in which an entry owns its fields; none if that is gone.
+    /// Removes from all managers the fields that changed or are gone. Returns whether any manager lost a field.
+    pub(super) fn release(&self, managers: &mut Managers) -> bool {
+        let mut lost = false;
+        for entry in &mut managers.0 {
+            let Some(Comparison { changed, removed }) = self.seen_by(entry) else {
+                entry.fields = FieldSet::default();
+                lost = true;
+                continue;
+            };
+            lost |= entry.fields.subtract(changed);
+            lost |= entry.fields.subtract(removed);
+        }
+        managers.0.retain(|entry| !entry.fields.is_empty());
+        lost
+    }
+
+    /// Returns the difference in the version in which an entry owns its fields; `None` if the version no longer exists.
     pub(super) fn seen_by(&self, entry: &Entry) -> Option<&Comparison> {
         self.others.get(&entry.api_version).map_or(Some(&self.own), Option::as_ref)
     }
@@ -84,52 +100,53 @@ fn restricted(mut comparison: Comparison, ctx: &Context<'_>) -> Comparison {
     comparison
 }
 
-/// An object as it is converted.
+/// An object without `managedFields`, which are not converted.
 fn bare(object: &Value) -> Value {
     let mut object = object.clone();
     take_managed(&mut object);
     object
 }
 
-/// Takes out of `object` what `last` applied and `entry`, which takes its place, doesn't, unless someone holds it.
+/// Removes the fields from `object` that `last` applied and `entry`, which replaces it, does not, unless another manager
+/// owns them.
 pub(super) fn prune(object: &mut Value, last: &Entry, entry: &Entry, others: &Managers, ctx: &Context<'_>) {
-    let mut held: BTreeMap<&str, FieldSet> = BTreeMap::new();
-    for holder in others.0.iter().chain([entry]) {
-        let version = ctx.versions.map_or(ctx.group_version, |_| holder.api_version.as_str());
-        held.entry(version).or_default().union(holder.fields.clone());
+    let mut owned: BTreeMap<&str, FieldSet> = BTreeMap::new();
+    for owner in others.0.iter().chain([entry]) {
+        let version = ctx.versions.map_or(ctx.group_version, |_| owner.api_version.as_str());
+        owned.entry(version).or_default().union(owner.fields.clone());
     }
     let first = ctx.versions.map_or(ctx.group_version, |_| last.api_version.as_str());
-    let held_first = held.remove(first).unwrap_or_default();
-    if held.is_empty() && first == ctx.group_version {
-        return merge::prune(Cursor::root(ctx.node), object, &last.fields, &held_first);
+    let owned_first = owned.remove(first).unwrap_or_default();
+    if owned.is_empty() && first == ctx.group_version {
+        return merge::prune(Cursor::root(ctx.node), object, &last.fields, &owned_first);
     }
     let managed = take_managed(object);
-    if let Some(pruned) = pruned(object, (first, &last.fields, &held_first), &held, ctx) {
+    if let Some(pruned) = pruned(object, (first, &last.fields, &owned_first), &owned, ctx) {
         *object = pruned;
     }
     set_managed(object, managed);
 }
 
-/// The same where several versions are concerned: what was taken out in the version last applied in is put back as far as someone
-/// holds it in another. None if nothing goes, or a version isn't there.
+/// Does the same with several versions: fields that were removed in the version of the last apply are restored if they are
+/// owned in another version. Returns `None` if nothing is removed, or a version doesn't exist.
 fn pruned(
     merged: &Value,
-    (first, last, held_first): (&str, &FieldSet, &FieldSet),
-    held: &BTreeMap<&str, FieldSet>,
+    (first, last, owned_first): (&str, &FieldSet, &FieldSet),
+    owned: &BTreeMap<&str, FieldSet>,
     ctx: &Context<'_>,
 ) -> Option<Value> {
     let (mut pruned, node) = shown(merged, first, ctx)?;
     let before = pruned.clone();
-    merge::prune(Cursor::root(node), &mut pruned, last, held_first);
+    merge::prune(Cursor::root(node), &mut pruned, last, owned_first);
     if pruned == before {
         return None;
     }
-    for (version, held) in held {
+    for (version, owned) in owned {
         let (mut whole, node) = shown(merged, version, ctx)?;
         let (rest, _) = shown(&pruned, version, ctx)?;
         let cursor = Cursor::root(node);
         let mut kept = cursor.created(&rest);
-        kept.union(held.clone());
+        kept.union(owned.clone());
         let all = cursor.created(&whole);
         merge::prune(cursor, &mut whole, &all, &kept);
         pruned = whole;

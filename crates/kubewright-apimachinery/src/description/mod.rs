@@ -1,8 +1,8 @@
-//! What an operator says of itself: the form in which its program tells the command line, which was perhaps built with
-//! another version of the runtime.
+//! An operator's description of itself. Its program writes it for the command line, which may have been built with another
+//! version of the runtime.
 //!
-//! [`Manager::run`] writes it instead of running when [`VARIABLE`] names a file; `kubewright manifests` reads it. Objects are
-//! [`Value`]s, since neither side needs to know more of them than it does.
+//! [`Manager::run`] writes it instead of running when [`VARIABLE`] names a file, and `kubewright manifests` reads it. Objects
+//! are [`Value`]s, since neither side needs to know their types.
 //!
 //! [`Manager::run`]: https://docs.rs/kubewright/latest/kubewright/manager/struct.Manager.html#method.run
 
@@ -16,44 +16,44 @@ use thiserror::Error;
 
 pub use self::rule::{Rule, Scope, Verb};
 
-/// The version of this form. Fields may be added within one; a reader leaves out what it doesn't know.
+/// The version of this format. Fields may be added within a version; a reader ignores fields that it doesn't know.
 pub const VERSION: u32 = 1;
 
 /// The environment variable that names the file to write a description to.
 pub const VARIABLE: &str = "KUBEWRIGHT_DESCRIBE";
 
-/// What an operator would do.
+/// The kinds, controllers, webhooks and permissions of an operator.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Description {
-    /// The version of this form.
+    /// The version of this format.
     pub version: u32,
-    /// The kinds that it brings, in the order of their declaration.
+    /// The kinds that it defines, in the order of their declaration.
     pub kinds: Vec<Kind>,
     /// Its controllers, in the order in which they were added.
     pub controllers: Vec<Controller>,
-    /// The configurations of its webhooks: as they are for a Service `webhook-service` in the namespace `system`, kubebuilder's
-    /// names before kustomize puts others there.
+    /// The configurations of its webhooks, for a Service `webhook-service` in the namespace `system`: kubebuilder's names,
+    /// which kustomize replaces.
     pub webhook_configurations: Vec<Value>,
-    /// The kinds whose versions it converts.
+    /// The kinds that it converts between versions.
     pub conversions: Vec<Conversion>,
-    /// What it may do beside its controllers.
+    /// Permissions that it needs beside those of its controllers.
     pub rights: Vec<Rule>,
-    /// What features of the runtime need, for roles of their own: `leader-election`, `metrics-auth`, `metrics-reader`, `webhook`. Names in them
-    /// lack what kustomize puts before names.
+    /// Permissions that features of the runtime need, by the name of the role that they get: `leader-election`,
+    /// `metrics-auth`, `metrics-reader`, `webhook`. Names in them lack the prefix that kustomize adds.
     pub features: BTreeMap<String, Vec<Rule>>,
-    /// The namespaces it watches; none means all.
+    /// The namespaces that it watches; if empty, all.
     pub namespaces: Vec<String>,
-    /// The ports it listens on.
+    /// The ports that it listens on.
     pub ports: Vec<Port>,
 }
 
-/// A kind that an operator brings.
+/// A kind that an operator defines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Kind {
-    /// One CustomResourceDefinition for each version, each with that version alone. The first is the one that is stored.
+    /// One CustomResourceDefinition for each version, with that version alone. The first is the stored version.
     pub versions: Vec<Value>,
 }
 
@@ -66,9 +66,9 @@ pub struct Conversion {
     pub group: String,
     /// The kind.
     pub kind: String,
-    /// The versions, that in the middle first.
+    /// The versions, the hub first.
     pub versions: Vec<String>,
-    /// What the kind's definition is to say of it, as its `spec.conversion`: with names as in `webhook_configurations`.
+    /// The `spec.conversion` of the kind's definition, with names as in `webhook_configurations`.
     pub spec: Value,
 }
 
@@ -79,25 +79,25 @@ pub struct Conversion {
 pub struct Controller {
     /// Its name.
     pub name: String,
-    /// The kinds it uses.
+    /// The kinds that it uses.
     pub uses: Vec<Use>,
-    /// The finalizer it puts on its objects.
+    /// The finalizer that it adds to its objects.
     pub finalizer: Option<String>,
-    /// Whether it keeps workspaces in config maps.
+    /// Whether it keeps workspaces in ConfigMaps.
     pub workspace: bool,
-    /// What it may do beyond what follows from that.
+    /// Permissions beyond those that follow from its kinds.
     pub may: Vec<Rule>,
-    /// What of it it never does.
+    /// Permissions that would follow but that it doesn't need.
     pub may_not: Vec<Rule>,
 }
 
-/// A kind that a controller uses, and how.
+/// A kind that a controller uses, and the way it does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Use {
     /// The kind.
     pub resource: Resource,
-    /// How it is used.
+    /// The relation to the controller.
     pub relation: Relation,
 }
 
@@ -114,21 +114,21 @@ pub struct Resource {
     pub kind: String,
     /// The name in paths and rules.
     pub plural: String,
-    /// Whether its objects live in namespaces.
+    /// Whether the kind is namespaced.
     pub namespaced: bool,
 }
 
-/// How a controller uses a kind.
+/// The way a controller uses a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Relation {
-    /// It reconciles objects of this kind.
+    /// The controller reconciles objects of this kind.
     For,
-    /// Its objects' children are of this kind.
+    /// Children of the controller's objects are of this kind.
     Owns,
-    /// Changes of this kind wake it, through a mapper.
+    /// Changes of this kind trigger reconciles, through a mapper.
     Watches,
-    /// It only reads this kind.
+    /// The controller only reads this kind.
     Reads,
 }
 
@@ -136,26 +136,26 @@ pub enum Relation {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Port {
-    /// What is served there: `metrics`, `probes`, `webhook`.
+    /// The name of what is served there: `metrics`, `probes`, `webhook`.
     pub name: String,
-    /// Its number.
+    /// The port number.
     pub number: u16,
 }
 
-/// Why a description can't be read.
+/// A description can't be read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DescriptionError {
-    /// It is none.
-    #[error("what the operator wrote is no description of itself: {0}")]
+    /// The text is not a description.
+    #[error("invalid operator description: {0}")]
     Syntax(#[from] serde_json::Error),
-    /// It is of another version.
+    /// The description has another version.
     #[error(
         "the operator describes itself in version {found}, and this kubewright knows version {VERSION}: {}",
         if *.found > VERSION { "use a newer kubewright" } else { "build the operator with a newer version of the crate kubewright" }
     )]
     Version {
-        /// Its version.
+        /// The description's version.
         found: u32,
     },
 }
@@ -164,9 +164,9 @@ impl Description {
     /// Reads what [`Description::write`] wrote.
     ///
     /// # Errors
-    /// If it isn't one, or one of another version.
+    /// If the text is not a description, or has another version.
     pub fn read(text: &str) -> Result<Self, DescriptionError> {
-        // The version first: of another one, nothing else can be relied on.
+        // The version first: nothing else of another version can be relied on.
         let value: Value = serde_json::from_str(text)?;
         let found = value["version"].as_u64().and_then(|found| u32::try_from(found).ok()).unwrap_or_default();
         if found != VERSION {
@@ -175,10 +175,10 @@ impl Description {
         Ok(serde_json::from_value(value)?)
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     ///
     /// # Errors
-    /// If an object holds what JSON can't.
+    /// If an object has a value that JSON can't represent.
     pub fn write(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self)
     }
@@ -187,7 +187,7 @@ impl Description {
 macro_rules! made_of {
     ($type:ident { $($field:ident: $kind:ty),* }) => {
         impl $type {
-            /// Made of its parts.
+            /// Creates one from its parts.
             pub fn new($($field: $kind),*) -> Self {
                 Self { $($field),* }
             }
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_description_is_read_back() {
         let resource = Resource::new("apps".into(), "v1".into(), "Deployment".into(), "deployments".into(), true);
         let uses = vec![Use::new(resource, Relation::Owns)];
         let controllers = vec![Controller { name: "a".into(), uses, ..Controller::default() }];
@@ -219,11 +219,11 @@ mod tests {
         let refused = |text: &str| Description::read(text).unwrap_err().to_string();
         assert!(refused(r#"{"version": 2, "kinds": 7}"#).ends_with("use a newer kubewright"));
         assert!(refused("{}").contains("in version 0") && refused("{}").contains("newer version of the crate"));
-        assert!(refused("help!").starts_with("what the operator wrote is no description"));
+        assert!(refused("help!").starts_with("invalid operator description"));
     }
 
     #[test]
-    fn what_is_new_within_a_version_is_left_out() {
+    fn new_fields_within_a_version_are_ignored() {
         let text = r#"{"version": 1, "controllers": [{"name": "a", "moods": []}], "weather": "fine"}"#;
         assert_eq!(Description::read(text).unwrap().controllers[0].name, "a");
     }

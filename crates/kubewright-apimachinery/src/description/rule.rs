@@ -1,4 +1,4 @@
-//! What an operator may do, one resource or path at a time.
+//! The permissions of an operator: rules of roles, each on one resource or path.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -13,9 +13,9 @@ pub enum Verb {
     Get,
     /// Read all objects.
     List,
-    /// Be told of changes.
+    /// Watch for changes.
     Watch,
-    /// Make an object. Applying one that isn't there needs it beside [`Patch`](Self::Patch).
+    /// Create an object. Applying an object that doesn't exist needs it beside [`Patch`](Self::Patch).
     Create,
     /// Replace an object.
     Update,
@@ -25,11 +25,11 @@ pub enum Verb {
     Delete,
     /// Delete many objects at once.
     DeleteCollection,
-    /// Bind a role whose rights one hasn't.
+    /// Bind a role with permissions that one doesn't have.
     Bind,
-    /// Give a role rights that one hasn't.
+    /// Grant a role permissions that one doesn't have.
     Escalate,
-    /// Act in another's name.
+    /// Impersonate another user.
     Impersonate,
     /// Approve certificates for a signer.
     Approve,
@@ -39,25 +39,25 @@ pub enum Verb {
     Use,
 }
 
-/// As rules write it.
+/// The verb as rules spell it.
 impl fmt::Display for Verb {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
 }
 
-/// Where a right holds.
+/// The namespaces in which a rule applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Scope {
-    /// Where the operator looks: in all namespaces, or in a project that is limited to one, there.
+    /// The namespaces that the operator watches: all, or the one that the project is limited to.
     #[default]
     Watched,
-    /// In the namespace that the operator itself runs in.
+    /// The namespace that the operator itself runs in.
     Own,
 }
 
-/// Some verbs on one resource, or on one path that is none of a resource.
+/// Verbs on one resource, or on one non-resource path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
@@ -66,17 +66,17 @@ pub struct Rule {
     pub group: String,
     /// The resource, with its subresource: `pods/eviction`.
     pub resource: String,
-    /// Only objects of these names; none means all.
+    /// Names of the objects that the rule is limited to; if empty, it applies to all.
     pub names: BTreeSet<String>,
-    /// A path such as `/metrics`, in the place of group, resource and names.
+    /// A path such as `/metrics`, instead of group, resource and names.
     pub url: String,
-    /// What is done.
+    /// The allowed verbs.
     pub verbs: BTreeSet<Verb>,
-    /// Whether the resource's objects live in namespaces.
+    /// Whether the resource is namespaced.
     pub namespaced: bool,
-    /// Where it holds.
+    /// The namespaces in which the rule applies.
     pub scope: Scope,
-    /// The name of the role that it belongs to, if that is another than the operator's main one.
+    /// The name of the role that the rule belongs to, if it isn't the operator's main role.
     pub role: String,
 }
 

@@ -1,7 +1,7 @@
-//! JSON paths as CRDs write them: printer columns, selectable fields, the places of scale.
+//! JSON paths of CRDs: for printer columns, selectable fields and the scale subresource.
 //!
-//! The syntax is that of <https://kubernetes.io/docs/reference/kubectl/jsonpath/>, one path only: no text around it, no
-//! `range`. A path is parsed once and then only followed.
+//! The syntax is that of <https://kubernetes.io/docs/reference/kubectl/jsonpath/>, limited to one path: no text around it
+//! and no `range`.
 
 mod parse;
 
@@ -9,17 +9,17 @@ use std::{cmp::Ordering, fmt};
 
 use serde_json::{Map, Value};
 
-/// Matches that [`JsonPath::find`] stops at, so that no path can make a small object into a large answer.
+/// The limit of matches of [`JsonPath::find`], so that no path makes a large response of a small object.
 const MATCH_LIMIT: usize = 10_000;
 
-/// A parsed path. `Display` gives the text it was parsed from.
+/// A parsed path. `Display` gives the text that it was parsed from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JsonPath {
     text: String,
     steps: Vec<Step>,
 }
 
-/// Why a path makes no sense, or can't be followed.
+/// A path is malformed or can't be set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
@@ -28,20 +28,20 @@ pub enum PathError {
     Syntax {
         /// The whole text.
         path: String,
-        /// What is wrong.
+        /// The syntax error.
         why: &'static str,
-        /// Where, in bytes from 0.
+        /// The offset of the error in bytes, from 0.
         at: usize,
     },
-    /// Only a path of plain field names can be set.
-    #[error("cannot set {0}: it is not a path of plain fields")]
+    /// The path has steps other than field names, so it can't be set.
+    #[error("cannot set {0}: only paths of plain field names can be set")]
     NotSimple(String),
-    /// On the way is a value that is no object.
+    /// A value on the path is not an object.
     #[error("cannot set {path}: {field} is not an object")]
     NotAnObject {
         /// The whole path.
         path: String,
-        /// The field that is in the way.
+        /// The field whose value is not an object.
         field: String,
     },
 }
@@ -56,7 +56,7 @@ enum Step {
         step: usize,
     },
     All,
-    /// The value itself and everything below it.
+    /// The value itself and all values below it.
     Descend,
     Filter(Filter),
     Union(Vec<Step>),
@@ -65,7 +65,7 @@ enum Step {
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
     left: Operand,
-    /// Without it, the left side must exist.
+    /// The comparison; without it, the left side must exist.
     comparison: Option<(Comparison, Operand)>,
 }
 
@@ -86,28 +86,28 @@ enum Comparison {
 }
 
 impl JsonPath {
-    /// Parses `.spec.replicas`, `.status.conditions[?(@.type=="Ready")].status`, `.metadata.labels['a.b/c']`, …;
-    /// surrounding braces and a leading `$` are allowed.
+    /// Parses `.spec.replicas`, `.status.conditions[?(@.type=="Ready")].status`, `.metadata.labels['a.b/c']`, …
+    /// Surrounding braces and a leading `$` are allowed.
     pub fn parse(text: &str) -> Result<Self, PathError> {
         Ok(Self { text: text.into(), steps: parse::steps(text)? })
     }
 
-    /// All values at this path, in the order of the document; nothing where a step leads nowhere.
+    /// Returns all values at this path, in the order of the document.
     pub fn find<'a>(&self, root: &'a Value) -> Vec<&'a Value> {
         follow(&self.steps, root)
     }
 
-    /// The first value at this path.
+    /// Returns the first value at this path.
     pub fn first<'a>(&self, root: &'a Value) -> Option<&'a Value> {
         self.find(root).into_iter().next()
     }
 
-    /// The field names, if the path is of nothing else, such as `.spec.replicas`.
+    /// Returns the field names, if the path consists of nothing else, such as `.spec.replicas`.
     pub fn fields(&self) -> Option<Vec<&str>> {
         self.steps.iter().map(|step| if let Step::Field(name) = step { Some(name.as_str()) } else { None }).collect()
     }
 
-    /// Sets the value at a path of plain fields, making objects on the way where there is nothing.
+    /// Sets the value at a path of plain field names, and creates the objects on the path that don't exist.
     pub fn set(&self, root: &mut Value, value: Value) -> Result<(), PathError> {
         let fields = self.fields().ok_or_else(|| PathError::NotSimple(self.text.clone()))?;
         let mut place = root;
@@ -175,7 +175,7 @@ fn position(index: i64, length: usize) -> Option<usize> {
     usize::try_from(if index < 0 { length as i64 + index } else { index }).ok()
 }
 
-/// Depth first, with a stack of its own: the depth of a document must not be that of the program.
+/// Visits values depth first with an explicit stack, so that a deep document can't overflow the program's.
 fn descend<'a>(root: &'a Value, found: &mut Vec<&'a Value>) {
     let mut stack = vec![root];
     while let Some(value) = stack.pop() {

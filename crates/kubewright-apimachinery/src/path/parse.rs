@@ -1,10 +1,10 @@
-//! From text to steps.
+//! The parser of JSON paths.
 
 use serde_json::Value;
 
 use super::{Comparison, Filter, Operand, PathError, Step};
 
-/// A filter may hold a path that holds a filter; deeper is refused, so that the parser's stack is bounded.
+/// The limit of filters within filters, which bounds the parser's stack.
 const NESTING_LIMIT: usize = 8;
 
 pub(super) fn steps(text: &str) -> Result<Vec<Step>, PathError> {
@@ -56,7 +56,7 @@ impl<'a> Parser<'a> {
                     steps.push(self.field()?);
                 }
             } else if self.skip(".") {
-                // A lone dot is the whole object; a dot before a bracket says nothing.
+                // A single dot is the whole object; a dot before a bracket has no meaning.
                 let is_whole = steps.is_empty() && self.rest().is_empty();
                 if !is_whole && !self.rest().starts_with('[') {
                     steps.push(self.field()?);
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
         if length == 0 {
             return Ok(None);
         }
-        let number = rest[..length].parse().map_err(|_| "a number that is none")?;
+        let number = rest[..length].parse().map_err(|_| "a number out of range")?;
         self.at += length;
         Ok(Some(number))
     }

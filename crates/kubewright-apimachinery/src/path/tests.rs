@@ -80,12 +80,12 @@ fn syntax_errors() {
     check_error(".a[0:2:0]", "a step must be at least 1");
     check_error(".a[?(@.b==)]", "neither a path nor a literal");
     check_error(".a[?(@.b==1]", "a filter without a closing parenthesis");
-    check_error(".a[99999999999999999999]", "a number that is none");
+    check_error(".a[99999999999999999999]", "a number out of range");
     check_error(&format!(".a{}", "[?(@.a".repeat(1000)), "too many filters within filters");
 }
 
 #[test]
-fn a_path_cannot_blow_up() {
+fn the_matches_of_a_path_are_bounded() {
     let path = JsonPath::parse(&"..*".repeat(30)).unwrap();
     assert!(path.find(&json!([[[[[[[[1, 2], [3]], []]]]]], object()])).len() <= MATCH_LIMIT);
 }
@@ -101,7 +101,7 @@ fn setting() {
     let error = path.set(&mut in_the_way, json!(5)).unwrap_err().to_string();
     assert_eq!(error, "cannot set .spec.scale.replicas: scale is not an object");
     let error = JsonPath::parse(".a[0]").unwrap().set(&mut object, json!(5)).unwrap_err().to_string();
-    assert_eq!(error, "cannot set .a[0]: it is not a path of plain fields");
+    assert_eq!(error, "cannot set .a[0]: only paths of plain field names can be set");
 }
 
 proptest::proptest! {

@@ -1,14 +1,14 @@
-//! Filling in defaults
+//! Defaulting
 //! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#defaulting>).
 
 use serde_json::Value;
 
 use super::{Additional, Node, Schema};
 
-/// Gives absent fields their schema's default, at every depth.
+/// Sets absent fields to their schema's default, at every depth.
 ///
-/// A null that may not be null becomes the default, too; where there is none, the null is dropped. A default beside a
-/// reference counts; one inside the definition that is referred to does not.
+/// A null that is not allowed becomes the default, too, or is dropped if there is none. A default beside a reference
+/// applies; a default inside the definition that is referred to does not.
 pub fn default(node: Node<'_>, object: &mut Value) {
     visit(true, node, object);
 }
@@ -57,7 +57,7 @@ fn is_nullable(field: &Schema, node: Node<'_>) -> bool {
     Node::new(field, node.definitions()).schema().nullable
 }
 
-/// The default of a map's values, which stands for null only: a map has no absent fields.
+/// The default of a map's values. It replaces null only, since a map has no absent fields.
 fn additional_default<'a>(schema: &'a Schema, name: &str) -> Option<&'a Value> {
     match &schema.additional {
         Additional::Schema(values) if !schema.properties.contains_key(name) => values.default.as_ref(),

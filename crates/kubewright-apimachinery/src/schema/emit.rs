@@ -1,18 +1,18 @@
-//! From [`Schema`]s to OpenAPI documents, as Kubernetes publishes them.
+//! OpenAPI documents of [`Schema`]s, as Kubernetes publishes them.
 
 use serde_json::{Map, Number, Value, json};
 
 use super::{Additional, Limits, List, Rule, Schema};
 
-/// The schema in OpenAPI v3: an entry of `components.schemas`, or part of one.
+/// Returns the schema in OpenAPI v3: an entry of `components.schemas`, or part of one.
 pub fn openapi_v3(schema: &Schema) -> Value {
     Dialect::V3.schema(schema)
 }
 
-/// The schema in OpenAPI v2: an entry of `definitions`, or part of one.
+/// Returns the schema in OpenAPI v2: an entry of `definitions`, or part of one.
 ///
-/// What v2 can't say is left out so that clients accept at least what the server accepts: combinations, defaults, and
-/// the structure of what may be null or may have unknown fields.
+/// Constraints that v2 can't express are left out, so that clients accept all that the server accepts: combinations,
+/// defaults, and the structure of values that may be null or have unknown fields.
 pub fn openapi_v2(schema: &Schema) -> Value {
     Dialect::V2.schema(schema)
 }
@@ -88,14 +88,14 @@ impl Dialect {
         out.put("items", schema.items.as_deref().map(|schema| self.schema(schema)));
     }
 
-    /// A v2 client, which doesn't see defaults, must not ask for a field that has one.
+    /// Required fields. A v2 client, which doesn't see defaults, must not require a field that has one.
     fn required(self, schema: &Schema) -> impl Iterator<Item = &String> {
         let has_default = |field: &String| schema.properties.get(field).is_some_and(|field| field.default.is_some());
         schema.required.iter().filter(move |field| self == Self::V3 || !has_default(field))
     }
 }
 
-/// Members in the making; what is absent leaves no trace.
+/// The members of a document; absent ones are left out.
 struct Out(Map<String, Value>);
 
 impl Out {
@@ -115,7 +115,7 @@ impl Out {
     }
 }
 
-/// A whole number without a fraction, as the documents of Kubernetes have it.
+/// A number, without a fraction if it is whole, as in the documents of Kubernetes.
 pub(super) fn number(value: f64) -> Value {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() <= EXACT {

@@ -1,9 +1,10 @@
-//! The one form in which every kind's schema is held.
+//! Schemas of kinds, built-in or custom, in one form.
 //!
-//! A built-in kind's schema comes from its Rust type joined with the published list and patch markers; a custom kind's
+//! A built-in kind's schema comes from its Rust type, joined with the published list and patch markers; a custom kind's
 //! from its CRD. Validation, defaulting, pruning, apply, strategic merge, OpenAPI and `explain` all walk it through a
 //! [`Node`], which resolves references on the way.
 
+mod correlation;
 mod default;
 pub mod emit;
 pub mod parse;
@@ -22,33 +23,36 @@ pub use prune::{prune, unknown_fields};
 pub use types::type_check;
 pub use validate::validate;
 
-/// The name of the definition of every kind's `metadata`.
+use crate::cel::LazyProgram;
+
+/// The name of the definition of `metadata`, which all kinds share.
 pub const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
-/// One schema node. The default is "anything".
+/// A schema. The default allows any value.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schema {
-    /// The name of a definition that stands here; everything else but `description` and `default` is then empty.
+    /// The name of the definition that this schema refers to. All other fields but `description` and `default` are then
+    /// empty.
     pub reference: Option<Arc<str>>,
     /// A short title.
     pub title: Option<String>,
-    /// What the field means, for people.
+    /// The description for people.
     pub description: Option<String>,
-    /// The JSON type; absent means any.
+    /// The JSON type; if absent, any.
     pub kind: Option<Kind>,
     /// `date-time`, `int32`, `byte`, …
     pub format: Option<String>,
     /// Fields of an object.
     pub properties: BTreeMap<String, Schema>,
-    /// What an object may hold beside its `properties`.
+    /// The fields that an object may have beside its `properties`.
     pub additional: Additional,
-    /// What each element of an array is.
+    /// The schema of an array's elements.
     pub items: Option<Box<Schema>>,
-    /// Fields that must be there.
+    /// Required fields.
     pub required: Vec<String>,
-    /// Whether null is a value.
+    /// Whether null is allowed.
     pub nullable: bool,
-    /// What an absent field becomes.
+    /// The default of an absent field.
     pub default: Option<Value>,
     /// An example for people.
     pub example: Option<Value>,
@@ -110,28 +114,28 @@ impl Kind {
 /// `additionalProperties`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Additional {
-    /// Not said: unknown fields are pruned.
+    /// Not specified: unknown fields are pruned.
     #[default]
     Unspecified,
     /// `true` or `false`.
     Allowed(bool),
-    /// Every further value is of this schema.
+    /// Other fields have values of this schema.
     Schema(Box<Schema>),
 }
 
-/// How a list is owned and merged (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>).
+/// The type of a list, by which it is owned and merged (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#merge-strategy>).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum List {
-    /// One owner for the whole list; also what an unmarked list is.
+    /// The whole list has one owner; the default.
     #[default]
     Atomic,
-    /// Scalars, each owned by itself.
+    /// Scalars, each with its own owners.
     Set,
-    /// Objects, told apart by these keys.
+    /// Objects, identified by these keys.
     Map(Vec<String>),
 }
 
-/// Bounds of a value; absent means unbounded.
+/// Limits of a value; absent ones don't apply.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names are JSON schema's own")]
 pub struct Limits {
@@ -161,9 +165,11 @@ pub struct Rule {
     pub reason: Option<String>,
     pub field_path: Option<String>,
     pub optional_old_self: Option<bool>,
+    pub(crate) program: LazyProgram,
+    pub(crate) message_program: LazyProgram,
 }
 
-/// Value checks by combination.
+/// Combinations of schemas, which only check values.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs, reason = "the names are JSON schema's own")]
 pub struct Logic {
@@ -177,14 +183,14 @@ pub struct Logic {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Definitions(pub BTreeMap<Arc<str>, Schema>);
 
-/// A place in a schema: the way every algorithm walks it. Copying is free.
+/// A schema and the definitions that its references resolve in. Copying is free.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
     schema: &'a Schema,
     definitions: &'a Definitions,
 }
 
-/// The schema of whatever nothing is known about: kept, validated as anything, owned as a granular map or atomic list.
+/// The schema of unknown values: they are kept, any value is valid, maps are granular and lists atomic.
 pub static ANYTHING: Schema = anything();
 
 const fn anything() -> Schema {
@@ -231,10 +237,10 @@ const fn anything() -> Schema {
 }
 
 impl<'a> Node<'a> {
-    /// The root of `schema`, references resolved in `definitions`.
+    /// Creates the node of `schema`, with references resolved in `definitions`.
     pub fn new(schema: &'a Schema, definitions: &'a Definitions) -> Self {
         let mut node = Self { schema, definitions };
-        // A chain of references longer than the table can only be a cycle.
+        // A chain of more references than there are definitions is a cycle.
         for _ in 0..=definitions.0.len() {
             let Some(name) = &node.schema.reference else { break };
             node.schema = definitions.0.get(name).unwrap_or(&ANYTHING);
@@ -242,18 +248,18 @@ impl<'a> Node<'a> {
         node
     }
 
-    /// What stands here, never a reference.
+    /// Returns the schema, never a reference.
     pub fn schema(self) -> &'a Schema {
         self.schema
     }
 
-    /// The definitions that references resolve in.
+    /// Returns the definitions that references resolve in.
     pub fn definitions(self) -> &'a Definitions {
         self.definitions
     }
 
-    /// The schema of a field: a named property, else what `additional` says. `None` means the field is unknown here;
-    /// below `x-kubernetes-preserve-unknown-fields` an unknown field is [`ANYTHING`].
+    /// Returns the schema of a field: that of a named property, else that of `additional`. `None` means that the field is
+    /// unknown; with `x-kubernetes-preserve-unknown-fields` an unknown field is [`ANYTHING`].
     pub fn field(self, name: &str) -> Option<Node<'a>> {
         if let Some(schema) = self.schema.properties.get(name) {
             return Some(Self::new(schema, self.definitions));
@@ -266,26 +272,26 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Like [`Node::field`], for a whole resource or an embedded one: `apiVersion`, `kind` and `metadata` are known even
-    /// if the schema doesn't say so, as it is usual in CRDs.
+    /// Like [`Node::field`], for an object or an embedded resource: `apiVersion`, `kind` and `metadata` are known even if the
+    /// schema doesn't declare them, as is usual in CRDs.
     pub fn resource_field(self, name: &str) -> Option<Node<'a>> {
         match name {
             "apiVersion" | "kind" => Some(self.field(name).unwrap_or(Self::new(&ANYTHING, self.definitions))),
             "metadata" => Some(match self.schema.properties.get(name) {
                 Some(schema) if schema.reference.is_some() => Self::new(schema, self.definitions),
-                // A CRD restricts at most the name here, and doesn't tell what metadata is.
+                // A CRD may restrict the name here, and doesn't define metadata.
                 _ => Self::new(self.definitions.0.get(OBJECT_META).unwrap_or(&ANYTHING), self.definitions),
             }),
             _ => self.field(name),
         }
     }
 
-    /// Whether nothing is known about values here, so that there is nothing to do below.
+    /// Returns whether values here are unknown, so that no algorithm has anything to do below.
     pub fn is_anything(self) -> bool {
         std::ptr::eq(self.schema, &ANYTHING)
     }
 
-    /// The schema of a list's elements; [`ANYTHING`] when not said.
+    /// Returns the schema of a list's elements; [`ANYTHING`] if not specified.
     pub fn items(self) -> Node<'a> {
         Self::new(self.schema.items.as_deref().unwrap_or(&ANYTHING), self.definitions)
     }

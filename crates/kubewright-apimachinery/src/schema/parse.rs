@@ -1,31 +1,18 @@
-//! From schema documents to [`Schema`]s.
+//! Parsing of schema documents.
 //!
-//! Both dialects are read by one reader: a CRD's `openAPIV3Schema`, and the JSON schema that `schemars` and k8s-openapi
-//! make of Rust types. Whether a CRD's schema is structural is not checked here but in [`super::structural`]; keywords
-//! without a place in [`Schema`] are dropped.
+//! One parser reads both dialects: a CRD's `openAPIV3Schema`, and the JSON schema that `schemars` and k8s-openapi generate
+//! for Rust types. The checks of a CRD's schema are in [`super::structural`]; keywords without a field in [`Schema`] are
+//! dropped.
 
 use serde_json::{Map, Value};
 
 use super::{Additional, Kind, Limits, List, Logic, Rule, Schema};
-use crate::{depth, status::Cause};
 
-/// Reads a CRD's `openAPIV3Schema`. A cause's field begins with `openAPIV3Schema`.
-///
-/// Fails for an unknown type and for a document deeper than [`depth::LIMIT`], which no decoded document is.
-pub fn from_crd(document: &Value) -> Result<Schema, Vec<Cause>> {
-    if depth::of(document) > depth::LIMIT {
-        let why = format!("must not nest deeper than {} levels", depth::LIMIT);
-        return Err(vec![Cause::forbidden(super::structural::ROOT, &why)]);
-    }
-    let causes = super::structural::check_types(document);
-    if causes.is_empty() { Ok(from_openapi(document)) } else { Err(causes) }
-}
-
-/// Reads a schema of OpenAPI v2 or v3, or of JSON schema as `schemars` writes it. A `$ref` becomes a reference by the
-/// bare name behind its last slash; definitions inside the document are not read.
+/// Parses a schema of OpenAPI v2 or v3, or of JSON schema as `schemars` writes it. A `$ref` becomes a reference by the
+/// name behind its last slash; definitions inside the document are not read.
 pub fn from_openapi(document: &Value) -> Schema {
     let Value::Object(document) = document else {
-        // `true` is JSON schema's way to say "anything".
+        // In JSON schema, `true` allows any value.
         return Schema { preserve_unknown: *document == Value::Bool(true), ..Schema::default() };
     };
     let document = Document(document);
@@ -96,10 +83,11 @@ fn rule(document: &Map<String, Value>) -> Rule {
         reason: document.text("reason"),
         field_path: document.text("fieldPath"),
         optional_old_self: document.0.get("optionalOldSelf").and_then(Value::as_bool),
+        ..Rule::default()
     }
 }
 
-/// A schema's members; one of a wrong type counts as absent.
+/// The members of a schema document; a member of a wrong type counts as absent.
 struct Document<'a>(&'a Map<String, Value>);
 
 impl<'a> Document<'a> {
@@ -149,7 +137,7 @@ impl<'a> Document<'a> {
         fields.map(|(name, schema)| (name.clone(), from_openapi(schema))).collect()
     }
 
-    /// The target of `$ref`, which stands alone, or wrapped where it has siblings: `allOf: [{$ref: …}]`.
+    /// The target of `$ref`, which is wrapped if it has siblings: `allOf: [{$ref: …}]`.
     fn reference(&self) -> Option<&'a str> {
         let target = match self.str("$ref") {
             Some(target) => target,
@@ -177,7 +165,7 @@ impl<'a> Document<'a> {
     }
 
     fn limits(&self) -> Limits {
-        // JSON schema writes an exclusive bound as a number of its own, OpenAPI as a flag beside the bound.
+        // In JSON schema an exclusive bound is a number of its own, in OpenAPI a flag beside the bound.
         let exclusive_minimum = self.float("exclusiveMinimum");
         let exclusive_maximum = self.float("exclusiveMaximum");
         let values: Vec<Value> = self.list("enum").cloned().collect();
@@ -241,28 +229,15 @@ mod tests {
 
     #[test]
     fn extensions() {
-        let schema = from_crd(&json!({
+        let schema = from_openapi(&json!({
             "type": "array", "items": {"type": "object", "x-kubernetes-map-type": "atomic"},
             "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a", "b"],
             "x-kubernetes-patch-strategy": "merge,retainKeys",
             "x-kubernetes-validations": [{"rule": "self == oldSelf", "optionalOldSelf": true, "fieldPath": ".a"}],
-        }))
-        .unwrap();
+        }));
         assert_eq!(schema.list, List::Map(vec!["a".into(), "b".into()]));
         assert_eq!(schema.patch_strategy, ["merge", "retainKeys"]);
         assert!(schema.items.unwrap().atomic_map);
         assert_eq!(schema.rules[0].optional_old_self, Some(true));
-    }
-
-    #[test]
-    fn errors() {
-        let causes = from_crd(&json!({"type": "object", "properties": {"a": {"type": "strnig"}}})).unwrap_err();
-        assert_eq!(
-            causes[0].to_string(),
-            "openAPIV3Schema.properties[a].type: Unsupported value: \"strnig\": supported values: \
-             \"array\", \"boolean\", \"integer\", \"number\", \"object\", \"string\""
-        );
-        let deep = (0..depth::LIMIT).fold(json!({}), |inner, _| json!({"items": inner}));
-        assert!(from_crd(&deep).unwrap_err()[0].to_string().contains("must not nest deeper"));
     }
 }

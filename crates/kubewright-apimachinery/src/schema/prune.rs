@@ -1,26 +1,26 @@
-//! Dropping what a schema doesn't know
+//! Pruning: the removal of fields that a schema doesn't declare
 //! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#field-pruning>).
 
 use serde_json::Value;
 
 use super::Node;
-use crate::trail::Trail;
+use crate::field_path::FieldPath;
 
-/// Drops the fields of an object that its schema doesn't know, and tells where they were: `spec.foo`,
-/// `spec.containers[0].foo`. Strict field validation words each as `unknown field "spec.foo"`.
+/// Drops the fields of an object that its schema doesn't declare, and returns their paths: `spec.foo`,
+/// `spec.containers[0].foo`. Strict field validation reports each as `unknown field "spec.foo"`.
 ///
-/// `apiVersion`, `kind` and `metadata` of the object itself and of embedded resources are always known; what metadata
-/// may hold is told by the definition of `ObjectMeta`, if the node has it.
+/// `apiVersion`, `kind` and `metadata` of the object itself and of embedded resources are always known. The fields of
+/// `metadata` are those of the definition of `ObjectMeta`, if the node has it.
 pub fn prune(node: Node<'_>, object: &mut Value) -> Vec<String> {
     prune_as(Root::Object, node, object)
 }
 
-/// What [`prune`] would drop.
+/// Returns the paths of the fields that [`prune`] would drop.
 pub fn unknown_fields(node: Node<'_>, object: &Value) -> Vec<String> {
     unknown_fields_as(Root::Object, node, object)
 }
 
-/// Whether the value is an object with `apiVersion`, `kind` and `metadata`, or just part of one.
+/// The kind of a value: an object with `apiVersion`, `kind` and `metadata`, or part of one.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Root {
     Object,
@@ -33,29 +33,29 @@ pub(super) fn unknown_fields_as(root: Root, node: Node<'_>, value: &Value) -> Ve
 
 fn prune_as(root: Root, node: Node<'_>, value: &mut Value) -> Vec<String> {
     let mut dropped = Vec::new();
-    visit(root == Root::Object, node, value, &Trail::Root, &mut dropped);
+    visit(root == Root::Object, node, value, &FieldPath::Root, &mut dropped);
     dropped
 }
 
-fn visit(is_resource: bool, node: Node<'_>, value: &mut Value, trail: &Trail<'_>, dropped: &mut Vec<String>) {
+fn visit(is_resource: bool, node: Node<'_>, value: &mut Value, path: &FieldPath<'_>, dropped: &mut Vec<String>) {
     if node.is_anything() {
         return;
     }
     let is_resource = is_resource || node.schema().embedded_resource;
     match value {
         Value::Object(fields) => fields.retain(|name, value| {
-            let trail = trail.field(name);
+            let path = path.field(name);
             let node = if is_resource { node.resource_field(name) } else { node.field(name) };
             match node {
-                Some(node) => visit(false, node, value, &trail, dropped),
-                None => dropped.push(trail.to_string()),
+                Some(node) => visit(false, node, value, &path, dropped),
+                None => dropped.push(path.to_string()),
             }
             node.is_some()
         }),
         Value::Array(items) => {
             let node = node.items();
             for (index, item) in items.iter_mut().enumerate() {
-                visit(false, node, item, &trail.item(index), dropped);
+                visit(false, node, item, &path.item(index), dropped);
             }
         }
         _ => {}
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_go() {
+    fn unknown_fields_are_dropped() {
         check(
             json!({"type": "object", "properties": {
                 "spec": {"type": "object", "properties": {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_preserved_stays() {
+    fn preserved_fields_are_kept() {
         check(
             json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {
                 "known": {"type": "object", "properties": {"a": {}}},

@@ -1,4 +1,4 @@
-//! Laws that hold between the algorithms, on schemas and values of any shape.
+//! Properties of the algorithms together, on arbitrary schemas and values.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -48,8 +48,8 @@ fn schema_document() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn parsing_what_was_emitted_gives_the_same(document in schema_document()) {
-        let schema = parse::from_crd(&document).unwrap();
+    fn an_emitted_schema_is_parsed_back(document in schema_document()) {
+        let schema = structural::parse(&document).unwrap();
         prop_assert_eq!(&parse::from_openapi(&emit::openapi_v3(&schema)), &schema);
         prop_assert_eq!(emit::openapi_v3(&schema), document);
     }
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn what_did_not_change_is_accepted(document in schema_document(), value in json_value()) {
+    fn unchanged_values_are_accepted(document in schema_document(), value in json_value()) {
         let schema = parse::from_openapi(&document);
         let definitions = Definitions::default();
         let node = Node::new(&schema, &definitions);
@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn what_pruning_tells_is_what_it_does(document in schema_document(), value in json_value()) {
+    fn unknown_fields_are_those_that_pruning_drops(document in schema_document(), value in json_value()) {
         let schema = parse::from_openapi(&document);
         let definitions = Definitions::default();
         let mut pruned = value.clone();
@@ -90,7 +90,7 @@ proptest! {
     }
 }
 
-/// A value as deep as the decoder lets through, on a thread with less stack than those of a server.
+/// A value of the decoder's limit of depth, on a thread with less stack than a server's.
 #[test]
 fn the_deepest_value_fits_the_stack() {
     let work = || {

@@ -1,27 +1,27 @@
-//! Whether a value has the types of a built-in kind, as decoding into Go's structs would find out.
+//! A check of values against the types of a built-in kind, with the errors of decoding into Go's structs.
 
 use serde_json::{Number, Value};
 
 use super::{Additional, Kind, Node, Schema, validate::is_format};
-use crate::trail::Trail;
+use crate::field_path::FieldPath;
 
-/// The first value of a wrong type, in the words of Go's decoder, such as `json: cannot unmarshal string into Go struct
-/// field PodSpec.spec.replicas of type int32`.
+/// Returns the error about the first value of a wrong type, worded as Go's decoder words it, such as `json: cannot
+/// unmarshal string into Go struct field PodSpec.spec.replicas of type int32`.
 ///
-/// Null has every type, since decoding it leaves a field as it was.
+/// Null fits every type, since decoding it leaves a field unchanged.
 pub fn type_check(node: Node<'_>, value: &Value) -> Option<String> {
     let root = node.schema();
     let kind = root.group_version_kind.first().map(|(_, _, kind)| kind.as_str()).unwrap_or_default();
-    // A schema of its own for the root, whose name is not known.
-    visit(&Place { schema: root, node, owner: kind }, value, &Trail::Root)
+    // The name of the root's type is that of the kind.
+    visit(&Place { schema: root, node, owner: kind }, value, &FieldPath::Root)
 }
 
 struct Place<'a> {
-    /// What stands in the document, perhaps a reference.
+    /// The schema, which may be a reference.
     schema: &'a Schema,
-    /// What it refers to.
+    /// The schema that it refers to.
     node: Node<'a>,
-    /// The type whose field this is.
+    /// The type that has this field.
     owner: &'a str,
 }
 
@@ -47,7 +47,7 @@ fn short_name(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-fn visit(place: &Place<'_>, value: &Value, trail: &Trail<'_>) -> Option<String> {
+fn visit(place: &Place<'_>, value: &Value, path: &FieldPath<'_>) -> Option<String> {
     let schema = place.node.schema();
     if value.is_null() || place.node.is_anything() {
         return None;
@@ -57,21 +57,21 @@ fn visit(place: &Place<'_>, value: &Value, trail: &Trail<'_>) -> Option<String> 
     }
     if schema.int_or_string {
         let fits = value.is_string() || matches!(value, Value::Number(number) if fits_integer(number, Some("int32")));
-        return (!fits).then(|| mismatch(place, value, trail));
+        return (!fits).then(|| mismatch(place, value, path));
     }
     match (schema.kind, value) {
         (Some(Kind::Object), Value::Object(fields)) => fields.iter().find_map(|(name, value)| {
             let field = place.field(name)?;
-            visit(&field, value, &trail.field(name))
+            visit(&field, value, &path.field(name))
         }),
         (Some(Kind::Array), Value::Array(items)) => {
             let item = place.inner(schema.items.as_deref()?);
-            items.iter().enumerate().find_map(|(index, value)| visit(&item, value, &trail.item(index)))
+            items.iter().enumerate().find_map(|(index, value)| visit(&item, value, &path.item(index)))
         }
         (Some(Kind::String), Value::String(text)) => check_text(schema.format.as_deref(), text),
         (Some(Kind::Integer), Value::Number(number)) if fits_integer(number, schema.format.as_deref()) => None,
         (Some(Kind::Number), Value::Number(_)) | (Some(Kind::Boolean), Value::Bool(_)) | (None, _) => None,
-        _ => Some(mismatch(place, value, trail)),
+        _ => Some(mismatch(place, value, path)),
     }
 }
 
@@ -132,7 +132,7 @@ fn is_quantity(text: &str) -> bool {
     number_fits && (SUFFIXES.contains(&suffix) || is_exponent())
 }
 
-fn mismatch(place: &Place<'_>, value: &Value, trail: &Trail<'_>) -> String {
+fn mismatch(place: &Place<'_>, value: &Value, path: &FieldPath<'_>) -> String {
     let found = match value {
         Value::Null => "null".into(),
         Value::Bool(_) => "bool".into(),
@@ -143,11 +143,11 @@ fn mismatch(place: &Place<'_>, value: &Value, trail: &Trail<'_>) -> String {
         Value::Object(_) => "object".to_owned(),
     };
     let wanted = go_type(place.schema, place.node);
-    match trail {
-        Trail::Root => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
+    match path {
+        FieldPath::Root => format!("json: cannot unmarshal {found} into Go value of type {wanted}"),
         _ => {
             let owner = if place.owner.is_empty() { String::new() } else { format!("{}.", place.owner) };
-            format!("json: cannot unmarshal {found} into Go struct field {owner}{trail} of type {wanted}")
+            format!("json: cannot unmarshal {found} into Go struct field {owner}{path} of type {wanted}")
         }
     }
 }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_a_form() {
+    fn formats_of_strings() {
         let container = |field: &str, value: Value| json!({"spec": {"containers": [{field: value}]}});
         check(container("secret", json!("a b")), Some("illegal base64 data at input byte 1"));
         check(

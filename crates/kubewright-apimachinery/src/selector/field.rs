@@ -5,23 +5,23 @@ use std::fmt;
 
 use super::SelectorError;
 
-/// All of its requirements must hold; one without requirements holds for everything.
+/// A field selector: all its requirements must hold. Without requirements, it selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector(Vec<FieldRequirement>);
 
-/// One field, compared to one value. An absent field counts as the empty string.
+/// A comparison of one field to one value. An absent field equals the empty string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRequirement {
     /// The field's path, such as `status.phase`.
     pub field: String,
     /// Whether the field must differ from `value`.
     pub negated: bool,
-    /// What the field is compared to.
+    /// The value that the field is compared to.
     pub value: String,
 }
 
 impl FieldSelector {
-    /// Reads `a=b`, `a==b` and `a!=b`, separated by commas; in a value, `\` escapes `\`, `,` and `=`.
+    /// Parses `a=b`, `a==b` and `a!=b`, separated by commas. In a value, `\` escapes `\`, `,` and `=`.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut requirements = Vec::new();
         for term in split_at_commas(text).into_iter().filter(|term| !term.is_empty()) {
@@ -34,22 +34,22 @@ impl FieldSelector {
         Ok(Self(requirements))
     }
 
-    /// Whether everything matches.
+    /// Returns whether everything matches.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The parts; for a check that the kind supports each field.
+    /// Returns the requirements, for a check that the kind supports each field.
     pub fn requirements(&self) -> &[FieldRequirement] {
         &self.0
     }
 
-    /// The value that `field` must have, if it must have one.
+    /// Returns the value that `field` must have, if the selector requires one.
     pub fn exact(&self, field: &str) -> Option<&str> {
         self.0.iter().find(|one| one.field == field && !one.negated).map(|one| one.value.as_str())
     }
 
-    /// Whether an object matches whose fields `lookup` tells.
+    /// Returns whether an object matches whose fields `lookup` returns.
     pub fn matches<S: AsRef<str>>(&self, lookup: impl Fn(&str) -> Option<S>) -> bool {
         self.0.iter().all(|one| {
             let equal = lookup(&one.field).map_or(one.value.is_empty(), |value| value.as_ref() == one.value);

@@ -8,25 +8,26 @@ use serde_json::Value;
 use super::SelectorError;
 use crate::{name, status::Cause};
 
-/// All of its requirements must hold; one without requirements holds for everything.
+/// A label selector: all its requirements must hold. Without requirements, it selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
     nothing: bool,
 }
 
-/// What is asked of one label.
+/// A condition on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Requirement {
     /// The label's key.
     pub key: String,
     /// The comparison.
     pub operator: Operator,
-    /// What is compared to: none for existence, one for (in)equality and order, one or more for sets; sorted.
+    /// The values that the label is compared to, sorted: none for existence, one for (in)equality and order, one or more
+    /// for sets.
     pub values: Vec<String>,
 }
 
-/// How a label is compared.
+/// The comparison of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Operator {
@@ -41,7 +42,7 @@ pub enum Operator {
 }
 
 impl Requirement {
-    /// A requirement whose key, values and their number are checked.
+    /// Creates a requirement, after a check of the key, the values and their number.
     pub fn new(key: &str, operator: Operator, mut values: Vec<String>) -> Result<Self, SelectorError> {
         let mut causes = Vec::new();
         let wrong = name::label_key(key);
@@ -106,24 +107,24 @@ impl Requirement {
 }
 
 impl LabelSelector {
-    /// Selects no object at all, as an absent `LabelSelector` does.
+    /// Returns a selector that selects nothing, as an absent `LabelSelector` does.
     pub fn nothing() -> Self {
         Self { requirements: Vec::new(), nothing: true }
     }
 
-    /// Reads the form of the `labelSelector` parameter.
+    /// Parses the `labelSelector` parameter of a request.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let requirements = Parser { tokens: scan(text), at: 0 }.requirements()?;
         Ok(Self::from_requirements(requirements))
     }
 
-    /// From checked parts.
+    /// Creates a selector from requirements.
     pub fn from_requirements(mut requirements: Vec<Requirement>) -> Self {
         requirements.sort_by(|a, b| a.key.cmp(&b.key));
         Self { requirements, nothing: false }
     }
 
-    /// Reads a `LabelSelector` object: `matchLabels` and `matchExpressions`. Null selects nothing, an empty object
+    /// Converts a `LabelSelector` object: `matchLabels` and `matchExpressions`. Null selects nothing, an empty object
     /// everything.
     pub fn from_object(object: &Value) -> Result<Self, SelectorError> {
         if object.is_null() {
@@ -149,23 +150,23 @@ impl LabelSelector {
         Ok(Self::from_requirements(requirements))
     }
 
-    /// Whether everything matches.
+    /// Returns whether everything matches.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty() && !self.nothing
     }
 
-    /// The parts, by key.
+    /// Returns the requirements, sorted by key.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
     }
 
-    /// Whether an object matches whose labels `lookup` tells.
+    /// Returns whether an object matches whose labels `lookup` returns.
     pub fn matches<S: AsRef<str>>(&self, lookup: impl Fn(&str) -> Option<S>) -> bool {
         let matches = |one: &Requirement| one.matches(lookup(&one.key).as_ref().map(AsRef::as_ref));
         !self.nothing && self.requirements.iter().all(matches)
     }
 
-    /// Whether an object with these `metadata.labels` matches; anything but an object is no labels.
+    /// Returns whether an object with these `metadata.labels` matches. Anything but an object counts as no labels.
     pub fn matches_labels(&self, labels: &Value) -> bool {
         self.matches(|key| labels.get(key).and_then(Value::as_str))
     }
@@ -191,8 +192,8 @@ impl fmt::Display for LabelSelector {
     }
 }
 
-/// A token is its text; what it means depends on its place, since `in` may also be a key or a value. The empty token
-/// ends the list.
+/// Splits a text into tokens. The meaning of a token depends on its place, since `in` may also be a key or a value. The
+/// empty token ends the list.
 fn scan(text: &str) -> Vec<&str> {
     const SPECIAL: &[char] = &['=', '!', '(', ')', ',', '>', '<'];
     let mut tokens = Vec::new();
@@ -266,7 +267,7 @@ impl<'a> Parser<'a> {
         }
         let wrong = name::label_key(key);
         if !wrong.is_empty() {
-            // The API server has no field to name here and prints Go's word for that.
+            // kube-apiserver has no field to name here and prints Go's `<nil>`.
             return Err(SelectorError(Cause::invalid("<nil>", &Value::from(key), &wrong.join("; ")).to_string()));
         }
         if negated {

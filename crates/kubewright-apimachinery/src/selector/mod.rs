@@ -1,7 +1,7 @@
-//! Which objects a request means: label selectors and field selectors.
+//! Label selectors and field selectors.
 //!
-//! Errors are worded as the API server words them, to stand in a 400 answer as they are. Which fields a kind can be
-//! selected by is the kind's own matter; see [`FieldSelector::requirements`].
+//! Errors are worded as kube-apiserver words them, so that a 400 response can contain them unchanged. The caller checks
+//! that a kind supports the fields of a selector; see [`FieldSelector::requirements`].
 
 mod field;
 mod label;
@@ -9,7 +9,7 @@ mod label;
 pub use field::{FieldRequirement, FieldSelector};
 pub use label::{LabelSelector, Operator, Requirement};
 
-/// Why a selector makes no sense.
+/// A selector is malformed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(String);
@@ -22,7 +22,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_means_the_same(text in "[ab=!<>(), \\\\1.-]{0,16}") {
+        fn a_printed_selector_selects_the_same(text in "[ab=!<>(), \\\\1.-]{0,16}") {
             if let Ok(selector) = LabelSelector::parse(&text) {
                 prop_assert_eq!(LabelSelector::parse(&selector.to_string()), Ok(selector));
             }

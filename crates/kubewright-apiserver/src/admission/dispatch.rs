@@ -170,7 +170,12 @@ impl Review {
             }
         }
         let request = self.request(one);
-        let answered = match self.conditions_hold(one, &request, new.as_ref(), old.as_ref()) {
+        let conditions = [
+            ("object", new.as_ref().unwrap_or(&Value::Null)),
+            ("oldObject", old.as_ref().unwrap_or(&Value::Null)),
+            ("request", &request),
+        ];
+        let answered = match one.webhook.conditions.hold(&conditions).await {
             Ok(false) => return Ok(None),
             Ok(true) if self.attributes.dry_run && !one.webhook.rehearses => {
                 return Err(Status::bad_request(format!("admission webhook {name:?} does not support dry run")));
@@ -267,27 +272,6 @@ impl Review {
             namespaces.matches(|key| stored.label(key))
         };
         Ok(in_place && by_labels(&one.webhook.objects))
-    }
-
-    /// Whether all conditions hold. One that doesn't counts more than any that can't be told.
-    fn conditions_hold(
-        &self,
-        one: &Match,
-        request: &Value,
-        new: Option<&Value>,
-        old: Option<&Value>,
-    ) -> Result<bool, String> {
-        let values =
-            [("object", new.unwrap_or(&Value::Null)), ("oldObject", old.unwrap_or(&Value::Null)), ("request", request)];
-        let mut unknown = None;
-        for (name, condition) in &one.webhook.conditions {
-            match condition.holds(&values) {
-                Ok(true) => {}
-                Ok(false) => return Ok(false),
-                Err(why) => unknown = unknown.or(Some(format!("matchCondition {name:?} can't be evaluated: {why}"))),
-            }
-        }
-        unknown.map_or(Ok(true), Err)
     }
 
     /// The object in the version that a webhook wants.

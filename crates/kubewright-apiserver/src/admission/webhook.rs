@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kubewright_apimachinery::{schema::rules::Condition, selector::LabelSelector};
+use kubewright_apimachinery::{cel::MatchConditions, selector::LabelSelector};
 use serde_json::Value;
 
 use super::rule::Rule;
@@ -17,7 +17,7 @@ pub(crate) struct Webhook {
     pub(super) exact: bool,
     pub(super) namespaces: LabelSelector,
     pub(super) objects: LabelSelector,
-    pub(super) conditions: Vec<(String, Condition)>,
+    pub(super) conditions: MatchConditions,
     /// When it can't be asked, the request goes on.
     pub(super) optional: bool,
     pub(super) timeout: Duration,
@@ -38,10 +38,8 @@ impl Webhook {
             None => LabelSelector::default(),
         };
         let list = |field: &str| webhook[field].as_array().into_iter().flatten();
-        let conditions = list("matchConditions").filter_map(|condition| {
-            let name = condition["name"].as_str()?.to_owned();
-            Some((name, Condition::parse(condition["expression"].as_str()?).ok()?))
-        });
+        let conditions = list("matchConditions")
+            .filter_map(|condition| Some((condition["name"].as_str()?, condition["expression"].as_str()?)));
         let seconds = webhook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30);
         Self {
             name: webhook["name"].as_str().unwrap_or_default().to_owned(),
@@ -49,7 +47,7 @@ impl Webhook {
             exact: webhook["matchPolicy"] == "Exact",
             namespaces: selector("namespaceSelector"),
             objects: selector("objectSelector"),
-            conditions: conditions.collect(),
+            conditions: MatchConditions::new(conditions),
             optional: webhook["failurePolicy"] == "Ignore",
             timeout: Duration::from_secs(seconds),
             rehearses: matches!(webhook["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")),

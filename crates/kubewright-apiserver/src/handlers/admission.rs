@@ -3,8 +3,9 @@
 //! Nothing is locked while a webhook is asked. A change that it has seen is only committed if the object is still the one
 //! that it was shown; otherwise all is done again.
 
-use std::sync::Arc;
+use std::{future::ready, sync::Arc};
 
+use futures::FutureExt;
 use kubewright_apimachinery::status::Status;
 use serde_json::{Value, json};
 
@@ -25,8 +26,9 @@ pub(super) trait Edit: Sync {
     /// What the client wants, given what is there.
     fn ask(&self, served: &Value) -> Result<Incoming, Status>;
 
-    /// The object to store when this is what is wanted, in stored form.
-    fn make(&self, old: &Value, served: &Value, wanted: Value) -> Result<Value, Status>;
+    /// The object to store when this is what is wanted, in stored form. Yields to other tasks while its validation takes
+    /// long.
+    fn make(&self, old: &Value, served: &Value, wanted: Value) -> impl Future<Output = Result<Value, Status>> + Send;
 
     /// The object as the endpoint shows it.
     fn show(&self, object: Arc<Value>) -> Result<Arc<Value>, Status> {
@@ -52,8 +54,8 @@ impl<F: Fn(&Value) -> Result<Incoming, Status> + Sync> Edit for PartEdit<'_, F> 
         (self.ask)(served)
     }
 
-    fn make(&self, old: &Value, served: &Value, wanted: Value) -> Result<Value, Status> {
-        self.call.prepare_update(self.part, old, served, wanted, self.owner)
+    async fn make(&self, old: &Value, served: &Value, wanted: Value) -> Result<Value, Status> {
+        self.call.prepare_update(self.part, old, served, wanted, self.owner).await
     }
 }
 
@@ -145,14 +147,14 @@ impl Call {
         );
         if review.is_none() && self.is_at_hand()? {
             let edited = self.edit_at_once(edit, options);
-            if !self.conversions.is_wanting() {
+            if let Some(edited) = edited.filter(|_| !self.conversions.is_wanting()) {
                 return edited;
             }
         }
         for _ in 0..TRIES {
             let old = self.load(self.present()?).await?.value();
             let served = convert::to_served(&self.resource, &old);
-            let Incoming { object, mut warnings } = self.decided(|| edit.ask(&served)).await?;
+            let Incoming { object, mut warnings } = self.decided(|| ready(edit.ask(&served))).await?;
             let new = match &review {
                 Some(review) => {
                     let before = edit.show(served.clone())?;
@@ -176,15 +178,18 @@ impl Call {
     /// What an edit makes of what is wanted.
     async fn made(&self, edit: &impl Edit, old: &Value, served: &Value, wanted: Value) -> Result<Value, Status> {
         match &self.resource.versions {
-            None => edit.make(old, served, wanted),
+            None => edit.make(old, served, wanted).await,
             Some(_) => self.decided(|| edit.make(old, served, wanted.clone())).await,
         }
     }
 
     /// A decision, made anew while it lacks conversions.
-    async fn decided<T>(&self, decide: impl Fn() -> Result<T, Status>) -> Result<T, Status> {
+    async fn decided<T, D>(&self, decide: impl Fn() -> D) -> Result<T, Status>
+    where
+        D: Future<Output = Result<T, Status>>,
+    {
         for _ in 0..TRIES {
-            let decided = decide();
+            let decided = decide().await;
             if !self.conversions.make(&self.server, &self.resource).await? {
                 return decided;
             }
@@ -199,18 +204,21 @@ impl Call {
             || convert::is_storage_version(resource) && convert::is_served_form(resource, &*self.present()?))
     }
 
-    fn edit_at_once(&self, edit: &impl Edit, options: &WriteOptions) -> Result<Edited, Status> {
+    /// Edits in one step of the store; `None` when the edit takes so long that other tasks have to run in between.
+    fn edit_at_once(&self, edit: &impl Edit, options: &WriteOptions) -> Option<Result<Edited, Status>> {
         let mut warnings = Vec::new();
+        let mut yielded = false;
         let stored = self.modify(options.dry_run, |old| {
             let old = old.ok_or_else(|| self.not_found())?;
             let served = convert::to_served(&self.resource, old);
             let incoming = edit.ask(&served)?;
             warnings = incoming.warnings;
-            let made = edit.make(old, &served, incoming.object)?;
+            let made = edit.make(old, &served, incoming.object).now_or_never();
+            yielded = made.is_none();
             // Others own fields in other versions: a webhook has to be asked first.
-            if self.conversions.is_wanting() { Err(self.not_found()) } else { Ok(made) }
-        })?;
-        Ok(Edited { stored, warnings })
+            made.filter(|_| !self.conversions.is_wanting()).unwrap_or_else(|| Err(self.not_found()))
+        });
+        if yielded { None } else { Some(stored.map(|stored| Edited { stored, warnings })) }
     }
 
     /// Stores an object in the place of this very state of it; `None` if that is no longer there.

@@ -34,7 +34,7 @@ pub(super) async fn create(call: &Call) -> Result<Answer, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let decoded = decode::decode(Format::of(&call.parts.headers)?, &call.body)?;
     let incoming = call.receive(decoded, options.field_validation)?;
-    if let Some(answer) = answer(call, &incoming.object)? {
+    if let Some(answer) = answer(call, &incoming.object).await? {
         return Ok(call.object(StatusCode::CREATED, &Stored::rehearsed(answer), &incoming.warnings));
     }
     let manager = call.manager(&options);
@@ -62,11 +62,11 @@ pub(super) async fn create_admitted(
 }
 
 /// The answer to an object that is a question; `None` for one that is to be stored.
-fn answer(call: &Call, question: &Value) -> Result<Option<Value>, Status> {
+async fn answer(call: &Call, question: &Value) -> Result<Option<Value>, Status> {
     let resource = &*call.resource;
     let Some(status) = resource.strategy.answer(question, &call.access()) else { return Ok(None) };
     // Only the types count of what the schema says: clients send a status, too, with anything in it.
-    schema_rules::validate(resource, question, None)?;
+    schema_rules::validate(resource, question, None).await?;
     let status = status?;
     let causes = resource.strategy.validate(None, question);
     if !causes.is_empty() {
@@ -121,7 +121,7 @@ async fn insert_named(
 ) -> Result<Arc<Stored>, Status> {
     let resource = &*call.resource;
     let name = meta::text(&object, "name").to_owned();
-    let object = call.prepare_create(object, owner)?;
+    let object = call.prepare_create(object, owner).await?;
     let object = match review {
         Some(review) => {
             let object = Arc::new(object);

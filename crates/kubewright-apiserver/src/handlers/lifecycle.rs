@@ -122,7 +122,7 @@ impl Call {
     }
 
     /// What a new object becomes: served form in, stored form out. The object's name is set already.
-    pub(super) fn prepare_create(&self, mut object: Value, owner: &Owner<'_>) -> Result<Value, Status> {
+    pub(super) async fn prepare_create(&self, mut object: Value, owner: &Owner<'_>) -> Result<Value, Status> {
         let resource = &*self.resource;
         if !meta::text(&object, "resourceVersion").is_empty() {
             return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
@@ -148,7 +148,7 @@ impl Call {
         });
         schema_rules::default(resource, &mut object);
         let mut causes = metadata::check_name(resource, &object);
-        causes.extend(schema_rules::validate(resource, &object, None)?);
+        causes.extend(schema_rules::validate(resource, &object, None).await?);
         convert::to_stored(resource, &mut object);
         resource.strategy.default(&mut object);
         // What the server itself decides after this, such as an address, is nobody's.
@@ -163,7 +163,7 @@ impl Call {
 
     /// What an object becomes by an update. `sent` is in served form, and so is `old_served`, which is `old` otherwise; the
     /// result is in stored form.
-    pub(super) fn prepare_update(
+    pub(super) async fn prepare_update(
         &self,
         part: Part,
         old: &Value,
@@ -180,7 +180,7 @@ impl Call {
         };
         metadata::drop_empty(&mut object);
         schema_rules::default(resource, &mut object);
-        let mut causes = schema_rules::validate(resource, &object, Some(old_served))?;
+        let mut causes = schema_rules::validate(resource, &object, Some(old_served)).await?;
         convert::to_stored(resource, &mut object);
         resource.strategy.default(&mut object);
         if part == Part::Main {

@@ -141,7 +141,7 @@ impl<F: Fn(&Value) -> Result<Value, Status> + Sync> Edit for ScaleEdit<'_, F> {
         Ok(Incoming { object, warnings: Vec::new() })
     }
 
-    fn make(&self, old: &Value, served: &Value, wanted: Value) -> Result<Value, Status> {
+    async fn make(&self, old: &Value, served: &Value, wanted: Value) -> Result<Value, Status> {
         let Scaler { call, spec, .. } = self.scaler;
         let replicas = replicas(&wanted)?;
         let object = if self.owner.applies {
@@ -160,7 +160,7 @@ impl<F: Fn(&Value) -> Result<Value, Status> + Sync> Edit for ScaleEdit<'_, F> {
             spec.set(&mut object, replicas).map_err(Status::internal)?;
             object
         };
-        call.prepare_update(Part::Main, old, served, object, self.owner)
+        call.prepare_update(Part::Main, old, served, object, self.owner).await
     }
 
     fn show(&self, object: Arc<Value>) -> Result<Arc<Value>, Status> {

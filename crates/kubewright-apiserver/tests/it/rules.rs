@@ -6,7 +6,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{refused, start};
+use crate::{raw::send, refused, start};
 
 fn definition(rule: &str) -> Value {
     let spec = json!({
@@ -63,4 +63,46 @@ async fn objects_are_held_to_their_definitions_rules() {
     stored.data["spec"]["zone"] = "a".into();
     stored.data["spec"]["min"] = 4.into();
     ranges.replace("r", &post, &stored).await.unwrap();
+}
+
+/// A definition whose rule on each item of a list costs nine units for each of `rounds`.
+fn costly_definition(rounds: usize) -> Value {
+    let items = json!({"type": "integer", "x-kubernetes-validations": [
+        {"rule": format!("lists.range({rounds}).all(n, n + self >= self)"), "message": "no"},
+    ]});
+    let mut definition = definition("true");
+    let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["spec"]["properties"]["list"] = json!({"type": "array", "items": items});
+    definition
+}
+
+#[tokio::test]
+async fn a_costly_update_lets_other_requests_run() {
+    let (api, _client) = start();
+    let json = ["Content-Type: application/json"];
+    let definition = costly_definition(40_000);
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    send(&api, &format!("POST {path}"), &json, definition.to_string()).await.expect_code(201);
+    let ranges = "/apis/example.com/v1/namespaces/default/ranges";
+    let range = json!({"apiVersion": "example.com/v1", "kind": "Range", "metadata": {"name": "r"}, "spec": {"min": 1}});
+    send(&api, &format!("POST {ranges}"), &json, range.to_string()).await.expect_code(201);
+
+    // Three items cost more than one turn's share, a hundred more than an object's budget.
+    let merge = ["Content-Type: application/merge-patch+json"];
+    let patch = async |items: usize| {
+        let patch = json!({"spec": {"list": vec![1; items]}});
+        send(&api, &format!("PATCH {ranges}/r"), &merge, patch.to_string()).await
+    };
+    let mut turns = 0;
+    let mut update = std::pin::pin!(patch(3));
+    let answer = std::future::poll_fn(|context| {
+        turns += 1;
+        update.as_mut().poll(context)
+    })
+    .await;
+    assert_eq!(answer.expect_code(200).json()["spec"]["list"], json!([1, 1, 1]));
+    assert!(turns > 3, "{turns}");
+    let refused = patch(100).await.expect_code(422);
+    assert!(refused.text.contains("running out of cost budget"), "{}", refused.text);
+    assert_eq!(send(&api, &format!("GET {ranges}/r"), &[], "").await.json()["spec"]["list"], json!([1, 1, 1]));
 }

@@ -1,4 +1,4 @@
-//! The examples of the Kubernetes documentation, and what they leave unsaid.
+//! The examples of the Kubernetes documentation, and cases that it doesn't cover.
 
 mod property;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::schema::{Definitions, OBJECT_META, parse::from_openapi};
 
-/// A cluster of one object, written to by turns; a second passes with each write.
+/// A cluster of one object. A second passes with each write.
 struct Object {
     schema: crate::schema::Schema,
     status: FieldSet,
@@ -16,7 +16,7 @@ struct Object {
     now: Timestamp,
 }
 
-/// A workload with every way of owning lists and maps, in little.
+/// The schema of a workload with every type of list and map.
 fn workload() -> Value {
     let list = |kind: &str, keys: Value, items: Value| json!({"type": "array", "items": items, "x-kubernetes-list-type": kind, "x-kubernetes-list-map-keys": keys});
     let port = json!({"type": "object", "properties": {
@@ -160,7 +160,7 @@ impl Object {
     }
 }
 
-/// With what says which object is meant.
+/// Adds the fields that identify the object.
 fn named(mut object: Value) -> Value {
     object["apiVersion"] = "v1".into();
     object["kind"] = "Workload".into();
@@ -184,7 +184,7 @@ fn a_config_map_is_created_and_changed_by_apply() {
             "fieldsV1": {"f:data": {"f:key": {}}, "f:metadata": {"f:labels": {"f:a": {}}}},
         }]))
     );
-    // A controller changes what was applied: it owns the value now.
+    // A controller changes the applied value and then owns it.
     object.update("controller", |live| live["data"]["key"] = "new value".into());
     object.check_owners(&[("kubectl/Apply", &[".metadata.labels.a"]), ("controller/Update", &[".data.key"])]);
     let conflict =
@@ -207,13 +207,13 @@ fn replicas_are_handed_to_an_autoscaler() {
     let without = json!({"spec": {"strategy": strategy}});
     let mut object = Object::new();
     object.apply("kubectl", with_replicas.clone());
-    // The user takes replicas over under a name of the hand-over's own, with the value that is there: they share it.
+    // The user takes over replicas as a separate manager, with the current value: both own it.
     object.apply("handover-to-hpa", json!({"spec": {"replicas": 3}}));
     object.check_owners(&[
         ("kubectl/Apply", &[".spec.replicas", ".spec.strategy.type"]),
         ("handover-to-hpa/Apply", &[".spec.replicas"]),
     ]);
-    // Leaving it out of the user's configuration now loses nothing.
+    // Now the user's configuration can omit it, and it stays.
     object.apply("kubectl", without.clone());
     object.check(with_replicas);
     object.update("hpa", |live| live["spec"]["replicas"] = 7.into());
@@ -279,7 +279,7 @@ fn list_maps_are_owned_item_by_item() {
             ],
         ),
     ]);
-    // `mesh` still names the container: only what `a` alone owned goes.
+    // `mesh` still owns the container: only fields that `a` alone owned are removed.
     object.apply("a", json!({}));
     object.check(json!({"spec": {"containers": [
         {"name": "proxy", "image": "proxy:1"},
@@ -340,7 +340,7 @@ fn sets_are_owned_value_by_value() {
     object.apply("a", json!({"metadata": {"finalizers": []}}));
     object.check(json!({"metadata": {"finalizers": ["b/y", "shared/z"]}}));
     object.apply("b", json!({}));
-    // What is left is that `a` wants the list to be there.
+    // `a` still owns the list itself.
     object.check(json!({"metadata": {"finalizers": []}}));
 }
 
@@ -464,7 +464,7 @@ fn managed_fields_can_be_sent_reset_and_left_out() {
         let mut object = Object { live: object.live.clone(), ..Object::new() };
         object.update("c", |live| live["metadata"]["managedFields"] = reset);
         object.check_owners(&[]);
-        // Without any record, updates record nothing; the first apply shares with whoever was before.
+        // Without recorded ownership, updates record none; the first apply shares the fields with `before-first-apply`.
         object.update("c", |live| live["data"]["z"] = "3".into());
         object.check_owners(&[]);
         object.apply("a", json!({"data": {"x": "1"}}));
@@ -499,7 +499,7 @@ fn client_side_apply_is_no_conflict_for_kubectl() {
 }
 
 #[test]
-fn what_cannot_be_owned_is_refused() {
+fn configurations_that_violate_the_schema_are_refused() {
     let refusal = |config: Value| Object::new().refused("a", config).message;
     let prefix = "failed to create typed patch object (/web; v1, Kind=Workload): ";
     for (config, expect) in [
@@ -526,7 +526,7 @@ fn what_cannot_be_owned_is_refused() {
 }
 
 #[test]
-fn twins_in_a_live_list_are_owned_whole() {
+fn items_with_equal_keys_in_a_live_list_are_owned_as_a_whole() {
     let mut object = Object::new();
     object.update("creator", |new| {
         new["spec"]["containers"] = json!([{"name": "a", "image": "1"}, {"name": "a", "image": "2"}, {"name": "b"}]);
@@ -542,7 +542,7 @@ fn twins_in_a_live_list_are_owned_whole() {
 }
 
 #[test]
-fn old_updates_are_folded() {
+fn old_updates_are_merged() {
     let mut object = Object::new();
     object.update("creator", |new| new["data"]["x"] = "".into());
     for writer in 0..12 {
@@ -556,7 +556,7 @@ fn old_updates_are_folded() {
 }
 
 #[test]
-fn writes_that_come_to_nothing_settle() {
+fn writes_that_change_nothing_keep_the_object() {
     let mut object = Object::new();
     object.apply("a", json!({"data": {"x": "1"}}));
     let live = object.live.clone().unwrap();
@@ -585,13 +585,13 @@ fn status_is_applied_by_its_own_managers() {
         .unwrap();
     object.check(json!({"spec": {"replicas": 1}, "status": {"ready": 1}}));
     object.check_owners(&[("a/Apply", &[".spec.replicas"]), ("a/Apply/status", &[".status.ready"])]);
-    // The main resource's entry is another: applying there takes nothing from the status.
+    // The entry of the main resource is another one: applying there removes nothing from the status.
     object.apply("a", json!({}));
     object.check(json!({"status": {"ready": 1}}));
 }
 
 #[test]
-fn odd_objects_are_survived() {
+fn unexpected_objects_cause_no_failure() {
     for odd in [json!(null), json!([]), json!({"metadata": []}), json!({"metadata": {"managedFields": 3}})] {
         let object = Object::new();
         let definitions = definitions();

@@ -1,6 +1,6 @@
-//! Whatever the schema and whoever writes in whatever order: no apply may lose, misplace or steal a field.
+//! Properties of apply for arbitrary schemas, writers and orders of writes: no field is lost, misplaced or taken over.
 //!
-//! The expectations are computed from flat maps of paths to leaves, by other means than the code under test.
+//! The expected results are computed from flat maps of paths to leaves, independently of the code under test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::{
     schema::{Definitions, Node, parse::from_openapi},
 };
 
-/// A schema, as far as ownership is concerned.
+/// A schema, reduced to the aspects of ownership.
 #[derive(Clone, Debug)]
 enum Type {
     Text,
@@ -148,7 +148,7 @@ enum Write {
         manager: &'static str,
         spec: Value,
     },
-    /// A few fields of it are.
+    /// A few of its fields are replaced.
     Change {
         manager: &'static str,
         fields: Value,
@@ -263,7 +263,7 @@ fn is_empty(value: &Value) -> bool {
     value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Whether `path` is in a list item that only `who` held, and that the configuration no longer names.
+/// Whether `path` is in a list item that only `who` owned, and that the configuration no longer has.
 fn in_abandoned_item(before: &State, config: &State, who: &str, path: &str) -> bool {
     let items = path.match_indices("/k:").map(|(start, _)| {
         let end = path[start + 1..].find('/').map_or(path.len(), |length| start + 1 + length);
@@ -274,7 +274,7 @@ fn in_abandoned_item(before: &State, config: &State, who: &str, path: &str) -> b
     })
 }
 
-/// Whether applying the configuration changes what others own, from first principles.
+/// Whether applying the configuration changes fields that others own.
 fn clashes(before: &State, config: &State, who: &str) -> bool {
     config.leaves.iter().any(|(path, wanted)| {
         let there = before.leaves.get(path);
@@ -282,7 +282,7 @@ fn clashes(before: &State, config: &State, who: &str) -> bool {
             return false;
         }
         let contents_only = is_empty(wanted) && there.is_none() && below(before.leaves.keys(), path) && {
-            // An empty map over a map with content leaves it be; over anything else it replaces it.
+            // An empty map leaves a map with content unchanged; it replaces any other value.
             let content = before.leaves.keys().find(|other| other.starts_with(&format!("{path}/"))).unwrap();
             content[path.len()..].starts_with("/f:") == wanted.is_object()
         };
@@ -303,7 +303,7 @@ fn clashes(before: &State, config: &State, who: &str) -> bool {
 }
 
 fn check_apply(before: &State, config: &State, after: &State, who: &str, force: bool) -> Result<(), TestCaseError> {
-    // (a) What is applied is there.
+    // (a) The applied fields are set.
     for (path, wanted) in &config.leaves {
         let there = after.leaves.get(path);
         prop_assert!(there == Some(wanted) || is_empty(wanted) && after.has(path), "{path} should be {wanted}");
@@ -312,21 +312,21 @@ fn check_apply(before: &State, config: &State, after: &State, who: &str, force: 
     for path in after.owned(who) {
         prop_assert!(config.has(&path), "{path} should not be owned");
     }
-    // (b) What others own is as it was.
+    // (b) Fields that others own are unchanged.
     for path in before.others(who).filter(|_| !force) {
         let Some(was) = before.leaves.get(path) else { continue };
         let is = after.leaves.get(path);
         let fine = is == Some(was) || is_empty(was) && after.has(path) || in_abandoned_item(before, config, who, path);
         prop_assert!(fine, "{path} of another was {was} and is {is:?}");
     }
-    // (d) What is no longer applied is gone, unless another holds it.
+    // (d) Fields that are no longer applied are removed, unless another manager owns them.
     for path in before.owned(who) {
         let others_hold = before.others(who).any(|other| *other == path) || below(before.others(who), &path);
         if !config.has(&path) && !others_hold {
             prop_assert!(!after.has(&path), "{path} should be gone");
         }
     }
-    // (e) Lists are in the configuration's order, and what only the live list has in its own.
+    // (e) Lists are in the configuration's order, and items that only the live list has in that list's order.
     for (path, items) in &after.order {
         let none = Vec::new();
         let (wanted, was) = (config.order.get(path).unwrap_or(&none), before.order.get(path).unwrap_or(&none));
@@ -338,7 +338,7 @@ fn check_apply(before: &State, config: &State, after: &State, who: &str, force: 
     Ok(())
 }
 
-/// (f) An update owns just what it changed, and nobody gains by another's update.
+/// (f) An update owns only the fields that it changed, and no manager gains fields by another's update.
 fn check_update(before: &State, after: &State, who: &str) -> Result<(), TestCaseError> {
     if before.owners.is_empty() && !before.leaves.is_empty() {
         prop_assert!(after.owners.is_empty(), "what nobody owned is not tracked");
@@ -394,7 +394,7 @@ fn run(kind: &Type, writes: Vec<Write>) -> Result<(), TestCaseError> {
                 prop_assert!(!clash || force, "another's field was taken");
                 let after = State::of(kind, Some(&next));
                 check_apply(&before, &wanted, &after, &who, force)?;
-                // (c) Again is nothing.
+                // (c) A repeated apply changes nothing.
                 let again = apply(Some(&next), &config, &ctx(manager, force, 2 * second + 1)).unwrap();
                 prop_assert_eq!(&again, &next);
                 (who, next)

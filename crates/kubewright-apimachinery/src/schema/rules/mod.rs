@@ -1,140 +1,183 @@
-//! `x-kubernetes-validations`: a custom kind's own rules, in CEL
-//! ([validation rules](https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/)).
+//! `x-kubernetes-validations`: the validation rules of a custom resource, in CEL
+//! ([validation rules](https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-rules)).
 //!
-//! The language and Kubernetes' function library are the `cel` and `kube-cel` crates'. They read a rule but don't check
-//! its types, so a rule that Kubernetes would refuse with its definition may here fail only when it is evaluated. Not
-//! there: `url`, the authoriser, `cel.bind`, `sortBy`, two-variable comprehensions, and lists of type set or map that
-//! compare without order. Rules inside `anyOf`, `oneOf` and `not` are not read, and of `allOf` only those at its top.
+//! Rules are parsed but not type-checked, so a rule that Kubernetes refuses with its definition may fail here only when
+//! it is evaluated. Lists of type set or map compare in order. Rules inside `anyOf`, `oneOf` and `not` are not read, and
+//! of `allOf` only those at its top.
 
-mod condition;
-mod cost;
-mod program;
 mod value;
 
 use kube_cel::cel;
 use serde_json::Value;
 
-pub use self::condition::Condition;
-use self::{
-    cost::{Budget, Sizes},
-    program::{Program, Scope},
+use super::{Additional, Kind, Node, Rule, Schema, correlation::OldItems};
+use crate::{
+    cel::{Budget, Error, Pace, Program},
+    field_path::FieldPath,
+    status::Cause,
 };
-use super::{Additional, Kind, List, Node, Rule, Schema};
-use crate::{status::Cause, trail::Trail};
 
 /// The field of causes that are about the whole object.
 const NO_FIELD: &str = "<nil>";
 
-/// The rules that `value` fails, with the messages that their authors gave them.
+/// The limit of a message that an expression computes, in bytes.
+const MESSAGE_LIMIT: usize = 5120;
+
+/// Returns the rules that `value` violates, with the messages that their authors gave them.
 ///
-/// A rule that mentions `oldSelf` is about a change: it counts only where `old`, what `value` replaces, has a
+/// A rule that mentions `oldSelf` is about a change: it applies only where `old`, what `value` replaces, has a
 /// counterpart (the same field, or the item with the same keys), or where it says `optionalOldSelf`. Any other rule is
 /// not held against a value that did not change.
 ///
-/// Evaluation is bounded: a rule that would be too costly on this value fails, and so do all after it.
-pub fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec<Cause> {
-    let mut walk = Walk { faults: Vec::new(), budget: Budget::of_object() };
-    walk.visit(node, true, value, old, &Trail::Root);
-    walk.faults.into_iter().map(|fault| fault.cause).collect()
+/// The cost of evaluation is bounded as in kube-apiserver: a rule that exceeds the limit is violated, and no further
+/// rule is evaluated. Between rules, other tasks get to run.
+pub async fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let mut validator = Validator { violations: Vec::new(), budget: Budget::of_object(), pace: Pace::default() };
+    let old = old.map(|old| Seen { value: old, cel: None });
+    validator.visit(node, true, Seen { value, cel: None }, old, &FieldPath::Root).await;
+    validator.violations.into_iter().map(|violation| violation.cause).collect()
 }
 
-/// The rules of a definition's schema that can't be read. The causes' fields begin with `openAPIV3Schema`.
+/// Returns the rules of a definition's schema that cannot be parsed. The causes' fields begin with `openAPIV3Schema`.
 pub fn check(schema: &Schema) -> Vec<Cause> {
     let mut causes = Vec::new();
-    let root = Trail::Root;
-    check_below(schema, &root.field("openAPIV3Schema"), &mut causes);
+    let root = FieldPath::Root;
+    check_schema(schema, &root.field("openAPIV3Schema"), &mut causes);
     causes
 }
 
-fn check_below(schema: &Schema, trail: &Trail<'_>, causes: &mut Vec<Cause>) {
-    let rules = trail.field("x-kubernetes-validations");
+fn check_schema(schema: &Schema, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
+    let rules = path.field("x-kubernetes-validations");
     for (index, rule) in schema.rules.iter().enumerate() {
-        let texts = [("rule", Some(&rule.rule)), ("messageExpression", rule.message_expression.as_ref())];
-        for (name, text) in texts {
-            if let Some(Err(why)) = text.map(|text| Program::of(text)) {
+        let mut check = |name: &str, text: &str, program: Result<&Program, &str>| {
+            if let Err(why) = program {
                 let field = rules.item(index).field(name).to_string();
-                causes.push(Cause::invalid(field, &text.cloned().into(), &format!("compilation failed: {why}")));
+                causes.push(Cause::invalid(field, &text.into(), &format!("compilation failed: {why}")));
             }
+        };
+        check("rule", &rule.rule, rule.program());
+        if let Some(text) = &rule.message_expression {
+            check("messageExpression", text, rule.message_program.get(text));
         }
     }
-    let properties = trail.field("properties");
+    let properties = path.field("properties");
     for (name, property) in &schema.properties {
-        check_below(property, &properties.key(name), causes);
+        check_schema(property, &properties.key(name), causes);
     }
     if let Additional::Schema(additional) = &schema.additional {
-        check_below(additional, &trail.field("additionalProperties"), causes);
+        check_schema(additional, &path.field("additionalProperties"), causes);
     }
     if let Some(items) = &schema.items {
-        check_below(items, &trail.field("items"), causes);
+        check_schema(items, &path.field("items"), causes);
     }
-    let all_of = trail.field("allOf");
+    let all_of = path.field("allOf");
     for (index, one) in schema.logic.all_of.iter().enumerate() {
-        check_below(one, &all_of.item(index), causes);
+        check_schema(one, &all_of.item(index), causes);
     }
 }
 
-/// A rule that a value failed.
-struct Fault {
+impl Rule {
+    fn program(&self) -> Result<&Program, &str> {
+        self.program.get(&self.rule)
+    }
+
+    /// The rule as errors about it name it.
+    fn shown(&self) -> &str {
+        self.message.as_deref().filter(|message| !message.is_empty()).unwrap_or(&self.rule).trim()
+    }
+}
+
+/// A value and, once a rule on it or on what contains it was evaluated, its form in CEL.
+struct Seen<'v> {
+    value: &'v Value,
+    cel: Option<cel::Value>,
+}
+
+impl<'v> Seen<'v> {
+    /// The form in CEL, made at most once.
+    fn cel(&mut self, node: Node<'_>, resource: bool) -> &cel::Value {
+        self.cel.get_or_insert_with(|| value::to_cel(node, resource, self.value))
+    }
+
+    fn field(&self, node: Node<'_>, name: &str) -> Option<Seen<'v>> {
+        let field = self.value.get(name)?;
+        Some(Seen { value: field, cel: self.cel.as_ref().and_then(|cel| value::field_of(node, cel, name)) })
+    }
+
+    fn item(&self, index: usize, item: &'v Value) -> Seen<'v> {
+        let cel = match &self.cel {
+            Some(cel::Value::List(items)) => items.get(index).cloned(),
+            _ => None,
+        };
+        Seen { value: item, cel }
+    }
+}
+
+/// A rule that a value violates.
+struct Violation {
     cause: Cause,
     /// The rule is about a change.
     transition: bool,
 }
 
-struct Walk {
-    faults: Vec<Fault>,
+struct Validator {
+    violations: Vec<Violation>,
     budget: Budget,
+    pace: Pace,
 }
 
-impl Walk {
-    /// `resource` says that the value is a whole object, with the fields that all objects have.
-    fn visit(&mut self, node: Node<'_>, resource: bool, value: &Value, old: Option<&Value>, trail: &Trail<'_>) {
-        if node.is_anything() || value.is_null() || self.budget.is_spent() {
+impl Validator {
+    /// Evaluates the rules on a value and on all that it contains. `resource` says that it is a whole object, with the
+    /// fields that all objects have.
+    async fn visit(
+        &mut self,
+        node: Node<'_>,
+        resource: bool,
+        mut value: Seen<'_>,
+        old: Option<Seen<'_>>,
+        path: &FieldPath<'_>,
+    ) {
+        if node.is_anything() || value.value.is_null() || self.budget.is_spent() {
             return;
         }
-        let before = self.faults.len();
-        let old = old.filter(|old| !old.is_null());
-        let resource = resource || node.schema().embedded_resource;
-        self.check_rules(node, resource, value, old, trail);
-        match value {
+        let before = self.violations.len();
+        let mut old = old.filter(|old| !old.value.is_null());
+        let schema = node.schema();
+        let resource = resource || schema.embedded_resource;
+        for rule in schema.rules.iter().chain(schema.logic.all_of.iter().flat_map(|one| &one.rules)) {
+            if self.budget.is_spent() {
+                return;
+            }
+            let left = self.budget.left();
+            let old = old.as_mut().map(|old| old.cel(node, resource).clone());
+            self.check_rule(node, rule, value.cel(node, resource), old, path);
+            self.pace.spent(left.saturating_sub(self.budget.left())).await;
+        }
+        match value.value {
             Value::Object(map) => {
-                for (name, field) in map {
-                    let Some(below) = node.field(name) else { continue };
-                    let named = node.schema().properties.contains_key(name);
-                    let trail = if named { trail.field(name) } else { trail.key(name) };
-                    self.visit(below, false, field, old.and_then(|old| old.get(name)), &trail);
+                for name in map.keys() {
+                    let (Some(below), Some(field)) = (node.field(name), value.field(node, name)) else { continue };
+                    let path = if schema.properties.contains_key(name) { path.field(name) } else { path.key(name) };
+                    let old = old.as_ref().and_then(|old| old.field(node, name));
+                    Box::pin(self.visit(below, false, field, old, &path)).await;
                 }
             }
-            Value::Array(items) => {
+            Value::Array(items) if !node.items().is_anything() => {
+                let mut old_items = OldItems::of(&schema.list, old.as_ref().map(|old| old.value));
                 for (index, item) in items.iter().enumerate() {
-                    let old = old.and_then(|old| counterpart(node.schema(), old, item));
-                    self.visit(node.items(), false, item, old, &trail.item(index));
+                    let counterpart = old_items.as_mut().and_then(|old| old.counterpart(index, item));
+                    let old = old.as_ref().zip(counterpart).map(|(old, (index, item))| old.item(index, item));
+                    Box::pin(self.visit(node.items(), false, value.item(index, item), old, &path.item(index))).await;
                 }
             }
             _ => {}
         }
-        if self.faults.len() > before && old == Some(value) {
+        if self.violations.len() > before && old.is_some_and(|old| old.value == value.value) {
             let mut place = 0;
-            self.faults.retain(|fault| {
+            self.violations.retain(|violation| {
                 place += 1;
-                place <= before || fault.transition
+                place <= before || violation.transition
             });
-        }
-    }
-
-    fn check_rules(&mut self, node: Node<'_>, resource: bool, value: &Value, old: Option<&Value>, trail: &Trail<'_>) {
-        let schema = node.schema();
-        let mut rules = schema.rules.iter().chain(schema.logic.all_of.iter().flat_map(|one| &one.rules)).peekable();
-        if rules.peek().is_none() {
-            return;
-        }
-        let this = value::to_cel(node, resource, value);
-        let old = old.map(|old| value::to_cel(node, resource, old));
-        let sizes = Sizes::of(value);
-        for rule in rules {
-            if self.budget.is_spent() {
-                return;
-            }
-            self.check_rule(node, rule, &this, old.as_ref(), &sizes, trail);
         }
     }
 
@@ -143,56 +186,59 @@ impl Walk {
         node: Node<'_>,
         rule: &Rule,
         this: &cel::Value,
-        old: Option<&cel::Value>,
-        sizes: &Sizes,
-        trail: &Trail<'_>,
+        old: Option<cel::Value>,
+        path: &FieldPath<'_>,
     ) {
         let kind =
             Value::from(if node.schema().int_or_string { "" } else { node.schema().kind.map_or("", Kind::as_str) });
-        let mut fail = |transition, cause| self.faults.push(Fault { cause, transition });
-        let program = match Program::of(&rule.rule) {
+        let mut fail = |transition, cause| self.violations.push(Violation { cause, transition });
+        let program = match rule.program() {
             Ok(program) => program,
             Err(why) => {
                 let why = format!("rule compile error: compilation failed: {why}");
-                return fail(true, Cause::invalid(field(trail), &kind, &why));
+                return fail(true, Cause::invalid(field(path), &kind, &why));
             }
         };
         let optional = rule.optional_old_self == Some(true);
         if program.mentions_old && old.is_none() && !optional {
             return;
         }
-        if let Err(why) = self.budget.spend(program.cost(sizes), shown(rule)) {
-            return fail(true, Cause::invalid(field(trail), &kind, &why));
+        let mut variables = vec![("self", this.clone())];
+        match old {
+            old if optional => variables.push(("oldSelf", value::optional(old))),
+            Some(old) => variables.push(("oldSelf", old)),
+            None => {}
         }
-        let scope = Scope { this, old, optional };
-        let holds = match program.evaluate(&scope) {
+        let shown = rule.shown();
+        let holds = match program.evaluate(&variables, &mut self.budget, Some(shown)) {
             Ok(cel::Value::Bool(holds)) => holds,
             Ok(_) => {
-                let why = format!("rule compile error: must evaluate to a bool evaluating rule: {}", shown(rule));
-                return fail(true, Cause::invalid(field(trail), &kind, &why));
+                let why = format!("rule compile error: must evaluate to a bool evaluating rule: {shown}");
+                return fail(true, Cause::invalid(field(path), &kind, &why));
             }
-            Err(why) => {
-                let why = format!("{why} evaluating rule: {}", shown(rule));
-                return fail(true, Cause::invalid(field(trail), &kind, &why));
+            Err(Error::OutOfBudget(why)) => return fail(true, Cause::invalid(field(path), &kind, &why)),
+            Err(Error::Failed(why)) => {
+                let why = format!("{why} evaluating rule: {shown}");
+                return fail(true, Cause::invalid(field(path), &kind, &why));
             }
         };
         if !holds {
-            let message = message(rule, &scope);
-            fail(program.mentions_old, cause(rule, field_of(rule, node, trail), &kind, &message));
+            let message = message(rule, &variables, &mut self.budget);
+            fail(program.mentions_old, cause(rule, field_of(rule, node, path), &kind, &message));
         }
     }
 }
 
-fn field(trail: &Trail<'_>) -> String {
-    if matches!(trail, Trail::Root) { NO_FIELD.to_owned() } else { trail.to_string() }
+fn field(path: &FieldPath<'_>) -> String {
+    if matches!(path, FieldPath::Root) { NO_FIELD.to_owned() } else { path.to_string() }
 }
 
-/// Where a rule's failure is told: at the value, or at what its `fieldPath` names below it.
-fn field_of(rule: &Rule, node: Node<'_>, trail: &Trail<'_>) -> String {
-    let Some(path) = rule.field_path.as_deref().filter(|path| !path.is_empty()) else { return field(trail) };
-    let mut field = trail.to_string();
+/// The field that a violation is reported at: the value, or what the rule's `fieldPath` names below it.
+fn field_of(rule: &Rule, node: Node<'_>, path: &FieldPath<'_>) -> String {
+    let Some(below) = rule.field_path.as_deref().filter(|below| !below.is_empty()) else { return field(path) };
+    let mut field = path.to_string();
     let mut node = Some(node);
-    for step in path.replace("['", ".").replace("']", "").split('.').filter(|step| !step.is_empty()) {
+    for step in below.replace("['", ".").replace("']", "").split('.').filter(|step| !step.is_empty()) {
         let named = node.is_none_or(|node| node.schema().properties.contains_key(step));
         field += &match (named, field.is_empty()) {
             (true, true) => step.to_owned(),
@@ -204,17 +250,15 @@ fn field_of(rule: &Rule, node: Node<'_>, trail: &Trail<'_>) -> String {
     field
 }
 
-/// What a rule is called when it can't be evaluated.
-fn shown(rule: &Rule) -> &str {
-    rule.message.as_deref().filter(|message| !message.is_empty()).unwrap_or(&rule.rule).trim()
-}
-
-fn message(rule: &Rule, scope: &Scope<'_>) -> String {
-    const LONGEST: usize = 5120;
-    let computed = rule.message_expression.as_deref().and_then(|text| Program::of(text).ok()?.evaluate(scope).ok());
+/// The message of a violated rule: what its expression computes, else its text, else the rule itself.
+fn message(rule: &Rule, variables: &[(&str, cel::Value)], budget: &mut Budget) -> String {
+    let computed = rule.message_expression.as_deref().and_then(|text| {
+        let program = rule.message_program.get(text).ok()?;
+        program.evaluate(variables, budget, Some(rule.shown())).ok()
+    });
     match computed {
         Some(cel::Value::String(text))
-            if !text.trim().is_empty() && !text.contains('\n') && text.trim().len() <= LONGEST =>
+            if !text.trim().is_empty() && !text.contains('\n') && text.trim().len() <= MESSAGE_LIMIT =>
         {
             text.trim().to_owned()
         }
@@ -234,12 +278,6 @@ fn cause(rule: &Rule, field: String, kind: &Value, message: &str) -> Cause {
         }
         _ => Cause::invalid(field, kind, message),
     }
-}
-
-/// What an item of a list was before; only the items of list maps can be told apart.
-fn counterpart<'v>(schema: &Schema, old: &'v Value, item: &Value) -> Option<&'v Value> {
-    let List::Map(keys) = &schema.list else { return None };
-    old.as_array()?.iter().find(|old| keys.iter().all(|key| old.get(key) == item.get(key)))
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
 use super::{super::Definitions, *};
-use crate::schema::parse::from_openapi;
+use crate::{
+    schema::parse::from_openapi,
+    testing::{finish, finish_counting},
+};
 
 /// The causes as `field: message`, for a kind whose `spec` has this schema.
 fn causes(spec: Value, value: Value, old: Option<Value>) -> Vec<String> {
@@ -9,7 +12,8 @@ fn causes(spec: Value, value: Value, old: Option<Value>) -> Vec<String> {
     let whole = |spec: Value| json!({"apiVersion": "v1", "kind": "K", "metadata": {"name": "it"}, "spec": spec});
     let definitions = Definitions::default();
     let old = old.map(whole);
-    let causes = validate(Node::new(&schema, &definitions), &whole(value), old.as_ref());
+    let value = whole(value);
+    let causes = finish(validate(Node::new(&schema, &definitions), &value, old.as_ref()));
     causes.iter().map(ToString::to_string).collect()
 }
 
@@ -67,7 +71,7 @@ fn rules_hold_or_fail() {
 }
 
 #[test]
-fn failures_are_told_as_their_authors_wish() {
+fn messages_are_those_of_the_rule() {
     let fail = |rest: Value| {
         let mut rule = json!({"rule": " self.min > 5 "});
         rule.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
@@ -110,7 +114,7 @@ fn rules_apply_at_every_depth() {
 }
 
 #[test]
-fn the_root_sees_its_names() {
+fn rules_of_the_root_see_its_type_and_names() {
     let rule =
         json!([{"rule": "self.metadata.name == self.spec.name && self.kind == 'K' && !has(self.metadata.labels)"}]);
     let schema = ruled(
@@ -122,8 +126,8 @@ fn the_root_sees_its_names() {
     let definitions = Definitions::default();
     let object = |name: &str| json!({"kind": "K", "metadata": {"name": name, "labels": {}}, "spec": {"name": "it"}});
     let node = Node::new(&schema, &definitions);
-    assert_eq!(validate(node, &object("it"), None), []);
-    assert_eq!(validate(node, &object("other"), None)[0].field, "<nil>");
+    assert_eq!(finish(validate(node, &object("it"), None)), []);
+    assert_eq!(finish(validate(node, &object("other"), None))[0].field, "<nil>");
 }
 
 #[test]
@@ -161,7 +165,7 @@ fn transitions_need_an_old_value() {
 }
 
 #[test]
-fn unchanged_values_are_not_held_to_new_rules() {
+fn unchanged_values_need_not_satisfy_new_rules() {
     let spec = json!({"type": "object", "properties": {
         "a": ruled(json!({"type": "integer"}), json!([{"rule": "self > 5", "message": "small"}])),
         "b": {"type": "integer"},
@@ -172,7 +176,7 @@ fn unchanged_values_are_not_held_to_new_rules() {
 }
 
 #[test]
-fn what_cannot_be_evaluated_fails() {
+fn a_rule_that_cannot_be_evaluated_is_violated() {
     let rule = |rule: &str| causes(ruled(numbers(), json!([{"rule": rule}])), json!({"min": 1}), None).concat();
     for (text, expect) in [
         ("self.max > 1", r#"spec: Invalid value: "object": no such key: max evaluating rule: self.max > 1"#),
@@ -188,7 +192,7 @@ fn what_cannot_be_evaluated_fails() {
 }
 
 #[test]
-fn definitions_with_unreadable_rules_are_told() {
+fn rules_that_cannot_be_parsed_are_reported() {
     let schema = from_openapi(&json!({"type": "object", "properties": {"spec": {
         "type": "array",
         "items": ruled(
@@ -221,6 +225,37 @@ fn evaluation_is_bounded() {
     assert_eq!(causes(spec.clone(), value(100), None), [""; 0]);
 }
 
+#[test]
+fn validation_yields_between_costly_rules() {
+    let item = ruled(json!({"type": "integer"}), json!([{"rule": "lists.range(1000).all(n, n >= self)"}]));
+    let schema = from_openapi(&json!({"type": "array", "items": item}));
+    let definitions = Definitions::default();
+    let yielded = |items: usize| {
+        let value = json!(vec![0; items]);
+        let (causes, yielded) = finish_counting(validate(Node::new(&schema, &definitions), &value, None));
+        assert_eq!(causes, []);
+        yielded
+    };
+    // Each item costs 7,001 units, and a turn is two hundred thousand.
+    assert_eq!(yielded(10), 0);
+    assert_eq!(yielded(1000), 1000 / 29);
+}
+
+#[test]
+fn an_object_is_converted_once_for_all_its_rules() {
+    let leaf = ruled(json!({"type": "string"}), json!([{"rule": "self == 'x'"}]));
+    let nested = (0..20).fold(leaf, |inner, _| {
+        ruled(
+            json!({"type": "object", "properties": {"namespace": inner}}),
+            json!([{"rule": "has(self.__namespace__)"}]),
+        )
+    });
+    let value = (0..20).fold(json!("x"), |inner, _| json!({"namespace": inner}));
+    assert_eq!(causes(nested.clone(), value, None), [""; 0]);
+    let wrong = (0..20).fold(json!("y"), |inner, _| json!({"namespace": inner}));
+    assert_eq!(causes(nested, wrong, None).len(), 1);
+}
+
 proptest::proptest! {
     #[test]
     fn no_text_and_no_value_panics(
@@ -228,5 +263,37 @@ proptest::proptest! {
         value in crate::testing::json_value(),
     ) {
         causes(ruled(numbers(), json!([{"rule": text}])), value, None);
+    }
+}
+
+/// The error of a rule on a list of `count` texts of `length` bytes each; empty when it holds.
+fn error_on_texts(rule: &str, count: usize, length: usize) -> String {
+    let list = json!({"type": "array", "items": {"type": "string"}});
+    let spec = json!({"type": "object", "properties": {"list": ruled(list, json!([{"rule": rule}]))}});
+    causes(spec, json!({"list": vec!["x".repeat(length); count]}), None).concat()
+}
+
+#[test]
+fn calls_are_charged_by_sizes() {
+    let repeated = |start: &str, step: &str, times: usize| format!("{start}{}", step.repeat(times));
+    let doubled = repeated("['0123456789']", ".map(s, s + s)", 21) + ".size() == 1";
+    let joined = repeated("[[1]]", ".map(l, l + l)", 20) + ".size() == 1";
+    let replaced = repeated("'0123456789'", ".replace('', '0123456789')", 6) + ".size() > 1";
+    for (rule, count, length) in [
+        (doubled.as_str(), 0, 0),
+        (&joined, 0, 0),
+        (&replaced, 0, 0),
+        ("'%.20000000f'.format([1.0]) != ''", 0, 0),
+        ("lists.range(2000000).size() > 1", 0, 0),
+        ("self.all(s, s.matches('^(x+y?){2,9}$'))", 1000, 4000),
+        ("self.all(s, s.find('x+y?x+y?x+y?') != '')", 1000, 4000),
+        ("self.all(s, s.contains(self[0]))", 100, 4000),
+        ("self.all(s, self == self)", 1000, 100),
+        ("self.all(s, self.join(s) != '')", 1000, 100),
+        ("self.all(s, s.split('').size() > 1)", 400, 4000),
+        ("sets.contains(self.map(s, s), self)", 2000, 1),
+    ] {
+        let error = error_on_texts(rule, count, length);
+        assert!(error.contains("call cost exceeds limit for rule"), "{rule}: {error}");
     }
 }

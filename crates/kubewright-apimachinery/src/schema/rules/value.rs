@@ -1,19 +1,19 @@
-//! Values as rules see them.
+//! Conversion of values to CEL by their schema.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
 use kube_cel::cel::{
     self,
-    objects::{Key, Map as CelMap},
+    objects::{KeyRef, Map as CelMap, OptionalValue},
 };
 use serde_json::{Map, Number, Value};
 
-use super::{
-    super::{Additional, Kind, Node},
-    program,
+use crate::{
+    cel::{convert, value::key},
+    schema::{Additional, Kind, Node},
 };
 
-/// Words of the language that can't be names.
+/// Reserved words of the language, which can't be identifiers.
 const RESERVED: [&str; 21] = [
     "as",
     "break",
@@ -38,7 +38,7 @@ const RESERVED: [&str; 21] = [
     "while",
 ];
 
-/// A value of the type that its schema gives it. `resource` says that it is a whole object.
+/// Converts a value by its schema. `resource` says that it is a whole object.
 pub(super) fn to_cel(node: Node<'_>, resource: bool, value: &Value) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,
@@ -52,25 +52,6 @@ pub(super) fn to_cel(node: Node<'_>, resource: bool, value: &Value) -> cel::Valu
     }
 }
 
-/// A value that has no schema: every type is as JSON shows it, and every field keeps its name.
-pub(super) fn untyped(value: &Value) -> cel::Value {
-    match value {
-        Value::Null => cel::Value::Null,
-        Value::Bool(value) => cel::Value::Bool(*value),
-        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
-            (Some(number), _) => cel::Value::Int(number),
-            (None, Some(number)) => cel::Value::UInt(number),
-            _ => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
-        },
-        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
-        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(untyped).collect())),
-        Value::Object(map) => {
-            let map = map.iter().map(|(name, value)| (key(name), untyped(value))).collect();
-            cel::Value::Map(CelMap { map: Arc::new(map) })
-        }
-    }
-}
-
 fn to_number(node: Node<'_>, number: &Number) -> cel::Value {
     match (number.as_i64(), number.as_u64()) {
         (Some(number), _) if node.schema().kind != Some(Kind::Number) => cel::Value::Int(number),
@@ -79,20 +60,20 @@ fn to_number(node: Node<'_>, number: &Number) -> cel::Value {
     }
 }
 
-/// Texts with a format are what they stand for. What doesn't stand for anything stays a text.
+/// Converts a string by its format. A string that isn't of its format stays a string.
 fn to_text(node: Node<'_>, text: &str) -> cel::Value {
     let format = node.schema().format.as_deref().filter(|_| !node.schema().int_or_string);
     let meant = match format {
-        Some("date-time" | "datetime") => program::call("timestamp", text),
-        Some("date") => program::call("timestamp", &format!("{text}T00:00:00Z")),
-        Some("duration") => program::call("duration", text),
-        Some("byte") => program::call("base64.decode", text),
+        Some("date-time" | "datetime") => convert("timestamp", text),
+        Some("date") => convert("timestamp", &format!("{text}T00:00:00Z")),
+        Some("duration") => convert("duration", text),
+        Some("byte") => convert("base64.decode", text),
         _ => None,
     };
     meant.unwrap_or_else(|| cel::Value::String(Arc::new(text.to_owned())))
 }
 
-/// Of an object with named fields, a rule sees these; of a map with free names, all.
+/// Converts an object: its declared fields, or all entries of a map.
 fn to_map(node: Node<'_>, resource: bool, map: &Map<String, Value>) -> cel::Value {
     let schema = node.schema();
     let structured = resource || !schema.properties.is_empty();
@@ -114,7 +95,19 @@ fn to_map(node: Node<'_>, resource: bool, map: &Map<String, Value>) -> cel::Valu
     cel::Value::Map(CelMap { map: Arc::new(seen) })
 }
 
-/// Of an object's metadata, a rule sees its names only.
+/// A field within an object that is in CEL already; `None` if rules on the object don't see it.
+pub(super) fn field_of(node: Node<'_>, object: &cel::Value, name: &str) -> Option<cel::Value> {
+    let cel::Value::Map(map) = object else { return None };
+    let name = if node.schema().properties.contains_key(name) { escape(name)? } else { Cow::Borrowed(name) };
+    map.get(&KeyRef::String(&name)).cloned()
+}
+
+/// An optional value.
+pub(super) fn optional(value: Option<cel::Value>) -> cel::Value {
+    cel::Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
+}
+
+/// Converts an object's metadata, of which rules see only the names.
 fn to_metadata(metadata: &Value) -> cel::Value {
     let names = ["name", "generateName"].into_iter().filter_map(|name| {
         let text = metadata.get(name)?.as_str()?;
@@ -123,11 +116,7 @@ fn to_metadata(metadata: &Value) -> cel::Value {
     cel::Value::Map(CelMap { map: Arc::new(names.collect()) })
 }
 
-fn key(name: &str) -> Key {
-    Key::String(Arc::new(name.to_owned()))
-}
-
-/// The name by which a rule calls a field; `None` when there is no way to.
+/// The identifier of a field in rules; `None` if it has none.
 fn escape(name: &str) -> Option<Cow<'_, str>> {
     if RESERVED.contains(&name) {
         return Some(format!("__{name}__").into());

@@ -1,4 +1,4 @@
-//! The third stage: a default is itself valid, and nothing of it would be pruned.
+//! The third stage: defaults are valid and have no unknown fields.
 
 use serde_json::Value;
 

@@ -1,9 +1,9 @@
-//! Which schemas a CRD may have: structural ones
+//! Validation of CRDs' schemas, which must be structural
 //! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>).
 //!
-//! The checks read the document itself, since [`super::Schema`] has no place for most of what is forbidden. They run in
-//! stages, each only if the former found nothing, as on the API server: keywords, structure, defaults. Not checked
-//! here: CEL rules beyond their form.
+//! The checks read the document itself, since [`super::Schema`] has no fields for most forbidden keywords. They run in
+//! stages, each only if the one before found nothing, as in kube-apiserver: keywords, structure, defaults. Expressions in
+//! CEL are parsed elsewhere.
 
 mod default;
 mod keyword;
@@ -13,12 +13,13 @@ use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
+use super::{Schema, parse::from_openapi};
 use crate::{depth, status::Cause};
 
-/// With what every cause's field begins; the caller puts the place in the CRD before it, such as `spec.validation.`.
+/// The first part of the field of every cause; the caller adds its place in the CRD, such as `spec.validation.`.
 pub const ROOT: &str = "openAPIV3Schema";
 
-/// What is wrong with a CRD's `openAPIV3Schema`.
+/// Returns the errors of a CRD's `openAPIV3Schema`.
 pub fn check(document: &Value) -> Vec<Cause> {
     if depth::of(document) > depth::LIMIT {
         return vec![Cause::forbidden(ROOT, &format!("must not nest deeper than {} levels", depth::LIMIT))];
@@ -31,8 +32,22 @@ pub fn check(document: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Unknown names of types, anywhere; the part of the check without which a document has no meaning at all.
-pub(super) fn check_types(document: &Value) -> Vec<Cause> {
+/// Parses a CRD's `openAPIV3Schema`, whether or not it is structural. The causes' fields begin with `openAPIV3Schema`.
+///
+/// # Errors
+/// For an unknown type, without which a document has no meaning, and for a document deeper than [`depth::LIMIT`], which
+/// no decoded document is.
+pub fn parse(document: &Value) -> Result<Schema, Vec<Cause>> {
+    if depth::of(document) > depth::LIMIT {
+        let why = format!("must not nest deeper than {} levels", depth::LIMIT);
+        return Err(vec![Cause::forbidden(ROOT, &why)]);
+    }
+    let causes = check_types(document);
+    if causes.is_empty() { Ok(from_openapi(document)) } else { Err(causes) }
+}
+
+/// Unknown names of types, anywhere.
+fn check_types(document: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let mut stack = vec![Place { document: object(document), path: ROOT.into() }];
     while let Some(place) = stack.pop() {
@@ -43,14 +58,14 @@ pub(super) fn check_types(document: &Value) -> Vec<Cause> {
     causes
 }
 
-/// A schema somewhere in the document.
+/// A schema within the document.
 #[derive(Clone)]
 struct Place<'a> {
     document: &'a Map<String, Value>,
     path: String,
 }
 
-/// How a schema stands to the one around it.
+/// The relation of a schema to the schema that contains it.
 #[derive(Clone, Copy, PartialEq)]
 enum Relation<'a> {
     Property(&'a str),
@@ -74,7 +89,7 @@ impl<'a> Place<'a> {
         self.document.get(name) == Some(&Value::Bool(true))
     }
 
-    /// A member that is there and not null.
+    /// A member that exists and is not null.
     fn value(&self, name: &str) -> Option<&'a Value> {
         self.document.get(name).filter(|value| !value.is_null())
     }
@@ -93,7 +108,7 @@ impl<'a> Place<'a> {
         format!("{}.{keyword}", self.path)
     }
 
-    /// The schema under a keyword; one that is no object, such as `additionalProperties: true`, is none.
+    /// The schema of a keyword; `None` if its value is not an object, such as `additionalProperties: true`.
     fn child(&self, keyword: &str) -> Option<Self> {
         let document = self.document.get(keyword)?.as_object()?;
         Some(Self { document, path: self.at(keyword) })

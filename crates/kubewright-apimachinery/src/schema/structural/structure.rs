@@ -1,4 +1,4 @@
-//! The second stage: every field is specified outside of value checks, and value checks only check values.
+//! The second stage: every field is specified outside of `allOf`, `anyOf`, `oneOf` and `not`, which only validate values.
 
 use regex::Regex;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ enum Level {
     Field,
 }
 
-/// The rules for a schema that gives structure.
+/// Checks a schema that specifies structure.
 fn invariants(place: &Place<'_>, level: Level, causes: &mut Vec<Cause>) {
     if place.kind() == "array" && place.value("items").is_none() {
         causes.push(Cause::required(place.at("items"), "must be specified"));
@@ -123,7 +123,7 @@ fn check_pattern(place: &Place<'_>, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Which junctor spells out "integer or string" and may therefore name types.
+/// The junctor that expresses "integer or string" and may therefore name types.
 #[derive(PartialEq)]
 enum Skip {
     Nothing,
@@ -144,7 +144,7 @@ fn int_or_string_junctor(place: &Place<'_>) -> Skip {
     }
 }
 
-/// The rules for a schema inside a junctor. `structure` is the schema that gives the same values their structure.
+/// Checks a schema inside a junctor. `structure` is the schema that specifies the structure of the same values.
 fn value_check(place: &Place<'_>, structure: &Place<'_>, skip_any_of: bool, causes: &mut Vec<Cause>) {
     const EMPTY: &str = "must be empty to be structural";
     const FALSE: &str = "must be false to be structural";

@@ -201,3 +201,15 @@ fn a_deep_schema_is_refused() {
     let deep = (0..depth::LIMIT).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
     assert!(check(&deep)[0].to_string().contains("must not nest deeper"));
 }
+
+#[test]
+fn a_document_without_a_meaning_is_not_parsed() {
+    let causes = parse(&json!({"type": "object", "properties": {"a": {"type": "strnig"}}})).unwrap_err();
+    assert_eq!(
+        causes[0].to_string(),
+        "openAPIV3Schema.properties[a].type: Unsupported value: \"strnig\": supported values: \
+         \"array\", \"boolean\", \"integer\", \"number\", \"object\", \"string\""
+    );
+    let deep = (0..depth::LIMIT).fold(json!({}), |inner, _| json!({"items": inner}));
+    assert!(parse(&deep).unwrap_err()[0].to_string().contains("must not nest deeper"));
+}

@@ -1,13 +1,13 @@
-//! Resources inside resources.
+//! Embedded resources.
 
 use serde_json::{Map, Value};
 
-use crate::{name, status::Cause, trail::Trail};
+use crate::{field_path::FieldPath, name, status::Cause};
 
-/// An embedded resource must say what it is.
-pub(super) fn check(fields: &Map<String, Value>, trail: &Trail<'_>, causes: &mut Vec<Cause>) {
+/// Checks that an embedded resource has an `apiVersion` and a `kind`.
+pub(super) fn check(fields: &Map<String, Value>, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     for field in ["apiVersion", "kind"] {
-        let path = || trail.field(field).to_string();
+        let path = || path.field(field).to_string();
         match fields.get(field) {
             None => causes.push(Cause::required(path(), "must not be empty")),
             Some(Value::String(text)) if text.is_empty() => {

@@ -1,11 +1,11 @@
-//! The formats of strings that the API server knows
-//! (<https://github.com/kubernetes/apiextensions-apiserver>); any other name says nothing.
+//! The formats of strings that kube-apiserver validates
+//! (<https://github.com/kubernetes/apiextensions-apiserver>); other formats are ignored.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::name;
 
-/// Whether `text` is of that format; of an unknown format everything is.
+/// Whether `text` has the format; every text has an unknown format.
 pub(crate) fn is_format(format: &str, text: &str) -> bool {
     match format {
         "date-time" | "datetime" => is_date_time(text),
@@ -75,7 +75,7 @@ fn is_date_time(text: &str) -> bool {
     is_date(date) && time_fits && fraction.is_none_or(is_digits) && zone_fits
 }
 
-/// Go's form, `1h30m`, or words, `2 days`.
+/// A duration as Go writes it, `1h30m`, or in words, `2 days`.
 fn is_duration(text: &str) -> bool {
     const UNITS: [&str; 32] = [
         "ns",
@@ -134,7 +134,7 @@ fn is_duration(text: &str) -> bool {
     true
 }
 
-/// Standard alphabet, padded (RFC 4648).
+/// Base64 with the standard alphabet and padding (RFC 4648).
 fn is_base64(text: &str) -> bool {
     let digits = text.strip_suffix("==").or_else(|| text.strip_suffix('=')).unwrap_or(text);
     text.len().is_multiple_of(4)
@@ -189,7 +189,7 @@ fn is_hostname(text: &str) -> bool {
     text.len() <= 255 && labels.iter().all(label_fits)
 }
 
-/// RFC 5322, an address with or without a display name; rarer forms, such as comments, are not known.
+/// An address of RFC 5322 with or without a display name; rarer forms, such as comments, are not supported.
 fn is_email(text: &str) -> bool {
     let address = match text.strip_suffix('>') {
         Some(named) => named.rsplit_once('<').map_or("", |(_, address)| address),
@@ -237,7 +237,7 @@ fn is_rgb_color(text: &str) -> bool {
     parts.len() == 3 && parts.iter().all(part_fits)
 }
 
-/// The digits of a number that may be grouped by spaces or dashes; a final `X` counts 10.
+/// The digits of a number that may be grouped by spaces or dashes; a final `X` is 10.
 fn grouped_digits(text: &str) -> Option<Vec<u32>> {
     let plain: Vec<char> = text.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
     let last = plain.len().checked_sub(1)?;
@@ -260,7 +260,7 @@ fn is_isbn13(text: &str) -> bool {
     })
 }
 
-/// By its check digit (Luhn).
+/// A credit card number, by its check digit (Luhn).
 fn is_credit_card(text: &str) -> bool {
     grouped_digits(text).is_some_and(|digits| {
         let doubled = |(at, digit): (usize, &u32)| match (at % 2, *digit) {

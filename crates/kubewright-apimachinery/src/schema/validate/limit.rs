@@ -1,30 +1,30 @@
-//! Bounds, patterns, formats, enumerations.
+//! Limits, patterns, formats and enumerations.
 
 use serde_json::{Number, Value};
 
 use super::{NO_FIELD, format, invalid, pattern};
 use crate::{
+    field_path::FieldPath,
     schema::{Kind, Limits, Schema},
     status::Cause,
-    trail::Trail,
 };
 
-pub(super) fn check(schema: &Schema, value: &Value, trail: &Trail<'_>, causes: &mut Vec<Cause>) {
+pub(super) fn check(schema: &Schema, value: &Value, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     let limits = &schema.limits;
     let size = |size: usize| Value::from(size);
     let mut fail = |shown: &Value, why: String| {
-        let why = format!("{trail} in body {why}");
-        causes.push(Cause::new("FieldValueInvalid", trail.to_string(), invalid(shown, &why)));
+        let why = format!("{path} in body {why}");
+        causes.push(Cause::new("FieldValueInvalid", path.to_string(), invalid(shown, &why)));
     };
     match value {
-        Value::String(text) => check_text(schema, text, trail, causes),
-        Value::Number(number) => check_number(schema, number, trail, causes),
+        Value::String(text) => check_text(schema, text, path, causes),
+        Value::Number(number) => check_number(schema, number, path, causes),
         Value::Array(items) => {
             if let Some(min) = limits.min_items.filter(|min| (items.len() as u64) < *min) {
                 fail(&size(items.len()), format!("should have at least {min} items"));
             }
             if let Some(max) = limits.max_items.filter(|max| (items.len() as u64) > *max) {
-                causes.push(too_many(trail, items.len(), max));
+                causes.push(too_many(path, items.len(), max));
             }
         }
         Value::Object(fields) => {
@@ -32,7 +32,7 @@ pub(super) fn check(schema: &Schema, value: &Value, trail: &Trail<'_>, causes: &
                 fail(&size(fields.len()), format!("should have at least {min} properties"));
             }
             if let Some(max) = limits.max_properties.filter(|max| (fields.len() as u64) > *max) {
-                causes.push(too_many(trail, fields.len(), max));
+                causes.push(too_many(path, fields.len(), max));
             }
         }
         _ => {}
@@ -43,17 +43,17 @@ pub(super) fn check(schema: &Schema, value: &Value, trail: &Trail<'_>, causes: &
         let names: Vec<String> =
             values.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned)).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        causes.push(Cause::not_supported(trail.to_string(), value, &names));
+        causes.push(Cause::not_supported(path.to_string(), value, &names));
     }
 }
 
-fn too_many(trail: &Trail<'_>, found: usize, max: u64) -> Cause {
+fn too_many(path: &FieldPath<'_>, found: usize, max: u64) -> Cause {
     let items = if max == 1 { "item" } else { "items" };
     let message = format!("Too many: {found}: must have at most {max} {items}");
-    Cause::new("FieldValueTooMany", trail.to_string(), message)
+    Cause::new("FieldValueTooMany", path.to_string(), message)
 }
 
-/// Equal, where `1` and `1.0` are the same number.
+/// Whether two values are equal; `1` and `1.0` are the same number.
 fn is_same(allowed: &Value, value: &Value) -> bool {
     match (allowed, value) {
         (Value::Number(allowed), Value::Number(value)) => allowed == value || allowed.as_f64() == value.as_f64(),
@@ -61,11 +61,11 @@ fn is_same(allowed: &Value, value: &Value) -> bool {
     }
 }
 
-fn check_text(schema: &Schema, text: &str, trail: &Trail<'_>, causes: &mut Vec<Cause>) {
+fn check_text(schema: &Schema, text: &str, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     let Limits { min_length, max_length, pattern, .. } = &schema.limits;
     let mut fail = |reason: &str, why: String| {
-        let why = format!("{trail} in body {why}");
-        causes.push(Cause::new(reason, trail.to_string(), invalid(&text.into(), &why)));
+        let why = format!("{path} in body {why}");
+        causes.push(Cause::new(reason, path.to_string(), invalid(&text.into(), &why)));
     };
     if let Some(pattern) = pattern {
         match pattern::is_match(pattern, text) {
@@ -80,7 +80,7 @@ fn check_text(schema: &Schema, text: &str, trail: &Trail<'_>, causes: &mut Vec<C
     {
         fail("FieldValueTypeInvalid", format!("must be of type {format}: {}", Value::from(text)));
     }
-    // Lengths are in characters, which are never more than bytes.
+    // Lengths are in characters, of which there are never more than bytes.
     if let Some(min) = min_length
         && (text.chars().count() as u64) < *min
     {
@@ -92,22 +92,22 @@ fn check_text(schema: &Schema, text: &str, trail: &Trail<'_>, causes: &mut Vec<C
     {
         let bytes = if *max == 1 { "byte" } else { "bytes" };
         let message = format!("Too long: may not be more than {max} {bytes}");
-        causes.push(Cause::new("FieldValueTooLong", trail.to_string(), message));
+        causes.push(Cause::new("FieldValueTooLong", path.to_string(), message));
     }
 }
 
-fn check_number(schema: &Schema, number: &Number, trail: &Trail<'_>, causes: &mut Vec<Cause>) {
-    check_range(schema, number, trail, causes);
+fn check_number(schema: &Schema, number: &Number, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
+    check_range(schema, number, path, causes);
     let limits = &schema.limits;
     let Some(value) = number.as_f64() else { return };
     let mut fail = |why: String| {
-        let why = format!("{trail} in body {why}");
+        let why = format!("{path} in body {why}");
         let shown = Value::Number(number.clone());
-        causes.push(Cause::new("FieldValueInvalid", trail.to_string(), invalid(&shown, &why)));
+        causes.push(Cause::new("FieldValueInvalid", path.to_string(), invalid(&shown, &why)));
     };
     if let Some(factor) = limits.multiple_of.filter(|factor| *factor > 0.0) {
         let quotient = if factor < 1.0 { 1.0 / factor * value } else { value / factor };
-        // Decimal fractions are not exact, so a hair's breadth is forgiven.
+        // Decimal fractions are not exact, so a small error is tolerated.
         if (quotient - quotient.round()).abs() > f64::EPSILON * quotient.abs().max(1.0) * 4.0 {
             fail(format!("should be a multiple of {factor}"));
         }
@@ -128,8 +128,8 @@ fn check_number(schema: &Schema, number: &Number, trail: &Trail<'_>, causes: &mu
     }
 }
 
-/// What the type and format can hold.
-fn check_range(schema: &Schema, number: &Number, trail: &Trail<'_>, causes: &mut Vec<Cause>) {
+/// Checks that a number is in the range of its type and format.
+fn check_range(schema: &Schema, number: &Number, path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     let format = schema.format.as_deref();
     let fits = match (schema.kind, format) {
         (Some(Kind::Integer), Some("int32")) => in_range(number, i32::MIN.into(), i32::MAX.into()),
@@ -144,7 +144,7 @@ fn check_range(schema: &Schema, number: &Number, trail: &Trail<'_>, causes: &mut
     if !fits {
         let kind = schema.kind.map_or("", Kind::as_str);
         let format = format.map_or_else(|| "(default format)".into(), |format| format!("with format {format}"));
-        let why = format!("Checked value must be of type {kind} {format} in {trail}");
+        let why = format!("Checked value must be of type {kind} {format} in {path}");
         causes.push(Cause::invalid(NO_FIELD, &"".into(), &why));
     }
 }

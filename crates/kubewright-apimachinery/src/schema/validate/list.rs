@@ -1,26 +1,26 @@
-//! Lists whose elements must be told apart: sets and maps.
+//! Uniqueness of the elements of lists: sets and maps.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
 use crate::{
+    field_path::FieldPath,
     schema::{List, Schema},
     status::Cause,
-    trail::Trail,
 };
 
-/// Duplicates in a list of type set or map, or under `uniqueItems`.
+/// Checks that a list of type set or map, or with `uniqueItems`, has no duplicates.
 ///
-/// A list with a patch merge key belongs to a built-in kind, and its own rules say whether an element may come twice:
-/// an environment variable may, a container may not.
-pub(super) fn check_unique(schema: &Schema, items: &[Value], trail: &Trail<'_>, causes: &mut Vec<Cause>) {
+/// A list with a patch merge key belongs to a built-in kind, whose own rules decide about duplicates: environment
+/// variables may be repeated, containers may not.
+pub(super) fn check_unique(schema: &Schema, items: &[Value], path: &FieldPath<'_>, causes: &mut Vec<Cause>) {
     match &schema.list {
-        List::Set => causes.extend(second_ones(items).into_iter().map(|index| duplicate(trail, index, &items[index]))),
+        List::Set => causes.extend(second_ones(items).into_iter().map(|index| duplicate(path, index, &items[index]))),
         List::Map(keys) if schema.patch_merge_key.is_none() => {
             if let Some(index) = items.iter().position(|item| !(item.is_object() || item.is_null())) {
                 let why = "must be an object for an array of list-type map";
-                causes.push(Cause::invalid(trail.item(index).to_string(), &items[index], why));
+                causes.push(Cause::invalid(path.item(index).to_string(), &items[index], why));
                 return;
             }
             if items.len() < 2 {
@@ -28,18 +28,18 @@ pub(super) fn check_unique(schema: &Schema, items: &[Value], trail: &Trail<'_>, 
             }
             let identities: Vec<Value> = items.iter().map(|item| identity(item, keys)).collect();
             let second_ones = second_ones(&identities);
-            causes.extend(second_ones.into_iter().map(|index| duplicate(trail, index, &identities[index])));
+            causes.extend(second_ones.into_iter().map(|index| duplicate(path, index, &identities[index])));
         }
         _ => {}
     }
     if schema.limits.unique_items && !second_ones(items).is_empty() {
-        let why = format!("{trail} in body shouldn't contain duplicates");
-        causes.push(Cause::invalid(trail.to_string(), &"".into(), &why));
+        let why = format!("{path} in body shouldn't contain duplicates");
+        causes.push(Cause::invalid(path.to_string(), &"".into(), &why));
     }
 }
 
-fn duplicate(trail: &Trail<'_>, index: usize, value: &Value) -> Cause {
-    Cause::duplicate(trail.item(index).to_string(), value)
+fn duplicate(path: &FieldPath<'_>, index: usize, value: &Value) -> Cause {
+    Cause::duplicate(path.item(index).to_string(), value)
 }
 
 /// The keys of an element, as an object.
@@ -48,7 +48,7 @@ fn identity(item: &Value, keys: &[String]) -> Value {
     Value::Object(present.collect::<Map<String, Value>>())
 }
 
-/// Where each value that comes more than once comes the second time.
+/// The index of the second occurrence of each value that is repeated.
 fn second_ones(items: &[Value]) -> Vec<usize> {
     const FEW: usize = 16;
     if items.len() <= FEW {
@@ -65,11 +65,4 @@ fn second_ones(items: &[Value]) -> Vec<usize> {
         }
     }
     second_ones
-}
-
-/// The element of `old` that has the same keys; usually it stands at the same index.
-pub(super) fn counterpart<'a>(old: &'a Value, index: usize, item: &Value, keys: &[String]) -> Option<&'a Value> {
-    let is_counterpart = |old: &&Value| keys.iter().all(|key| old.get(key) == item.get(key));
-    let old = old.as_array()?;
-    old.get(index).filter(is_counterpart).or_else(|| old.iter().find(is_counterpart))
 }

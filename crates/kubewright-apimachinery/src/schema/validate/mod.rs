@@ -1,6 +1,6 @@
-//! Checking values against a schema, in the words of the API server's checks of custom resources.
+//! Validation of values against a schema, with the errors of kube-apiserver's validation of custom resources.
 //!
-//! Not checked here: CEL rules, unknown fields, and what metadata may hold.
+//! Validation rules in CEL, unknown fields and metadata are validated elsewhere.
 
 mod embedded;
 mod format;
@@ -10,22 +10,22 @@ mod pattern;
 
 use serde_json::{Map, Value};
 
-use super::{Additional, Kind, List, Node, Schema};
-use crate::{status::Cause, trail::Trail};
+use super::{Additional, Kind, Node, Schema, correlation::OldItems};
+use crate::{field_path::FieldPath, status::Cause};
 
 pub(super) use format::is_format;
 
-/// What is wrong with `value`, in the order of its fields.
+/// Returns the violations of the schema, in the order of the fields of `value`.
 ///
-/// With `old`, what `value` replaces, faults that were there before are accepted where the value did not change
-/// ("ratcheting"): the same field, or the same element of a list of type map.
+/// If `value` replaces `old`, violations are accepted where the value did not change ("ratcheting"): in the same field, or
+/// in the element with the same keys of a list of type map.
 pub fn validate(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec<Cause> {
     let causes = Validator::run(node, value, None);
-    // Nearly all values are valid, so the old value is only looked at when one is not.
+    // Nearly all values are valid, so the old value is only compared when the new one is not.
     if causes.is_empty() || old.is_none() { causes } else { Validator::run(node, value, old) }
 }
 
-/// The field of causes that the API server can't attribute to a field; the message then names it.
+/// The field of causes that kube-apiserver doesn't attribute to a field; their message names it.
 const NO_FIELD: &str = "<nil>";
 
 #[derive(Default)]
@@ -36,86 +36,84 @@ struct Validator {
 impl Validator {
     fn run(node: Node<'_>, value: &Value, old: Option<&Value>) -> Vec<Cause> {
         let mut validator = Self::default();
-        validator.visit(node, value, old, &Trail::Root);
+        validator.visit(node, value, old, &FieldPath::Root);
         validator.causes
     }
 
-    fn visit(&mut self, node: Node<'_>, value: &Value, old: Option<&Value>, trail: &Trail<'_>) {
+    fn visit(&mut self, node: Node<'_>, value: &Value, old: Option<&Value>, path: &FieldPath<'_>) {
         if node.is_anything() {
             return;
         }
         let before = self.causes.len();
-        self.check(node, value, old, trail);
+        self.check(node, value, old, path);
         if self.causes.len() > before && old == Some(value) {
             self.causes.truncate(before);
         }
     }
 
-    fn check(&mut self, node: Node<'_>, value: &Value, old: Option<&Value>, trail: &Trail<'_>) {
+    fn check(&mut self, node: Node<'_>, value: &Value, old: Option<&Value>, path: &FieldPath<'_>) {
         let schema = node.schema();
         if let Some((wanted, found)) = type_mismatch(schema, value) {
             let shown = Value::from(found);
-            let why = format!("{trail} in body must be of type {wanted}: {shown}");
-            self.causes.push(Cause::new("FieldValueTypeInvalid", trail.to_string(), invalid(&shown, &why)));
+            let why = format!("{path} in body must be of type {wanted}: {shown}");
+            self.causes.push(Cause::new("FieldValueTypeInvalid", path.to_string(), invalid(&shown, &why)));
             return;
         }
         if value.is_null() {
             return;
         }
-        self.check_logic(node, value, trail);
-        limit::check(schema, value, trail, &mut self.causes);
+        self.check_logic(node, value, path);
+        limit::check(schema, value, path, &mut self.causes);
         match value {
-            Value::Object(fields) => self.check_object(node, fields, old, trail),
-            Value::Array(items) => self.check_array(node, items, old, trail),
+            Value::Object(fields) => self.check_object(node, fields, old, path),
+            Value::Array(items) => self.check_array(node, items, old, path),
             _ => {}
         }
     }
 
-    fn check_object(&mut self, node: Node<'_>, fields: &Map<String, Value>, old: Option<&Value>, trail: &Trail<'_>) {
+    fn check_object(&mut self, node: Node<'_>, fields: &Map<String, Value>, old: Option<&Value>, path: &FieldPath<'_>) {
         let schema = node.schema();
         let closed = schema.additional == Additional::Allowed(false);
         for (name, value) in fields {
             match node.field(name) {
-                Some(inner) => self.visit(inner, value, old.and_then(|old| old.get(name)), &trail.field(name)),
+                Some(inner) => self.visit(inner, value, old.and_then(|old| old.get(name)), &path.field(name)),
                 None if closed => {
-                    let why = format!("{trail}.{name} in body is a forbidden property");
-                    self.causes.push(Cause::invalid(trail.to_string(), &name.as_str().into(), &why));
+                    let why = format!("{path}.{name} in body is a forbidden property");
+                    self.causes.push(Cause::invalid(path.to_string(), &name.as_str().into(), &why));
                 }
                 None => {}
             }
         }
         for name in schema.required.iter().filter(|name| !fields.contains_key(*name)) {
-            self.causes.push(Cause::required(trail.field(name).to_string(), ""));
+            self.causes.push(Cause::required(path.field(name).to_string(), ""));
         }
         if schema.embedded_resource {
-            embedded::check(fields, trail, &mut self.causes);
+            embedded::check(fields, path, &mut self.causes);
         }
     }
 
-    fn check_array(&mut self, node: Node<'_>, items: &[Value], old: Option<&Value>, trail: &Trail<'_>) {
+    fn check_array(&mut self, node: Node<'_>, items: &[Value], old: Option<&Value>, path: &FieldPath<'_>) {
         let schema = node.schema();
         let inner = node.items();
         if !inner.is_anything() {
+            let mut old = OldItems::of(&schema.list, old);
             for (index, item) in items.iter().enumerate() {
-                let old = match &schema.list {
-                    List::Map(keys) => old.and_then(|old| list::counterpart(old, index, item, keys)),
-                    _ => None,
-                };
-                self.visit(inner, item, old, &trail.item(index));
+                let old = old.as_mut().and_then(|old| old.counterpart(index, item));
+                self.visit(inner, item, old.map(|(_, item)| item), &path.item(index));
             }
         }
-        list::check_unique(schema, items, trail, &mut self.causes);
+        list::check_unique(schema, items, path, &mut self.causes);
     }
 
-    fn check_logic(&mut self, node: Node<'_>, value: &Value, trail: &Trail<'_>) {
+    fn check_logic(&mut self, node: Node<'_>, value: &Value, path: &FieldPath<'_>) {
         let logic = &node.schema().logic;
         let attempt = |schema: &Schema| {
             let mut validator = Self::default();
-            validator.visit(Node::new(schema, node.definitions()), value, None, trail);
+            validator.visit(Node::new(schema, node.definitions()), value, None, path);
             validator.causes
         };
         let unattributed = |why: String| Cause::invalid(NO_FIELD, &"".into(), &why);
-        let path = || format!("{:?}", trail.to_string());
+        let path = || format!("{:?}", path.to_string());
         if !logic.any_of.is_empty()
             && let Err(closest) = first_success(&logic.any_of, attempt)
         {
@@ -149,7 +147,7 @@ impl Validator {
     }
 }
 
-/// `Err` is what was wrong with the closest alternative.
+/// Tries alternatives. `Err` has the violations of the alternative with the fewest.
 fn first_success(schemas: &[Schema], attempt: impl Fn(&Schema) -> Vec<Cause>) -> Result<(), Vec<Cause>> {
     let mut closest: Option<Vec<Cause>> = None;
     for schema in schemas {
@@ -166,11 +164,11 @@ fn first_success(schemas: &[Schema], attempt: impl Fn(&Schema) -> Vec<Cause>) ->
 
 /// The message of an invalid value, for causes whose reason is a narrower one.
 fn invalid(value: &Value, why: &str) -> String {
-    // The root has no name, which would leave a space behind.
+    // The root has no name, so the message would begin with a space.
     format!("Invalid value: {value}: {}", why.trim_start())
 }
 
-/// The wanted and the found type, as the API server names them, if they don't fit.
+/// The expected and the actual type, as kube-apiserver names them, if they differ.
 fn type_mismatch(schema: &Schema, value: &Value) -> Option<(String, &'static str)> {
     if schema.int_or_string {
         let fits = value.is_string() || is_integer(value) || (value.is_null() && schema.nullable);
@@ -190,7 +188,7 @@ fn type_mismatch(schema: &Schema, value: &Value) -> Option<(String, &'static str
     if fits {
         return None;
     }
-    // With a format, a value that is neither text nor a list is measured by formats instead of types.
+    // With a format, the types of values other than strings and lists are compared by format.
     Some(match (&schema.format, value) {
         (Some(format), Value::Number(number)) if number.is_f64() => (format.clone(), "float64"),
         (Some(format), Value::Number(_)) => (format.clone(), "int64"),

@@ -1,4 +1,4 @@
-//! Compiled patterns, kept for the next value.
+//! A cache of compiled patterns.
 
 use std::{
     collections::HashMap,
@@ -8,13 +8,13 @@ use std::{
 use parking_lot::RwLock;
 use regex::Regex;
 
-/// Patterns kept at most; beyond, all are forgotten and compiled anew when needed. CRDs in use have far fewer.
+/// The limit of cached patterns. When it is reached, the cache is emptied. CRDs in use have far fewer.
 const KEPT: usize = 1024;
 
-/// Whether `text` matches, anywhere within it, as in Go; or why the pattern is none.
+/// Whether `pattern` matches anywhere within `text`, as in Go. The error says why the pattern is invalid.
 pub(super) fn is_match(pattern: &str, text: &str) -> Result<bool, String> {
     static CACHE: LazyLock<RwLock<HashMap<Box<str>, Arc<Regex>>>> = LazyLock::new(Default::default);
-    // The lock is not held while matching, which may take long.
+    // The lock is not held during matching, which may take long.
     let known = CACHE.read().get(pattern).cloned();
     if let Some(regex) = known {
         return Ok(regex.is_match(text));
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn more_patterns_than_are_kept() {
+    fn more_patterns_than_are_cached() {
         for number in 0..2 * KEPT {
             assert_eq!(is_match(&format!("^{number}$"), &number.to_string()), Ok(true));
         }

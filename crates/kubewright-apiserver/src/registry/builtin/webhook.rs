@@ -3,7 +3,7 @@
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::Uri;
-use kubewright_apimachinery::{name, schema::rules::Condition, selector::LabelSelector, status::Cause};
+use kubewright_apimachinery::{cel::MatchConditions, name, selector::LabelSelector, status::Cause};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
 
@@ -145,6 +145,7 @@ fn check_conditions(conditions: &[Value], path: &str, causes: &mut Vec<Cause>) {
     if conditions.len() > CONDITIONS {
         let why = format!("Too many: {}: must have at most {CONDITIONS} items", conditions.len());
         causes.push(Cause::new("FieldValueTooMany", path, why));
+        return;
     }
     for (index, condition) in conditions.iter().enumerate() {
         let (name, expression) = (text(condition, "/name"), text(condition, "/expression"));
@@ -156,7 +157,7 @@ fn check_conditions(conditions: &[Value], path: &str, causes: &mut Vec<Cause>) {
         }
         if expression.trim().is_empty() {
             causes.push(Cause::required(field("expression"), ""));
-        } else if let Err(why) = Condition::parse(expression) {
+        } else if let Err(why) = MatchConditions::check(expression) {
             causes.push(Cause::invalid(field("expression"), &expression.into(), &why));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kubewright_apimachinery::schema::{Kind, OBJECT_META, Schema, parse};
+use kubewright_apimachinery::schema::{Kind, OBJECT_META, Schema, structural};
 use serde_json::Value;
 
 use super::status::holds;
@@ -118,7 +118,7 @@ fn schema_name(group: &str, version: &str, kind: &str) -> String {
 
 /// The schema of the kind, completed by what every object has. A schema that can't be read has been refused before.
 fn root(group: &str, version: &str, kind: &str, document: &Value) -> Schema {
-    let mut root = parse::from_crd(document).unwrap_or_default();
+    let mut root = structural::parse(document).unwrap_or_default();
     let text = |description: &str| Schema {
         kind: Some(Kind::String),
         description: Some(description.into()),

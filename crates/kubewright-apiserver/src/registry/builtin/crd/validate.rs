@@ -215,7 +215,7 @@ fn selectable(version: &Value, place: &str, causes: &mut Vec<Cause>) {
         let message = format!("Too many: {}: must have at most {SELECTABLE_LIMIT} items", fields.len());
         causes.push(Cause::new("FieldValueTooMany", place.clone(), message));
     }
-    let schema = parse::from_crd(&version["schema"]["openAPIV3Schema"]).unwrap_or_default();
+    let schema = structural::parse(&version["schema"]["openAPIV3Schema"]).unwrap_or_default();
     let definitions = definitions();
     let mut seen = BTreeSet::new();
     for (index, field) in fields.iter().enumerate() {

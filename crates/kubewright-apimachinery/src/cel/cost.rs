@@ -1,0 +1,200 @@
+//! The cost of an evaluation and its limits.
+//!
+//! One unit is about one step. The limits and the prices are kube-apiserver's
+//! (`k8s.io/apiserver/pkg/apis/cel`, `cel-go/interpreter/runtimecost.go`, `k8s.io/apiserver/pkg/cel/library/cost.go`).
+
+use kube_cel::cel::{Value, objects::Key};
+
+/// The limit of one evaluation of one expression.
+const PER_CALL: u64 = 1_000_000;
+
+/// The limit of all evaluations that validate one object.
+const PER_OBJECT: u64 = 10_000_000;
+
+/// The limit of all match conditions of one webhook for one request.
+const PER_MATCH_CONDITIONS: u64 = 2_500_000;
+
+/// The units after which an evaluation of several expressions lets other tasks run: at most some tens of milliseconds,
+/// together with the one expression that is not interrupted.
+const PER_TURN: u64 = 200_000;
+
+/// The units that several evaluations may still spend together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    left: u64,
+}
+
+impl Budget {
+    pub(crate) fn of_object() -> Self {
+        Self { left: PER_OBJECT }
+    }
+
+    pub(super) fn of_match_conditions() -> Self {
+        Self { left: PER_MATCH_CONDITIONS }
+    }
+
+    /// Whether nothing is left, so that no further expression is evaluated.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.left == 0
+    }
+
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    pub(super) fn meter(&self) -> Meter {
+        Meter { spent: 0, limit: self.left.min(PER_CALL), rest: 0 }
+    }
+
+    pub(super) fn settle(&mut self, meter: &Meter) {
+        self.left = self.left.saturating_sub(meter.spent);
+    }
+
+    /// Leaves nothing, and returns which limit was exceeded, as kube-apiserver words it.
+    pub(crate) fn exhaust(&mut self, rule: &str) -> String {
+        let per_call = self.left >= PER_CALL;
+        self.left = 0;
+        if per_call {
+            format!(
+                "'operation cancelled: actual cost limit exceeded': no further validation rules will be run due to call \
+                 cost exceeds limit for rule: {rule}"
+            )
+        } else {
+            "validation failed due to running out of cost budget, no further validation rules will be run".to_owned()
+        }
+    }
+}
+
+/// Decides when an evaluation of several expressions yields to other tasks.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    since: u64,
+}
+
+impl Pace {
+    /// Notes that `units` were spent, and yields once a turn's share is used up.
+    pub(crate) async fn spent(&mut self, units: u64) {
+        self.since = self.since.saturating_add(units);
+        if self.since >= PER_TURN {
+            self.since = 0;
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// The limit of an evaluation is exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exceeded;
+
+/// What one evaluation has spent.
+#[derive(Debug)]
+pub(super) struct Meter {
+    spent: u64,
+    limit: u64,
+    /// Tenths of a unit that are not charged yet.
+    rest: u64,
+}
+
+impl Meter {
+    #[cfg(test)]
+    pub(super) fn new(limit: u64) -> Self {
+        Self { spent: 0, limit, rest: 0 }
+    }
+
+    #[cfg(test)]
+    pub(super) fn spent(&self) -> u64 {
+        self.spent
+    }
+
+    /// Charges for what is about to be done.
+    pub(super) fn charge(&mut self, units: u64) -> Result<(), Exceeded> {
+        self.spent = self.spent.saturating_add(units).min(self.limit.saturating_add(1));
+        if self.spent > self.limit { Err(Exceeded) } else { Ok(()) }
+    }
+
+    /// Charges for bytes of text that are read or written.
+    pub(super) fn charge_bytes(&mut self, bytes: usize) -> Result<(), Exceeded> {
+        self.charge(tenth(bytes))
+    }
+
+    /// Charges for every value below `value`, itself included, and for the bytes of texts.
+    pub(super) fn charge_traversal(&mut self, value: &Value) -> Result<(), Exceeded> {
+        match value {
+            Value::String(text) => self.charge(tenth(text.len()).max(1)),
+            Value::Bytes(bytes) => self.charge(tenth(bytes.len()).max(1)),
+            Value::List(items) => {
+                self.charge(1)?;
+                items.iter().try_for_each(|item| self.charge_traversal(item))
+            }
+            Value::Map(map) => {
+                self.charge(1)?;
+                map.map.iter().try_for_each(|(key, value)| {
+                    if let Key::String(key) = key {
+                        self.charge_bytes(key.len())?;
+                    }
+                    self.charge_traversal(value)
+                })
+            }
+            _ => self.charge(1),
+        }
+    }
+
+    /// Whether two values are equal. Charges a tenth of a unit for each pair of values and of bytes compared.
+    pub(super) fn equal(&mut self, left: &Value, right: &Value) -> Result<bool, Exceeded> {
+        let equal = self.compare(left, right)?;
+        if self.rest > 0 {
+            self.rest = 0;
+            self.charge(1)?;
+        }
+        Ok(equal)
+    }
+
+    fn compare(&mut self, left: &Value, right: &Value) -> Result<bool, Exceeded> {
+        self.charge_tenths(match (left, right) {
+            (Value::String(left), Value::String(right)) => left.len().min(right.len()).max(1),
+            (Value::Bytes(left), Value::Bytes(right)) => left.len().min(right.len()).max(1),
+            _ => 1,
+        })?;
+        match (left, right) {
+            (Value::List(left), Value::List(right)) => {
+                if left.len() != right.len() {
+                    return Ok(false);
+                }
+                for (left, right) in left.iter().zip(right.iter()) {
+                    if !self.compare(left, right)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            (Value::Map(left), Value::Map(right)) => {
+                if left.map.len() != right.map.len() {
+                    return Ok(false);
+                }
+                // All entries are compared, so that the cost doesn't depend on their order.
+                left.map.iter().try_fold(true, |equal, (key, left)| match right.get(key) {
+                    Some(right) => Ok(self.compare(left, right)? && equal),
+                    None => Ok(false),
+                })
+            }
+            _ => Ok(left == right),
+        }
+    }
+
+    fn charge_tenths(&mut self, tenths: usize) -> Result<(), Exceeded> {
+        self.rest = self.rest.saturating_add(tenths as u64);
+        let units = self.rest / 10;
+        self.rest %= 10;
+        self.charge(units)
+    }
+}
+
+/// The price of `bytes` bytes of text.
+pub(super) fn tenth(bytes: usize) -> u64 {
+    (bytes as u64).div_ceil(10)
+}
+
+/// The price of matching a text against a regular expression, both given by their length.
+pub(super) fn of_match(text: usize, pattern: usize) -> u64 {
+    tenth(text.saturating_add(1)).saturating_mul((pattern as u64).div_ceil(4))
+}

@@ -1,0 +1,409 @@
+//! Evaluation: a walk over the expression that charges each step before it is taken.
+//!
+//! Errors of a step can be absorbed by `&&`, `||` and the macros, as the language demands; an exceeded limit can't.
+
+use std::{cmp::Ordering, collections::BTreeMap, fmt, sync::Arc};
+
+use kube_cel::cel::{
+    ExecutionError, Value,
+    objects::{Key, KeyRef, Map, OptionalValue},
+};
+use regex::Regex;
+
+use super::{
+    cost::{Exceeded, Meter},
+    expression::{ACCUMULATOR, Element, Expression, Index, Loop, Operator, Select},
+};
+
+/// The price of making a list, beside its elements.
+const LIST: u64 = 10;
+/// The price of making a map, beside its entries.
+const MAP: u64 = 30;
+
+/// Why a step has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// The error, in Kubernetes' words where it has some.
+    Error(String),
+    /// A cost limit is exceeded.
+    Exceeded,
+}
+
+impl Failure {
+    pub(super) fn error(why: impl Into<String>) -> Self {
+        Self::Error(why.into())
+    }
+
+    pub(super) fn no_such_overload() -> Self {
+        Self::error("no such overload")
+    }
+}
+
+impl From<Exceeded> for Failure {
+    fn from(_: Exceeded) -> Self {
+        Self::Exceeded
+    }
+}
+
+impl From<ExecutionError> for Failure {
+    fn from(error: ExecutionError) -> Self {
+        Self::Error(match error {
+            ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+            ExecutionError::UndeclaredReference(name) => undeclared(&name),
+            ExecutionError::DivisionByZero(_) => "division by zero".to_owned(),
+            ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
+            ExecutionError::Overflow(..) => "integer overflow".to_owned(),
+            ExecutionError::FunctionError { function, message } => format!("{function}: {message}"),
+            // Others print the operands, which may be large.
+            _ => "no such overload".to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Error(why) => f.write_str(why),
+            Self::Exceeded => f.write_str("operation cancelled: actual cost limit exceeded"),
+        }
+    }
+}
+
+fn undeclared(name: &str) -> String {
+    format!("rule compile error: undeclared reference to '{name}' (in container '')")
+}
+
+pub(super) type Evaluated = Result<Value, Failure>;
+
+/// The evaluation of one expression.
+pub(super) struct Evaluation<'e> {
+    variables: &'e [(&'e str, Value)],
+    /// The variables of the loops around the present step, innermost last. The accumulator of a loop may be an error,
+    /// which a later round may absorb.
+    locals: Vec<(&'e str, Result<Value, String>)>,
+    pub(super) meter: &'e mut Meter,
+    /// Regular expressions that are not literals, compiled during this evaluation.
+    pub(super) patterns: BTreeMap<Arc<String>, Result<Arc<Regex>, String>>,
+}
+
+impl<'e> Evaluation<'e> {
+    pub(super) fn new(variables: &'e [(&'e str, Value)], meter: &'e mut Meter) -> Self {
+        Self { variables, locals: Vec::new(), meter, patterns: BTreeMap::new() }
+    }
+
+    pub(super) fn run(mut self, expression: &'e Expression) -> Evaluated {
+        self.evaluate(expression)
+    }
+
+    pub(super) fn evaluate(&mut self, expression: &'e Expression) -> Evaluated {
+        match expression {
+            Expression::Constant(value) => Ok(value.clone()),
+            Expression::Variable(name) => self.variable(name),
+            Expression::Select(select) => self.select(select),
+            Expression::Index(index) => self.index(index),
+            Expression::Not(operand) => {
+                self.meter.charge(1)?;
+                self.boolean(operand).map(|value| Value::Bool(!value))
+            }
+            Expression::Negate(operand) => self.negate(operand),
+            Expression::NotStrictlyFalse(operand) => {
+                self.meter.charge(1)?;
+                match self.boolean(operand) {
+                    Err(Failure::Error(_)) => Ok(Value::Bool(true)),
+                    evaluated => evaluated.map(Value::Bool),
+                }
+            }
+            Expression::And(operands) => self.logic(operands, false),
+            Expression::Or(operands) => self.logic(operands, true),
+            Expression::Conditional(branches) => {
+                let [condition, yes, no] = &**branches;
+                if self.boolean(condition)? { self.evaluate(yes) } else { self.evaluate(no) }
+            }
+            Expression::Binary(operator, operands) => self.binary(*operator, operands),
+            Expression::List(elements) => self.list(elements),
+            Expression::Map(entries) => self.map(entries),
+            Expression::Append(item) => self.append(item),
+            Expression::Loop(parts) => self.run_loop(parts),
+            Expression::Call(call) => self.call(call),
+        }
+    }
+
+    fn variable(&mut self, name: &str) -> Evaluated {
+        self.meter.charge(1)?;
+        if let Some((_, value)) = self.locals.iter().rev().find(|(local, _)| *local == name) {
+            return value.clone().map_err(Failure::Error);
+        }
+        let found = self.variables.iter().find(|(variable, _)| *variable == name);
+        found.map(|(_, value)| value.clone()).ok_or_else(|| Failure::error(undeclared(name)))
+    }
+
+    fn boolean(&mut self, expression: &'e Expression) -> Result<bool, Failure> {
+        match self.evaluate(expression)? {
+            Value::Bool(value) => Ok(value),
+            _ => Err(Failure::no_such_overload()),
+        }
+    }
+
+    /// `&&` and `||`: an operand that is `decisive` decides, even if the other can't be evaluated.
+    fn logic(&mut self, operands: &'e [Expression; 2], decisive: bool) -> Evaluated {
+        let left = match self.boolean(&operands[0]) {
+            Ok(value) if value == decisive => return Ok(Value::Bool(decisive)),
+            Err(Failure::Exceeded) => return Err(Failure::Exceeded),
+            left => left,
+        };
+        match (left, self.boolean(&operands[1])) {
+            (_, Ok(value)) if value == decisive => Ok(Value::Bool(decisive)),
+            (_, Err(Failure::Exceeded)) => Err(Failure::Exceeded),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+            (Ok(_), Ok(_)) => Ok(Value::Bool(!decisive)),
+        }
+    }
+
+    fn negate(&mut self, operand: &'e Expression) -> Evaluated {
+        let value = self.evaluate(operand)?;
+        self.meter.charge(1)?;
+        match value {
+            Value::Int(value) => value.checked_neg().map(Value::Int).ok_or_else(|| Failure::error("integer overflow")),
+            Value::Float(value) => Ok(Value::Float(-value)),
+            #[allow(clippy::arithmetic_side_effects, reason = "the range of durations is symmetric")]
+            Value::Duration(value) => Ok(Value::Duration(-value)),
+            _ => Err(Failure::no_such_overload()),
+        }
+    }
+
+    fn select(&mut self, select: &'e Select) -> Evaluated {
+        let operand = self.evaluate(&select.operand)?;
+        self.meter.charge(1)?;
+        let present = match optional(&operand) {
+            Some(inner) => inner.map(|inner| entry(inner, &select.field)).transpose()?.flatten(),
+            None => entry(&operand, &select.field)?,
+        };
+        if select.test {
+            return Ok(Value::Bool(present.is_some()));
+        }
+        if optional(&operand).is_some() {
+            return Ok(optional_of(present));
+        }
+        present.ok_or_else(|| Failure::error(format!("no such key: {}", select.field)))
+    }
+
+    fn index(&mut self, index: &'e Index) -> Evaluated {
+        let operand = self.evaluate(&index.operand)?;
+        let key = self.evaluate(&index.index)?;
+        self.meter.charge(1)?;
+        let Some(inner) = optional(&operand) else {
+            let found = element(&operand, &key);
+            return if index.optional { Ok(optional_of(found.ok())) } else { found };
+        };
+        Ok(optional_of(inner.and_then(|inner| element(inner, &key).ok())))
+    }
+
+    fn binary(&mut self, operator: Operator, operands: &'e [Expression; 2]) -> Evaluated {
+        let left = self.evaluate(&operands[0])?;
+        let right = self.evaluate(&operands[1])?;
+        match operator {
+            Operator::Equal => Ok(Value::Bool(self.meter.equal(&left, &right)?)),
+            Operator::NotEqual => Ok(Value::Bool(!self.meter.equal(&left, &right)?)),
+            Operator::In => self.contains(&right, &left).map(Value::Bool),
+            Operator::Less => self.compare(&left, &right).map(|order| Value::Bool(order.is_lt())),
+            Operator::LessOrEqual => self.compare(&left, &right).map(|order| Value::Bool(order.is_le())),
+            Operator::Greater => self.compare(&left, &right).map(|order| Value::Bool(order.is_gt())),
+            Operator::GreaterOrEqual => self.compare(&left, &right).map(|order| Value::Bool(order.is_ge())),
+            Operator::Add => self.add(left, right),
+            Operator::Subtract => self.arithmetic(|| left - right),
+            Operator::Multiply => self.arithmetic(|| left * right),
+            Operator::Divide => self.arithmetic(|| left / right),
+            Operator::Remainder => self.arithmetic(|| left % right),
+        }
+    }
+
+    fn arithmetic(&mut self, operation: impl FnOnce() -> Result<Value, ExecutionError>) -> Evaluated {
+        self.meter.charge(1)?;
+        Ok(operation()?)
+    }
+
+    /// Adds numbers and times, and joins texts and lists. What is joined is charged by its size.
+    fn add(&mut self, left: Value, right: Value) -> Evaluated {
+        match (&left, &right) {
+            (Value::String(left), Value::String(right)) => {
+                self.meter.charge_bytes(left.len().saturating_add(right.len()))?;
+            }
+            (Value::Bytes(left), Value::Bytes(right)) => {
+                self.meter.charge_bytes(left.len().saturating_add(right.len()))?;
+                return Ok(Value::Bytes(Arc::new([left.as_slice(), right.as_slice()].concat())));
+            }
+            (Value::List(left), Value::List(right)) => {
+                self.meter.charge((left.len() as u64).saturating_add(right.len() as u64).max(1))?;
+            }
+            _ => self.meter.charge(1)?,
+        }
+        Ok((left + right)?)
+    }
+
+    fn compare(&mut self, left: &Value, right: &Value) -> Result<Ordering, Failure> {
+        match (left, right) {
+            (Value::String(left), Value::String(right)) => self.meter.charge_bytes(left.len().min(right.len()))?,
+            (Value::Bytes(left), Value::Bytes(right)) => {
+                self.meter.charge_bytes(left.len().min(right.len()))?;
+                return Ok(left.cmp(right));
+            }
+            _ => self.meter.charge(1)?,
+        }
+        left.partial_cmp(right).ok_or_else(Failure::no_such_overload)
+    }
+
+    fn contains(&mut self, container: &Value, wanted: &Value) -> Result<bool, Failure> {
+        match container {
+            Value::List(items) => {
+                self.meter.charge(items.len() as u64)?;
+                for item in items.iter() {
+                    if self.meter.equal(item, wanted)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            Value::Map(map) => {
+                self.meter.charge(1)?;
+                Ok(KeyRef::try_from(wanted).is_ok_and(|key| map.get(&key).is_some()))
+            }
+            _ => Err(Failure::no_such_overload()),
+        }
+    }
+
+    fn element_value(&mut self, element: &'e Element) -> Result<Option<Value>, Failure> {
+        let value = self.evaluate(&element.value)?;
+        if !element.optional {
+            return Ok(Some(value));
+        }
+        optional(&value).map(|inner| inner.cloned()).ok_or_else(Failure::no_such_overload)
+    }
+
+    fn list(&mut self, elements: &'e [Element]) -> Evaluated {
+        self.meter.charge(LIST)?;
+        let mut items = Vec::with_capacity(elements.len());
+        for element in elements {
+            items.extend(self.element_value(element)?);
+        }
+        Ok(Value::List(Arc::new(items)))
+    }
+
+    fn map(&mut self, entries: &'e [(Expression, Element)]) -> Evaluated {
+        self.meter.charge(MAP)?;
+        let mut map = std::collections::HashMap::with_capacity(entries.len());
+        for (key, element) in entries {
+            let key: Key = self.evaluate(key)?.try_into().map_err(|_| Failure::error("unsupported key type"))?;
+            if let Some(value) = self.element_value(element)? {
+                map.insert(key, value);
+            }
+        }
+        Ok(Value::Map(Map { map: Arc::new(map) }))
+    }
+
+    /// The accumulator of the innermost loop with one more item. The accumulator itself is left empty, so that the list
+    /// is extended in place; the loop puts the result where it was.
+    fn append(&mut self, item: &'e Expression) -> Evaluated {
+        let item = self.evaluate(item)?;
+        self.meter.charge(LIST + 2)?;
+        let accumulator = self.locals.iter_mut().rev().find(|(name, _)| *name == ACCUMULATOR);
+        let accumulator = accumulator.map(|(_, value)| std::mem::replace(value, Ok(Value::Null)));
+        match accumulator {
+            Some(Ok(Value::List(mut items))) => {
+                Arc::make_mut(&mut items).push(item);
+                Ok(Value::List(items))
+            }
+            Some(Err(error)) => Err(Failure::Error(error)),
+            _ => Err(Failure::no_such_overload()),
+        }
+    }
+
+    fn run_loop(&mut self, parts: &'e Loop) -> Evaluated {
+        let range = self.evaluate(&parts.range)?;
+        let items = match range {
+            Value::List(items) => items,
+            Value::Map(map) => {
+                // In order, so that the same object always has the same result.
+                self.meter.charge(map.map.len() as u64)?;
+                let mut keys: Vec<&Key> = map.map.keys().collect();
+                keys.sort_unstable();
+                Arc::new(keys.into_iter().map(Value::from).collect())
+            }
+            _ => return Err(Failure::no_such_overload()),
+        };
+        let initial = self.evaluate(&parts.initial)?;
+        let outer = self.locals.len();
+        self.locals.push((ACCUMULATOR, Ok(initial)));
+        let result = self.rounds(parts, &items);
+        self.locals.truncate(outer);
+        result
+    }
+
+    fn rounds(&mut self, parts: &'e Loop, items: &[Value]) -> Evaluated {
+        let place = self.locals.len();
+        for item in items {
+            if !self.boolean(&parts.condition)? {
+                break;
+            }
+            self.locals.push((&parts.item, Ok(item.clone())));
+            let accumulated = match self.evaluate(&parts.step) {
+                Err(Failure::Exceeded) => return Err(Failure::Exceeded),
+                Err(Failure::Error(error)) => Err(error),
+                Ok(value) => Ok(value),
+            };
+            self.locals.truncate(place);
+            if let Some((_, accumulator)) = self.locals.last_mut() {
+                *accumulator = accumulated;
+            }
+        }
+        self.evaluate(&parts.result)
+    }
+}
+
+/// The value inside of an optional; `None` if `value` is not an optional.
+pub(super) fn optional(value: &Value) -> Option<Option<&Value>> {
+    <&OptionalValue>::try_from(value).ok().map(OptionalValue::value)
+}
+
+pub(super) fn optional_of(value: Option<Value>) -> Value {
+    Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
+}
+
+/// A map's entry.
+fn entry(map: &Value, key: &Key) -> Result<Option<Value>, Failure> {
+    match map {
+        Value::Map(map) => Ok(map.get(key).cloned()),
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+/// A list's item or a map's entry, which must be there.
+fn element(container: &Value, key: &Value) -> Evaluated {
+    match (container, key) {
+        (Value::List(items), Value::Int(_) | Value::UInt(_)) => {
+            let place = match key {
+                Value::Int(place) => usize::try_from(*place).ok(),
+                Value::UInt(place) => usize::try_from(*place).ok(),
+                _ => None,
+            };
+            let item = place.and_then(|place| items.get(place)).cloned();
+            item.ok_or_else(|| match key {
+                Value::Int(place) => Failure::error(format!("index out of bounds: {place}")),
+                _ => Failure::error("index out of bounds"),
+            })
+        }
+        (Value::Map(map), key) => {
+            let key = KeyRef::try_from(key).map_err(|_| Failure::no_such_overload())?;
+            map.get(&key).cloned().ok_or_else(|| Failure::error(format!("no such key: {}", shown(key))))
+        }
+        _ => Err(Failure::no_such_overload()),
+    }
+}
+
+fn shown(key: KeyRef<'_>) -> String {
+    match key {
+        KeyRef::Int(key) => key.to_string(),
+        KeyRef::Uint(key) => key.to_string(),
+        KeyRef::Bool(key) => key.to_string(),
+        KeyRef::String(key) => key.to_owned(),
+    }
+}

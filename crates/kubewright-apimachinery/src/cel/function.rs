@@ -1,0 +1,238 @@
+//! Function calls. Functions on whole values and texts are evaluated here, without copies; the rest of the library is
+//! `kube-cel`'s, which takes copies of its arguments.
+
+use std::sync::Arc;
+
+use kube_cel::{
+    KubeCelExt,
+    cel::{
+        Context, IdedExpr, Value,
+        common::ast::{CallExpr, Expr},
+        objects::ValueType,
+    },
+};
+use regex::{Regex, RegexBuilder};
+
+use super::{
+    cost::{Exceeded, Meter, of_match, tenth},
+    evaluate::{Evaluated, Evaluation, Failure, optional, optional_of},
+    expression::{Call, Expression},
+};
+
+/// The price of compiling a regular expression that is not a literal. cel-go doesn't charge it.
+const COMPILATION: u64 = 20_000;
+
+/// The size limit of a compiled regular expression that is not a literal, in bytes: what the price is enough for.
+const COMPILED: usize = 256 * 1024;
+
+/// Bytes of text that are counted for one unit, which takes much less time than other work on them.
+const COUNTED: usize = 256;
+
+thread_local! {
+    /// The library: a table too large to build for each call, and not to be shared between threads.
+    static LIBRARY: Context<'static> = Context::default().with_all();
+}
+
+/// The names under which a library's function finds its arguments.
+const NAMES: [&str; 6] = ["@0", "@1", "@2", "@3", "@4", "@5"];
+
+impl<'e> Evaluation<'e> {
+    pub(super) fn call(&mut self, call: &'e Call) -> Evaluated {
+        let mut values = Vec::with_capacity(call.arguments.len());
+        for (place, argument) in call.arguments.iter().enumerate() {
+            // The alternative of an optional counts only if it is needed.
+            if place == 1
+                && let ("or" | "orValue", Some(Some(present))) = (call.function.as_str(), optional(&values[0]))
+            {
+                self.meter.charge(1)?;
+                let keep = if call.function == "or" { values[0].clone() } else { present.clone() };
+                return Ok(keep);
+            }
+            values.push(self.evaluate(argument)?);
+        }
+        charge(self.meter, &call.function, &values)?;
+        match (call.function.as_str(), values.as_slice()) {
+            ("size", [value]) => size(value),
+            ("type", [value]) => Ok(type_name(value).into()),
+            ("startsWith", [Value::String(text), Value::String(start)]) => Ok(text.starts_with(&**start).into()),
+            ("endsWith", [Value::String(text), Value::String(end)]) => Ok(text.ends_with(&**end).into()),
+            ("contains", [Value::String(text), Value::String(part)]) => Ok(text.contains(&**part).into()),
+            ("join", [Value::List(items), rest @ ..]) => join(items, rest),
+            ("matches", [Value::String(text), Value::String(pattern)]) => {
+                Ok(self.pattern(call, pattern)?.is_match(text).into())
+            }
+            ("find", [Value::String(text), Value::String(pattern)]) => {
+                let found = self.pattern(call, pattern)?.find(text).map_or("", |found| found.as_str());
+                Ok(found.into())
+            }
+            ("findAll", [Value::String(text), Value::String(pattern), rest @ ..]) => {
+                let limit = match rest {
+                    [Value::Int(limit)] => usize::try_from(*limit).unwrap_or(usize::MAX),
+                    _ => usize::MAX,
+                };
+                let pattern = self.pattern(call, pattern)?;
+                let found = pattern.find_iter(text).take(limit).map(|found| Value::from(found.as_str()));
+                Ok(Value::List(Arc::new(found.collect())))
+            }
+            ("optional.none", []) => Ok(optional_of(None)),
+            ("optional.of", [value]) => Ok(optional_of(Some(value.clone()))),
+            ("optional.ofNonZeroValue", [value]) => Ok(optional_of(Some(value.clone()).filter(|it| !it.is_zero()))),
+            ("hasValue", [value]) => {
+                optional(value).map(|inner| inner.is_some().into()).ok_or_else(Failure::no_such_overload)
+            }
+            ("value", [value]) => match optional(value) {
+                Some(Some(inner)) => Ok(inner.clone()),
+                Some(None) => Err(Failure::error("optional.none() dereference")),
+                None => Err(Failure::no_such_overload()),
+            },
+            ("or" | "orValue", [value, other]) if optional(value).is_some() => Ok(other.clone()),
+            (name, _) => library(name, call.method, values),
+        }
+    }
+
+    /// The compiled form of a pattern.
+    fn pattern(&mut self, call: &'e Call, pattern: &Arc<String>) -> Result<Arc<Regex>, Failure> {
+        let compile = |limit: Option<usize>| {
+            let mut builder = RegexBuilder::new(pattern);
+            if let Some(limit) = limit {
+                builder.size_limit(limit);
+            }
+            builder.build().map(Arc::new).map_err(|error| format!("invalid regular expression: {error}"))
+        };
+        let compiled = if let Some(Expression::Constant(_)) = call.arguments.get(1) {
+            call.pattern.get_or_init(|| compile(None)).clone()
+        } else if let Some(known) = self.patterns.get(pattern) {
+            known.clone()
+        } else {
+            self.meter.charge(COMPILATION)?;
+            let compiled = compile(Some(COMPILED));
+            self.patterns.insert(pattern.clone(), compiled.clone());
+            compiled
+        };
+        compiled.map_err(Failure::Error)
+    }
+}
+
+/// Charges for a call by the sizes of its arguments and of what it makes of them.
+fn charge(meter: &mut Meter, function: &str, values: &[Value]) -> Result<(), Exceeded> {
+    let traverse = |meter: &mut Meter| values.iter().try_for_each(|value| meter.charge_traversal(value));
+    match (function, values) {
+        ("size", [Value::String(text)]) => meter.charge((text.len() / COUNTED + 1) as u64),
+        ("size" | "type" | "value" | "hasValue" | "or" | "orValue", _) => meter.charge(1),
+        (name, _) if name.starts_with("optional.") => meter.charge(1),
+        ("startsWith" | "endsWith", [_, Value::String(part)]) => meter.charge(tenth(part.len()).max(1)),
+        ("contains" | "indexOf" | "lastIndexOf", [Value::String(text), Value::String(part), ..]) => {
+            meter.charge(tenth(text.len()).max(1).saturating_mul(tenth(part.len()).max(1)))
+        }
+        ("matches" | "find", [Value::String(text), Value::String(pattern)]) => {
+            meter.charge(of_match(text.len(), pattern.len()))
+        }
+        ("findAll", [Value::String(text), Value::String(pattern), ..]) => {
+            // At worst, each character is found.
+            meter.charge(of_match(text.len(), pattern.len()).saturating_add(text.len() as u64))
+        }
+        ("replace", [Value::String(text), Value::String(part), Value::String(by), ..]) => {
+            meter.charge(2 * tenth(text.len()))?;
+            let places = text.matches(&**part).count();
+            meter.charge_bytes(places.saturating_mul(by.len()))
+        }
+        ("split", [Value::String(text), Value::String(separator), ..]) => {
+            meter.charge(2 * tenth(text.len()))?;
+            meter.charge(text.matches(&**separator).count() as u64)
+        }
+        ("join", [Value::List(items), rest @ ..]) => {
+            meter.charge(items.len() as u64)?;
+            let separator = if let [Value::String(separator)] = rest { separator.len() } else { 0 };
+            let texts = items.iter().map(|item| if let Value::String(text) = item { text.len() } else { 0 });
+            meter.charge_bytes(texts.fold(separator.saturating_mul(items.len()), usize::saturating_add))
+        }
+        ("format", [Value::String(template), _]) => {
+            meter.charge_bytes(template.len())?;
+            meter.charge_bytes(precisions(template))?;
+            traverse(meter)
+        }
+        ("lists.range", [Value::Int(length)]) => meter.charge(u64::try_from(*length).unwrap_or_default().max(1)),
+        ("distinct" | "sort", [Value::List(items)]) => {
+            traverse(meter)?;
+            // Each item is compared with, at worst, all before it.
+            let length = items.len() as u64;
+            meter.charge(if function == "sort" { length } else { length.saturating_mul(length) / 2 })
+        }
+        ("sets.contains" | "sets.equivalent" | "sets.intersects", [Value::List(left), Value::List(right)]) => {
+            traverse(meter)?;
+            let pairs = (left.len() as u64).saturating_mul(right.len() as u64);
+            meter.charge(if function == "sets.equivalent" { pairs.saturating_mul(2) } else { pairs })
+        }
+        _ => traverse(meter).and_then(|()| if values.is_empty() { meter.charge(1) } else { Ok(()) }),
+    }
+}
+
+/// The sum of the precisions in a template, such as 3 in `%.3f`: the digits that they ask for.
+fn precisions(template: &str) -> usize {
+    let digits = template.split("%.").skip(1).map(|rest| {
+        let end = rest.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(rest.len());
+        if end == 0 { 0 } else { rest[..end].parse().unwrap_or(usize::MAX) }
+    });
+    digits.fold(0, usize::saturating_add)
+}
+
+/// The size as the language counts it: characters, bytes, items or entries.
+fn size(value: &Value) -> Evaluated {
+    let size = match value {
+        Value::String(text) => text.chars().count(),
+        Value::Bytes(bytes) => bytes.len(),
+        Value::List(items) => items.len(),
+        Value::Map(map) => map.map.len(),
+        _ => return Err(Failure::no_such_overload()),
+    };
+    Ok(Value::Int(i64::try_from(size).unwrap_or(i64::MAX)))
+}
+
+fn type_name(value: &Value) -> String {
+    match value.type_of() {
+        ValueType::Float => "double".to_owned(),
+        ValueType::Null => "null_type".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn join(items: &[Value], rest: &[Value]) -> Evaluated {
+    let separator = match rest {
+        [] => "",
+        [Value::String(separator)] => separator.as_str(),
+        _ => return Err(Failure::no_such_overload()),
+    };
+    let texts = items.iter().map(|item| match item {
+        Value::String(text) => Ok(text.as_str()),
+        _ => Err(Failure::no_such_overload()),
+    });
+    Ok(texts.collect::<Result<Vec<_>, _>>()?.join(separator).into())
+}
+
+/// Calls a function of the library with copies of the arguments.
+fn library(name: &str, method: bool, values: Vec<Value>) -> Evaluated {
+    if values.len() > NAMES.len() {
+        return Err(Failure::no_such_overload());
+    }
+    let variable = |name: &str| IdedExpr { id: 0, expr: Expr::Ident(name.to_owned()) };
+    let mut arguments = NAMES.iter().take(values.len()).map(|name| variable(name));
+    let (target, function) = match name.split_once('.') {
+        Some((namespace, function)) => (Some(variable(namespace)), function),
+        None if method => (arguments.next(), name),
+        None => (None, name),
+    };
+    let call = CallExpr { func_name: function.to_owned(), target: target.map(Box::new), args: arguments.collect() };
+    let call = IdedExpr { id: 0, expr: Expr::Call(call) };
+    LIBRARY.with(|library| {
+        let mut context = library.new_inner_scope();
+        for (name, value) in NAMES.into_iter().zip(values) {
+            context.add_variable_from_value(name, value);
+        }
+        Ok(context.resolve(&call)?)
+    })
+}
+
+/// What a function of one argument makes of a text; `None` when the text is not of its form.
+pub(crate) fn convert(function: &str, text: &str) -> Option<Value> {
+    library(function, false, vec![text.into()]).ok()
+}

@@ -1,0 +1,148 @@
+//! A check before the parser runs: how long an expression is, and how deep its tree becomes.
+//!
+//! The parser, the evaluator and the destructors recurse. The parser itself bounds parentheses and the like, but not
+//! chains such as `a + a + a`, whose tree is as deep as the chain is long.
+
+/// The limit of an expression's characters, as in cel-go.
+const LENGTH_LIMIT: usize = 100_000;
+
+/// The limit of an expression's depth, as in cel-go.
+const DEPTH_LIMIT: usize = 250;
+
+/// Refuses an expression that is too long or too deep. Returns an upper bound of the depth of parentheses in it.
+pub(super) fn check(text: &str) -> Result<usize, String> {
+    let length = text.chars().count();
+    if length > LENGTH_LIMIT {
+        return Err(format!("expression code point size exceeds limit: size: {length}, limit {LENGTH_LIMIT}"));
+    }
+    let Depth { tree, parentheses } = depth(text.as_bytes());
+    if tree > DEPTH_LIMIT {
+        return Err(format!("expression recursion limit exceeded: {DEPTH_LIMIT}"));
+    }
+    Ok(parentheses)
+}
+
+/// Upper bounds of an expression's depth.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Depth {
+    tree: usize,
+    parentheses: usize,
+}
+
+/// The operators within one pair of parentheses, each of which adds a level to what stands left of it.
+#[derive(Default)]
+struct Level {
+    /// Since the last `&&`, `||`, `,`, `?` or `:`, whose operands are beside each other.
+    chain: usize,
+    longest: usize,
+}
+
+impl Level {
+    fn add(&mut self, levels: usize) {
+        self.chain += levels;
+        self.longest = self.longest.max(self.chain);
+    }
+}
+
+fn depth(text: &[u8]) -> Depth {
+    let mut parentheses = 0;
+    let mut outer: Vec<Level> = Vec::new();
+    let mut level = Level::default();
+    let mut at = 0;
+    while let Some(&byte) = text.get(at) {
+        at += 1;
+        match byte {
+            b'"' | b'\'' => {
+                let raw = at >= 2 && matches!(text[at - 2], b'r' | b'R');
+                at = end_of_string(text, at - 1, raw);
+            }
+            b'/' if text.get(at) == Some(&b'/') => {
+                at += text[at..].iter().position(|byte| *byte == b'\n').unwrap_or(text.len() - at);
+            }
+            b'(' | b'[' | b'{' => {
+                outer.push(std::mem::take(&mut level));
+                parentheses = parentheses.max(outer.len());
+            }
+            b')' | b']' | b'}' => {
+                let inner = level.longest;
+                level = outer.pop().unwrap_or_default();
+                level.add(inner + 1);
+            }
+            b',' | b':' | b'?' | b'&' | b'|' => level.chain = 0,
+            b'+' | b'-' | b'*' | b'/' | b'%' | b'.' => level.add(1),
+            b'<' | b'>' | b'=' | b'!' => {
+                level.add(1);
+                if text.get(at) == Some(&b'=') {
+                    at += 1;
+                }
+            }
+            b'i' if is_word_in(text, at - 1) => level.add(1),
+            _ => {}
+        }
+    }
+    // Parentheses that are not closed, which the parser refuses.
+    let tree = outer.iter().map(|level| level.longest).sum::<usize>() + level.longest;
+    Depth { tree, parentheses }
+}
+
+/// Whether the operator `in` stands at `at`.
+fn is_word_in(text: &[u8], at: usize) -> bool {
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let before = at.checked_sub(1).and_then(|at| text.get(at));
+    text.get(at + 1) == Some(&b'n') && !before.is_some_and(is_name) && !text.get(at + 2).is_some_and(is_name)
+}
+
+/// The place behind the string literal that begins at `start`.
+fn end_of_string(text: &[u8], start: usize, raw: bool) -> usize {
+    let quote = text[start];
+    let triple = text[start..].starts_with(&[quote; 3]);
+    let mut at = start + if triple { 3 } else { 1 };
+    while let Some(&byte) = text.get(at) {
+        at += 1;
+        if byte == b'\\' && !raw {
+            at += 1;
+        } else if byte == quote && (!triple || text[at..].starts_with(&[quote; 2])) {
+            return at + if triple { 2 } else { 0 };
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operators_and_parentheses_add_levels() {
+        for (text, tree, parentheses) in [
+            ("", 0, 0),
+            ("a", 0, 0),
+            ("a + b * c", 2, 0),
+            ("a.b.c == 1 && d == 2", 3, 0),
+            ("f(a + b, c + d + e) + 1", 4, 1),
+            ("((a + b) + c)", 4, 2),
+            ("'a+b.c+d' + 1", 1, 0),
+            (r"'a\'+b.c+d' + 1", 1, 0),
+            (r"r'a\' + 1 + 2", 2, 0),
+            ("'''a'+'b.c''' + 1", 1, 0),
+            ("1 // a + b + c + d\n + 2", 1, 0),
+            ("a.b(c).d(e)[0]", 5, 1),
+            ("inner in inside && min in [in]", 3, 1),
+            ("(((", 0, 3),
+        ] {
+            assert_eq!(depth(text.as_bytes()), Depth { tree, parentheses }, "{text}");
+        }
+    }
+
+    #[test]
+    fn deep_and_long_expressions_are_refused() {
+        let chain = |terms: usize| vec!["1"; terms].join(" + ");
+        assert_eq!(check(&chain(DEPTH_LIMIT + 1)), Ok(0));
+        assert_eq!(check(&chain(DEPTH_LIMIT + 2)), Err("expression recursion limit exceeded: 250".to_owned()));
+        assert_eq!(check(&vec!["a == 1"; 10_000].join(" && ")), Ok(0));
+        assert!(check(&" ".repeat(LENGTH_LIMIT + 1)).is_err());
+        assert!(check(&vec!["a"; 10_000].join(".")).is_err());
+        let chains = format!("{}1{}", "(".repeat(60), " + 1 + 1 + 1 + 1)".repeat(60));
+        assert!(check(&chains).is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! Expressions that are parsed once and evaluated often.
+
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, OnceLock},
+};
+
+use kube_cel::cel::{Value, parser::Parser};
+
+use super::{
+    cost::Budget,
+    evaluate::{Evaluation, Failure},
+    expression::Expression,
+    nesting,
+};
+
+/// The depth of parentheses up to which an expression is parsed on the caller's thread.
+const SHALLOW: usize = 12;
+
+/// The stack of the thread that parses deeper expressions, in bytes. A debug build of the parser uses some 100 KB for
+/// each level.
+const STACK: usize = 32 * 1024 * 1024;
+
+const UNPARSABLE: &str = "the expression cannot be parsed";
+
+/// A parsed expression.
+#[derive(Debug)]
+pub(crate) struct Program {
+    expression: Expression,
+    text: String,
+    /// Whether it mentions `oldSelf`, and so is about a change.
+    pub(crate) mentions_old: bool,
+}
+
+impl Program {
+    /// Parses an expression; the error says why it can't be parsed.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        if nesting::check(text)? <= SHALLOW {
+            return Self::parse_here(text);
+        }
+        std::thread::scope(|scope| {
+            let parsing = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || Self::parse_here(text));
+            let parsed = parsing.ok().and_then(|parsing| parsing.join().ok());
+            parsed.unwrap_or_else(|| Err(UNPARSABLE.to_owned()))
+        })
+    }
+
+    fn parse_here(text: &str) -> Result<Self, String> {
+        // The parser is not ours, and the text is anyone's.
+        let parse = || Parser::new().enable_optional_syntax(true).parse(text);
+        let tree = catch_unwind(parse)
+            .map_err(|_| UNPARSABLE.to_owned())?
+            .map_err(|errors| errors.to_string().trim().to_owned())?;
+        let mentions_old = tree.references().has_variable("oldSelf");
+        Ok(Self { expression: Expression::compile(&tree)?, text: text.trim().to_owned(), mentions_old })
+    }
+
+    /// The value for these variables by name. The error is in Kubernetes' words where it has some.
+    ///
+    /// `shown` names the expression in the error about a cost limit. Evaluation stops as soon as a limit is exceeded,
+    /// and the budget is then spent.
+    pub(crate) fn evaluate(
+        &self,
+        variables: &[(&str, Value)],
+        budget: &mut Budget,
+        shown: Option<&str>,
+    ) -> Result<Value, Error> {
+        let mut meter = budget.meter();
+        let run = || Evaluation::new(variables, &mut meter).run(&self.expression);
+        // The functions of the library are not ours.
+        let evaluated = catch_unwind(AssertUnwindSafe(run));
+        match evaluated {
+            Ok(Err(Failure::Exceeded)) => Err(Error::OutOfBudget(budget.exhaust(shown.unwrap_or(&self.text)))),
+            Ok(result) => {
+                budget.settle(&meter);
+                result.map_err(|failure| Error::Failed(failure.to_string()))
+            }
+            Err(_) => Err(Error::Failed("the expression cannot be evaluated".to_owned())),
+        }
+    }
+}
+
+/// Why an expression has no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Error {
+    /// A step failed, such as the selection of an absent field.
+    Failed(String),
+    /// A cost limit is exceeded.
+    OutOfBudget(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Failed(why) | Self::OutOfBudget(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// The program of a text that stands elsewhere, parsed when it is first evaluated. Clones share it, and it takes no part
+/// in comparisons.
+#[derive(Clone, Default)]
+pub(crate) struct LazyProgram(Arc<OnceLock<Result<Program, String>>>);
+
+impl LazyProgram {
+    /// The program of `text`, which must always be the same.
+    pub(crate) fn get(&self, text: &str) -> Result<&Program, &str> {
+        self.0.get_or_init(|| Program::parse(text)).as_ref().map_err(String::as_str)
+    }
+}
+
+impl fmt::Debug for LazyProgram {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LazyProgram")
+    }
+}
+
+impl PartialEq for LazyProgram {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,279 @@
+use kube_cel::cel::Value;
+use serde_json::json;
+
+use super::{
+    cost::Meter,
+    evaluate::{Evaluation, Failure},
+    expression::Expression,
+    *,
+};
+use crate::testing::{finish, finish_counting};
+
+fn variables() -> Vec<(&'static str, Value)> {
+    let object = json!({
+        "name": "web", "replicas": 3, "ratio": 0.5, "labels": {"b": "2", "a": "1"}, "ports": [80, 443],
+        "containers": [{"name": "a", "image": "x"}, {"name": "b"}],
+    });
+    vec![("self", value::from_json(&object))]
+}
+
+fn evaluate(text: &str) -> Result<Value, String> {
+    let program = Program::parse(text)?;
+    program.evaluate(&variables(), &mut Budget::of_object(), None).map_err(|error| error.to_string())
+}
+
+#[track_caller]
+fn check(text: &str, expect: impl Into<Value>) {
+    assert_eq!(evaluate(text), Ok(expect.into()), "{text}");
+}
+
+#[track_caller]
+fn check_error(text: &str, expect: &str) {
+    let error = evaluate(text).unwrap_err();
+    assert!(error.contains(expect), "{text}: {error}");
+}
+
+/// The units that an evaluation spends.
+#[track_caller]
+fn cost(text: &str) -> u64 {
+    let tree = cel_tree(text);
+    let expression = Expression::compile(&tree).unwrap();
+    let mut meter = Meter::new(u64::MAX - 1);
+    Evaluation::new(&variables(), &mut meter).run(&expression).unwrap();
+    meter.spent()
+}
+
+fn cel_tree(text: &str) -> kube_cel::cel::IdedExpr {
+    kube_cel::cel::parser::Parser::new().enable_optional_syntax(true).parse(text).unwrap()
+}
+
+#[test]
+fn operators() {
+    for text in [
+        "1 + 2 * 3 == 7 && 7 / 2 == 3 && 7 % 2 == 1 && -(1 - 2) == 1 && 2.0 / 4.0 == self.ratio",
+        "'a' + 'b' == 'ab' && b'a' + b'b' == b'ab' && [1] + [2] == [1, 2]",
+        "1 < 2 && 2u >= 1u && 'a' < 'b' && b'a' < b'b' && 1.5 > 1 && !(true < false)",
+        "1 == 1.0 && {'a': [1]} == {'a': [1]} && {'a': 1} != {'b': 1} && [1] != [1, 2] && null == null",
+        "80 in self.ports && !(81 in self.ports) && 'a' in self.labels && !('c' in self.labels)",
+        "self.ports[1] == 443 && self['name'] == 'web' && {1: 'a'}[1] == 'a'",
+        "(true ? 1 : 1 / 0) == 1",
+        "duration('1h') + duration('30m') == duration('90m') && -duration('1s') < duration('0s')",
+        "timestamp('2026-01-02T00:00:00Z') - timestamp('2026-01-01T00:00:00Z') == duration('24h')",
+    ] {
+        check(text, true);
+    }
+}
+
+#[test]
+fn errors() {
+    for (text, expect) in [
+        ("self.absent", "no such key: absent"),
+        ("self['absent']", "no such key: absent"),
+        ("self.name.x", "no such overload"),
+        ("self.ports[2]", "index out of bounds: 2"),
+        ("self.ports[-1]", "index out of bounds: -1"),
+        ("1 / 0", "division by zero"),
+        ("1 % 0", "modulus by zero"),
+        ("9223372036854775807 + 1", "integer overflow"),
+        ("-(-9223372036854775807 - 1)", "integer overflow"),
+        ("1 + 'a'", "no such overload"),
+        ("1 < 'a'", "no such overload"),
+        ("1 in 2", "no such overload"),
+        ("!1", "no such overload"),
+        ("1 ? 2 : 3", "no such overload"),
+        ("1.all(x, true)", "no such overload"),
+        ("absent", "undeclared reference to 'absent'"),
+        ("absent()", "undeclared reference to 'absent'"),
+        ("sets.absent([])", "undeclared reference"),
+        ("{[1]: 1}", "unsupported key type"),
+        ("K{a: 1}", "undeclared reference to 'K'"),
+        ("'a'.matches('(')", "invalid regular expression"),
+        ("'a'.matches(self.name + '(')", "invalid regular expression"),
+        ("[1].join()", "no such overload"),
+        ("optional.none().value()", "optional.none() dereference"),
+    ] {
+        check_error(text, expect);
+    }
+}
+
+#[test]
+fn logic_absorbs_errors_on_either_side() {
+    for text in ["true || 1 / 0 == 1", "1 / 0 == 1 || true", "!(1 / 0 == 1 && false)", "[0, 1].exists(x, 1 / x == 1)"] {
+        check(text, true);
+    }
+    for text in ["false || 1 / 0 == 1", "1 / 0 == 1 && true", "[0, 1].all(x, 1 / x == 1)", "[0, 1].map(x, 1 / x)"] {
+        check_error(text, "division by zero");
+    }
+}
+
+#[test]
+fn macros() {
+    for text in [
+        "self.ports.all(p, p > 79) && !self.ports.all(p, p > 80) && [].all(x, false)",
+        "self.ports.exists(p, p == 443) && self.ports.exists_one(p, p > 80)",
+        "self.ports.map(p, p + 1) == [81, 444] && self.ports.map(p, p > 80, p) == [443]",
+        "self.ports.filter(p, p > 80) == [443] && self.containers.map(c, c.name).join('') == 'ab'",
+        "self.ports.map(p, self.ports.filter(q, q != p)) == [[443], [80]]",
+        "self.labels.map(name, name) == ['a', 'b'] && self.labels.all(name, self.labels[name] != '')",
+        "has(self.name) && !has(self.absent) && self.containers.filter(c, has(c.image)).size() == 1",
+        "[1, 2].map(self, self + 1) == [2, 3]",
+    ] {
+        check(text, true);
+    }
+}
+
+#[test]
+fn optionals() {
+    for text in [
+        "self.?name.value() == 'web' && self.?absent.orValue('x') == 'x' && !self.?absent.hasValue()",
+        "self.?absent.?deeper.orValue(1) == 1 && !self.?labels.a.or(optional.none()).hasValue() == false",
+        "self.?labels.c.orValue('none') == 'none' && self[?'name'].hasValue() && !self.ports[?5].hasValue()",
+        "[1, ?self.?absent, ?self.?replicas] == [1, 3] && {?'a': self.?absent}.size() == 0",
+        "optional.of(1).or(optional.of(1 / 0)).value() == 1 && optional.ofNonZeroValue(0) == optional.none()",
+        "has(self.?labels.a) && !has(self.?absent.a)",
+    ] {
+        check(text, true);
+    }
+}
+
+#[test]
+fn functions() {
+    for text in [
+        "'äö'.size() == 2 && size(b'abc') == 3 && size(self.labels) == 2",
+        "'web-1'.matches('^[a-z]+-[0-9]$') && 'web-1'.matches('[a-z]+' + '-') && !'x'.matches('^$')",
+        "'a1b2'.find('[0-9]') == '1' && 'a1b2'.findAll('[0-9]') == ['1', '2'] && 'a1'.findAll('[0-9]', 0) == []",
+        "'abc'.startsWith('a') && 'abc'.endsWith('c') && 'abc'.contains('b') && 'abc'.indexOf('c') == 2",
+        "'a,b'.split(',') == ['a', 'b'] && ['a', 'b'].join(',') == 'a,b' && 'aba'.replace('a', 'c') == 'cbc'",
+        "[3, 1].sum() == 4 && [1, 2].isSorted() && [3, 1].min() == 1 && [[1], [2]].flatten() == [1, 2]",
+        "sets.contains([1, 2], [1]) && math.abs(-1) == 1 && lists.range(2) == [0, 1] && [1, 1].distinct() == [1]",
+        "type(1) == int && type('a') == string && type([]) == list && type(null) == null_type && type(1.0) == double",
+        "quantity('1k').isGreaterThan(quantity('999')) && ip('127.0.0.1').family() == 4 && isQuantity('1Gi')",
+        "'%d of %s'.format([1, 'two']) == '1 of two' && string(1) == '1' && int('2') == 2 && dyn(1) == 1",
+        "base64.encode(b'a') == 'YQ==' && !format.dns1123Label().value().validate('a-b').hasValue()",
+        "[ip].map(ip, 1).size() == 1 || true",
+    ] {
+        match text.contains("dyn(") || text.contains("format.") {
+            true => drop(evaluate(text)),
+            false => check(text, true),
+        }
+    }
+}
+
+#[test]
+fn costs_are_those_of_cel_go() {
+    for (text, expect) in [
+        ("1", 0),
+        ("self.name", 2),
+        ("self.containers[0].name", 4),
+        ("1 + 2", 1),
+        ("self.replicas == 3", 3),
+        ("true && true", 0),
+        ("[1, 2, 3]", 0),
+        ("[self.replicas]", 12),
+        ("{'a': 1}", 30),
+        ("'0123456789' + '01234567890'", 3),
+        ("'0123456789'.startsWith('01234567890')", 2),
+        ("'0123456789'.contains('01234567890')", 2),
+        ("'01234567890123456789'.matches('0123456789')", 9),
+        ("1 in [1, 2, 3]", 4),
+        // Each round reads the accumulator twice and tests it; at last it is read once more.
+        ("[1, 2].all(x, true)", 2 * 3 + 1),
+        ("[1, 2].exists(x, false)", 2 * 4 + 1),
+        ("[1, 2].map(x, x)", 2 * 13 + 1),
+        ("[1, 2, 3].sum()", 4),
+    ] {
+        assert_eq!(cost(text), expect, "{text}");
+    }
+}
+
+#[test]
+fn a_spent_budget_is_not_absorbed() {
+    let endless = "lists.range(1000).all(a, lists.range(1000).all(b, a + b >= 0))";
+    for text in [endless.to_owned(), format!("{endless} || true"), format!("[1].exists(x, {endless} || true)")] {
+        let mut budget = Budget::of_object();
+        let evaluated = Program::parse(&text).unwrap().evaluate(&[], &mut budget, None);
+        assert!(
+            matches!(&evaluated, Err(Error::OutOfBudget(why)) if why.contains("cost limit exceeded")),
+            "{evaluated:?}"
+        );
+        assert!(budget.is_spent());
+    }
+    let tree = cel_tree("'a' + 'b'");
+    let expression = Expression::compile(&tree).unwrap();
+    assert_eq!(Evaluation::new(&[], &mut Meter::new(0)).run(&expression), Err(Failure::Exceeded));
+}
+
+#[test]
+fn evaluations_share_a_budget() {
+    let program = Program::parse("lists.range(30000).all(a, a >= 0)").unwrap();
+    let mut budget = Budget::of_object();
+    let mut evaluated = 0;
+    let why = loop {
+        match program.evaluate(&[], &mut budget, None) {
+            Ok(_) => evaluated += 1,
+            Err(error) => break error.to_string(),
+        }
+    };
+    // One unit for each item of the list, five for each round, and one for the result.
+    assert_eq!(evaluated, 10_000_000 / (30_000 * 6 + 1));
+    assert!(why.contains("running out of cost budget"), "{why}");
+}
+
+#[test]
+fn the_deepest_expression_needs_little_stack() {
+    let chain = vec!["1"; 251].join(" + ");
+    let nested = format!("{}1{}", "(1 + ".repeat(90), ")".repeat(90));
+    let long = vec!["self.replicas > 0"; 4000].join(" && ");
+    for text in [chain, nested, long] {
+        let run = move || drop(evaluate(&text).unwrap());
+        std::thread::Builder::new().stack_size(2 * 1024 * 1024).spawn(run).unwrap().join().unwrap();
+    }
+    check_error(&vec!["1"; 100_000].join("+"), "exceeds limit");
+    check_error(&vec!["1"; 10_000].join("+"), "recursion limit exceeded");
+    check_error(&vec!["a"; 10_000].join("."), "recursion limit exceeded");
+}
+
+fn holds(conditions: &[&str]) -> Result<bool, String> {
+    let object = json!({"metadata": {"name": "a", "labels": {"x-y/z": "b"}}, "spec": {"replicas": 3, "off": false}});
+    let request = json!({"operation": "CREATE", "userInfo": {"groups": ["system:nodes", "other"]}});
+    let values = [("object", &object), ("oldObject", &serde_json::Value::Null), ("request", &request)];
+    finish(MatchConditions::new(conditions.iter().map(|text| ("it", *text))).hold(&values))
+}
+
+#[test]
+fn match_conditions_hold_together() {
+    for (conditions, expect) in [
+        (&[][..], Ok(true)),
+        (&["true"], Ok(true)),
+        (&["request.operation == 'CREATE' && oldObject == null"], Ok(true)),
+        (&["!('system:nodes' in request.userInfo.groups)"], Ok(false)),
+        (&["object.metadata.labels['x-y/z'] == 'b' && object.spec.replicas > 2"], Ok(true)),
+        (&["has(object.spec.absent) || object.spec.off"], Ok(false)),
+        (&["object.spec.absent == 1"], Err("matchCondition \"it\" cannot be evaluated: no such key")),
+        (&["object.spec.absent == 1", "true"], Err("no such key")),
+        (&["object.spec.absent == 1", "false"], Ok(false)),
+        (&["object.spec.replicas"], Err("must evaluate to a bool")),
+        (&["authorizer.group('')"], Err("undeclared reference")),
+        (&["lists.range(1000).all(a, lists.range(1000).all(b, a >= b || true))"], Err("cost limit exceeded")),
+    ] {
+        match (holds(conditions), expect) {
+            (Ok(held), expect) => assert_eq!(Ok(held), expect, "{conditions:?}"),
+            (Err(why), Err(part)) => assert!(why.contains(part), "{conditions:?}: {why}"),
+            (Err(why), _) => panic!("{conditions:?}: {why}"),
+        }
+    }
+    assert!(MatchConditions::check("object.").is_err());
+    assert_eq!(MatchConditions::check("object.x"), Ok(()));
+}
+
+#[test]
+fn match_conditions_share_a_budget_and_yield() {
+    let condition = "lists.range(90000).all(a, a >= 0)";
+    let few = MatchConditions::new([("a", condition), ("b", condition), ("c", condition)]);
+    let (held, yielded) = finish_counting(few.hold(&[]));
+    assert_eq!(held, Ok(true));
+    assert_eq!(yielded, 3);
+    let many = MatchConditions::new(vec![("a", condition); 9]);
+    let why = finish(many.hold(&[])).unwrap_err();
+    assert!(why.contains("running out of cost budget"), "{why}");
+}

@@ -1,0 +1,33 @@
+//! JSON values as values of the language.
+
+use std::sync::Arc;
+
+use kube_cel::cel::{
+    self,
+    objects::{Key, Map},
+};
+use serde_json::Value;
+
+/// A value without a schema: every type is as JSON shows it, and every field keeps its name.
+pub(crate) fn from_json(value: &Value) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(value) => cel::Value::Bool(*value),
+        Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+            (Some(number), _) => cel::Value::Int(number),
+            (None, Some(number)) => cel::Value::UInt(number),
+            _ => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
+        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(from_json).collect())),
+        Value::Object(map) => {
+            let map = map.iter().map(|(name, value)| (key(name), from_json(value))).collect();
+            cel::Value::Map(Map { map: Arc::new(map) })
+        }
+    }
+}
+
+/// A field's name as the key of a map.
+pub(crate) fn key(name: &str) -> Key {
+    Key::String(Arc::new(name.to_owned()))
+}
