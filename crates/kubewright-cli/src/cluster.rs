@@ -1,4 +1,4 @@
-//! The embedded cluster in this process, for commands that keep one until a signal comes.
+//! An embedded cluster in this process, for commands that run one until a signal arrives.
 
 use std::{
     io::IsTerminal,
@@ -15,62 +15,65 @@ use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::Subscriber
 
 use crate::kubeconfig::Kubeconfig;
 
-/// Where to listen and what to do with pods.
+// Not a doc comment: clap would show it as the help of the command.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
-    /// The address of this machine to serve on; port 0 takes any free one.
+pub(crate) struct ClusterOptions {
+    /// Loopback address to serve the API on; port 0 takes a free port
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = loopback)]
     listen: SocketAddr,
 
-    /// Where to write the kubeconfig; by default in a folder of its own.
+    /// Path of the kubeconfig to write; it is removed at exit [default: chosen by the command, and printed]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// Run pods as processes of this machine, or only pretend to.
+    /// How to run pods
     #[arg(long, value_enum, default_value_t = PodMode::Run)]
     pods: PodMode,
 
-    /// What to log to standard error, such as `info` or `kubewright_cluster=debug`.
+    /// Log filter for standard error, such as info or kubewright_cluster=debug
     #[arg(long, value_name = "FILTER", default_value = "warn", env = "KUBEWRIGHT_LOG")]
     log: String,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum PodMode {
-    /// Every container is a process.
+    /// Each container is a process of this machine, without isolation
     Run,
-    /// Pods become Running without a process.
+    /// Pods become Running without a process
     Simulate,
 }
 
-/// An address of this machine, `localhost` being one.
+/// Parses a loopback address; `localhost` is 127.0.0.1.
 fn loopback(text: &str) -> Result<SocketAddr, String> {
     let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     let address = numeric.as_deref().unwrap_or(text).parse::<SocketAddr>();
     match address {
         Ok(address) if address.ip().is_loopback() => Ok(address),
-        Ok(_) => Err("the cluster's user may do everything, so it serves this machine only: use 127.0.0.1".into()),
+        Ok(_) => {
+            Err("the kubeconfig grants full access, so the cluster serves loopback addresses only: use 127.0.0.1"
+                .into())
+        }
         Err(_) => Err("use an address and a port, such as 127.0.0.1:6443, or 127.0.0.1:0 for any free port".into()),
     }
 }
 
-/// A cluster that others can reach.
+/// A running cluster that serves its API.
 pub(crate) struct Running {
     cluster: Cluster,
     kubeconfig: Kubeconfig,
     address: SocketAddr,
 }
 
-impl Options {
-    /// Begins to log, as is asked for.
+impl ClusterOptions {
+    /// Starts to log.
     pub(crate) fn log(&self) -> Result<()> {
-        let filter = self.log.parse::<Targets>().with_context(|| format!("read --log {}", self.log))?;
+        let filter = self.log.parse::<Targets>().with_context(|| format!("invalid --log {}", self.log))?;
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         tracing_subscriber::registry().with(filter).with(lines.with_ansi(std::io::stderr().is_terminal())).init();
         Ok(())
     }
 
-    /// Starts the cluster; `extend` adds to its kubeconfig.
+    /// Starts a cluster. `extend` receives its kubeconfig and returns the one to write.
     pub(crate) async fn start(&self, clock: &SharedClock, extend: impl FnOnce(String) -> String) -> Result<Running> {
         let pods = match self.pods {
             PodMode::Run => Pods::Run,
@@ -91,13 +94,13 @@ impl Running {
         &self.cluster
     }
 
-    /// The way there for others.
+    /// The path of the kubeconfig.
     pub(crate) fn kubeconfig(&self) -> &Path {
         self.kubeconfig.path()
     }
 
-    /// The line that says that it is there.
-    pub(crate) fn line(&self, clock: &SharedClock) -> String {
+    /// The line that reports that the cluster is ready.
+    pub(crate) fn ready_line(&self, clock: &SharedClock) -> String {
         format!(
             "cluster ready in {} ms on https://{}, export KUBECONFIG={}",
             clock.monotonic().as_millis(),
@@ -106,15 +109,15 @@ impl Running {
         )
     }
 
-    /// Ends it, with its pods, ports and files.
+    /// Stops the cluster, with its pods, ports and files.
     pub(crate) async fn shutdown(self) {
-        // The file goes first: nobody should find an address at which nothing answers any more.
+        // The file is removed first, so that it never names an address at which nothing answers.
         drop(self.kubeconfig);
         self.cluster.shutdown().await;
     }
 }
 
-/// The signals that end a command.
+/// The signals that stop a command: SIGTERM, SIGINT and SIGHUP.
 pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -123,7 +126,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on they come here. To be called before anything starts, so that no signal finds us half-dressed.
+    /// Installs the handlers. Commands call this before they start anything that a signal must stop.
     pub(crate) fn listen() -> Result<Self> {
         let terminate = signal(SignalKind::terminate()).context("listen for SIGTERM")?;
         let interrupt = signal(SignalKind::interrupt()).context("listen for SIGINT")?;
@@ -132,8 +135,8 @@ impl Signals {
         Ok(Self { terminate, interrupt, hang_up, ignores_hang_up })
     }
 
-    /// Waits for one of them.
-    pub(crate) async fn come(&mut self) {
+    /// Completes when one of the signals arrives.
+    pub(crate) async fn recv(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -143,7 +146,7 @@ impl Signals {
     }
 }
 
-/// Whether this process was started to outlive its terminal, as `nohup` does it. Only Linux tells.
+/// Returns whether this process was started to outlive its terminal, as by `nohup`. Only Linux reports that.
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,64 +1,73 @@
-//! The kubeconfig file: written readable by its owner alone, never over somebody else's, removed at the end.
+//! The kubeconfig file of an embedded cluster: readable by its owner alone, and removed with the cluster.
+//!
+//! A file that kubewright did not write is never replaced, nor is that of a cluster that is still running. The process that wrote a file holds
+//! a lock on it (`flock`), which the operating system releases however that process ends.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, File, TryLockError},
     io::{ErrorKind, Read, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
 
-/// The first line of every file we write, by which we know that we may replace it.
+/// The first line of every file that kubewright writes, and may therefore replace.
 const MARK: &str = "# written by kubewright cluster; replaced at every start, removed at the end";
 
-/// The extension that says where an operator shows its traces that is no pod of the cluster.
+/// The kubeconfig extension that holds the address of an operator's traces, for operators that are not pods of the cluster.
 const EXTENSION: &str = "kubewright";
 
-/// What is put at the end of a kubeconfig to say so.
-pub(crate) fn noted(traces: &str) -> String {
-    format!("extensions:\n- name: {EXTENSION}\n  extension:\n    traces: {traces}\n")
+/// Returns the lines that add the address of an operator's traces to a kubeconfig.
+pub(crate) fn traces_extension(address: &str) -> String {
+    format!("extensions:\n- name: {EXTENSION}\n  extension:\n    traces: {address}\n")
 }
 
-/// What a kubeconfig says of it.
+/// Returns the address of an operator's traces, if a kubeconfig has one.
 pub(crate) fn traces(kubeconfig: &kube::config::Kubeconfig) -> Option<String> {
     let mut extensions = kubeconfig.extensions.iter().flatten();
     let ours = extensions.find(|extension| extension.name == EXTENSION)?;
     ours.extension["traces"].as_str().map(Into::into)
 }
 
-/// A kubeconfig on disk. Dropping it removes the file, and the folder made for it.
+/// A kubeconfig on disk, locked. Dropping it removes the file, and the directory made for it.
 #[derive(Debug)]
 pub(crate) struct Kubeconfig {
     path: PathBuf,
-    _folder: Option<tempfile::TempDir>,
+    /// Holds the lock.
+    file: File,
+    _directory: Option<TempDir>,
 }
 
 impl Kubeconfig {
-    /// Writes to `path`, or where none is given to a fresh folder of its own.
+    /// Writes to `path`, or to a new temporary directory if there is none.
     pub(crate) fn write(path: Option<&Path>, content: &str) -> Result<Self> {
-        let (path, folder) = match path {
+        let (path, directory) = match path {
             Some(path) => (std::path::absolute(path)?, None),
             None => {
-                let folder = tempfile::Builder::new()
+                let directory = tempfile::Builder::new()
                     .prefix("kubewright-")
                     .tempdir()
-                    .context("make a folder for the kubeconfig")?;
-                (folder.path().join("kubeconfig"), Some(folder))
+                    .context("create a directory for the kubeconfig")?;
+                (directory.path().join("kubeconfig"), Some(directory))
             }
         };
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder).with_context(|| format!("make the folder {}", folder.display()))?;
+        let failed = || format!("write the kubeconfig {}", path.display());
+        let parent = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(parent).with_context(|| format!("create the directory {}", parent.display()))?;
+        // The file appears under its name with its content and its lock, so that no other process finds it half made.
+        let mut file = tempfile::Builder::new().prefix(".kubeconfig-").tempfile_in(parent).with_context(failed)?;
+        writeln!(file, "{MARK}\n{content}").with_context(failed)?;
+        file.as_file().lock().with_context(|| format!("lock the kubeconfig {}", path.display()))?;
+        loop {
+            remove_stale(&path)?;
+            match file.persist_noclobber(&path) {
+                Ok(file) => return Ok(Self { path, file, _directory: directory }),
+                Err(error) if error.error.kind() == ErrorKind::AlreadyExists => file = error.file,
+                Err(error) => return Err(error.error).with_context(failed),
+            }
         }
-        remove_ours(&path)?;
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .with_context(|| format!("write the kubeconfig {}", path.display()))?;
-        writeln!(file, "{MARK}\n{content}").with_context(|| format!("write the kubeconfig {}", path.display()))?;
-        Ok(Self { path, _folder: folder })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -68,27 +77,52 @@ impl Kubeconfig {
 
 impl Drop for Kubeconfig {
     fn drop(&mut self) {
-        // Nothing can be done about a file that can't be removed on the way out, and nothing depends on it.
-        let _ = remove_ours(&self.path);
+        // Nothing depends on the file being removed, so a failure is ignored.
+        if is_at(&self.file, &self.path).is_ok_and(|is| is) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
-/// Removes the file if it is one of ours; a foreign one is an error, an absent one is fine.
-fn remove_ours(path: &Path) -> Result<()> {
+/// Removes a file that an earlier process left at `path`. Any other file is an error, no file is not.
+fn remove_stale(path: &Path) -> Result<()> {
     let mut start = String::new();
-    match File::open(path) {
+    let file = match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("look at {}", path.display())),
-        // What isn't text is not ours either, so a failed read says enough by leaving `start` short.
-        Ok(file) => _ = file.take(MARK.len() as u64).read_to_string(&mut start),
-    }
+        Err(error) => return Err(error).with_context(|| format!("open {}", path.display())),
+        Ok(file) => file,
+    };
+    // A file that is not text is not ours either: `start` then stays too short.
+    let _ = (&file).take(MARK.len() as u64).read_to_string(&mut start);
     if start != MARK {
         bail!(
             "{} exists and was not written by kubewright: choose another path with --kubeconfig, or remove it",
             path.display()
         );
     }
-    std::fs::remove_file(path).with_context(|| format!("remove {}", path.display()))
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => bail!(
+            "{} is in use by a cluster that is still running: stop that cluster, or choose another path with --kubeconfig",
+            path.display()
+        ),
+        Err(TryLockError::Error(error)) => return Err(error).with_context(|| format!("lock {}", path.display())),
+    }
+    let failed = || format!("remove {}", path.display());
+    match is_at(&file, path).with_context(failed)? {
+        true => fs::remove_file(path).with_context(failed),
+        false => Ok(()),
+    }
+}
+
+/// Returns whether `path` still leads to an open file.
+fn is_at(file: &File, path: &Path) -> std::io::Result<bool> {
+    let own = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (own.dev(), own.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -98,34 +132,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubeconfig_is_private_and_goes_with_its_owner() {
+    fn a_kubeconfig_is_private_and_removed_on_drop() {
         let kubeconfig = Kubeconfig::write(None, "kind: Config").unwrap();
         let path = kubeconfig.path().to_owned();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(std::fs::read_to_string(&path).unwrap().ends_with("kind: Config\n"));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(fs::read_to_string(&path).unwrap().ends_with("kind: Config\n"));
         drop(kubeconfig);
         assert!(!path.parent().unwrap().exists());
     }
 
     #[test]
-    fn where_traces_are_is_noted() {
-        let text = format!("apiVersion: v1\nkind: Config\n{}", noted("http://127.0.0.1:1"));
+    fn the_address_of_traces_is_read_back() {
+        let text = format!("apiVersion: v1\nkind: Config\n{}", traces_extension("http://127.0.0.1:1"));
         let read = kube::config::Kubeconfig::from_yaml(&text).unwrap();
         assert_eq!(traces(&read).as_deref(), Some("http://127.0.0.1:1"));
         assert_eq!(traces(&kube::config::Kubeconfig::default()), None);
     }
 
     #[test]
-    fn a_leftover_of_ours_is_replaced_and_a_foreign_file_is_kept() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("config");
-        std::mem::forget(Kubeconfig::write(Some(&path), "old").unwrap());
+    fn a_stale_kubeconfig_is_replaced_and_a_foreign_file_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        fs::write(&path, format!("{MARK}\nold")).unwrap();
         drop(Kubeconfig::write(Some(&path), "new").unwrap());
         assert!(!path.exists());
 
-        std::fs::write(&path, "kind: Config").unwrap();
+        fs::write(&path, "kind: Config").unwrap();
         let error = Kubeconfig::write(Some(&path), "new").unwrap_err();
         assert!(error.to_string().contains("was not written by kubewright"), "{error}");
-        assert_eq!(std::fs::read_to_string(&path).unwrap(), "kind: Config");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "kind: Config");
+    }
+
+    #[test]
+    fn a_kubeconfig_in_use_is_not_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let first = Kubeconfig::write(Some(&path), "first").unwrap();
+        let error = Kubeconfig::write(Some(&path), "second").unwrap_err().to_string();
+        assert!(error.contains("still running: stop that cluster, or choose another path"), "{error}");
+        assert!(fs::read_to_string(&path).unwrap().ends_with("first\n"));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "the refused one leaves nothing");
+        drop(first);
+        drop(Kubeconfig::write(Some(&path), "second").unwrap());
+    }
+
+    #[test]
+    fn a_kubeconfig_that_replaced_ours_is_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("config");
+        let first = Kubeconfig::write(Some(&path), "first").unwrap();
+        fs::remove_file(&path).unwrap();
+        let second = Kubeconfig::write(Some(&path), "second").unwrap();
+        drop(first);
+        assert!(fs::read_to_string(second.path()).unwrap().ends_with("second\n"));
     }
 }

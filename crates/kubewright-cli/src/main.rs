@@ -1,8 +1,12 @@
-//! The `kubewright` command: commands parse, operations act, one shell prints.
+//! The `kubewright` command.
+//!
+//! [`commands`] parses arguments, the other modules act, and [`shell`] alone prints. The exit code is 0 for success, 1 for an error and 2 for wrong
+//! usage.
 
 mod cluster;
 mod commands;
 mod dev;
+mod directory;
 mod explain;
 mod external;
 mod kubeconfig;
@@ -20,75 +24,89 @@ use kubewright_apimachinery::clock::SystemClock;
 
 use crate::{
     commands::{
-        alpha, build, cluster as alone, completion, create, deploy, dev as develop, edit, explain as why, image, init,
-        install, installer, manifests, plugin, run, version,
+        alpha, build, cluster as cluster_command, completion, create, deploy, dev as dev_command, edit,
+        explain as explain_command, image, init, install, installer, manifests, plugin, run, version,
     },
     shell::{Shell, Verbosity},
 };
 
-/// The operator SDK for Rust.
+/// Kubewright, the operator SDK for Rust: scaffolds, runs and deploys Kubernetes operators
 #[derive(Debug, Parser)]
 #[command(
     name = "kubewright",
     version,
-    after_help = "Another command `foo` may be added by a program `kubewright-foo` on the path."
+    after_help = "\
+Examples:
+  # Create a project with one kind
+  kubewright init --domain example.com
+  kubewright create api --group shop --version v1 --kind Order
+
+  # Run its operator beside an embedded cluster, and restart it on each change
+  kubewright dev
+
+Exit codes:
+  0  success
+  1  error, described on standard error
+  2  wrong usage
+
+A program kubewright-NAME in PATH adds the command kubewright NAME."
 )]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
 
-    /// Print results and errors only.
+    /// Print only results, warnings and errors
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     quiet: bool,
 
-    /// Print each step.
+    /// Print each step and each changed file
     #[arg(long, short, global = true)]
     verbose: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Begin a project in this folder.
+    /// Create a project in the current directory
     Init(init::Arguments),
-    /// Add a kind or its webhooks to the project.
+    /// Add an API or a webhook to the project
     #[command(subcommand)]
     Create(create::Command),
-    /// Change what the project is.
+    /// Change the settings of the project
     Edit(edit::Arguments),
-    /// Run an embedded Kubernetes cluster on this machine until Ctrl-C.
-    Cluster(alone::Arguments),
-    /// Run the operator beside an embedded cluster, built and started again when a file changes.
-    Dev(develop::Arguments),
-    /// Write the CustomResourceDefinitions, roles and webhook configurations of the operator.
+    /// Run an embedded Kubernetes cluster on this machine
+    Cluster(cluster_command::Arguments),
+    /// Run the operator beside an embedded cluster, and restart it when a file changes
+    Dev(dev_command::Arguments),
+    /// Generate the CustomResourceDefinitions, roles and webhook configurations
     Manifests(manifests::Arguments),
-    /// Build the operator as an optimised, static program.
+    /// Build the operator as an optimized, static program
     Build(build::Arguments),
-    /// Make an image of the operator, and push it.
+    /// Build an image of the operator, and push it
     Image(image::Arguments),
-    /// Install the CustomResourceDefinitions in the cluster of the current context.
+    /// Install the CustomResourceDefinitions into the cluster of the current context
     Install(install::Arguments),
-    /// Take the CustomResourceDefinitions away again, and all objects of their kinds.
+    /// Delete the CustomResourceDefinitions, and all objects of their kinds
     Uninstall(install::UninstallArguments),
-    /// Run the operator on this machine against the cluster of the current context.
+    /// Run the operator on this machine against the cluster of the current context
     Run(run::Arguments),
-    /// Deploy the operator to the cluster of the current context, and wait until it is ready.
+    /// Deploy the operator to the cluster of the current context
     Deploy(deploy::Arguments),
-    /// Take the operator away again, and all objects of its kinds.
+    /// Delete the operator, its CustomResourceDefinitions, and all objects of its kinds
     Undeploy(deploy::UndeployArguments),
-    /// Write dist/install.yaml: all that is to be applied, in one file.
+    /// Generate dist/install.yaml, one file that installs the operator
     BuildInstaller(installer::Arguments),
-    /// Write dist/chart: a Helm chart.
+    /// Generate a Helm chart in dist/chart
     Helm(installer::HelmArguments),
-    /// Say why an object is as it is.
-    Explain(why::Arguments),
-    /// Print what a shell needs to complete this command's line.
+    /// Explain the state of an object, and what its operator did with it
+    Explain(explain_command::Arguments),
+    /// Print a completion script for a shell
     Completion(completion::Arguments),
-    /// Print the versions of this command and of what it brings.
+    /// Print the version of kubewright and of its components
     Version(version::Arguments),
-    /// Try what may still change.
+    /// Experimental commands
     #[command(subcommand)]
     Alpha(alpha::Command),
-    /// What others add: `kubewright foo` runs `kubewright-foo`.
+    /// Run a kubewright-NAME plugin
     #[command(external_subcommand)]
     Plugin(Vec<OsString>),
 }
@@ -108,8 +126,8 @@ async fn main() -> ExitCode {
         Command::Init(arguments) => init::run(&arguments, &shell),
         Command::Create(command) => create::run(command, &shell),
         Command::Edit(arguments) => edit::run(arguments, &shell),
-        Command::Cluster(arguments) => alone::run(arguments, clock, &shell).await,
-        Command::Dev(arguments) => develop::run(arguments, clock, &shell).await,
+        Command::Cluster(arguments) => cluster_command::run(arguments, clock, &shell).await,
+        Command::Dev(arguments) => dev_command::run(arguments, clock, &shell).await,
         Command::Manifests(arguments) => manifests::run(arguments, &shell).await,
         Command::Build(arguments) => build::run(&arguments, &shell),
         Command::Image(arguments) => image::run(arguments, &shell).await,
@@ -120,7 +138,7 @@ async fn main() -> ExitCode {
         Command::Undeploy(arguments) => deploy::undeploy(arguments, &clock, &shell).await,
         Command::BuildInstaller(arguments) => installer::run(&arguments, &shell),
         Command::Helm(arguments) => installer::helm(arguments, &shell),
-        Command::Explain(arguments) => why::run(arguments, clock, &shell).await,
+        Command::Explain(arguments) => explain_command::run(arguments, clock, &shell).await,
         Command::Completion(arguments) => completion::run(&arguments, Arguments::command(), &shell),
         Command::Version(arguments) => version::run(&arguments, &shell).await,
         Command::Alpha(command) => alpha::run(command, &shell),
@@ -131,6 +149,40 @@ async fn main() -> ExitCode {
         Err(error) => {
             shell.error(&error);
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The visible commands below a command, with the words that call them.
+    fn commands(command: &clap::Command, words: &str) -> Vec<(String, clap::Command)> {
+        let below = command.get_subcommands().filter(|command| command.get_name() != "help");
+        let all = below.flat_map(|below| {
+            let words = format!("{words} {}", below.get_name());
+            [vec![(words.clone(), below.clone())], commands(below, &words)].concat()
+        });
+        all.collect()
+    }
+
+    #[test]
+    fn commands_have_examples_and_arguments_have_help() {
+        let mut command = Arguments::command();
+        command.build();
+        for (words, command) in commands(&command, "kubewright") {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(about.starts_with(char::is_uppercase) && !about.ends_with('.'), "{words}: {about:?}");
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let is_group = command.has_subcommands();
+            assert!(is_group || help.starts_with("Examples:\n"), "{words} has no examples");
+            assert!(is_group || help.contains(&words), "the examples of {words} don't call it");
+            for argument in command.get_arguments() {
+                let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+                let id = argument.get_id();
+                assert!(help.starts_with(char::is_uppercase) && !help.ends_with('.'), "{words} {id}: {help:?}");
+            }
         }
     }
 }

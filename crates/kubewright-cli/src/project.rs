@@ -1,6 +1,6 @@
-//! The project on disk: found, read, and changed as a whole.
+//! The project on disk: finding it, reading it, and changing all of its files or none.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use kubewright_scaffold::{
@@ -11,25 +11,25 @@ use kubewright_scaffold::{
 };
 
 use crate::{
-    external::{Chain, Command},
+    external::{Command, PluginChain},
     shell::Shell,
 };
 
-/// The project that a command was called in.
+/// The project of the current directory.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenProject {
     folder: Folder,
-    /// What its `PROJECT` says.
+    /// The content of its `PROJECT` file.
     pub(crate) project: Project,
 }
 
-impl Opened {
-    /// Finds the project of the current folder, or of one above it, as cargo does.
+impl OpenProject {
+    /// Finds the project in the current directory or a parent of it, as cargo does.
     pub(crate) fn find() -> Result<Self> {
         let here = current_folder()?;
         let Some(root) = here.ancestors().find(|folder| folder.join(project::FILE).is_file()) else {
             bail!(
-                "there is no {} in {} or a folder above it: begin a project with kubewright init, or go to its folder",
+                "there is no {} in {} or a directory above it: create a project with kubewright init, or change to its directory",
                 project::FILE,
                 here.display()
             );
@@ -41,35 +41,38 @@ impl Opened {
         Ok(Self { folder, project })
     }
 
-    /// Who scaffolds here: those that are wanted, or else those that `PROJECT` names.
-    pub(crate) fn chain(&self, wanted: &[PluginKey]) -> Result<Chain> {
+    /// Returns the plugins for a command: the given ones, or those in `PROJECT`.
+    pub(crate) fn chain(&self, wanted: &[PluginKey]) -> Result<PluginChain> {
         let Project { layout, .. } = &self.project;
         let file = || self.folder.path().join(project::FILE);
         let foreign = || {
             let (file, layout, ours) = (file(), layout.join(", "), project::LAYOUT);
             format!(
-                "{} is of the layout {layout}, and kubewright changes projects of {ours} and of plugins that are there: \
-                 use the tool that made it",
+                "{} has the layout {layout}, but kubewright supports {ours} and installed plugins only: use the tool that created the \
+                 project",
                 file.display()
             )
         };
-        let chain =
-            if wanted.is_empty() { Chain::of(&self.project).with_context(foreign)? } else { Chain::find(wanted)? };
-        if chain.has_ours() && !layout.iter().any(|layout| layout == project::LAYOUT) {
+        let chain = if wanted.is_empty() {
+            PluginChain::of(&self.project).with_context(foreign)?
+        } else {
+            PluginChain::find(wanted)?
+        };
+        if chain.has_built_in() && !layout.iter().any(|layout| layout == project::LAYOUT) {
             bail!(foreign());
         }
         Ok(chain)
     }
 
-    /// Where it is.
+    /// The directory of the project.
     pub(crate) fn folder(&self) -> &Folder {
         &self.folder
     }
 
-    /// As [`scaffold`], here.
+    /// Calls [`scaffold`] for this project.
     pub(crate) fn scaffold(
         &self,
-        chain: &Chain,
+        chain: &PluginChain,
         command: Command,
         shell: &Shell,
         plan: impl FnMut(&mut Plan<'_>) -> Result<()>,
@@ -78,17 +81,17 @@ impl Opened {
     }
 }
 
-/// Plans changes to a folder, and makes all of them or none.
+/// Plans changes to a directory, and makes all of them or none.
 pub(crate) fn change(folder: &Folder, shell: &Shell, plan: impl FnOnce(&mut Plan<'_>) -> Result<()>) -> Result<()> {
     let mut planned = Plan::new(folder);
     plan(&mut planned)?;
     write(folder, shell, &planned.finish()?)
 }
 
-/// The same by all plugins of a chain: `plan` is our own part.
+/// Plans changes by all plugins of a chain, and makes all of them or none. `plan` is the part of kubewright itself.
 pub(crate) fn scaffold(
     folder: &Folder,
-    chain: &Chain,
+    chain: &PluginChain,
     command: Command,
     shell: &Shell,
     plan: impl FnMut(&mut Plan<'_>) -> Result<()>,
@@ -102,7 +105,7 @@ fn write(folder: &Folder, shell: &Shell, changes: &[Change]) -> Result<()> {
     Ok(())
 }
 
-/// Tells of the files that people edit, and of the others on demand.
+/// Reports the files that users edit, and with `--verbose` the others.
 fn report(changes: &[Change], shell: &Shell) {
     for change in changes {
         let word = if change.before.is_none() { "Created" } else { "Changed" };
@@ -117,27 +120,16 @@ fn report(changes: &[Change], shell: &Shell) {
 }
 
 pub(crate) fn current_folder() -> Result<PathBuf> {
-    std::env::current_dir().context("find the current folder")
+    std::env::current_dir().context("get the current directory")
 }
 
-/// The folder of the project that a command was called in: of its `PROJECT`, or where there is none, of its crate.
+/// Returns the directory of the current project: the one with `PROJECT`, or without one the one with `Cargo.toml`.
 pub(crate) fn project_folder() -> Result<PathBuf> {
     let here = current_folder()?;
     let of = |file: &str| here.ancestors().find(|folder| folder.join(file).is_file());
     let folder = of(project::FILE).or_else(|| of("Cargo.toml"));
     let folder = folder.with_context(|| {
-        format!("{} is in no project: go to the folder of one, or begin one with kubewright init", here.display())
+        format!("{} is not in a project: create one with kubewright init, or change to its directory", here.display())
     })?;
     Ok(folder.to_owned())
-}
-
-/// The names of what is in a folder; what is no text is shown as far as it is one.
-pub(crate) fn entries(folder: &Path) -> Result<Vec<String>> {
-    let failed = || format!("look into {}", folder.display());
-    let mut names = Vec::new();
-    for entry in std::fs::read_dir(folder).with_context(failed)? {
-        names.push(entry.with_context(failed)?.file_name().to_string_lossy().into_owned());
-    }
-    names.sort();
-    Ok(names)
 }

@@ -1,4 +1,4 @@
-//! Rendering a folder of a project by kustomize, which users have to keep their own changes in.
+//! Rendering a directory of manifests with kustomize, by which users customize them.
 
 use std::{
     io::ErrorKind,
@@ -8,20 +8,20 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// The first kubectl whose kustomize knows folders among the resources, and patches with a target: before, it was 2.0.
-const OLDEST: u32 = 21;
+/// The first minor version of kubectl whose kustomize supports directories as resources and patches with a target; before, it was 2.0.
+const OLDEST_KUBECTL: u32 = 21;
 
-/// What `kustomize build` prints of a folder; that of kubectl if kustomize isn't there.
+/// Returns the output of `kustomize build`, or of `kubectl kustomize` if kustomize is not installed.
 pub(crate) fn render(folder: &Path) -> Result<String> {
     if !folder.join("kustomization.yaml").is_file() {
-        bail!("there is no kustomization.yaml in {}: take it from your version control", folder.display());
+        bail!("{} has no kustomization.yaml: restore it from version control", folder.display());
     }
     let mut by_kubectl = false;
     let output = match run("kustomize", &["build"], folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => match run("kubectl", &["kustomize"], folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 bail!(
-                    "neither kustomize nor kubectl is there: install one of them (https://kubernetes.io/docs/tasks/tools)"
+                    "neither kustomize nor kubectl is installed: install one of them (https://kubernetes.io/docs/tasks/tools)"
                 )
             }
             output => {
@@ -33,29 +33,29 @@ pub(crate) fn render(folder: &Path) -> Result<String> {
     };
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let old = if by_kubectl { too_old() } else { String::new() };
-        bail!("{} can't be rendered:\n{}{old}", folder.display(), said.trim_end());
+        let hint = if by_kubectl { kubectl_hint() } else { String::new() };
+        bail!("cannot render {}:\n{}{hint}", folder.display(), said.trim_end());
     }
-    String::from_utf8(output.stdout).context("understand what was rendered")
+    String::from_utf8(output.stdout).context("read the output of kustomize")
 }
 
 fn run(program: &str, arguments: &[&str], folder: &Path) -> std::io::Result<Output> {
     Command::new(program).args(arguments).arg(folder).stdin(Stdio::null()).output()
 }
 
-/// What to do if that is what is wrong with kubectl.
-fn too_old() -> String {
+/// Returns a hint if kubectl is too old.
+fn kubectl_hint() -> String {
     let version = Command::new("kubectl").args(["version", "--client"]).stdin(Stdio::null()).output();
     match version.ok().and_then(|output| minor(&String::from_utf8_lossy(&output.stdout))) {
-        Some(minor) if minor < OLDEST => format!(
-            "\nkubectl 1.{minor} renders by a kustomize of 2019: install kubectl 1.{OLDEST} or newer, or kustomize \
+        Some(minor) if minor < OLDEST_KUBECTL => format!(
+            "\nkubectl 1.{minor} includes kustomize 2.0: install kubectl 1.{OLDEST_KUBECTL} or newer, or kustomize \
              (https://kubernetes.io/docs/tasks/tools)"
         ),
         _ => String::new(),
     }
 }
 
-/// The number behind `v1.` in what kubectl says of its version.
+/// Parses the minor version in the output of `kubectl version`.
 fn minor(said: &str) -> Option<u32> {
     let (_, after) = said.split_once("v1.")?;
     after.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()
@@ -66,7 +66,7 @@ mod tests {
     use super::minor;
 
     #[test]
-    fn versions_are_read_as_kubectl_has_told_them() {
+    fn the_minor_version_of_kubectl_is_parsed() {
         let old = r#"Client Version: version.Info{Major:"1", Minor:"20", GitVersion:"v1.20.2", GoVersion:"go1.19.8"}"#;
         for (said, expected) in
             [(old, Some(20)), ("Client Version: v1.32.4-dispatcher\nKustomize Version: v5.5.0", Some(32)), ("", None)]

@@ -1,4 +1,4 @@
-//! The one place that prints, and asks.
+//! Output and prompts: the only module that prints.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the one module that may")]
 
@@ -11,29 +11,29 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// How much is told besides results and errors.
+/// The amount of output besides results, warnings and errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verbosity {
-    /// Nothing.
+    /// No status lines.
     Quiet,
-    /// What is done.
+    /// The main steps.
     #[default]
     Normal,
-    /// What is done, each step.
+    /// Each step.
     Verbose,
 }
 
-/// Results go to standard output, everything else to standard error; colours only on a terminal.
+/// The terminal. Results go to standard output, everything else to standard error, in colours if that is a terminal.
 #[derive(Debug)]
 pub(crate) struct Shell {
     colours: bool,
     is_terminal: bool,
     verbosity: Verbosity,
-    /// What is being waited for; on a terminal its line is the last one, and is written over.
+    /// The condition that is shown as waited for. On a terminal its line is the last one, which the next output overwrites.
     progress: Mutex<Option<String>>,
 }
 
-/// How wide the line of the progress may be: a longer one would be two, of which one stays.
+/// The width of a progress line: a longer one would wrap, and could not be overwritten.
 const WIDTH: usize = 79;
 
 impl Shell {
@@ -43,20 +43,20 @@ impl Shell {
         Self { colours, is_terminal, verbosity, progress: Mutex::default() }
     }
 
-    /// A result, for people and for scripts.
+    /// Prints a result to standard output.
     pub(crate) fn result(&self, line: &str) {
         self.end_progress();
         println!("{line}");
     }
 
-    /// What is done, as cargo says it: a word at the left, and of what.
+    /// Prints a status line in the style of cargo: a right-aligned word and a text.
     pub(crate) fn status(&self, word: &str, what: impl Display) {
         if self.verbosity >= Verbosity::Normal {
             self.line(word, what);
         }
     }
 
-    /// What is done, for those who want to know it all.
+    /// Prints a status line that only `--verbose` shows.
     pub(crate) fn detail(&self, word: &str, what: impl Display) {
         if self.verbosity >= Verbosity::Verbose {
             self.line(word, what);
@@ -72,19 +72,19 @@ impl Shell {
         if self.colours { format!("\x1b[1;32m{word:>12}\x1b[0m") } else { format!("{word:>12}") }
     }
 
-    /// What is waited for, and for how long now. On a terminal it is one line, which the next output takes the place of; elsewhere there is
-    /// a line whenever what is waited for is something else.
+    /// Shows the condition that is waited for, and for how long. On a terminal this is one line, which the next output overwrites; elsewhere a
+    /// line is printed whenever the condition changes.
     pub(crate) fn progress(&self, word: &str, what: &str, passed: Duration) {
         if self.verbosity < Verbosity::Normal {
             return;
         }
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_terminal {
-            let time = format!(" ({} s)", passed.as_secs());
+            let time = format!(" ({}s)", passed.as_secs());
             let room = WIDTH.saturating_sub(13 + time.len());
             let what: String = what.chars().take(room).collect();
             eprint!("\r\x1b[K{} {what}{time}", self.word(word));
-            // A line that can't be shown is nothing to stop for.
+            // Failing to show progress is no reason to stop.
             let _ = io::stderr().flush();
         } else if progress.as_deref() != Some(what) {
             eprintln!("{} {what}", self.word(word));
@@ -92,7 +92,7 @@ impl Shell {
         *progress = Some(what.to_owned());
     }
 
-    /// Makes room for what is printed next.
+    /// Clears the progress line before other output.
     fn end_progress(&self) {
         let waited = self.progress.lock().unwrap_or_else(PoisonError::into_inner).take();
         if waited.is_some() && self.is_terminal {
@@ -100,18 +100,18 @@ impl Shell {
         }
     }
 
-    /// Asks, until there is a `y` or an `n`. Without a terminal nobody is asked, and the answer is yes.
+    /// Asks a yes-or-no question. Without a terminal the answer is yes.
     pub(crate) fn ask(&self, question: &str) -> Result<bool> {
         if !io::stdin().is_terminal() {
             return Ok(true);
         }
         loop {
             eprint!("{question} [y/n] ");
-            io::stderr().flush().context("ask")?;
+            io::stderr().flush().context("write the question")?;
             let mut answer = String::new();
             if io::stdin().lock().read_line(&mut answer).context("read the answer")? == 0 {
                 eprintln!();
-                bail!("{question}: there was no answer");
+                bail!("{question}: no answer");
             }
             match answer.trim().to_ascii_lowercase().as_str() {
                 "y" | "yes" => return Ok(true),
@@ -121,7 +121,7 @@ impl Shell {
         }
     }
 
-    /// What may turn out badly.
+    /// Prints a warning.
     pub(crate) fn warning(&self, text: &str) {
         self.end_progress();
         if self.colours {
@@ -131,7 +131,7 @@ impl Shell {
         }
     }
 
-    /// What went wrong, with the chain of causes.
+    /// Prints an error with its causes.
     pub(crate) fn error(&self, error: &anyhow::Error) {
         self.end_progress();
         if self.colours {

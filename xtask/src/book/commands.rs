@@ -174,6 +174,14 @@ cargo() {
     if [ "$program" = kubewright-cli ]; then program=kubewright; fi
     "$binaries/$program" "$@"
 }
+# Prints a port of this machine at which nothing listens.
+free_port() {
+    local port
+    while :; do
+        port=$((20000 + RANDOM % 12000))
+        (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || { echo "$port"; return; }
+    done
+}
 # An answer that says no is no success.
 curl() { command curl --fail --silent --show-error "$@"; }
 printed() {

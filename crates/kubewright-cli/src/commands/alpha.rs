@@ -1,4 +1,4 @@
-//! `kubewright alpha`: commands that may still change.
+//! `kubewright alpha`: experimental commands.
 
 use std::{io::ErrorKind, path::Path, process::Command as Program};
 
@@ -11,55 +11,55 @@ use kubewright_scaffold::{
     update::{Outcome, update},
 };
 
-use crate::{project::Opened, shell::Shell};
+use crate::{project::OpenProject, shell::Shell};
 
-/// What scaffolds here.
+/// The version of this command.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// How many files are named that stand in the way.
+/// The number of uncommitted files that an error names.
 const NAMED: usize = 5;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Bring what this kubewright scaffolds into a project of an older one.
+    /// Update the scaffold of a project to this version of kubewright
     Update(Update),
 }
 
-/// How carefully.
+/// Arguments of `kubewright alpha update`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   kubewright alpha update
 
-Each file is merged of three: what was scaffolded (.kubewright/scaffold.yaml has it), what became of it here, and what is scaffolded now.
-Where the last two changed the same lines, both stay between git's markers, and the command fails when it is done.")]
+Each file is the result of a three-way merge of the old scaffold, as recorded in .kubewright/scaffold.yaml, your file, and the new scaffold.
+Where both changed the same lines, the file gets git's conflict markers, and the command exits with code 1 after all files are merged.")]
 pub(crate) struct Update {
-    /// Go on where git has not all that is here, or where there is no git.
+    /// Update even if there are uncommitted changes, or if git is not available
     #[arg(long)]
     force: bool,
 }
 
-/// Does it.
+/// Runs a subcommand.
 pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
     match command {
-        Command::Update(arguments) => bring(&arguments, shell),
+        Command::Update(arguments) => update_scaffold(&arguments, shell),
     }
 }
 
-fn bring(arguments: &Update, shell: &Shell) -> Result<()> {
-    let opened = Opened::find()?;
+fn update_scaffold(arguments: &Update, shell: &Shell) -> Result<()> {
+    let opened = OpenProject::find()?;
     let folder = opened.folder();
     refuse_newer(project::FILE, &opened.project.cli_version)?;
     let Some(text) = folder.read(record::FILE).with_context(|| format!("read {}", record::FILE))? else {
         bail!(
-            "there is no {}, so what was scaffolded here isn't known: take it from your version control. A project that was begun without it \
-             can't be updated; begin one like it with this kubewright in another folder, and compare the two",
+            "{} does not exist, so the old scaffold is not known: restore the file from version control; a project that never had it cannot be \
+             updated: create a similar one in another directory and compare the two",
             record::FILE
         );
     };
     let mut record = Record::read(&text)?;
     refuse_newer(record::FILE, &record.cli_version)?;
     if !arguments.force {
-        refuse_dirty(folder.path())?;
+        refuse_uncommitted(folder.path())?;
     }
     let new = record.repeat()?;
     let mut plan = Plan::new(folder);
@@ -74,70 +74,71 @@ fn bring(arguments: &Update, shell: &Shell) -> Result<()> {
     let changes = plan.finish()?;
     folder.write(&changes)?;
     if changes.is_empty() {
-        shell.status("Fresh", format!("the scaffold is that of kubewright {VERSION}"));
+        shell.status("Unchanged", format!("the scaffold is up to date with kubewright {VERSION}"));
         return Ok(());
     }
     for (path, outcome) in &outcomes {
-        let (word, remark) = told(*outcome);
+        let (word, remark) = describe(*outcome);
         shell.status(word, format!("{path}{remark}"));
     }
     let conflicts: Vec<_> = outcomes.iter().filter(|(_, outcome)| **outcome == Outcome::Conflict).collect();
     if !conflicts.is_empty() {
         let paths: String = conflicts.iter().map(|(path, _)| format!("\n  {path}")).collect();
         bail!(
-            "the project and the scaffold changed the same lines. Both are there, between <<<<<<< and >>>>>>> (ours is the project's, theirs the scaffold's): choose, and take the markers away. \
-             All else is done.{paths}"
+            "the project and the scaffold changed the same lines: resolve the conflicts between <<<<<<< and >>>>>>> (ours is the \
+             project, theirs the scaffold) in these files; all other files are updated:{paths}"
         );
     }
-    shell.status("Finished", format!("the scaffold is that of kubewright {VERSION}"));
-    shell.status("Next", "look through git diff, then: kubewright manifests && cargo test");
+    shell.status("Finished", format!("updated the scaffold to kubewright {VERSION}"));
+    shell.status("Next", "review git diff, then run kubewright manifests && cargo test");
     Ok(())
 }
 
-fn told(outcome: Outcome) -> (&'static str, &'static str) {
+/// Returns a status word and a remark.
+fn describe(outcome: Outcome) -> (&'static str, &'static str) {
     match outcome {
         Outcome::Created => ("Created", ""),
         Outcome::Merged => ("Merged", ""),
         Outcome::Conflict => ("Conflict", ""),
-        Outcome::Deleted => ("Left out", " (it was deleted here; the scaffold has changed it)"),
-        Outcome::Obsolete => ("Obsolete", " (the scaffold has it no more; delete it if you don't need it)"),
+        Outcome::Deleted => ("Skipped", " (deleted in the project, changed in the scaffold)"),
+        Outcome::Obsolete => ("Obsolete", " (no longer in the scaffold; delete it if you do not need it)"),
         _ => ("Replaced", ""),
     }
 }
 
-/// Refuses what a newer program wrote: it may know what this one would lose.
+/// Fails for a file of a newer version, which may contain what this version would drop.
 fn refuse_newer(file: &str, wrote: &str) -> Result<()> {
     let parts = |version: &str| -> Option<Vec<u64>> {
         let number = version.split(['-', '+']).next()?;
         number.split('.').map(|part| part.parse().ok()).collect()
     };
     if parts(wrote) > parts(VERSION) {
-        bail!("{file} was written by kubewright {wrote}, and this is {VERSION}: use that one, or a newer one");
+        bail!("{file} was written by kubewright {wrote}, and this is {VERSION}: use version {wrote} or newer");
     }
     Ok(())
 }
 
-/// Refuses where git couldn't bring back what was there.
-fn refuse_dirty(folder: &Path) -> Result<()> {
+/// Fails if git could not restore the current files.
+fn refuse_uncommitted(folder: &Path) -> Result<()> {
     let mut git = Program::new("git");
     git.args(["status", "--porcelain", "--untracked-files=normal", "--", "."]);
     let output = match git.current_dir(folder).env("GIT_OPTIONAL_LOCKS", "0").output() {
         Ok(output) => output,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            bail!("there is no git to bring back what was here: use --force to go on without")
+            bail!("git is not installed, so the update could not be undone: use --force to update anyway")
         }
         Err(error) => return Err(Error::new(error).context("run git status")),
     };
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr);
-        bail!("git can't bring back what was here ({}): use --force to go on without", why.trim());
+        bail!("the update could not be undone by git ({}): use --force to update anyway", why.trim());
     }
-    let told = String::from_utf8_lossy(&output.stdout);
-    let changed: Vec<_> = told.lines().collect();
+    let status = String::from_utf8_lossy(&output.stdout);
+    let changed: Vec<_> = status.lines().collect();
     if !changed.is_empty() {
         let more = if changed.len() > NAMED { "\n  …" } else { "" };
         let named: String = changed.iter().take(NAMED).map(|line| format!("\n  {line}")).collect();
-        bail!("git doesn't have all that is here: commit it first, or use --force to go on{named}{more}");
+        bail!("there are uncommitted changes: commit them first, or use --force to update anyway:{named}{more}");
     }
     Ok(())
 }

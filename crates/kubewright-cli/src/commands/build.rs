@@ -1,65 +1,67 @@
-//! `kubewright build`: the program that goes into an image.
+//! `kubewright build`: the static program for an image.
 
 use anyhow::{Context, Result};
 
 use crate::{
-    operator::{self, Package, Target},
+    operator::{self, Package, Target, install_hint},
     project::current_folder,
     shell::Shell,
 };
 
-/// What to build, and for whom.
+/// Arguments of `kubewright build`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Build for this machine
   kubewright build
+
+  # Build for another architecture
   kubewright build --target aarch64-unknown-linux-musl
 
-The program is static: for musl where that target and musl-gcc are installed, else with glibc in it.
-Its path is printed.")]
+The program is linked statically: with musl if that target and musl-gcc are installed, otherwise with glibc. Its path is printed.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    pub(crate) recipe: Recipe,
+    pub(crate) build: BuildOptions,
 }
 
-/// How a program is built that can start where there is nothing else.
+// Not a doc comment: clap would show it as the help of the command.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Recipe {
-    /// The target, as rustc names it
+pub(crate) struct BuildOptions {
+    /// Target triple [default: musl or glibc on the architecture of this machine]
     #[arg(long, value_name = "TRIPLE")]
     target: Option<String>,
 
-    /// Cargo's profile
+    /// Cargo profile
     #[arg(long, value_name = "NAME", default_value = "release")]
     profile: String,
 
-    /// The operator among the programs of the project
+    /// Binary target of the operator, if the package has several
     #[arg(long, value_name = "NAME")]
     pub(crate) bin: Option<String>,
 }
 
-/// What was built.
+/// A built program.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) program: std::path::PathBuf,
     pub(crate) target: String,
 }
 
-impl Recipe {
-    /// Builds the program of a package.
+impl BuildOptions {
+    /// Builds the static program of a package.
     pub(crate) fn build(&self, package: &Package, shell: &Shell) -> Result<Built> {
         let target = Target::find(self.target.as_deref())?;
         shell.detail("Target", &target.triple);
         let program = operator::build_static(package, &target, &self.profile, shell)
-            .with_context(|| format!("for {}, whose C compiler may be missing", target.triple))?;
+            .with_context(|| format!("build for {}: {}", target.triple, install_hint(&target.triple)))?;
         Ok(Built { program, target: target.triple })
     }
 }
 
-/// Builds, and prints where the program is.
+/// Builds the program and prints its path.
 pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
-    let package = Package::find(&current_folder()?, arguments.recipe.bin.as_deref())?;
-    let built = arguments.recipe.build(&package, shell)?;
+    let package = Package::find(&current_folder()?, arguments.build.bin.as_deref())?;
+    let built = arguments.build.build(&package, shell)?;
     shell.status("Finished", format!("{} for {}", package.program, built.target));
     shell.result(&built.program.display().to_string());
     Ok(())

@@ -1,34 +1,38 @@
-//! `kubewright cluster`: the embedded cluster alone, for kubectl and operators run by hand.
+//! `kubewright cluster`: an embedded cluster alone, for kubectl and operators started by hand.
 
 use anyhow::Result;
 use kubewright_apimachinery::clock::SharedClock;
 
 use crate::{
-    cluster::{Options, Signals},
+    cluster::{ClusterOptions, Signals},
     shell::Shell,
 };
 
-/// How the cluster is to be.
+/// Arguments of `kubewright cluster`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Start a cluster on a free port, with a kubeconfig in a temporary directory
   kubewright cluster
+
+  # Start a cluster on a fixed port, and use it from another shell
   kubewright cluster --listen 127.0.0.1:6443 --kubeconfig ./kubeconfig
   KUBECONFIG=./kubeconfig kubectl get pods --all-namespaces
 
-Prints one line when it is ready and runs until Ctrl-C or SIGTERM; then pods, ports and files are gone.")]
+The command prints one line when the cluster is ready, and runs until Ctrl-C or SIGTERM. The cluster is kept in memory: when the command ends,
+its objects, pods, ports and files are gone.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    cluster: Options,
+    cluster: ClusterOptions,
 }
 
-/// Runs a cluster until a signal comes.
+/// Runs a cluster until a signal arrives.
 pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell) -> Result<()> {
     arguments.cluster.log()?;
     let mut signals = Signals::listen()?;
     let running = arguments.cluster.start(&clock, |kubeconfig| kubeconfig).await?;
-    shell.result(&running.line(&clock));
-    signals.come().await;
+    shell.result(&running.ready_line(&clock));
+    signals.recv().await;
     running.shutdown().await;
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! `kubewright completion`: what a shell needs to complete our command line.
+//! `kubewright completion`: completion scripts for shells.
 
 use anyhow::{Context, Result};
 use clap_complete::Shell as Kind;
 
 use crate::shell::Shell;
 
-/// For which shell.
+/// Arguments of `kubewright completion`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -13,7 +13,7 @@ Examples:
   kubewright completion zsh > ~/.zfunc/_kubewright
   kubewright completion fish > ~/.config/fish/completions/kubewright.fish")]
 pub(crate) struct Arguments {
-    /// The shell.
+    /// Shell to complete in
     shell: Kind,
 }
 
@@ -21,6 +21,6 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments, mut command: clap::Command, shell: &Shell) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "kubewright", &mut script);
-    shell.result(String::from_utf8(script).context("write the script")?.trim_end());
+    shell.result(String::from_utf8(script).context("generate the script")?.trim_end());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `kubewright create`: a kind or its webhooks, in a project.
+//! `kubewright create`: adds an API or a webhook to a project.
 
 use anyhow::Result;
 use clap::{ArgAction, Subcommand};
@@ -9,49 +9,56 @@ use kubewright_scaffold::{
 
 use crate::{
     external::{self, Plugins},
-    project::Opened,
+    project::OpenProject,
     shell::Shell,
 };
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// A kind: its types, its controller, its manifests.
+    /// Add an API: its types, its controller and its manifests
     Api(Box<Api>),
-    /// Webhooks of a kind: what is set and what is refused before one is stored.
+    /// Add admission webhooks of a kind, or its conversion between versions
     Webhook(Box<Webhook>),
 }
 
-/// Where options stand that both commands share and few people need.
+/// The display order of rarely used options.
 const LAST: usize = 100;
 
-/// Which kind, and what of it.
+/// Arguments of `kubewright create api`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Add an API, and ask whether to create its types and its controller
   kubewright create api --group batch --version v1 --kind CronJob
+
+  # Add both without asking
   kubewright create api --group batch --version v1 --kind CronJob --resource --controller
+
+  # Add a controller for a built-in kind
   kubewright create api --group apps --version v1 --kind Deployment --resource=false
+
+  # Add a controller for a kind of another crate
   kubewright create api --group cert-manager --version v1 --kind Certificate --resource=false \\
       --external-api-path cert_manager::v1 --external-api-domain io --external-api-module cert-manager@1
 
-On a terminal it asks what isn't told of --resource and --controller; elsewhere both are made.")]
+On a terminal, the command asks for --resource and --controller if they are not given. Otherwise both default to true.")]
 pub(crate) struct Api {
     #[command(flatten)]
-    of: KindArguments,
+    of: KindOptions,
 
-    /// What many are called, in lower case [default: by the rules of English].
+    /// Plural resource name, in lower case [default: the English plural of the kind]
     #[arg(long)]
     plural: Option<Plural>,
 
-    /// Make its types and manifests.
+    /// Create the types and the manifests
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     resource: Option<bool>,
 
-    /// Make its controller.
+    /// Create the controller
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     controller: Option<bool>,
 
-    /// Its objects are in namespaces.
+    /// Whether the kind is namespaced
     #[arg(
         long,
         value_name = "BOOL",
@@ -64,62 +71,67 @@ pub(crate) struct Api {
     namespaced: bool,
 }
 
-/// Which kind, and what is done with it.
+/// Arguments of `kubewright create webhook`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Add defaulting and validation
   kubewright create webhook --group batch --version v1 --kind CronJob --defaulting --programmatic-validation
+
+  # Store objects as v2, and convert them from and to v1 and v1beta1
   kubewright create webhook --group batch --version v2 --kind CronJob --conversion --spoke v1,v1beta1
+
+  # Validate a built-in kind
   kubewright create webhook --group core --version v1 --kind Pod --programmatic-validation")]
 pub(crate) struct Webhook {
     #[command(flatten)]
-    of: KindArguments,
+    of: KindOptions,
 
-    /// Set what may be left out.
+    /// Add a defaulting webhook
     #[arg(long)]
     defaulting: bool,
 
-    /// Refuse what is wrong.
+    /// Add a validating webhook
     #[arg(long)]
     programmatic_validation: bool,
 
-    /// Convert other versions to this one, in which objects are then stored, and from it.
+    /// Make this version the hub and storage version, and convert the other versions from and to it
     #[arg(long)]
     conversion: bool,
 
-    /// The other versions, with commas between.
+    /// Other versions that are converted, separated by commas
     #[arg(long, value_name = "VERSIONS", value_delimiter = ',')]
     spoke: Vec<Version>,
 }
 
-// Not a doc comment: clap would show it as the command's own.
+// Not a doc comment: clap would show it as the help of the command.
 #[derive(Debug, clap::Args)]
-struct KindArguments {
-    /// Its group, without the project's domain [default: the domain alone].
+struct KindOptions {
+    /// API group, without the domain of the project [default: only the domain]
     #[arg(long)]
     group: Option<Group>,
 
-    /// Its version, such as v1 or v1alpha1.
+    /// API version, such as v1 or v1alpha1
     #[arg(long)]
     version: Version,
 
-    /// Its name, such as CronJob.
+    /// Kind, such as CronJob
     #[arg(long)]
     kind: Kind,
 
-    /// Make files anew that are there, whatever was changed in them.
+    /// Overwrite existing files, including changes made by hand
     #[arg(long, display_order = LAST)]
     force: bool,
 
-    /// Where its type is, if another crate has it, such as gateway_api::gateways.
+    /// Module of a type in another crate, such as gateway_api::gateways
     #[arg(long, value_name = "PATH", value_parser = path, display_order = LAST)]
     external_api_path: Option<String>,
 
-    /// What the group of an external kind ends with.
+    /// Domain of the API group of an external type
     #[arg(long, value_name = "DOMAIN", requires = "external_api_path", display_order = LAST)]
     external_api_domain: Option<Domain>,
 
-    /// The crate of an external kind, such as gateway-api@0.20 [default: the first part of the path].
+    /// Crate of an external type, such as gateway-api@0.20 [default: the first part of the path]
     #[arg(long, value_name = "CRATE", requires = "external_api_path", value_parser = module, display_order = LAST)]
     external_api_module: Option<String>,
 
@@ -127,7 +139,7 @@ struct KindArguments {
     plugins: Plugins,
 }
 
-impl KindArguments {
+impl KindOptions {
     fn external(&self) -> Option<External> {
         let domain = self.external_api_domain.as_ref().map(ToString::to_string).unwrap_or_default();
         let module = self.external_api_module.clone().unwrap_or_default();
@@ -135,7 +147,7 @@ impl KindArguments {
     }
 }
 
-/// The path of a module in Rust.
+/// Parses the path of a Rust module.
 fn path(text: &str) -> Result<String, String> {
     let is_name = |part: &str| {
         part.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
@@ -144,10 +156,10 @@ fn path(text: &str) -> Result<String, String> {
     if text.split("::").all(is_name) {
         return Ok(text.into());
     }
-    Err("use the path of the module with the type, such as gateway_api::gateways".into())
+    Err("use the path of a Rust module, such as gateway_api::gateways".into())
 }
 
-/// A crate, and which version.
+/// Parses the name of a crate and an optional version.
 fn module(text: &str) -> Result<String, String> {
     let is_name = |text: &str| {
         text.starts_with(|first: char| first.is_ascii_alphabetic())
@@ -159,10 +171,10 @@ fn module(text: &str) -> Result<String, String> {
     if is_name(name) && is_version(version) {
         return Ok(text.into());
     }
-    Err("use the name of a crate, with a version if you like, such as gateway-api@0.20".into())
+    Err("use the name of a crate, optionally with a version, such as gateway-api@0.20".into())
 }
 
-/// Adds it.
+/// Runs a subcommand.
 pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
     match command {
         Command::Api(arguments) => create_api(*arguments, shell),
@@ -171,9 +183,9 @@ pub(crate) fn run(command: Command, shell: &Shell) -> Result<()> {
 }
 
 fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
-    let opened = Opened::find()?;
+    let opened = OpenProject::find()?;
     let external = arguments.of.external();
-    let KindArguments { group, version, kind, force, plugins, .. } = arguments.of;
+    let KindOptions { group, version, kind, force, plugins, .. } = arguments.of;
     let chain = opened.chain(&plugins.plugins)?;
     let mut api = CreateApi::new(group, version, kind);
     api.plural = arguments.plural;
@@ -181,27 +193,27 @@ fn create_api(arguments: Api, shell: &Shell) -> Result<()> {
     (api.force, api.external) = (force, external);
     api.resource = match arguments.resource {
         Some(wanted) => wanted,
-        None if api.external.is_some() || !chain.has_ours() => false,
+        None if api.external.is_some() || !chain.has_built_in() => false,
         None => shell.ask("Create Resource")?,
     };
     api.controller = match arguments.controller {
         Some(wanted) => wanted,
-        None if !chain.has_ours() => false,
+        None if !chain.has_built_in() => false,
         None => shell.ask("Create Controller")?,
     };
-    let has_types = api.resource && chain.has_ours();
+    let has_types = api.resource && chain.has_built_in();
     let step = Step::CreateApi(Box::new(api));
     opened.scaffold(&chain, external::Command::CreateApi, shell, |plan| Ok(step.carry_out(&opened.project, plan)?))?;
     if has_types {
-        shell.status("Next", "write its fields, then: kubewright manifests");
+        shell.status("Next", "edit the fields of its spec, then run kubewright manifests");
     }
     Ok(())
 }
 
 fn create_webhook(arguments: Webhook, shell: &Shell) -> Result<()> {
-    let opened = Opened::find()?;
+    let opened = OpenProject::find()?;
     let external = arguments.of.external();
-    let KindArguments { group, version, kind, force, plugins, .. } = arguments.of;
+    let KindOptions { group, version, kind, force, plugins, .. } = arguments.of;
     let chain = opened.chain(&plugins.plugins)?;
     let group = group.map(|group| group.to_string()).unwrap_or_default();
     let mut webhook = CreateWebhook::new(&group, version, kind);
@@ -209,13 +221,15 @@ fn create_webhook(arguments: Webhook, shell: &Shell) -> Result<()> {
     (webhook.conversion, webhook.spokes) = (arguments.conversion, arguments.spoke);
     (webhook.force, webhook.external) = (force, external);
     let next = match webhook.conversion {
-        true => "say in the other versions' types what differs (cargo check names it), then: kubewright manifests",
-        false => "say what is set or refused, then: kubewright manifests",
+        true => {
+            "declare what differs in the types of the other versions (cargo check names the fields), then run kubewright manifests"
+        }
+        false => "write the defaults or the validation, then run kubewright manifests",
     };
     let step = Step::CreateWebhook(Box::new(webhook));
     opened
         .scaffold(&chain, external::Command::CreateWebhook, shell, |plan| Ok(step.carry_out(&opened.project, plan)?))?;
-    if chain.has_ours() {
+    if chain.has_built_in() {
         shell.status("Next", next);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `kubewright deploy` and `kubewright undeploy`: all of the operator.
+//! `kubewright deploy` and `kubewright undeploy`: the whole operator, as a Deployment in a cluster.
 
 use anyhow::Result;
 use kubewright_apimachinery::clock::SharedClock;
@@ -8,22 +8,25 @@ use serde_json::Value;
 use super::installer::objects;
 use crate::{
     project::project_folder,
-    remote::{self, Connection, Options, Patience, Plan, is_webhook},
+    remote::{self, ApplyOptions, Connection, Plan, WaitOptions, is_webhook_configuration},
     shell::Shell,
 };
 
-/// What to deploy, and where to.
+/// Arguments of `kubewright deploy`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Build and push an image, and deploy it
   kubewright image --tag ghcr.io/me/cronjob:v1 --push
   kubewright deploy --image ghcr.io/me/cronjob:v1
+
+  # Choose the context, and wait for up to five minutes
   kubewright deploy --image ghcr.io/me/cronjob:v1 --context kind-test --timeout 5m
 
-It renders config/default, by kustomize or kubectl, applies it, and waits until the operator is ready; if it doesn't get ready, its pods'
-conditions, events and logs are told. Run kubewright manifests before, if the operator has changed.")]
+The command renders config/default with kustomize or kubectl, applies it, and waits until the operator is ready. If it does not become ready,
+the conditions, events and logs of its pods are printed. Run kubewright manifests first if the operator has changed.")]
 pub(crate) struct Arguments {
-    /// The image of the operator; by default what config/default says
+    /// Image of the operator [default: the image in config/default]
     #[arg(long, value_name = "IMAGE", env = "IMG")]
     image: Option<String>,
 
@@ -31,59 +34,62 @@ pub(crate) struct Arguments {
     connection: Connection,
 
     #[command(flatten)]
-    options: Options,
+    options: ApplyOptions,
 
     #[command(flatten)]
-    patience: Patience,
+    wait: WaitOptions,
 }
 
-/// What to take away again, and from where.
+/// Arguments of `kubewright undeploy`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Delete the operator, its CustomResourceDefinitions and all objects of its kinds
   kubewright undeploy
+
+  # Do not fail if parts of it are already gone
   kubewright undeploy --ignore-not-found
 
-The definitions go first, and with them all objects of the operator's kinds, while it is there to clean up after them.")]
+The CustomResourceDefinitions are deleted first, with all objects of their kinds, while the operator still runs and can finalize them.")]
 pub(crate) struct UndeployArguments {
     #[command(flatten)]
     connection: Connection,
 
-    /// What is not there is no failure
+    /// Ignore missing resources
     #[arg(long)]
     ignore_not_found: bool,
 
     #[command(flatten)]
-    patience: Patience,
+    wait: WaitOptions,
 }
 
-/// Applies all of the operator, and waits until it is ready.
+/// Applies the manifests of the operator, and waits until it is ready.
 pub(crate) async fn run(arguments: Arguments, clock: &SharedClock, shell: &Shell) -> Result<()> {
     let objects = with_image(objects(&project_folder()?)?, arguments.image.as_deref())?;
     let remote = arguments.connection.connect().await?;
     shell.status("Deploying", format!("to {remote}"));
-    let wait = arguments.patience.begin(clock, shell);
-    let mut plan = Plan::of(&remote, &objects, &arguments.options).await?;
-    // Webhooks come when somebody answers: one for pods would keep the operator's own from being made.
-    plan.write(|object| !is_webhook(object), &wait, shell).await?;
+    let wait = arguments.wait.start(clock, shell);
+    let mut plan = Plan::new(&remote, &objects, &arguments.options).await?;
+    // Webhook configurations are applied last: one for pods would block the creation of the operator's own pods.
+    plan.write(|object| !is_webhook_configuration(object), &wait, shell).await?;
     for deployment in objects.iter().filter(|object| object["kind"] == "Deployment") {
         let text = |field: &str| deployment["metadata"][field].as_str().unwrap_or_default();
         remote::ready(&remote, text("namespace"), text("name"), &wait).await?;
         shell.status("Ready", format!("deployment {} in {}: {}", text("name"), text("namespace"), images(deployment)));
     }
-    plan.write(is_webhook, &wait, shell).await?;
+    plan.write(is_webhook_configuration, &wait, shell).await?;
     shell.status("Finished", "the operator is deployed");
     Ok(())
 }
 
-/// Deletes all of the operator, and waits until it is gone.
+/// Deletes the objects of the operator, and waits until they are gone.
 pub(crate) async fn undeploy(arguments: UndeployArguments, clock: &SharedClock, shell: &Shell) -> Result<()> {
     let objects = objects(&project_folder()?)?;
     let remote = arguments.connection.connect().await?;
     shell.status("Undeploying", format!("from {remote}"));
-    let wait = arguments.patience.begin(clock, shell);
+    let wait = arguments.wait.start(clock, shell);
     remote::delete(&remote, &objects, arguments.ignore_not_found, &wait, shell).await?;
-    shell.status("Finished", "the operator is gone");
+    shell.status("Finished", "the operator is deleted");
     Ok(())
 }
 

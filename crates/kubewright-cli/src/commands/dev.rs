@@ -1,61 +1,66 @@
-//! `kubewright dev`: the operator beside an embedded cluster, built and started again when a file changes.
+//! `kubewright dev`: runs the operator beside an embedded cluster, and restarts it when a file changes.
 
 use anyhow::Result;
 use kubewright_apimachinery::clock::SharedClock;
 
 use crate::{
-    cluster::{Options, Signals},
-    dev::{Flags, Project},
-    operator::Package,
+    cluster::{ClusterOptions, Signals},
+    dev::Project,
+    kubeconfig::traces_extension,
+    operator::{OperatorArguments, Package},
     project::current_folder,
     remote::Remote,
     shell::Shell,
 };
 
-/// What to run, and how the cluster is to be.
+/// Arguments of `kubewright dev`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  kubewright dev
-  kubewright dev --samples --listen 127.0.0.1:6443 -- --log-level debug
+  # Run the operator, and apply the objects in config/samples
+  kubewright dev --samples
 
-It installs the operator's definitions and runs it, webhooks included, until Ctrl-C. On a change it builds while the old
-one runs, installs what has changed of the definitions, and lets the new one take over; after a build that failed the old
-one runs on. kubectl and kubewright explain find all by the KUBECONFIG that is printed.")]
+  # Serve the cluster on a fixed port, and pass a flag to the operator
+  kubewright dev --listen 127.0.0.1:6443 -- --log-level debug
+
+The command installs the CustomResourceDefinitions of the operator and runs it, with its webhooks, until Ctrl-C. When a file changes, the
+operator is rebuilt while the old one runs, changed definitions are installed, and the new one takes over. If the build fails, the old one
+keeps running. The KUBECONFIG in the first line of output works with kubectl and kubewright explain.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    cluster: Options,
+    cluster: ClusterOptions,
 
-    /// Apply the objects in config/samples once the operator works.
+    /// Apply the objects in config/samples when the operator first reconciles
     #[arg(long)]
     samples: bool,
 
-    /// The operator among the programs of the project.
+    /// Binary target of the operator, if the package has several
     #[arg(long, value_name = "NAME")]
     bin: Option<String>,
 
-    /// What to tell the operator; where it listens is added.
+    /// Arguments for the operator; free ports are chosen for its probes and webhooks unless given here
     #[arg(last = true, value_name = "ARGUMENTS")]
     arguments: Vec<String>,
 }
 
-/// Develops until a signal comes.
+/// Runs until a signal arrives.
 pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell) -> Result<()> {
     let Arguments { mut cluster, samples, bin, arguments } = arguments;
     cluster.log()?;
     let mut signals = Signals::listen()?;
     let package = Package::find(&current_folder()?, bin.as_deref())?;
-    // A place that stays, so that a shell which was told of it finds the next cluster, too.
-    let usual = || package.target.join("kubewright").join(format!("{}.kubeconfig", package.program));
-    cluster.kubeconfig.get_or_insert_with(usual);
-    let flags = Flags::new(arguments)?;
-    let running = cluster.start(&clock, |kubeconfig| flags.note(kubeconfig)).await?;
-    shell.result(&running.line(&clock));
+    // The path is the same each time, so that a shell keeps its KUBECONFIG over restarts.
+    let default = || package.target.join("kubewright").join(format!("{}.kubeconfig", package.program));
+    cluster.kubeconfig.get_or_insert_with(default);
+    let arguments = OperatorArguments::new(arguments)?;
+    let extension = arguments.probe_url().map(|url| traces_extension(&url)).unwrap_or_default();
+    let running = cluster.start(&clock, |kubeconfig| kubeconfig + &extension).await?;
+    shell.result(&running.ready_line(&clock));
     let project = Project {
         package: &package,
         remote: Remote::new(running.cluster().client(), "the embedded cluster", running.kubeconfig().display()),
         kubeconfig: running.kubeconfig(),
-        flags: &flags,
+        arguments: &arguments,
         samples,
         clock,
         shell,

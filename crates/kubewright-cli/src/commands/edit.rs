@@ -1,4 +1,4 @@
-//! `kubewright edit`: what a project is, changed later.
+//! `kubewright edit`: changes the settings of a project.
 
 use anyhow::Result;
 use kubewright_scaffold::{
@@ -9,35 +9,41 @@ use kubewright_scaffold::{
 use crate::{
     commands::init::owner,
     external::{Command, Plugins},
-    project::Opened,
+    project::OpenProject,
     shell::Shell,
 };
 
-/// What is to be otherwise.
+/// Arguments of `kubewright edit`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Keep the sources of each API group in a directory of its own
   kubewright edit --multigroup
+
+  # Watch only the operator's own namespace, and then all namespaces again
   kubewright edit --namespaced
   kubewright edit --namespaced=false
+
+  # Change the header of new source files
   kubewright edit --owner 'Jane Doe' --license 'MIT OR Apache-2.0'
 
-With --multigroup new kinds are in folders by group; those that are there stay where they are. With --namespaced the operator watches
-its own namespace, with rights there alone; webhooks and definitions of kinds stay those of the whole cluster.")]
+With --multigroup, sources of new kinds are created in directories by group; existing sources stay where they are. With --namespaced, the
+operator watches only its own namespace, with permissions limited to it. CustomResourceDefinitions and webhooks still concern the whole
+cluster.")]
 pub(crate) struct Arguments {
-    /// Keep kinds in folders by group.
+    /// Keep the sources of each API group in a directory of its own
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     multigroup: Option<bool>,
 
-    /// Watch the operator's own namespace alone, with rights there.
+    /// Watch only the operator's own namespace, with permissions limited to it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     namespaced: Option<bool>,
 
-    /// The licence in the heads of new sources: apache2, copyright, none, or as SPDX says it.
+    /// Licence in the header of new files: apache2, copyright, none, or an SPDX expression
     #[arg(long)]
     license: Option<License>,
 
-    /// Whose new sources are.
+    /// Copyright holder of new files
     #[arg(long, value_parser = owner)]
     owner: Option<String>,
 
@@ -45,18 +51,18 @@ pub(crate) struct Arguments {
     plugins: Plugins,
 }
 
-/// Changes it.
+/// Changes the settings.
 pub(crate) fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
-    let opened = Opened::find()?;
+    let opened = OpenProject::find()?;
     let chain = opened.chain(&arguments.plugins.plugins)?;
     let mut edit = Edit::default();
     (edit.multigroup, edit.namespaced) = (arguments.multigroup, arguments.namespaced);
     edit.license = arguments.license.map(|license| license.as_str().to_owned());
     edit.owner = arguments.owner;
-    let is_for_others = edit.is_empty() && chain.has_others();
+    let is_for_others = edit.is_empty() && chain.has_external();
     let step = Step::Edit(edit);
     let plan_edit = |plan: &mut Plan<'_>| {
-        // What is said may be for the other plugins alone.
+        // The flags may be for other plugins only.
         if is_for_others {
             return Ok(());
         }
@@ -64,7 +70,7 @@ pub(crate) fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     };
     opened.scaffold(&chain, Command::Edit, shell, plan_edit)?;
     if arguments.namespaced.is_some_and(|namespaced| namespaced != opened.project.namespaced) {
-        shell.status("Next", "have the rights written anew: kubewright manifests");
+        shell.status("Next", "regenerate the roles: kubewright manifests");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `kubewright explain`: why an object is as it is.
+//! `kubewright explain`: explains the state of an object.
 
 use anyhow::Result;
 use kube::config::Kubeconfig;
@@ -11,27 +11,31 @@ use crate::{
     shell::Shell,
 };
 
-/// What to explain, and whom to ask.
+/// Arguments of `kubewright explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Explain a PodSet
   kubewright explain podset/web -n demo
-  kubewright explain podset.app.example.com/web
-  kubewright explain cronjob/backup --traces http://localhost:8081
 
-It tells the object's conditions, owners and events, and what its operator did with it and waits for now.
-An operator is looked for among the pods labelled control-plane=controller-manager, at the port of its probes, and where
-kubewright dev runs one.")]
+  # Name the group of the kind
+  kubewright explain podset.app.example.com/web
+
+  # Ask an operator that runs outside of the cluster, as kubewright run prints it
+  kubewright explain cronjob/backup --traces http://127.0.0.1:41234
+
+The output has the conditions, owners and events of the object, what its operator did with it, and what the operator waits for now. Operators are
+found among the pods labelled control-plane=controller-manager, at the port of their probes, and in kubewright dev.")]
 pub(crate) struct Arguments {
-    /// The object
+    /// Object to explain
     #[arg(value_name = "KIND/NAME", value_parser = object)]
     object: (String, String),
 
-    /// Its namespace [default: that of the current context]
+    /// Namespace of the object [default: the namespace of the context]
     #[arg(long, short, value_name = "NAME")]
     namespace: Option<String>,
 
-    /// Where the operator shows its traces: its address for probes
+    /// URL of the operator's probes and traces [default: found by the operator's pods]
     #[arg(long, value_name = "URL")]
     traces: Option<String>,
 
@@ -41,15 +45,15 @@ pub(crate) struct Arguments {
 
 fn object(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('/').filter(|(kind, name)| !kind.is_empty() && !name.is_empty() && !name.contains('/'));
-    pair.map(|(kind, name)| (kind.into(), name.into())).ok_or_else(|| "say it as KIND/NAME, such as podset/web".into())
+    pair.map(|(kind, name)| (kind.into(), name.into())).ok_or_else(|| "use KIND/NAME, such as podset/web".into())
 }
 
-/// Asks, and prints the sentences; what could not be asked is told as a warning.
+/// Prints the explanation. A source that does not answer is a warning.
 pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell) -> Result<()> {
     let given = arguments.connection.kubeconfig.clone();
     let client = arguments.connection.connect().await?.client;
     let (kind, name) = arguments.object;
-    // What was found wrong with the file would have been told above.
+    // Errors in the file were reported above.
     let file = given.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
     let noted = file.ok().as_ref().and_then(traces);
     let question = Question { kind, name, namespace: arguments.namespace, traces: arguments.traces, noted };

@@ -1,4 +1,4 @@
-//! `kubewright image`: an image of the operator, without a container engine.
+//! `kubewright image`: builds and pushes an image of the operator, without a container engine.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use super::build::Recipe;
+use super::build::BuildOptions;
 use crate::{
     oci::{
         self, Contents, elf,
@@ -16,63 +16,64 @@ use crate::{
         registry::{self, Step, credentials, reference::Reference},
         sbom::{self, Metadata},
     },
-    operator::{Package, remedy},
+    operator::{Package, install_hint},
     project::current_folder,
     shell::Shell,
 };
 
-/// What to make an image of, and where to.
+/// Arguments of `kubewright image`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  kubewright image
+  # Build an image, and push it to a registry
   kubewright image --tag ghcr.io/me/cow:v1 --push
+
+  # Build an image, and load it into Docker
   kubewright image --tag cow:v1 --archive cow.tar && docker load --input cow.tar
 
-The image has one layer: the static program as /manager, root certificates, and a user that is no superuser (65532).
-The same program gives the same digest, which is printed. What it is made of (CycloneDX) refers to it.
-Credentials are those of docker login.")]
+The image has one layer: the static program as /manager, root certificates, and an unprivileged user (65532). The same program always gives the
+same digest, which is printed. A software bill of materials (CycloneDX) is attached. Credentials come from docker login.")]
 pub(crate) struct Arguments {
-    /// The image's name, such as ghcr.io/me/cow:v1
+    /// Image name, such as ghcr.io/me/cow:v1
     #[arg(long, short, value_name = "NAME")]
     tag: Option<String>,
 
-    /// Where to write the image as a folder (OCI image layout) [default: image/NAME below cargo's target folder]
-    #[arg(long, value_name = "FOLDER")]
+    /// Directory to write the image to, as an OCI image layout [default: image/NAME in cargo's target directory]
+    #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Write the image as an archive, too, which docker load, podman load and kind load read
+    /// Write an archive for docker load, podman load or kind load image-archive
     #[arg(long, value_name = "FILE")]
     archive: Option<PathBuf>,
 
-    /// Send it to the registry that its name says
+    /// Push the image to the registry in its name
     #[arg(long, requires = "tag")]
     push: bool,
 
-    /// Ask the registry without TLS; one on this machine is asked so anyway
+    /// Use HTTP without TLS, as is always done for registries on this machine
     #[arg(long, requires = "push")]
     plain_http: bool,
 
-    /// A label of the image, besides those that Cargo.toml gives
+    /// Label of the image, in addition to those from Cargo.toml
     #[arg(long, value_name = "NAME=VALUE", value_parser = label)]
     label: Vec<(String, String)>,
 
-    /// Make it of this program, and build none
+    /// Use this program instead of building one
     #[arg(long, value_name = "FILE", conflicts_with_all = ["bin", "target", "profile"])]
     program: Option<PathBuf>,
 
     #[command(flatten)]
-    recipe: Recipe,
+    build: BuildOptions,
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
     let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    pair.map(|(name, value)| (name.into(), value.into())).ok_or_else(|| "say it as NAME=VALUE".into())
+    pair.map(|(name, value)| (name.into(), value.into())).ok_or_else(|| "use NAME=VALUE".into())
 }
 
-/// Makes the image, writes it, and sends it if that is wanted.
+/// Builds the image, writes it, and pushes it if requested.
 pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
-    // What is wrong about a name or a login is told before anything is built.
+    // A wrong name or login is reported before the build.
     let reference = arguments.tag.as_deref().map(Reference::parse).transpose()?;
     let credentials = match &reference {
         Some(reference) if arguments.push => credentials::find(&reference.registry)?,
@@ -80,11 +81,11 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     };
     let here = current_folder()?;
     let (package, program, target) = match &arguments.program {
-        // Of a program from elsewhere no project needs to be there.
+        // A given program needs no project.
         Some(program) => (Package::find(&here, None).ok(), program.clone(), None),
         None => {
-            let package = Package::find(&here, arguments.recipe.bin.as_deref())?;
-            let built = arguments.recipe.build(&package, shell)?;
+            let package = Package::find(&here, arguments.build.bin.as_deref())?;
+            let built = arguments.build.build(&package, shell)?;
             (Some(package), built.program, Some(built.target))
         }
     };
@@ -97,9 +98,9 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     write(&arguments, &layout, package.as_ref(), name.as_deref(), shell)?;
     match reference.filter(|_| arguments.push) {
         Some(reference) => {
-            let tell = |step: Step<'_>| report(&step, shell);
-            registry::push(&layout, &reference, credentials, arguments.plain_http, tell).await?;
-            shell.status("Finished", format!("{reference} is pushed"));
+            let observe = |step: Step<'_>| report(&step, shell);
+            registry::push(&layout, &reference, credentials, arguments.plain_http, observe).await?;
+            shell.status("Finished", format!("pushed {reference}"));
             shell.result(&format!("{}/{}@{}", reference.registry, reference.repository, layout.digest()));
         }
         None => shell.result(layout.digest()),
@@ -108,18 +109,19 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
 }
 
 fn metadata(package: &Package, target: Option<&str>) -> Result<Metadata> {
-    serde_json::from_slice(&package.dependencies(target)?).context("understand cargo metadata")
+    serde_json::from_slice(&package.dependencies(target)?).context("parse the output of cargo metadata")
 }
 
 fn make(arguments: &Arguments, path: &Path, package: Option<&Package>, metadata: Option<&Metadata>) -> Result<Layout> {
     let program = fs::read(path).with_context(|| format!("read {}", path.display()))?;
-    let read = elf::read(&program).with_context(|| format!("{} can't be put into an image", path.display()))?;
+    let read = elf::read(&program).with_context(|| format!("{} is not a program for an image", path.display()))?;
     if let Some(interpreter) = read.interpreter {
         let triple = musl(read.architecture);
         bail!(
-            "{} can't start in an image: it needs {interpreter}, which isn't there. Build it with kubewright build, or for musl; if {}",
+            "{} is linked dynamically, and the image has no {interpreter}: build it with kubewright build, or for {triple}; if that target is \
+             missing, {}",
             path.display(),
-            remedy(&triple, "is missing")
+            install_hint(&triple)
         );
     }
     let sbom = match (package, metadata) {
@@ -132,10 +134,10 @@ fn make(arguments: &Arguments, path: &Path, package: Option<&Package>, metadata:
     };
     let labels = labels(metadata, &arguments.label);
     let contents = Contents { program: &program, architecture: read.architecture, labels, sbom };
-    oci::make(&contents).context("make the image")
+    oci::make(&contents).context("assemble the image")
 }
 
-/// The target whose programs are static, for a processor as images name it.
+/// Returns the musl target for an image architecture.
 fn musl(architecture: &str) -> String {
     let processor = match architecture {
         "amd64" => "x86_64",
@@ -148,7 +150,7 @@ fn musl(architecture: &str) -> String {
     format!("{processor}-unknown-linux-musl")
 }
 
-/// What `Cargo.toml` says of the crate, under the names that images have for it.
+/// Returns the labels of the image: those from `Cargo.toml`, under the names of the OCI image specification, and the given ones.
 fn labels(metadata: Option<&Metadata>, wanted: &[(String, String)]) -> BTreeMap<String, String> {
     let mut labels = BTreeMap::new();
     if let Some(package) = metadata.and_then(Metadata::root) {
@@ -182,7 +184,7 @@ fn write(
         write_folder(&folder, &layout.files(name)?)?;
         shell.status("Wrote", folder.display());
     } else if !only_elsewhere {
-        bail!("say with --output or --archive where to write the image: this is no folder of a project");
+        bail!("not in a project: choose where to write the image with --output or --archive");
     }
     if let Some(path) = &arguments.archive {
         write_archive(path, &layout.archive(name)?)?;
@@ -191,12 +193,12 @@ fn write(
     Ok(())
 }
 
-/// Writes beside the folder, then takes its place: what is there is a whole image at any time. Only an image is replaced.
+/// Writes to a temporary directory and renames it, so that the directory always holds a whole image. Only an image is replaced.
 fn write_folder(folder: &Path, files: &[oci::layout::File]) -> Result<()> {
     if folder.exists() && !folder.join("oci-layout").is_file() {
         let is_empty = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
         if !is_empty {
-            bail!("{} is there, and is no image: nothing was written; choose another folder", folder.display());
+            bail!("{} exists and is not an image: choose another directory; nothing was written", folder.display());
         }
     }
     let failed = || format!("write {}", folder.display());
@@ -219,7 +221,7 @@ fn write_archive(path: &Path, bytes: &[u8]) -> Result<()> {
     let failed = || format!("write {}", path.display());
     let mut file = tempfile::NamedTempFile::new_in(parent(path)).with_context(failed)?;
     std::io::Write::write_all(&mut file, bytes).with_context(failed)?;
-    // A temporary file is its owner's alone; this one is to be shared.
+    // Temporary files are private; this one is meant to be shared.
     #[cfg(unix)]
     fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644)).with_context(failed)?;
     file.persist(path).map(drop).with_context(failed)
@@ -236,7 +238,7 @@ fn report(step: &Step<'_>, shell: &Shell) {
     };
     match step {
         Step::Blob(blob) => shell.status("Pushing", of(blob)),
-        Step::There(blob) => shell.detail("There is", of(blob)),
+        Step::There(blob) => shell.detail("Exists", of(blob)),
         Step::Manifest(manifest) => shell.detail("Manifest", of(manifest)),
     }
 }
@@ -254,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_takes_the_place_of_an_image_only() {
+    fn only_an_image_is_replaced_by_an_image() {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("a/image");
         let files = |text: &str| vec![("oci-layout".into(), b"{}".to_vec()), ("blobs/sha256/x".into(), text.into())];
@@ -263,14 +265,14 @@ mod tests {
         write_folder(&folder, &files("two")).unwrap();
         assert_eq!(fs::read_to_string(folder.join("blobs/sha256/x")).unwrap(), "two");
         assert!(!folder.join("blobs/sha256/older").exists());
-        assert_eq!(fs::read_dir(home.path().join("a")).unwrap().count(), 1, "nothing is left beside it");
+        assert_eq!(fs::read_dir(home.path().join("a")).unwrap().count(), 1, "no temporary directory is left");
         let refused = write_folder(home.path(), &files("three")).unwrap_err().to_string();
-        assert!(refused.contains("is no image: nothing was written"), "{refused}");
+        assert!(refused.contains("is not an image"), "{refused}");
         assert!(folder.exists());
     }
 
     #[test]
-    fn sizes_are_told_in_short() {
+    fn sizes_are_formatted() {
         assert_eq!([9_999, 10_000, 12_345_678].map(size), ["9999 bytes", "10 kB", "12.3 MB"]);
     }
 }

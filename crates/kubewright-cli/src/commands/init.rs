@@ -1,4 +1,4 @@
-//! `kubewright init`: a project in the current folder.
+//! `kubewright init`: creates a project in the current directory.
 
 use std::path::{Path, PathBuf};
 
@@ -11,95 +11,104 @@ use kubewright_scaffold::{
 };
 
 use crate::{
-    external::{Chain, Command, Plugins},
-    project::{current_folder, entries, scaffold},
+    directory::entry_names,
+    external::{Command, PluginChain, Plugins},
+    project::{current_folder, scaffold},
     shell::Shell,
 };
 
-/// What the project is to be.
+/// Arguments of `kubewright init`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Create a project named after the directory
   kubewright init --domain tutorial.kubebuilder.io
+
+  # Choose its name and its repository
   kubewright init --domain example.com --project-name my-operator --repo github.com/me/my-operator
+
+  # Add a licence header to each source file
   kubewright init --domain example.com --owner 'Jane Doe' --license apache2
 
-The folder may have hidden files, *.md and LICENSE in it. Nothing that is there is overwritten.")]
+The directory may contain hidden files, *.md files and LICENSE. No existing file is overwritten.")]
 pub(crate) struct Arguments {
-    /// What the groups of the project's kinds end with.
+    /// Domain of the API groups
     #[arg(long, default_value = "my.domain")]
     domain: Domain,
 
-    /// The project's name, which its package has and names in the cluster begin with [default: the folder's].
+    /// Name of the project and its package, and prefix of its objects in the cluster [default: the name of the directory]
     #[arg(long, value_name = "NAME")]
     project_name: Option<ProjectName>,
 
-    /// Where the sources will be, such as github.com/me/my-operator.
-    #[arg(long, value_name = "ADDRESS", value_parser = repository)]
+    /// Repository of the sources, such as github.com/me/my-operator
+    #[arg(long, value_name = "URL", value_parser = repository)]
     repo: Option<String>,
 
-    /// The licence in the heads of new sources: apache2, copyright, none, or as SPDX says it [default: none].
+    /// Licence in the header of source files: apache2, copyright, none, or an SPDX expression [default: none]
     #[arg(long)]
     license: Option<License>,
 
-    /// Whose the sources are, in the heads of new ones.
+    /// Copyright holder in the header of source files
     #[arg(long, value_parser = owner)]
     owner: Option<String>,
 
-    /// Keep kinds in folders by group.
+    /// Keep the sources of each API group in a directory of its own
     #[arg(long)]
     multigroup: bool,
 
-    /// Watch the operator's own namespace alone, with rights there.
+    /// Watch only the operator's own namespace, with permissions limited to it
     #[arg(long)]
     namespaced: bool,
 
-    /// Build with Kubewright's sources in this folder, not with what is published.
-    #[arg(long, value_name = "FOLDER")]
+    /// Depend on a checkout of Kubewright in this directory instead of the published crates
+    #[arg(long, value_name = "DIR")]
     sdk: Option<PathBuf>,
 
     #[command(flatten)]
     plugins: Plugins,
 }
 
-/// The folder of Kubewright's sources, as a TOML text may have it.
+/// Returns the path of a checkout of Kubewright, checked for use in a TOML string.
 fn sources(folder: &Path) -> Result<String> {
     let folder = folder.canonicalize().with_context(|| format!("find --sdk {}", folder.display()))?;
     if !folder.join("crates/kubewright/Cargo.toml").is_file() {
-        bail!("{} has no crates/kubewright: give the folder of Kubewright's sources with --sdk", folder.display());
+        bail!("{} has no crates/kubewright: set --sdk to a checkout of Kubewright", folder.display());
     }
     match folder.to_str() {
         Some(text) if !text.contains(['"', '\\']) && !text.chars().any(char::is_control) => Ok(text.to_owned()),
-        _ => bail!("{} can't stand in a TOML file: move it to a folder with a simpler name", folder.display()),
+        _ => bail!(
+            "{} cannot be written to Cargo.toml: move the checkout to a path without quotes and backslashes",
+            folder.display()
+        ),
     }
 }
 
-/// An address that can be in a TOML text.
+/// Parses a URL that can be written in a TOML string.
 fn repository(text: &str) -> Result<String, String> {
     let is_fine = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
     if !text.is_empty() && text.chars().all(is_fine) {
         return Ok(text.into());
     }
-    Err("use an address without blanks and quotes, such as github.com/me/my-operator".into())
+    Err("use a URL without spaces and quotes, such as github.com/me/my-operator".into())
 }
 
-/// A name that can be in a comment of one line.
+/// Parses a name that fits into a line comment.
 pub(crate) fn owner(text: &str) -> Result<String, String> {
     if text.trim().is_empty() || text.chars().any(char::is_control) {
-        return Err("use a name of one line".into());
+        return Err("use a name without line breaks".into());
     }
     Ok(text.trim().into())
 }
 
-/// Begins the project.
+/// Creates the project.
 pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
     let here = current_folder()?;
-    let names = entries(&here)?;
+    let names = entry_names(&here)?;
     if let Some(odd) = unexpected(names.iter().map(String::as_str)) {
         if odd == kubewright_scaffold::project::FILE {
-            bail!("{} is a project already: change it with kubewright edit", here.display());
+            bail!("{} is already a project: change it with kubewright edit", here.display());
         }
-        bail!("{} has {odd} in it: begin a project in a folder of its own, with mkdir NAME && cd NAME", here.display());
+        bail!("{} contains {odd}: create the project in an empty directory (mkdir NAME && cd NAME)", here.display());
     }
     let name = match &arguments.project_name {
         Some(name) => name.clone(),
@@ -113,10 +122,10 @@ pub(crate) fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
     init.owner.clone_from(&arguments.owner);
     init.sdk = arguments.sdk.as_deref().map(sources).transpose()?;
     let plugins = &arguments.plugins.plugins;
-    let chain = if plugins.is_empty() { Chain::ours() } else { Chain::find(plugins)? };
+    let chain = if plugins.is_empty() { PluginChain::built_in() } else { PluginChain::find(plugins)? };
     init.layout = chain.keys();
     let step = Step::Init(init);
     scaffold(&Folder::new(here), &chain, Command::Init, shell, |plan| Ok(step.carry_out(&Project::default(), plan)?))?;
-    shell.status("Next", "add a kind: kubewright create api --group GROUP --version v1 --kind KIND");
+    shell.status("Next", "add an API: kubewright create api --group GROUP --version v1 --kind KIND");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `kubewright install` and `kubewright uninstall`: the definitions of the operator's kinds.
+//! `kubewright install` and `kubewright uninstall`: the CustomResourceDefinitions of the operator.
 
 use std::path::Path;
 
@@ -9,50 +9,56 @@ use serde_json::Value;
 
 use crate::{
     project::project_folder,
-    remote::{self, Connection, Options, Patience, Plan},
+    remote::{self, ApplyOptions, Connection, Plan, WaitOptions},
     render::render,
     shell::Shell,
 };
 
-/// What is rendered.
+/// The rendered directory.
 const DEFINITIONS: &str = "config/crd";
 
-/// Where to install.
+/// Arguments of `kubewright install`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Install into the cluster of the current context
   kubewright install
+
+  # Choose the context, and wait for up to 30 seconds
   kubewright install --context kind-test --timeout 30s
 
-It renders config/crd, by kustomize or kubectl, and applies it. Run kubewright manifests before, if a type has changed.")]
+The command renders config/crd with kustomize or kubectl, applies it, and waits until the definitions are established. Run kubewright manifests
+first if a type has changed.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     connection: Connection,
 
     #[command(flatten)]
-    options: Options,
+    options: ApplyOptions,
 
     #[command(flatten)]
-    patience: Patience,
+    wait: WaitOptions,
 }
 
-/// Where to uninstall.
+/// Arguments of `kubewright uninstall`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  kubewright uninstall --ignore-not-found
+  # Delete the CustomResourceDefinitions and all objects of their kinds
+  kubewright uninstall
 
-With a definition go all objects of its kind.")]
+  # Do not fail if they are already gone
+  kubewright uninstall --ignore-not-found")]
 pub(crate) struct UninstallArguments {
     #[command(flatten)]
     connection: Connection,
 
-    /// What is not there is no failure
+    /// Ignore missing resources
     #[arg(long)]
     ignore_not_found: bool,
 
     #[command(flatten)]
-    patience: Patience,
+    wait: WaitOptions,
 }
 
 /// Installs the definitions, and waits until they are established.
@@ -60,8 +66,8 @@ pub(crate) async fn run(arguments: Arguments, clock: &SharedClock, shell: &Shell
     let objects = objects(&project_folder()?)?;
     let remote = arguments.connection.connect().await?;
     shell.status("Installing", format!("to {remote}"));
-    let wait = arguments.patience.begin(clock, shell);
-    Plan::of(&remote, &objects, &arguments.options).await?.write(|_| true, &wait, shell).await?;
+    let wait = arguments.wait.start(clock, shell);
+    Plan::new(&remote, &objects, &arguments.options).await?.write(|_| true, &wait, shell).await?;
     shell.status("Finished", "the definitions are established");
     Ok(())
 }
@@ -71,12 +77,12 @@ pub(crate) async fn uninstall(arguments: UninstallArguments, clock: &SharedClock
     let objects = objects(&project_folder()?)?;
     let remote = arguments.connection.connect().await?;
     shell.status("Uninstalling", format!("from {remote}"));
-    let wait = arguments.patience.begin(clock, shell);
+    let wait = arguments.wait.start(clock, shell);
     remote::delete(&remote, &objects, arguments.ignore_not_found, &wait, shell).await?;
-    shell.status("Finished", "the definitions are gone");
+    shell.status("Finished", "the definitions are deleted");
     Ok(())
 }
 
 fn objects(folder: &Path) -> Result<Vec<Value>> {
-    rendered(&render(&folder.join(DEFINITIONS))?).context("understand what was rendered")
+    rendered(&render(&folder.join(DEFINITIONS))?).with_context(|| format!("parse the rendered {DEFINITIONS}"))
 }

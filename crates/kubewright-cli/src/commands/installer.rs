@@ -1,4 +1,4 @@
-//! `kubewright build-installer` and `kubewright helm`: one file, or a chart, to install the operator by.
+//! `kubewright build-installer` and `kubewright helm`: one file, or a Helm chart, that installs the operator.
 
 use std::path::Path;
 
@@ -16,43 +16,46 @@ use kubewright_scaffold::{
 use serde_json::Value;
 
 use crate::{
+    directory::entry_names,
     operator::Package,
-    project::{change, entries, project_folder},
+    project::{change, project_folder},
     render::render,
     shell::Shell,
 };
 
-/// What is rendered.
+/// The rendered directory.
 const DEFAULT: &str = "config/default";
 
-/// Which image the operator runs.
+/// Arguments of `kubewright build-installer`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Write dist/install.yaml, and apply it
   kubewright build-installer --image registry.example.com/me/cronjob:v1
   kubectl apply -f dist/install.yaml
 
-It renders config/default, by kustomize or kubectl. Run kubewright manifests before, if the operator has changed.")]
+The command renders config/default with kustomize or kubectl. Run kubewright manifests first if the operator has changed.")]
 pub(crate) struct Arguments {
-    /// The image of the operator; by default what config/default says
+    /// Image of the operator [default: the image in config/default]
     #[arg(long, value_name = "IMAGE", env = "IMG")]
     image: Option<String>,
 }
 
-/// What the chart is called.
+/// Arguments of `kubewright helm`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Write a chart to dist/chart, and install it
   kubewright helm --image registry.example.com/me/cronjob:v1
   helm install cronjob dist/chart --namespace cronjob-system --create-namespace
 
-It renders config/default, by kustomize or kubectl. Run kubewright manifests before, if the operator has changed.")]
+The command renders config/default with kustomize or kubectl. Run kubewright manifests first if the operator has changed.")]
 pub(crate) struct HelmArguments {
-    /// The image of the operator, as the chart's default; by default what config/default says
+    /// Default image of the chart [default: the image in config/default]
     #[arg(long, value_name = "IMAGE", env = "IMG")]
     image: Option<String>,
 
-    /// The version of the chart; by default that of the crate
+    /// Version of the chart [default: the version of the package]
     #[arg(long, value_name = "VERSION")]
     chart_version: Option<String>,
 }
@@ -76,26 +79,26 @@ pub(crate) fn helm(arguments: HelmArguments, shell: &Shell) -> Result<()> {
     };
     let objects = with_image(objects(&folder)?, arguments.image.as_deref())?;
     let files = chart(&objects, &About::new(&name, &version))?;
-    for path in strangers(&folder, &files)? {
-        shell.warning(&format!("{path} is not made of this project (any more): remove it, unless it is yours"));
+    for path in unknown_templates(&folder, &files)? {
+        shell.warning(&format!("{path} is not generated from this project: remove it if it is left over"));
     }
     write(&folder, files, shell)
 }
 
-/// Templates in the folder of the chart that are none of these files.
-fn strangers(folder: &Path, files: &[File]) -> Result<Vec<String>> {
-    let mut strangers = Vec::new();
+/// Returns the templates in the chart's directory that are not among the generated files.
+fn unknown_templates(folder: &Path, files: &[File]) -> Result<Vec<String>> {
+    let mut unknown = Vec::new();
     for below in ["templates", "templates/crd"] {
         let below = format!("{FOLDER}/{below}");
         let found = folder.join(&below);
-        let names = if found.is_dir() { entries(&found)? } else { Vec::new() };
+        let names = if found.is_dir() { entry_names(&found)? } else { Vec::new() };
         let paths = names.into_iter().map(|name| format!("{below}/{name}")).filter(|path| folder.join(path).is_file());
-        strangers.extend(paths.filter(|path| !files.iter().any(|file| file.path == *path)));
+        unknown.extend(paths.filter(|path| !files.iter().any(|file| file.path == *path)));
     }
-    Ok(strangers)
+    Ok(unknown)
 }
 
-/// All of the operator, as kustomize renders it.
+/// Renders all objects of the operator.
 pub(super) fn objects(folder: &Path) -> Result<Vec<Value>> {
     Ok(rendered(&render(&folder.join(DEFAULT))?)?)
 }

@@ -1,4 +1,4 @@
-//! `kubewright manifests`: writes what can be made of what the operator says of itself.
+//! `kubewright manifests`: generates manifests from the description that the operator gives of itself.
 
 use std::{
     fs,
@@ -17,47 +17,51 @@ use kubewright_scaffold::{
 use serde_json::Value;
 
 use crate::{
+    directory::entry_names,
     operator::{self, Package},
-    project::entries,
     shell::Shell,
 };
 
-/// Where definitions are.
+/// The directory of CustomResourceDefinitions.
 const BASES: &str = "config/crd/bases";
-/// Where the configurations of webhooks are.
+/// The file of webhook configurations.
 const WEBHOOKS: &str = "config/webhook/manifests.yaml";
-/// How many fields of a definition that is too large are named.
+/// The number of fields that the warning for a large definition names.
 const LARGEST: usize = 3;
 
-/// What to write, and whom to ask.
+/// Arguments of `kubewright manifests`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Update config/crd, config/rbac and config/webhook
   kubewright manifests
+
+  # Fail if they are out of date, for CI
   kubewright manifests --check
 
-It asks the operator's own program, which is built if it is not up to date: what main wires is what is written.")]
+The manifests are generated from the kinds, controllers and webhooks that the operator's main function registers. The operator is built if it is
+not up to date.")]
 pub(crate) struct Arguments {
-    /// Only compare; fail when a file is not what it would be
+    /// Write nothing, and fail if a file is out of date
     #[arg(long)]
     check: bool,
 
-    /// Cut descriptions of fields to so many bytes; 0 leaves them out
+    /// Longest description of a field in CustomResourceDefinitions; 0 omits descriptions
     #[arg(long, value_name = "BYTES")]
     max_description: Option<usize>,
 
-    /// The operator among the programs of the project
+    /// Binary target of the operator, if the package has several
     #[arg(long, value_name = "NAME")]
     bin: Option<String>,
 
-    /// Ask this program, and build none
+    /// Use this program instead of building the operator
     #[arg(long, value_name = "FILE", conflicts_with = "bin")]
     program: Option<PathBuf>,
 }
 
-/// Writes the manifests of the project, or compares them.
+/// Writes or checks the manifests of the project.
 pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
-    let here = std::env::current_dir().context("find the current folder")?;
+    let here = std::env::current_dir().context("get the current directory")?;
     let (folder, program) = match arguments.program {
         Some(program) => (project_of(&here), program),
         None => {
@@ -66,7 +70,7 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
             (package.folder, program)
         }
     };
-    let description = operator::ask(&program).await?;
+    let description = operator::describe(&program).await?;
     let (root, folder) = (folder.clone(), Folder::new(folder));
     let (made, changes) = plan(&description, &folder, arguments.max_description)?;
     warn_of_size(&made.definitions, shell);
@@ -75,18 +79,18 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
         return drift(&changes, &stale);
     }
     for path in &stale {
-        shell.warning(&format!("{path} is left over: {}", remedy(path)));
+        shell.warning(&format!("{path} is stale: {}", stale_hint(path)));
     }
     folder.write(&changes)?;
     for change in &changes {
         shell.status("Wrote", &change.path);
     }
     let (files, written) = (made.files.len(), changes.len());
-    shell.status("Finished", format!("manifests: {files} files, of which {written} changed"));
+    shell.status("Finished", format!("manifests: {files} files, {written} changed"));
     Ok(())
 }
 
-/// What the manifests of a project would be, and what of it is to be written.
+/// Generates the manifests of a project, and returns them with the changes to its files.
 pub(crate) fn plan(
     description: &Description,
     folder: &Folder,
@@ -106,12 +110,12 @@ pub(crate) fn plan(
     Ok((made, changes))
 }
 
-/// The folder of a project, whose program is known.
+/// Returns the directory of the project, for a given program.
 fn project_of(here: &Path) -> PathBuf {
     here.ancestors().find(|folder| folder.join("Cargo.toml").exists()).unwrap_or(here).to_owned()
 }
 
-/// What kustomize puts before the names of objects.
+/// Returns the name prefix in the kustomization.
 fn prefix(folder: &Folder) -> Result<String> {
     const FILE: &str = "config/default/kustomization.yaml";
     let text = folder.read(FILE).with_context(|| format!("read {FILE}"))?.unwrap_or_default();
@@ -119,7 +123,7 @@ fn prefix(folder: &Folder) -> Result<String> {
     Ok(documents.first().and_then(|document| document["namePrefix"].as_str()).unwrap_or_default().to_owned())
 }
 
-/// That the operator brings each kind whose types the project has: else its definition would be missing, without a word.
+/// Checks that the operator registers each kind of the project, whose definition would otherwise be silently missing.
 fn all_declared(project: &Project, description: &Description) -> Result<()> {
     let definitions = || description.kinds.iter().flat_map(|kind| &kind.versions);
     for resource in project.resources.iter().filter(|resource| resource.api.is_some()) {
@@ -133,15 +137,15 @@ fn all_declared(project: &Project, description: &Description) -> Result<()> {
         if !definitions().any(is_it) {
             let (kind, version) = (&resource.kind, &resource.version);
             bail!(
-                "PROJECT has {kind} of {group}/{version}, and the operator doesn't say that it brings it: add \
-                 .kind::<{version}::{kind}>() where the manager is made, or .version::<…>() if another version is stored"
+                "the operator does not register {kind} of {group}/{version}, which PROJECT lists: add .kind::<{version}::{kind}>() to the \
+                 manager, or .version::<…>() if another version is stored"
             );
         }
     }
     Ok(())
 }
 
-/// Asks the embedded API server's own rules, before anything is written.
+/// Validates definitions by the rules of the embedded API server.
 fn check(definitions: &[Value]) -> Result<()> {
     let mut wrong = Vec::new();
     for definition in definitions {
@@ -149,7 +153,7 @@ fn check(definitions: &[Value]) -> Result<()> {
         wrong.extend(check_definition(definition).iter().map(|cause| format!("\n  {name}: {cause}")));
     }
     if !wrong.is_empty() {
-        bail!("an API server would refuse what was made of the types; nothing was written:{}", wrong.concat());
+        bail!("the types give invalid CustomResourceDefinitions; nothing was written:{}", wrong.concat());
     }
     Ok(())
 }
@@ -161,8 +165,8 @@ fn warn_of_size(definitions: &[Value], shell: &Shell) {
             let fields = size::largest(definition, LARGEST);
             let fields: Vec<_> = fields.iter().map(|(field, bytes)| format!("{field} has {bytes}")).collect();
             shell.warning(&format!(
-                "{} has {bytes} bytes, more than the {} that kubectl apply can do without --server-side: {}; \
-                 --max-description 0 leaves out the descriptions of fields",
+                "{} has {bytes} bytes, more than the {} that kubectl apply supports without --server-side: {}; use --max-description 0 to \
+                 omit the descriptions of fields",
                 definition::path(definition),
                 size::LIMIT,
                 fields.join(", ")
@@ -179,13 +183,13 @@ fn changes(made: &Manifests, folder: &Folder) -> Result<Vec<Change>> {
     Ok(plan.finish()?)
 }
 
-/// Files of what the operator is no more: definitions of kinds that it doesn't bring, configurations of webhooks that it doesn't have.
+/// Returns stale manifests: definitions of kinds, and configurations of webhooks, that the operator no longer has.
 ///
-/// They are told of and not taken away, as controller-gen leaves them: a definition that goes from a cluster takes all objects of its
-/// kind along, so a person says so.
+/// They are reported and not deleted, as by controller-gen: deleting a definition from a cluster deletes all objects of its kind, so a person
+/// decides.
 fn stale(made: &Manifests, root: &Path) -> Result<Vec<String>> {
     let bases = root.join(BASES);
-    let names = if bases.is_dir() { entries(&bases)? } else { Vec::new() };
+    let names = if bases.is_dir() { entry_names(&bases)? } else { Vec::new() };
     let mut stale = Vec::new();
     for path in names.iter().map(|name| format!("{BASES}/{name}")).chain([WEBHOOKS.to_owned()]) {
         let file = root.join(&path);
@@ -199,19 +203,19 @@ fn stale(made: &Manifests, root: &Path) -> Result<Vec<String>> {
     Ok(stale)
 }
 
-/// Whether a file is one that this command writes: the definition of a kind, under the kind's name.
+/// Returns whether a file is a definition that this command wrote, by its content and its name.
 fn is_base(path: &str, text: &str) -> bool {
     let documents = yaml::read(text).unwrap_or_default();
     let [definition] = documents.as_slice() else { return false };
     definition["kind"] == "CustomResourceDefinition" && definition::path(definition) == path
 }
 
-fn remedy(path: &str) -> &'static str {
+fn stale_hint(path: &str) -> &'static str {
     if path == WEBHOOKS {
-        "the operator has no webhooks any more. Take the file away, and its line in config/webhook/kustomization.yaml"
+        "the operator no longer has webhooks; delete the file and its line in config/webhook/kustomization.yaml"
     } else {
-        "the operator doesn't bring this kind any more. Take the file away, and its line in config/crd/kustomization.yaml; a cluster \
-         from which the definition is deleted loses all objects of the kind"
+        "the operator no longer has this kind; delete the file and its line in config/crd/kustomization.yaml (deleting the definition from a \
+         cluster deletes all objects of the kind)"
     }
 }
 
@@ -222,11 +226,11 @@ fn drift(changes: &[Change], stale: &[String]) -> Result<()> {
     };
     if !changes.is_empty() {
         let files: String = changes.iter().map(differs).collect();
-        bail!("the manifests are not what the operator describes: run kubewright manifests{files}");
+        bail!("the manifests do not match the operator: run kubewright manifests to update these files:{files}");
     }
     if !stale.is_empty() {
-        let files: String = stale.iter().map(|path| format!("\n  {path}: {}", remedy(path))).collect();
-        bail!("there are manifests of what the operator is no more{files}");
+        let files: String = stale.iter().map(|path| format!("\n  {path}: {}", stale_hint(path))).collect();
+        bail!("there are stale manifests:{files}");
     }
     Ok(())
 }

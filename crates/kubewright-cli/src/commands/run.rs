@@ -1,6 +1,6 @@
-//! `kubewright run`: the operator on this machine, against the current context.
+//! `kubewright run`: runs the operator on this machine against the cluster of the current context.
 
-use std::{ffi::OsString, os::unix::process::CommandExt, process::Command};
+use std::{os::unix::process::CommandExt, process::Command};
 
 use anyhow::{Error, Result};
 use kubewright_apimachinery::description::Description;
@@ -8,42 +8,48 @@ use kubewright_scaffold::write::Folder;
 
 use super::manifests;
 use crate::{
-    operator::{self, Package},
+    operator::{self, OperatorArguments, Package},
     project::current_folder,
     remote::{Connection, Remote, missing_definitions},
     shell::Shell,
 };
 
-/// The variable that turns an operator's webhooks off.
-const WEBHOOKS: &str = "ENABLE_WEBHOOKS";
+/// The variable that turns the webhooks of an operator on and off.
+const ENABLE_WEBHOOKS: &str = "ENABLE_WEBHOOKS";
 
-/// What to run, and against which cluster.
+/// Arguments of `kubewright run`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  # Run the operator against the current context
   kubewright install && kubewright run
+
+  # Choose the context, and pass a flag to the operator
   kubewright run --context kind-test -- --log-level debug
 
-The operator is built if need be. It has the rights of the context, and no webhooks, since the cluster can't reach this machine: kubewright
-dev has them. ENABLE_WEBHOOKS=true turns them on all the same.")]
+  # Serve webhooks too, to a cluster on this machine
+  ENABLE_WEBHOOKS=true kubewright run
+
+The operator is built if it is not up to date. It runs with the permissions of the context's user. Webhooks are off by default, since most
+clusters cannot reach this machine. Probes and traces are served on a free port, which is printed.")]
 pub(crate) struct Arguments {
     #[command(flatten)]
     connection: Connection,
 
-    /// The operator among the programs of the project
+    /// Binary target of the operator, if the package has several
     #[arg(long, value_name = "NAME")]
     bin: Option<String>,
 
-    /// Arguments of the operator
+    /// Arguments for the operator; free ports are chosen for its probes and webhooks unless given here
     #[arg(last = true, value_name = "ARGUMENTS")]
-    arguments: Vec<OsString>,
+    arguments: Vec<String>,
 }
 
-/// Becomes the operator. It returns only if it can't.
+/// Replaces this process with the operator. Returns only an error.
 pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     let package = Package::find(&current_folder()?, arguments.bin.as_deref())?;
     let program = operator::build(&package, shell)?;
-    let description = operator::ask(&program).await?;
+    let description = operator::describe(&program).await?;
     warn_of_drift(&description, &Folder::new(&package.folder), shell)?;
     let remote = arguments.connection.connect().await?;
     warn_of_missing(&description, &remote, shell).await?;
@@ -56,33 +62,42 @@ pub(crate) async fn run(arguments: Arguments, shell: &Shell) -> Result<()> {
     if let Some(context) = &arguments.connection.context {
         command.arg("--context").arg(context);
     }
-    command.args(&arguments.arguments);
-    if std::env::var_os(WEBHOOKS).is_none() {
-        command.env(WEBHOOKS, "false");
+    let enabled = std::env::var_os(ENABLE_WEBHOOKS);
+    if enabled.is_none() {
+        command.env(ENABLE_WEBHOOKS, "false");
     }
+    let has_webhooks = description.ports.iter().any(|port| port.name == "webhook");
+    // A URL on this machine is of use only to a cluster on this machine.
+    let serves_webhooks = has_webhooks && enabled.is_some_and(|value| value == "true") && remote.is_local();
+    let operator = OperatorArguments::new(arguments.arguments)?;
+    if let Some(url) = operator.probe_url() {
+        shell.status("Serving", format!("probes and traces at {url}"));
+    }
+    command.args(operator.all(serves_webhooks));
     Err(Error::new(command.exec()).context(format!("start {}", program.display())))
 }
 
-/// The operator runs by what it is, and what is applied later by what is written.
+/// Warns if the manifests on disk differ from the operator: it runs by its code, but the manifests are what is applied later.
 fn warn_of_drift(description: &Description, folder: &Folder, shell: &Shell) -> Result<()> {
     let (_, changes) = manifests::plan(description, folder, None)?;
     if !changes.is_empty() {
         let files: Vec<_> = changes.iter().map(|change| change.path.as_str()).collect();
         shell.warning(&format!(
-            "the manifests are not what the operator describes: run kubewright manifests ({})",
+            "the manifests do not match the operator: run kubewright manifests to update {}",
             files.join(", ")
         ));
     }
     Ok(())
 }
 
-/// The operator waits for definitions that aren't there.
+/// Warns of missing CustomResourceDefinitions, which the operator would wait for.
 async fn warn_of_missing(description: &Description, remote: &Remote, shell: &Shell) -> Result<()> {
     let definitions = description.kinds.iter().filter_map(|kind| kind.versions.first());
     let names: Vec<_> = definitions.filter_map(|definition| definition["metadata"]["name"].as_str()).collect();
     let missing = missing_definitions(remote, &names).await?;
     if !missing.is_empty() {
-        shell.warning(&format!("{remote} doesn't know {}: run kubewright install", missing.join(", ")));
+        let missing = missing.join(", ");
+        shell.warning(&format!("CustomResourceDefinitions missing in {remote}: {missing}; run kubewright install"));
     }
     Ok(())
 }

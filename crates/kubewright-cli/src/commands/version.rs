@@ -1,4 +1,4 @@
-//! `kubewright version`: what this command and what it brings are versions of.
+//! `kubewright version`: the versions of this command and its components.
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -7,13 +7,17 @@ use serde_json::json;
 
 use crate::shell::Shell;
 
-/// The client that operators talk to a cluster by: that of kube-rs.
+/// The version of kube-rs, the client of operators.
 const KUBE: &str = "5.0.0";
 
-/// How it is told.
+/// Arguments of `kubewright version`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  kubewright version
+  kubewright version --output json")]
 pub(crate) struct Arguments {
-    /// For programs, in this format.
+    /// Output format [default: text]
     #[arg(long, short, value_name = "FORMAT")]
     output: Option<Format>,
 }
@@ -23,10 +27,10 @@ enum Format {
     Json,
 }
 
-/// Prints them. The version of Kubernetes is what the embedded cluster's own server says.
+/// Prints the versions. The version of Kubernetes is that of the embedded API server.
 pub(crate) async fn run(arguments: &Arguments, shell: &Shell) -> Result<()> {
     let server = ApiServer::builder().build().client().apiserver_version().await;
-    let server = server.context("ask the embedded API server for its version")?;
+    let server = server.context("get the version of the embedded API server")?;
     let kubernetes = server.git_version.split('-').next().unwrap_or_default();
     let (own, os, arch) = (env!("CARGO_PKG_VERSION"), std::env::consts::OS, std::env::consts::ARCH);
     match arguments.output {
@@ -46,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_client_is_the_one_in_use() {
+    fn the_version_of_kube_is_that_of_the_lock_file() {
         let lock = include_str!("../../../../Cargo.lock");
         assert!(lock.contains(&format!("name = \"kube\"\nversion = \"{KUBE}\"\n")));
     }

@@ -1,33 +1,33 @@
-//! When changes are acted on: not at the first of a burst, as an editor that saves all its files makes one. Pure.
+//! Collecting bursts of changes, such as an editor saving all its files, into one build. Pure.
 
 use std::time::Duration;
 
-/// A burst is over when nothing has changed for so long.
+/// The time without a change that ends a burst.
 const QUIET: Duration = Duration::from_millis(50);
 
-/// What never is quiet is acted on after so long.
+/// The longest time that a burst delays a build.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// The changes that nothing has been done about yet. Times are those of a clock's monotonic time.
+/// The changes since the last build. Times are monotonic.
 #[derive(Debug, Default)]
 pub(super) struct Debounce {
-    /// The first and the last of them.
+    /// The times of the first and the last change.
     burst: Option<(Duration, Duration)>,
 }
 
 impl Debounce {
-    /// Something has changed.
+    /// Notes a change.
     pub(super) fn note(&mut self, now: Duration) {
         let first = self.burst.map_or(now, |(first, _)| first);
         self.burst = Some((first, now));
     }
 
-    /// When something is to be done.
+    /// The time of the next build, if there was a change.
     pub(super) fn due(&self) -> Option<Duration> {
         self.burst.map(|(first, last)| (last + QUIET).min(first + LONGEST))
     }
 
-    /// What there is is acted on; when the first of it came.
+    /// Clears the changes, and returns the time of the first change.
     pub(super) fn take(&mut self) -> Option<Duration> {
         self.burst.take().map(|(first, _)| first)
     }
@@ -44,17 +44,17 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_waited_for() {
+    fn a_build_waits_for_the_end_of_a_burst() {
         let due = |changes: &[u64]| after(changes).due().map(|due| due.as_millis());
         assert_eq!(due(&[]), None);
         assert_eq!(due(&[100]), Some(150));
         assert_eq!(due(&[100, 130, 160]), Some(210));
         let restless: Vec<_> = (100..3000).step_by(30).collect();
-        assert_eq!(due(&restless), Some(1100), "it does not wait forever");
+        assert_eq!(due(&restless), Some(1100), "a burst that does not end is cut off");
     }
 
     #[test]
-    fn what_was_acted_on_is_forgotten() {
+    fn taken_changes_are_cleared() {
         let mut changes = after(&[100, 130]);
         assert_eq!(changes.take(), Some(Duration::from_millis(100)));
         assert_eq!((changes.due(), changes.take()), (None, None));

@@ -1,14 +1,13 @@
-//! The operator beside the embedded cluster: built, started, and built and started again when its sources change.
+//! `kubewright dev`: runs an operator beside an embedded cluster, and rebuilds and restarts it when its sources change.
 //!
-//! The old one runs on while the new one is built, and if that can't be. Then the new one is asked what it brings, its definitions are
-//! installed, and the old one is told to end; the new one starts when it has.
+//! The running operator stays while the new one is built, and also if the build fails. Then the new program describes itself, its
+//! CustomResourceDefinitions are installed, the old operator is stopped, and the new one starts.
 
 mod debounce;
-mod flags;
 mod install;
 mod process;
+mod readiness;
 mod watch;
-mod working;
 
 use std::{
     path::{Path, PathBuf},
@@ -22,62 +21,62 @@ use kubewright_apimachinery::clock::SharedClock;
 use serde_json::Value;
 use tokio::{io::AsyncReadExt, task::JoinHandle, time::sleep};
 
-pub(crate) use self::flags::Flags;
-use self::{debounce::Debounce, install::Definitions, process::Group, watch::Watcher};
+use self::{debounce::Debounce, install::Definitions, process::ProcessGroup, watch::Watcher};
 use crate::{
     cluster::Signals,
-    operator::{self, Package},
-    remote::{Options, Patience, Plan, Remote},
+    operator::{self, OperatorArguments, Package},
+    remote::{ApplyOptions, Plan, Remote, WaitOptions},
     shell::Shell,
 };
 
-/// How long the API server may take until it serves a kind.
-const SERVED: Duration = Duration::from_secs(30);
+/// The time that the API server has to serve an installed kind.
+const SERVED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long an operator may take to end: longer than the time that its reconciles get for that.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// The time that an operator has to stop: longer than the grace period of its reconciles.
+const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What is developed, and where.
+/// The project, and the cluster that its operator runs against.
 pub(crate) struct Project<'a> {
     pub(crate) package: &'a Package,
     /// The embedded cluster.
     pub(crate) remote: Remote,
-    /// The way there for the operator.
+    /// The kubeconfig file of that cluster, for the operator.
     pub(crate) kubeconfig: &'a Path,
-    pub(crate) flags: &'a Flags,
-    /// Whether its samples are applied once it works.
+    pub(crate) arguments: &'a OperatorArguments,
+    /// Whether the samples are applied when the operator first reconciles.
     pub(crate) samples: bool,
     pub(crate) clock: SharedClock,
     pub(crate) shell: &'a Shell,
 }
 
-/// What is under way.
+/// The state of the loop.
 struct Session<'a> {
     project: Project<'a>,
     operator: Option<Operator>,
     build: Option<Build>,
     definitions: Definitions,
-    samples: bool,
+    /// Whether an operator has reconciled before.
+    has_reconciled: bool,
 }
 
-/// The operator that runs.
+/// A running operator.
 struct Operator {
-    group: Group,
-    /// Ends when it works.
-    working: Option<BoxFuture<'static, ()>>,
+    group: ProcessGroup,
+    /// Completes when it reconciles.
+    reconciling: Option<BoxFuture<'static, ()>>,
     times: Times,
-    /// When its program was made.
-    made: Option<SystemTime>,
+    /// The modification time of its program.
+    modified: Option<SystemTime>,
 }
 
-/// A build that runs.
+/// A running build.
 struct Build {
-    group: Group,
+    group: ProcessGroup,
     output: JoinHandle<std::io::Result<Vec<u8>>>,
     saved: Duration,
 }
 
-/// When things came to pass, by the monotonic clock.
+/// The times of a restart, by the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 struct Times {
     saved: Duration,
@@ -85,54 +84,64 @@ struct Times {
 }
 
 impl Project<'_> {
-    /// Develops until a signal comes; then nothing of it runs any more.
+    /// Runs until a signal arrives, and stops all processes before it returns.
     pub(crate) async fn develop(self, signals: &mut Signals) -> Result<()> {
         let mut watcher = Watcher::start(self.package)?;
-        let samples = self.samples;
-        let mut session =
-            Session { project: self, operator: None, build: None, definitions: Definitions::default(), samples };
+        let definitions = Definitions::default();
+        let mut session = Session { project: self, operator: None, build: None, definitions, has_reconciled: false };
         let result = tokio::select! {
             result = session.run(&mut watcher) => result,
-            () = signals.come() => Ok(()),
+            () = signals.recv() => Ok(()),
         };
         session.build = None;
         if let Some(operator) = &mut session.operator {
             tokio::select! {
-                _ = operator.group.stop(PATIENCE) => {}
-                // Whoever asks again has waited enough: it is killed.
-                () = signals.come() => {}
+                _ = operator.group.stop(STOP_TIMEOUT) => {}
+                // A second signal ends the wait: dropping the session kills the operator.
+                () = signals.recv() => {}
             }
         }
         result
     }
 
-    /// Applies objects, whoever else has set their fields. What can't be applied changes nothing.
+    /// Applies objects, and takes over fields that others own. If one is invalid, none is applied.
     async fn apply(&self, objects: &[Value]) -> Result<()> {
-        let wait = Patience::of(SERVED).begin(&self.clock, self.shell);
-        Plan::of(&self.remote, objects, &Options::forced()).await?.write(|_| true, &wait, self.shell).await
+        let wait = WaitOptions::new(SERVED_TIMEOUT).start(&self.clock, self.shell);
+        Plan::new(&self.remote, objects, &ApplyOptions::forced()).await?.write(|_| true, &wait, self.shell).await
+    }
+
+    /// Prints how to apply the samples, unless the cluster already has objects of the operator's kinds.
+    async fn suggest_samples(&self, definitions: &Definitions) -> Result<()> {
+        let folder = &self.package.folder;
+        let Some(target) = install::samples_target(folder) else { return Ok(()) };
+        if definitions.has_objects(&self.remote.client).await? {
+            return Ok(());
+        }
+        let kubeconfig = self.kubeconfig.strip_prefix(folder).unwrap_or(self.kubeconfig);
+        let command = format!("kubectl --kubeconfig {} apply {target}", kubeconfig.display());
+        self.shell.status("Next", format!("apply a sample: {command} (or start with --samples)"));
+        Ok(())
     }
 }
 
 impl Session<'_> {
-    /// Never ends by itself, but for what can't be gone on with.
+    /// Returns only if the session cannot continue.
     async fn run(&mut self, watcher: &mut Watcher) -> Result<()> {
         let mut changes = Debounce::default();
         let clock = self.project.clock.clone();
-        match operator::fresh(self.project.package) {
-            Some(program) => {
-                self.replace_or_say(&program, Times { saved: clock.monotonic(), built: clock.monotonic() }).await
-            }
+        match operator::up_to_date(self.project.package) {
+            Some(program) => self.restart(&program, Times { saved: clock.monotonic(), built: clock.monotonic() }).await,
             None => self.build = Some(Build::start(&self.project, clock.monotonic())?),
         }
         loop {
             let due = changes.due().filter(|_| self.build.is_none());
             let pause = OptionFuture::from(due.map(|due| sleep(due.saturating_sub(clock.monotonic()))));
             let built = OptionFuture::from(self.build.as_mut().map(|build| build.finished(self.project.package)));
-            let (ended, works) = match &mut self.operator {
-                Some(Operator { group, working, .. }) => (Some(group.ended()), working.as_mut()),
+            let (exited, reconciling) = match &mut self.operator {
+                Some(Operator { group, reconciling, .. }) => (Some(group.exited()), reconciling.as_mut()),
                 None => (None, None),
             };
-            let (ended, works) = (OptionFuture::from(ended), OptionFuture::from(works));
+            let (exited, reconciling) = (OptionFuture::from(exited), OptionFuture::from(reconciling));
             tokio::select! {
                 () = watcher.changed() => changes.note(clock.monotonic()),
                 Some(()) = pause => {
@@ -140,106 +149,116 @@ impl Session<'_> {
                     self.build = Some(Build::start(&self.project, saved)?);
                 }
                 Some(result) = built => self.built(result, watcher).await?,
-                Some(()) = works => self.works().await,
-                Some(status) = ended => self.ended(status?),
+                Some(()) = reconciling => self.reconciling().await,
+                Some(status) = exited => self.exited(status?),
             }
         }
     }
 
-    /// A build has ended, one way or the other.
+    /// Handles the end of a build.
     async fn built(&mut self, result: Result<PathBuf>, watcher: &mut Watcher) -> Result<()> {
         let saved = self.build.take().map(|build| build.saved).unwrap_or_default();
         watcher.follow(self.project.package)?;
         let program = match result {
             Ok(program) => program,
             Err(error) => {
-                self.says(&error);
+                self.report(&error);
                 return Ok(());
             }
         };
         let Project { package, clock, shell, .. } = &self.project;
-        if self.operator.as_ref().is_some_and(|operator| operator.made.is_some() && operator.made == made(&program)) {
+        let is_running = |operator: &Operator| operator.modified.is_some() && operator.modified == modified(&program);
+        if self.operator.as_ref().is_some_and(is_running) {
             shell.status("Unchanged", &package.program);
             return Ok(());
         }
         let built = clock.monotonic();
-        self.replace_or_say(&program, Times { saved, built }).await;
+        self.restart(&program, Times { saved, built }).await;
         Ok(())
     }
 
-    async fn replace_or_say(&mut self, program: &Path, times: Times) {
+    /// Replaces the running operator, or reports why it stays.
+    async fn restart(&mut self, program: &Path, times: Times) {
         if let Err(error) = self.replace(program, times).await {
-            self.says(&error);
+            self.report(&error);
         }
     }
 
-    /// Puts a new operator in the place of the old one, if there is one.
+    /// Replaces the running operator, if there is one.
     async fn replace(&mut self, program: &Path, times: Times) -> Result<()> {
-        let Project { package, kubeconfig, flags, shell, .. } = &self.project;
-        let description = operator::ask(program).await?;
+        let Project { package, kubeconfig, arguments, shell, .. } = &self.project;
+        let description = operator::describe(program).await?;
         let changed = self.definitions.changed(&description)?;
         self.project.apply(&changed).await?;
         self.definitions.note(changed);
         if let Some(old) = &mut self.operator
-            && !old.group.stop(PATIENCE).await
+            && !old.group.stop(STOP_TIMEOUT).await
         {
-            shell.warning(&format!("{} did not end within {} s, and was killed", package.program, PATIENCE.as_secs()));
+            let limit = STOP_TIMEOUT.as_secs();
+            shell.warning(&format!("{} did not exit within {limit}s and was killed", package.program));
         }
         self.operator = None;
         let has_webhooks = description.ports.iter().any(|port| port.name == "webhook");
         let mut command = Command::new(program);
-        command.args(flags.all(has_webhooks)).current_dir(&package.folder).stdin(Stdio::null());
+        command.args(arguments.all(has_webhooks)).current_dir(&package.folder).stdin(Stdio::null());
         command.env("KUBECONFIG", kubeconfig).env_remove("KUBERNETES_SERVICE_HOST");
-        let group = Group::start(command).with_context(|| format!("start {}", program.display()))?;
-        let working = flags.probes().map(working::working);
-        if working.is_none() {
+        let group = ProcessGroup::start(command).with_context(|| format!("start {}", program.display()))?;
+        let reconciling = arguments.probe_url().map(readiness::reconciling);
+        if reconciling.is_none() {
             shell.status("Started", &package.program);
         }
-        self.operator = Some(Operator { group, working, times, made: made(program) });
+        self.operator = Some(Operator { group, reconciling, times, modified: modified(program) });
         Ok(())
     }
 
-    /// The operator reconciles.
-    async fn works(&mut self) {
+    /// Reports that the operator reconciles, and takes care of the samples the first time.
+    async fn reconciling(&mut self) {
         let Some(operator) = &mut self.operator else { return };
-        operator.working = None;
+        operator.reconciling = None;
         let Project { package, clock, shell, .. } = &self.project;
         let Times { saved, built } = operator.times;
         let (building, starting) = (built.saturating_sub(saved), clock.monotonic().saturating_sub(built));
         shell.status(
             "Running",
             format!(
-                "{}: built in {:.2} s, reconciling {:.2} s later",
+                "{}: built in {:.2}s, reconciling {:.2}s later",
                 package.program,
                 building.as_secs_f64(),
                 starting.as_secs_f64()
             ),
         );
-        if std::mem::take(&mut self.samples)
-            && let Err(error) = self.samples().await
-        {
+        if std::mem::replace(&mut self.has_reconciled, true) {
+            return;
+        }
+        let result = match self.project.samples {
+            true => self.apply_samples().await,
+            false => self.project.suggest_samples(&self.definitions).await,
+        };
+        if let Err(error) = result {
             shell.warning(&format!("{error:#}"));
         }
     }
 
-    async fn samples(&self) -> Result<()> {
+    async fn apply_samples(&self) -> Result<()> {
         self.project.apply(&install::samples(&self.project.package.folder)?).await
     }
 
-    fn ended(&mut self, status: ExitStatus) {
+    fn exited(&mut self, status: ExitStatus) {
         self.operator = None;
         let program = &self.project.package.program;
-        self.project.shell.warning(&format!("{program} has ended ({status}); it is started again when a file changes"));
+        self.project.shell.warning(&format!("{program} exited ({status}); it restarts when a file changes"));
     }
 
-    fn says(&self, error: &anyhow::Error) {
+    /// Reports an error that the next change may fix.
+    fn report(&self, error: &anyhow::Error) {
         self.project.shell.error(error);
-        let so = if self.operator.is_some() { "the one from before runs on" } else { "nothing runs" };
-        self.project.shell.status("Waiting", format!("for a change; {so}"));
+        let state =
+            if self.operator.is_some() { "the previous operator is still running" } else { "nothing is running" };
+        self.project.shell.status("Waiting", format!("for a change; {state}"));
     }
 }
 
-fn made(program: &Path) -> Option<SystemTime> {
+fn modified(program: &Path) -> Option<SystemTime> {
     std::fs::metadata(program).and_then(|metadata| metadata.modified()).ok()
 }
 
@@ -247,26 +266,27 @@ impl Build {
     fn start(project: &Project<'_>, saved: Duration) -> Result<Self> {
         let mut command = operator::cargo_build(project.package);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut group = Group::start(command).context("start cargo")?;
+        let mut group = ProcessGroup::start(command).context("start cargo")?;
         let stdout = group.stdout();
         let output = tokio::spawn(async move {
-            let mut said = Vec::new();
+            let mut messages = Vec::new();
             if let Some(mut stdout) = stdout {
-                stdout.read_to_end(&mut said).await?;
+                stdout.read_to_end(&mut messages).await?;
             }
-            Ok(said)
+            Ok(messages)
         });
         Ok(Self { group, output, saved })
     }
 
-    /// Waits for its end: the program. It may be given up and called again.
+    /// Waits for the end of the build, and returns the path of the program. It is cancel-safe.
     async fn finished(&mut self, package: &Package) -> Result<PathBuf> {
-        let status = self.group.ended().await.context("wait for cargo")?;
-        let said = (&mut self.output).await.context("hear cargo")?.context("hear cargo")?;
+        let status = self.group.exited().await.context("wait for cargo")?;
+        let messages = (&mut self.output).await.context("read the output of cargo")?;
+        let messages = messages.context("read the output of cargo")?;
         if !status.success() {
-            bail!("{} can't be built: see above", package.program);
+            bail!("{} does not compile: see the errors above", package.program);
         }
-        operator::program_of(package, &said)
+        operator::built_program(package, &messages)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Processes that end with us: cargo, and the operator.
+//! Child processes that end with this process: cargo and the operator.
 
 use std::{
     io,
@@ -12,16 +12,17 @@ use tokio::{
     time::timeout,
 };
 
-/// A process and those that it starts, which stay in its group. Dropping it kills them all.
+/// A child process and its descendants, as a process group. Dropping it kills the whole group.
 ///
-/// They are a group of their own, so that Ctrl-C at a terminal comes to us alone, and we end them in order.
+/// The group is separate from that of this process, so that Ctrl-C in a terminal reaches this process alone, which then stops its children in
+/// order.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct ProcessGroup {
     child: Child,
 }
 
-impl Group {
-    /// Starts a command as the leader of a group.
+impl ProcessGroup {
+    /// Starts a command as the leader of a new group.
     pub(super) fn start(mut command: Command) -> io::Result<Self> {
         use std::os::unix::process::CommandExt;
         command.process_group(0);
@@ -29,48 +30,48 @@ impl Group {
         Ok(Self { child })
     }
 
-    /// What it says, if that was asked for.
+    /// Takes the standard output of the process, if it is a pipe.
     pub(super) fn stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    /// Waits for its end, and kills what it leaves behind. It may be given up and called again.
-    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+    /// Waits until the process exits, and kills the rest of its group. It is cancel-safe.
+    pub(super) async fn exited(&mut self) -> io::Result<ExitStatus> {
         let id = self.id();
         let status = self.child.wait().await;
-        // The id stays taken while anyone is in the group; nobody can have got it anew within this moment.
+        // The id cannot be reused while the group has members; if it has none, the id was free only for a moment.
         kill(id);
         status
     }
 
-    /// Asks it to end, and waits; whoever takes longer than `patience` is killed. Whether it ended by itself.
-    pub(super) async fn stop(&mut self, patience: Duration) -> bool {
+    /// Sends SIGTERM, waits for at most `limit`, then kills the group. Returns whether the process exited by itself.
+    pub(super) async fn stop(&mut self, limit: Duration) -> bool {
         if let Some(id) = self.id() {
-            // It may have ended just now.
+            // The process may have exited already.
             let _ = kill_process(id, Signal::TERM);
         }
-        if timeout(patience, self.ended()).await.is_ok() {
+        if timeout(limit, self.exited()).await.is_ok() {
             return true;
         }
         kill(self.id());
-        let _ = self.ended().await;
+        let _ = self.exited().await;
         false
     }
 
-    /// Its id, as long as it wasn't seen to have ended: until then no other process has it.
+    /// The id of the process until it has been waited for: up to then no other process can have it.
     fn id(&self) -> Option<Pid> {
         self.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
     }
 }
 
-/// Kills a group, if anyone is left in it.
+/// Kills a group, if it has members.
 fn kill(group: Option<Pid>) {
     if let Some(group) = group {
         let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
         kill(self.id());
     }
@@ -82,12 +83,12 @@ mod tests {
 
     use super::*;
 
-    /// A shell with a child, which writes both their ids into a file.
-    fn family(folder: &Path, trap: &str) -> Group {
+    /// A shell with a child, which writes the ids of both to a file.
+    fn shell_with_child(folder: &Path, trap: &str) -> ProcessGroup {
         let script = format!("{trap}\nsleep 4567 &\necho $$ $! > ids.new\nmv ids.new ids\nwait");
         let mut command = Command::new("sh");
         command.args(["-c", &script]).current_dir(folder);
-        Group::start(command).unwrap()
+        ProcessGroup::start(command).unwrap()
     }
 
     async fn until(what: &str, mut so: impl FnMut() -> bool) {
@@ -100,37 +101,37 @@ mod tests {
     }
 
     async fn ids(folder: &Path) -> Vec<String> {
-        until("it starts", || folder.join("ids").exists()).await;
+        until("the shell starts", || folder.join("ids").exists()).await;
         fs::read_to_string(folder.join("ids")).unwrap().split_whitespace().map(Into::into).collect()
     }
 
-    /// Whether a process is there, one that nobody has taken notice of yet left out.
-    fn lives(id: &str) -> bool {
+    /// Returns whether a process exists and is not a zombie.
+    fn is_alive(id: &str) -> bool {
         let status = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
         status.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
     }
 
     #[tokio::test]
-    async fn dropping_it_ends_all() {
+    async fn dropping_a_group_kills_its_processes() {
         let folder = tempfile::tempdir().unwrap();
-        let group = family(folder.path(), "");
+        let group = shell_with_child(folder.path(), "");
         let ids = ids(folder.path()).await;
-        assert!(ids.iter().all(|id| lives(id)), "{ids:?}");
+        assert!(ids.iter().all(|id| is_alive(id)), "{ids:?}");
         drop(group);
-        until("all have ended", || !ids.iter().any(|id| lives(id))).await;
+        until("all processes are gone", || !ids.iter().any(|id| is_alive(id))).await;
     }
 
     #[tokio::test]
-    async fn who_does_not_end_is_killed() {
+    async fn a_process_that_ignores_sigterm_is_killed() {
         let folder = tempfile::tempdir().unwrap();
-        let mut polite = family(folder.path(), "trap 'exit 0' TERM");
+        let mut obedient = shell_with_child(folder.path(), "trap 'exit 0' TERM");
         let left = ids(folder.path()).await;
-        assert!(polite.stop(Duration::from_secs(30)).await);
-        until("its child is not left", || !left.iter().any(|id| lives(id))).await;
+        assert!(obedient.stop(Duration::from_secs(30)).await);
+        until("its child is killed", || !left.iter().any(|id| is_alive(id))).await;
         let folder = tempfile::tempdir().unwrap();
-        let mut deaf = family(folder.path(), "trap '' TERM");
+        let mut stubborn = shell_with_child(folder.path(), "trap '' TERM");
         let ids = ids(folder.path()).await;
-        assert!(!deaf.stop(Duration::from_millis(100)).await);
-        until("all have ended", || !ids.iter().any(|id| lives(id))).await;
+        assert!(!stubborn.stop(Duration::from_millis(100)).await);
+        until("all processes are gone", || !ids.iter().any(|id| is_alive(id))).await;
     }
 }

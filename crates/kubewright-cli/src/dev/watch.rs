@@ -1,4 +1,4 @@
-//! Watching what the operator is made of: where its sources are, those of other crates of the tree included, and its settings.
+//! Watching the files that an operator is built from: its sources, those of other packages in the workspace, and the settings of cargo.
 
 use std::{
     collections::BTreeSet,
@@ -13,35 +13,35 @@ use tokio::sync::Notify;
 
 use crate::operator::Package;
 
-/// Files that cargo goes by, beside sources.
+/// The files that cargo reads besides sources.
 const SETTINGS: [&str; 5] = ["Cargo.toml", "Cargo.lock", "rust-toolchain", "rust-toolchain.toml", "config.toml"];
 
-/// A watch on sources, until it is dropped.
+/// A watch on sources, which ends when it is dropped.
 pub(super) struct Watcher {
     system: RecommendedWatcher,
-    watched: BTreeSet<Place>,
+    watched: BTreeSet<WatchedFolder>,
     sources: Arc<Mutex<BTreeSet<PathBuf>>>,
     changed: Arc<Notify>,
 }
 
-/// A folder, and whether all below it is meant.
+/// A directory, and whether its subdirectories are watched too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
+struct WatchedFolder {
     folder: PathBuf,
-    is_deep: bool,
+    is_recursive: bool,
 }
 
 impl Watcher {
-    /// Begins to watch.
+    /// Starts to watch the sources of a package.
     pub(super) fn start(package: &Package) -> Result<Self> {
         let (changed, sources) = (Arc::new(Notify::new()), Arc::<Mutex<BTreeSet<PathBuf>>>::default());
-        let (bell, known) = (changed.clone(), sources.clone());
+        let (notify, known) = (changed.clone(), sources.clone());
         let system = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // What was missed may have been anything.
+            // Missed events may have been of any file.
             if event.is_ok_and(|event| !event.need_rescan() && !matters(&event, &known.lock())) {
                 return;
             }
-            bell.notify_one();
+            notify.notify_one();
         });
         let system = system.context("watch files")?;
         let mut watcher = Self { system, watched: BTreeSet::new(), sources, changed };
@@ -49,14 +49,14 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Watches also where sources have come to be since; `package` has been built.
+    /// Adds the directories of new sources, after a build of `package`.
     pub(super) fn follow(&mut self, package: &Package) -> Result<()> {
         let sources: BTreeSet<_> = package.sources().into_iter().collect();
-        for place in places(package, &sources) {
+        for place in folders(package, &sources) {
             if self.watched.contains(&place) || !place.folder.is_dir() {
                 continue;
             }
-            let mode = if place.is_deep { RecursiveMode::Recursive } else { RecursiveMode::NonRecursive };
+            let mode = if place.is_recursive { RecursiveMode::Recursive } else { RecursiveMode::NonRecursive };
             self.system.watch(&place.folder, mode).with_context(|| format!("watch {}", place.folder.display()))?;
             self.watched.insert(place);
         }
@@ -64,20 +64,21 @@ impl Watcher {
         Ok(())
     }
 
-    /// Something has changed since this was asked last, or changes now.
+    /// Completes when a file has changed since the last call.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 }
 
-fn places(package: &Package, sources: &BTreeSet<PathBuf>) -> BTreeSet<Place> {
-    let deep = |folder: &Path| Place { folder: folder.into(), is_deep: true };
-    let flat = |folder: &Path| Place { folder: folder.into(), is_deep: false };
+/// Returns the directories to watch.
+fn folders(package: &Package, sources: &BTreeSet<PathBuf>) -> BTreeSet<WatchedFolder> {
+    let deep = |folder: &Path| WatchedFolder { folder: folder.into(), is_recursive: true };
+    let flat = |folder: &Path| WatchedFolder { folder: folder.into(), is_recursive: false };
     let settings = [&package.folder, &package.root];
     let settings = settings.into_iter().flat_map(|folder| [flat(folder), flat(&folder.join(".cargo"))]);
     let own = deep(&package.folder.join("src"));
-    // A module may come to a folder that is not there yet, and what it holds be no good: so `src` is watched to its depth. What build
-    // scripts make is made anew when something else changes.
+    // `src` is watched recursively, since a new module may be in a new directory, and may not compile. Generated files change only when other
+    // files do.
     let sources = sources.iter().filter(|source| !source.starts_with(&package.target));
     let sources = sources.filter_map(|source| {
         let is_src = |folder: &&Path| folder.file_name().is_some_and(|name| name == "src");
@@ -86,7 +87,7 @@ fn places(package: &Package, sources: &BTreeSet<PathBuf>) -> BTreeSet<Place> {
     settings.chain([own]).chain(sources).collect()
 }
 
-/// Whether an event is a change of something that a build may see.
+/// Returns whether an event is a change of a file that a build reads.
 fn matters(event: &Event, sources: &BTreeSet<PathBuf>) -> bool {
     let is_change =
         matches!(event.kind, EventKind::Any | EventKind::Create(_) | EventKind::Modify(_) | EventKind::Remove(_));
@@ -95,7 +96,7 @@ fn matters(event: &Event, sources: &BTreeSet<PathBuf>) -> bool {
 
 fn is_source(path: &Path) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
-    // Editors keep files of their own beside those that they edit.
+    // Editors write temporary files beside the edited ones.
     let is_rust = name.ends_with(".rs") && !name.starts_with(['.', '#']);
     is_rust || SETTINGS.contains(&name)
 }
@@ -117,11 +118,12 @@ mod tests {
             program: "cow".into(),
             root: folder.into(),
             target: folder.join("target"),
+            has_examples: false,
         }
     }
 
     #[test]
-    fn what_a_build_sees_matters() {
+    fn changes_of_build_inputs_count() {
         let sources = BTreeSet::from([PathBuf::from("/p/page.html")]);
         let event = |path: &str| Event::new(EventKind::Create(CreateKind::File)).add_path(path.into());
         for path in ["/p/src/main.rs", "/p/build.rs", "/p/Cargo.toml", "/p/.cargo/config.toml", "/p/page.html"] {
@@ -133,23 +135,23 @@ mod tests {
             assert!(!matters(&event(path), &sources), "{path}");
         }
         let read = Event::new(EventKind::Access(AccessKind::Any)).add_path("/p/src/main.rs".into());
-        assert!(!matters(&read, &sources), "cargo reads them all");
+        assert!(!matters(&read, &sources), "reading is no change");
     }
 
     #[test]
-    fn sources_of_other_crates_are_watched_and_what_was_made_is_not() {
+    fn sources_of_other_packages_are_watched_and_generated_files_are_not() {
         let sources =
             ["/p/src/main.rs", "/p/build.rs", "/lib/src/deep/a.rs", "/lib/pages/a.html", "/p/target/out/made.rs"];
         let sources = sources.map(PathBuf::from).into();
-        let found: Vec<_> = places(&package(Path::new("/p")), &sources)
+        let found: Vec<_> = folders(&package(Path::new("/p")), &sources)
             .into_iter()
-            .map(|place| format!("{}{}", place.folder.display(), if place.is_deep { "/**" } else { "" }))
+            .map(|place| format!("{}{}", place.folder.display(), if place.is_recursive { "/**" } else { "" }))
             .collect();
         assert_eq!(found, ["/lib/pages", "/lib/src/**", "/p", "/p/.cargo", "/p/src/**"]);
     }
 
     #[tokio::test]
-    async fn a_module_in_a_new_folder_is_seen() {
+    async fn a_module_in_a_new_directory_is_noticed() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("src")).unwrap();
         let watcher = Watcher::start(&package(folder.path())).unwrap();
@@ -157,10 +159,10 @@ mod tests {
         fs::write(folder.path().join("src/main.rs"), "mod cow;").unwrap();
         seen().await.expect("a file");
         fs::create_dir_all(folder.path().join("src/cow/calf")).unwrap();
-        // The folders are watched once the system has told of them; until then files there may be missed.
+        // The new directories are watched after the system has reported them; until then, changes in them are missed.
         let mut tries = 0..600;
         while timeout(Duration::from_millis(50), watcher.changed()).await.is_err() {
-            let number = tries.next().expect("a file in a new folder is seen");
+            let number = tries.next().expect("a file in a new directory is noticed");
             fs::write(folder.path().join("src/cow/calf/mod.rs"), format!("// {number}")).unwrap();
         }
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     children::trouble,
-    words::{ago, clean, list, quoted},
+    format::{ago, clean, key, list, quoted},
 };
 
 /// So many events are told, the newest.
@@ -17,7 +17,7 @@ const EVENTS: usize = 5;
 pub(super) fn object(kind: &str, object: &DynamicObject, now: Timestamp) -> Vec<String> {
     let meta = &object.metadata;
     let created = meta.creation_timestamp.as_ref().map(|time| format!(", made {}", ago(now, time.0)));
-    let mut lines = vec![format!("{kind} {} is there{}.", name(object), created.unwrap_or_default())];
+    let mut lines = vec![format!("{kind} {} is there{}.", key(object), created.unwrap_or_default())];
     lines.extend(owners(object));
     if let Some(time) = &meta.deletion_timestamp {
         let finalizers: Vec<_> = object.finalizers().iter().map(|finalizer| clean(finalizer)).collect();
@@ -47,14 +47,6 @@ pub(super) fn object(kind: &str, object: &DynamicObject, now: Timestamp) -> Vec<
         lines.push("It has no status: no operator has written one yet.".into());
     }
     lines
-}
-
-/// `namespace/name`, or the name.
-pub(super) fn name(object: &DynamicObject) -> String {
-    match object.namespace() {
-        Some(namespace) => format!("{namespace}/{}", object.name_any()),
-        None => object.name_any(),
-    }
 }
 
 fn owners(object: &DynamicObject) -> Option<String> {

@@ -4,10 +4,7 @@ use jiff::Timestamp;
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
-use super::{
-    about::name,
-    words::{ago, clean, quoted},
-};
+use super::format::{ago, clean, key, quoted};
 
 /// So many children that are not well are told of.
 const MOST: usize = 4;
@@ -25,12 +22,12 @@ pub(super) fn tell(kind: &str, children: &[DynamicObject], now: Timestamp) -> Ve
     let of_which = if troubles.len() == 1 { "1 is".to_owned() } else { format!("{} are", troubles.len()) };
     let mut lines = vec![match (children, troubles.len()) {
         ([], _) => return Vec::new(),
-        ([only], 0) => format!("It owns the {kind} {}, which is well.", name(only)),
+        ([only], 0) => format!("It owns the {kind} {}, which is well.", key(only)),
         ([_], _) => format!("It owns one {kind}, which is not well:"),
         (_, 0) => format!("It owns {} objects of the kind {kind}, which are all well.", children.len()),
         _ => format!("It owns {} objects of the kind {kind}, of which {of_which} not well:", children.len()),
     }];
-    lines.extend(troubles.iter().take(MOST).map(|(child, trouble)| format!("{kind} {} {trouble}", name(child))));
+    lines.extend(troubles.iter().take(MOST).map(|(child, trouble)| format!("{kind} {} {trouble}", key(child))));
     if troubles.len() > MOST {
         lines.push(format!("{} more are not told of.", troubles.len() - MOST));
     }

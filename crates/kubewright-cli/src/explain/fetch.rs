@@ -114,7 +114,7 @@ async fn get<T: DeserializeOwned>(client: &Client, place: &Place, path: &str) ->
 ///
 /// # Errors
 /// If it doesn't answer.
-pub(crate) async fn is_working(base: &str) -> Result<bool> {
+pub(crate) async fn is_reconciling(base: &str) -> Result<bool> {
     let (status, text) = ask(&format!("{base}/debug/traces")).await?;
     if status != StatusCode::OK {
         return Ok(ask(&format!("{base}/readyz")).await?.0 == StatusCode::OK);
@@ -128,7 +128,7 @@ async fn by_address(base: &str, path: &str) -> Result<String> {
     let address = format!("{base}/debug/traces{path}");
     let (status, text) = ask(&address).await?;
     if status != StatusCode::OK {
-        bail!("{address} ({status}): {}", super::words::clean(&text));
+        bail!("{address} ({status}): {}", super::format::clean(&text));
     }
     Ok(text)
 }

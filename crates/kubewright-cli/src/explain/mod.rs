@@ -5,9 +5,9 @@
 mod about;
 mod children;
 mod fetch;
+mod format;
 mod page;
 mod traces;
-mod words;
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ use kube::{
     discovery::{Discovery, Scope, verbs},
 };
 
-pub(crate) use self::fetch::is_working;
+pub(crate) use self::fetch::is_reconciling;
 use self::{fetch::Place, page::Page};
 
 /// What is asked about.

@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 
 use super::{
+    format::{ago, clean, duration, list, ordinal, quoted, until},
     page::{End, Next, Page, Phase, Present, Reason, Run, Trigger, Write},
-    words::{ago, clean, duration, list, ordinal, quoted, until},
 };
 
 /// So many triggers, fields and writes are told.

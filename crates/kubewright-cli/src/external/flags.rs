@@ -1,4 +1,4 @@
-//! The flags of plugins: asked of them before the command line is read, so that a misspelt one is found before anything is done.
+//! The flags of plugins. Plugins are asked for them before the command line is parsed, so that a wrong flag is a usage error.
 
 use std::ffi::OsString;
 
@@ -8,18 +8,17 @@ use kubewright_scaffold::{
     project::{self, Project},
 };
 
-use super::{Chain, Command, Plugin, ask};
+use super::{Command, Plugin, PluginChain, call};
 
 const PLUGINS: &str = "--plugins";
 
-/// The command line with the flags of the plugins that a line calls, and in a help what they say of themselves. Whatever is wrong with
-/// them is for the command to tell.
+/// Adds the flags of the plugins that a command line names, and in help output their descriptions. Errors are left to the command itself.
 pub(crate) fn extend(command: clap::Command, line: &[OsString]) -> clap::Command {
     let line: Vec<String> = line.iter().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let Some(called) = called(&line) else { return command };
     let Some(chain) = chain(called, &line) else { return command };
     let is_help = line.iter().any(|word| matches!(word.as_str(), "--help" | "-h"));
-    chain.others().fold(command, |command, plugin| {
+    chain.external().fold(command, |command, plugin| {
         change(command, called.words(), &|command| {
             let command = with_flags(command, called, plugin, &line);
             if is_help { with_help(command, called, plugin) } else { command }
@@ -27,15 +26,15 @@ pub(crate) fn extend(command: clap::Command, line: &[OsString]) -> clap::Command
     })
 }
 
-/// Which command a line calls. Flags that come before have no values.
+/// Returns the command of a command line. Flags before it have no values.
 fn called(line: &[String]) -> Option<Command> {
     let words: Vec<_> = line.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
     let all = [Command::Init, Command::CreateApi, Command::CreateWebhook, Command::Edit];
     all.into_iter().find(|command| words.starts_with(command.words()))
 }
 
-/// The chain that a line names, or else `PROJECT`.
-fn chain(called: Command, line: &[String]) -> Option<Chain> {
+/// Returns the plugins in a command line, or those in `PROJECT`.
+fn chain(called: Command, line: &[String]) -> Option<PluginChain> {
     let mut keys = Vec::new();
     for (index, word) in line.iter().enumerate() {
         let named = match word.strip_prefix(PLUGINS) {
@@ -46,17 +45,17 @@ fn chain(called: Command, line: &[String]) -> Option<Chain> {
         keys.extend(named.into_iter().flat_map(|named| named.split(',')).map(str::parse::<PluginKey>));
     }
     if !keys.is_empty() {
-        return Chain::find(&keys.into_iter().collect::<Result<Vec<_>, _>>().ok()?).ok();
+        return PluginChain::find(&keys.into_iter().collect::<Result<Vec<_>, _>>().ok()?).ok();
     }
     if called == Command::Init {
         return None;
     }
     let here = std::env::current_dir().ok()?;
     let text = here.ancestors().find_map(|folder| std::fs::read_to_string(folder.join(project::FILE)).ok())?;
-    Chain::of(&Project::read(&text).ok()?).ok()
+    PluginChain::of(&Project::read(&text).ok()?).ok()
 }
 
-/// Changes a command below another.
+/// Changes a subcommand, found by its words.
 fn change(
     command: clap::Command,
     words: &'static [&'static str],
@@ -68,22 +67,22 @@ fn change(
     }
 }
 
-/// What a plugin says of a command without doing it.
-fn question(name: &str, called: Command, plugin: &Plugin) -> anyhow::Result<kubewright_scaffold::external::Response> {
+/// Asks a plugin about a command without running it.
+fn query(name: &str, called: Command, plugin: &Plugin) -> anyhow::Result<kubewright_scaffold::external::Response> {
     let about = called.words().last().map(|word| format!("--{word}"));
     let (arguments, nothing) = (Vec::from_iter(about), Default::default());
-    ask::ask(plugin, &Request::new(name, &arguments, &nothing), None)
+    call::call(plugin, &Request::new(name, &arguments, &nothing), None)
 }
 
-/// A plugin that can't say its flags gets all that we don't know, as from kubebuilder.
+/// Adds the flags of a plugin. One that cannot list its flags receives all unknown ones, as from kubebuilder.
 fn with_flags(command: clap::Command, called: Command, plugin: &Plugin, line: &[String]) -> clap::Command {
-    let flags = match question("flags", called, plugin) {
+    let flags = match query("flags", called, plugin) {
         Ok(response) => response.flags,
         Err(_) => unknown(line),
     };
     flags.into_iter().fold(command, |command, flag| {
         let is_there = command.get_arguments().any(|arg| arg.get_long() == Some(&flag.name));
-        // Those of all commands aren't among its own yet.
+        // Global flags are not among the arguments of a subcommand yet.
         if is_there || !is_name(&flag.name) || matches!(flag.name.as_str(), "help" | "quiet" | "verbose") {
             return command;
         }
@@ -96,7 +95,7 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// The flags of a line, of which each is a text if what follows it is one.
+/// Returns the flags of a command line. A flag is a string if a value follows it.
 fn unknown(line: &[String]) -> Vec<Flag> {
     let flag = |(index, word): (usize, &String)| {
         let name = word.strip_prefix("--")?;
@@ -111,8 +110,8 @@ fn unknown(line: &[String]) -> Vec<Flag> {
 
 fn argument(flag: Flag, key: &PluginKey) -> Arg {
     let default = if flag.default.is_empty() { String::new() } else { format!(" [default: {}]", flag.default) };
-    let usage = format!("{} (of {key}){default}", flag.usage.trim());
-    // Once in a run: names of arguments live as long as the program.
+    let usage = format!("{} (plugin {key}){default}", flag.usage.trim());
+    // Leaked once per run: clap wants argument names that live as long as the program.
     let name: &'static str = flag.name.leak();
     let arg = Arg::new(name).long(name).help(usage.trim_start().to_owned()).action(ArgAction::Set);
     match flag.r#type.as_str() {
@@ -122,26 +121,25 @@ fn argument(flag: Flag, key: &PluginKey) -> Arg {
         }
         "int" => arg.value_name("INT").allow_negative_numbers(true).value_parser(value_parser!(i64)),
         "float" => arg.value_name("FLOAT").allow_negative_numbers(true).value_parser(value_parser!(f64)),
-        _ => arg.value_name("TEXT"),
+        _ => arg.value_name("STRING"),
     }
 }
 
-/// The help of a command, with what a plugin says of it.
+/// Adds the description of a plugin to the help of a command.
 fn with_help(command: clap::Command, called: Command, plugin: &Plugin) -> clap::Command {
-    let said = question("metadata", called, plugin).map(|response| response.metadata).unwrap_or_default();
+    let metadata = query("metadata", called, plugin).map(|response| response.metadata).unwrap_or_default();
     let mut text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-    text.push_str(&format!("\n\nThe plugin {}:\n{}", plugin.key, said.description.trim_end()));
-    if said.description.trim().is_empty() {
-        text.push_str("It says nothing of itself: see its documentation.");
+    text.push_str(&format!("\n\nPlugin {}:\n{}", plugin.key, metadata.description.trim_end()));
+    if metadata.description.trim().is_empty() {
+        text.push_str("No description: see its documentation.");
     }
-    if !said.examples.trim().is_empty() {
-        text.push_str(&format!("\nExamples:\n{}", said.examples.trim_end()));
+    if !metadata.examples.trim().is_empty() {
+        text.push_str(&format!("\nExamples:\n{}", metadata.examples.trim_end()));
     }
     command.after_help(text)
 }
 
-/// The flags of the command line and their values, as plugins are told them: without `--plugins`, and without those that are ours in all
-/// commands.
+/// Returns the flags of the command line and their values for plugins: without `--plugins` and the global flags.
 pub(super) fn given() -> Vec<String> {
     let line: Vec<_> = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     of_plugins(&line)
@@ -170,8 +168,8 @@ mod tests {
     }
 
     #[test]
-    fn plugins_are_told_flags_and_their_values() {
-        let check = |line: &str, told: &str| assert_eq!(of_plugins(&words(line)), words(told), "{line}");
+    fn plugins_receive_flags_and_their_values() {
+        let check = |line: &str, flags: &str| assert_eq!(of_plugins(&words(line)), words(flags), "{line}");
         check("init", "");
         check("-v init --plugins a/v1,b/v1 --domain a.b --sail", "--domain a.b --sail");
         check("create api --plugins=a/v1 --kind Captain --masts=3 -v --quiet", "--kind Captain --masts=3");
@@ -179,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_known_by_their_words() {
+    fn commands_are_recognized_by_their_words() {
         assert_eq!(called(&words("-v create --quiet api --kind X")), Some(Command::CreateApi));
         assert_eq!(called(&words("edit --plugins a/v1")), Some(Command::Edit));
         assert_eq!(called(&words("create")), None);
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_knows_is_a_text_if_something_follows() {
+    fn an_unknown_flag_followed_by_a_value_is_a_string() {
         let kinds: Vec<_> = unknown(&words("init --sail --masts 3 --crew=a --deep"))
             .into_iter()
             .map(|flag| (flag.name, flag.r#type))

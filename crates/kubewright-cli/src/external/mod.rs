@@ -1,7 +1,6 @@
-//! Plugins that others write and that scaffold beside us, as kubebuilder knows them (`--plugins`): found, asked, and what they answer
-//! planned with everything else.
+//! External plugins, which scaffold together with kubewright (`--plugins`), by the protocol of kubebuilder.
 
-mod ask;
+mod call;
 mod files;
 mod find;
 mod flags;
@@ -19,16 +18,16 @@ use crate::shell::Shell;
 
 pub(crate) use self::flags::extend;
 
-// Not a doc comment: clap would show it as the command's own.
+// Not a doc comment: clap would show it as the help of the command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Plugins {
-    /// Who scaffolds, in this order: rust/v1 is kubewright itself, others are looked for below $EXTERNAL_PLUGINS_PATH [default: those of
-    /// PROJECT].
+    /// Plugins to scaffold with, in this order: rust/v1 is kubewright itself, others are found in $EXTERNAL_PLUGINS_PATH [default: those in
+    /// PROJECT]
     #[arg(long, value_name = "NAME/VERSION", value_delimiter = ',')]
     pub(crate) plugins: Vec<PluginKey>,
 }
 
-/// The commands that plugins take part in.
+/// The commands that plugins extend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
     Init,
@@ -38,7 +37,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// As it is typed, and as plugins are told it.
+    /// The words of the command, in the command line and in requests to plugins.
     fn words(self) -> &'static [&'static str] {
         match self {
             Self::Init => &["init"],
@@ -49,7 +48,7 @@ impl Command {
     }
 }
 
-/// A program that scaffolds.
+/// An external plugin.
 #[derive(Clone, Debug)]
 pub(crate) struct Plugin {
     key: PluginKey,
@@ -57,90 +56,90 @@ pub(crate) struct Plugin {
 }
 
 #[derive(Clone, Debug)]
-enum Link {
-    Ours,
-    Other(Plugin),
+enum ChainItem {
+    BuiltIn,
+    External(Plugin),
 }
 
-/// Who scaffolds, in this order.
+/// The plugins of a command, in their order.
 #[derive(Clone, Debug)]
-pub(crate) struct Chain(Vec<Link>);
+pub(crate) struct PluginChain(Vec<ChainItem>);
 
-impl Chain {
-    /// We alone.
-    pub(crate) fn ours() -> Self {
-        Self(vec![Link::Ours])
+impl PluginChain {
+    /// Returns a chain of kubewright alone.
+    pub(crate) fn built_in() -> Self {
+        Self(vec![ChainItem::BuiltIn])
     }
 
-    /// Those of these keys.
+    /// Finds the plugins of some keys.
     pub(crate) fn find(keys: &[PluginKey]) -> Result<Self> {
-        let link = |key: &PluginKey| {
-            if key.is_ours() { Ok(Link::Ours) } else { find::plugin(key).map(Link::Other) }
+        let item = |key: &PluginKey| {
+            if key.is_ours() { Ok(ChainItem::BuiltIn) } else { find::plugin(key).map(ChainItem::External) }
         };
-        keys.iter().map(link).collect::<Result<_>>().map(Self)
+        keys.iter().map(item).collect::<Result<_>>().map(Self)
     }
 
-    /// Those that `PROJECT` names.
+    /// Finds the plugins that `PROJECT` lists.
     pub(crate) fn of(project: &Project) -> Result<Self> {
         let keys: Vec<PluginKey> = project.layout.iter().map(|key| key.parse()).collect::<Result<_, _>>()?;
         if keys.is_empty() {
-            bail!("it names none");
+            bail!("PROJECT lists no plugins");
         }
         Self::find(&keys)
     }
 
-    /// Whether we are among them.
-    pub(crate) fn has_ours(&self) -> bool {
-        self.0.iter().any(|link| matches!(link, Link::Ours))
+    /// Returns whether kubewright itself is in the chain.
+    pub(crate) fn has_built_in(&self) -> bool {
+        self.0.iter().any(|link| matches!(link, ChainItem::BuiltIn))
     }
 
-    /// Whether others are.
-    pub(crate) fn has_others(&self) -> bool {
-        self.others().next().is_some()
+    /// Returns whether there are external plugins in the chain.
+    pub(crate) fn has_external(&self) -> bool {
+        self.external().next().is_some()
     }
 
-    fn others(&self) -> impl Iterator<Item = &Plugin> {
-        self.0.iter().filter_map(|link| if let Link::Other(plugin) = link { Some(plugin) } else { None })
+    fn external(&self) -> impl Iterator<Item = &Plugin> {
+        self.0.iter().filter_map(|item| if let ChainItem::External(plugin) = item { Some(plugin) } else { None })
     }
 
-    /// As `PROJECT` names them.
+    /// Returns the keys for `PROJECT`.
     pub(crate) fn keys(&self) -> Vec<String> {
-        let key = |link: &Link| match link {
-            Link::Ours => LAYOUT.to_owned(),
-            Link::Other(plugin) => plugin.key.to_string(),
+        let key = |item: &ChainItem| match item {
+            ChainItem::BuiltIn => LAYOUT.to_owned(),
+            ChainItem::External(plugin) => plugin.key.to_string(),
         };
         self.0.iter().map(key).collect()
     }
 
-    /// Has each plan its part in turn, upon what those before have planned; `ours` is our own. A project that is begun gets its `PROJECT`
-    /// from us, whoever scaffolds it.
+    /// Lets each plugin plan its changes on top of those before; `built_in` is the part of kubewright. `kubewright init` always writes `PROJECT`,
+    /// also if kubewright is not in the chain.
     pub(crate) fn plan(
         &self,
         command: Command,
         folder: &kubewright_scaffold::write::Folder,
         shell: &Shell,
-        mut ours: impl FnMut(&mut Plan<'_>) -> Result<()>,
+        mut built_in: impl FnMut(&mut Plan<'_>) -> Result<()>,
     ) -> Result<Vec<Change>> {
         let mut layers = Layers::new(folder);
-        let begins = (command == Command::Init && !self.has_ours()).then_some(&Link::Ours);
-        for link in begins.into_iter().chain(&self.0) {
+        let init = (command == Command::Init && !self.has_built_in()).then_some(&ChainItem::BuiltIn);
+        for item in init.into_iter().chain(&self.0) {
             let mut plan = Plan::new(&layers);
-            let changes = match link {
-                Link::Ours => {
-                    ours(&mut plan)?;
+            let changes = match item {
+                ChainItem::BuiltIn => {
+                    built_in(&mut plan)?;
                     plan.finish()?
                 }
-                Link::Other(plugin) => self
-                    .ask(plugin, command, folder.path(), &layers, plan, shell)
-                    .with_context(|| format!("the plugin {}", plugin.key))?,
+                ChainItem::External(plugin) => self
+                    .call(plugin, command, folder.path(), &layers, plan, shell)
+                    .with_context(|| format!("plugin {}", plugin.key))?,
             };
             layers.add(changes);
         }
         Ok(layers.finish())
     }
 
-    /// Asks a plugin, and plans what it answers.
-    fn ask(
+    /// Calls a plugin, and plans the changes in its response.
+    fn call(
         &self,
         plugin: &Plugin,
         command: Command,
@@ -149,7 +148,7 @@ impl Chain {
         mut plan: Plan<'_>,
         shell: &Shell,
     ) -> Result<Vec<Change>> {
-        let shown = files::shown(folder, layers)?;
+        let shown = files::text_files(folder, layers)?;
         let (words, arguments, chain) = (command.words().join(" "), flags::given(), self.keys());
         let mut request = Request::new(&words, &arguments, &shown);
         request.plugin_chain = &chain;
@@ -157,7 +156,7 @@ impl Chain {
             Some(project) if command != Command::Init => Some(Project::read(project)?.to_json()?),
             _ => None,
         };
-        let response = ask::ask(plugin, &request, Some(folder))?;
+        let response = call::call(plugin, &request, Some(folder))?;
         for (path, text) in &response.universe {
             let path = path.strip_prefix("./").unwrap_or(path);
             if shown.get(path) == Some(text) {
@@ -165,19 +164,22 @@ impl Chain {
             }
             let first = path.split('/').next().unwrap_or_default();
             if first.eq_ignore_ascii_case(".git") {
-                bail!("it would change {path}, which belongs to git. Nothing was written");
+                bail!("the plugin changes {path}, which belongs to git; nothing was written");
             }
             if path == project::FILE {
-                shell.warning(&format!("{path} stays as it is: the plugin {} has no say in it", plugin.key));
+                shell.warning(&format!("plugin {} may not change {path}: its change is ignored", plugin.key));
                 continue;
             }
             plan.replace(path, text.as_str());
         }
-        let changes = plan.finish().context("what it answered can't be written")?;
+        let changes = plan.finish().context("apply the response")?;
         if let Some(odd) = changes.iter().find(|change| change.before.as_ref() != shown.get(&change.path)) {
-            bail!("it would overwrite {}, which it was not shown as it is now: move it away, or try again", odd.path);
+            bail!(
+                "the plugin overwrites {}, which it did not receive or which changed meanwhile: move the file or try again",
+                odd.path
+            );
         }
-        shell.status("Asked", format!("the plugin {}: {} files", plugin.key, changes.len()));
+        shell.status("Called", format!("plugin {}: {} files", plugin.key, changes.len()));
         Ok(changes)
     }
 }

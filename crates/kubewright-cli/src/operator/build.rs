@@ -1,8 +1,9 @@
-//! Building an operator's program, unless that was done.
+//! Building the program of an operator, unless it is up to date.
 //!
-//! A `cargo build` that finds nothing to do takes a second in a large tree, so it is looked first whether there is something to do: whether
-//! a file that cargo says the program was made of is younger than the program. What was changed while another cargo was building is missed
-//! by that; the next change is not.
+//! A `cargo build` that finds nothing to do takes a second in a large workspace, so the sources that cargo lists for the program are compared
+//! with it first. A change made while another cargo is building can be missed; the next change is not.
+//!
+//! The program is built with the features that tests have, so that `cargo test` and the commands share each dependency: see [`cargo_build`].
 
 use std::{
     fs,
@@ -21,7 +22,7 @@ use super::{
 };
 use crate::shell::Shell;
 
-/// A line of what cargo says of a build.
+/// A message of cargo about a build.
 #[derive(Debug, Deserialize)]
 struct Message {
     reason: String,
@@ -35,34 +36,42 @@ struct Made {
     name: String,
 }
 
-/// The program of an operator, which is built unless it is up to date.
+/// Returns the program of an operator, and builds it unless it is up to date.
 pub(crate) fn build(package: &Package, shell: &Shell) -> Result<PathBuf> {
-    match fresh(package) {
+    match up_to_date(package) {
         Some(program) => Ok(program),
         None => run_cargo(package, cargo_build(package), shell),
     }
 }
 
-/// The program of an operator, if it is up to date.
-pub(crate) fn fresh(package: &Package) -> Option<PathBuf> {
-    Some(package.usual()).filter(|program| is_fresh(package, program))
+/// Returns the program of an operator, if it is up to date.
+pub(crate) fn up_to_date(package: &Package) -> Option<PathBuf> {
+    Some(package.debug_program()).filter(|program| is_up_to_date(package, program))
 }
 
-/// The command that builds the program of an operator. It tells people of it by standard error, and [`program_of`] by standard output.
+/// Returns the command that builds the program of an operator. It prints diagnostics to standard error, and to standard output the messages
+/// that [`built_program`] reads.
+///
+/// Cargo turns on the features that only dev-dependencies ask for when a build may include examples or tests, and then for all of the build.
+/// `--examples` is such a build also for a package without examples, and compiles nothing more. Without it, tokio and everything above it would
+/// be compiled once for `cargo test` and once for the commands.
 pub(crate) fn cargo_build(package: &Package) -> Command {
     let mut command = cargo(&package.folder);
     command.args(["build", MESSAGES, "--bin", &package.program]);
+    if !package.has_examples {
+        command.arg("--examples");
+    }
     command
 }
 
-/// How cargo tells people what concerns them, and programs what concerns those.
+/// Has cargo print diagnostics for people, and JSON about the rest.
 const MESSAGES: &str = "--message-format=json-render-diagnostics";
 
-/// The program of an operator, optimised and static: what an image is made of. Cargo decides whether there is something to do.
+/// Builds the optimised, static program of an operator, for an image.
 pub(crate) fn build_static(package: &Package, target: &Target, profile: &str, shell: &Shell) -> Result<PathBuf> {
     let mut command = cargo(&package.folder);
-    if target.is_told {
-        // Cargo takes flags from one place only, and from the environment first.
+    if target.needs_static_flag {
+        // Cargo reads these flags from one place only, and prefers the environment.
         match (std::env::var("CARGO_ENCODED_RUSTFLAGS"), std::env::var("RUSTFLAGS")) {
             (Ok(flags), _) if !flags.is_empty() => {
                 command.env("CARGO_ENCODED_RUSTFLAGS", format!("{flags}\x1f-C\x1f{STATIC}"));
@@ -75,31 +84,32 @@ pub(crate) fn build_static(package: &Package, target: &Target, profile: &str, sh
             }
         }
     }
-    // Said even for this machine's own target: else the flags would be those of build scripts and macros, too.
+    // The target is given even if it is the host: otherwise the flags would apply to build scripts and macros as well.
     command.args(["build", MESSAGES, "--bin", &package.program, "--profile", profile, "--target", &target.triple]);
     run_cargo(package, command, shell)
 }
 
+/// Runs cargo, and returns the program that it built.
 fn run_cargo(package: &Package, mut command: Command, shell: &Shell) -> Result<PathBuf> {
     shell.status("Building", &package.program);
     let output = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("start cargo")?;
     if !output.status.success() {
-        bail!("{} can't be built: see above", package.program);
+        bail!("{} does not compile: see the errors above", package.program);
     }
-    program_of(package, &output.stdout)
+    built_program(package, &output.stdout)
 }
 
-/// Where cargo says that it has put a program.
-pub(crate) fn program_of(package: &Package, said: &[u8]) -> Result<PathBuf> {
-    let text = String::from_utf8_lossy(said);
+/// Returns the path of the program that cargo built, from cargo's messages.
+pub(crate) fn built_program(package: &Package, messages: &[u8]) -> Result<PathBuf> {
+    let text = String::from_utf8_lossy(messages);
     let messages = text.lines().filter_map(|line| serde_json::from_str::<Message>(line).ok());
     let mut built = messages.filter(|message| message.reason == "compiler-artifact");
     let program = built.find_map(|message| message.executable.filter(|_| message.target.name == package.program));
-    program.with_context(|| format!("cargo has built no program {}", package.program))
+    program.with_context(|| format!("cargo did not build the binary target {}", package.program))
 }
 
-/// Whether a program is younger than all it was made of.
-fn is_fresh(package: &Package, program: &Path) -> bool {
+/// Returns whether a program is newer than everything that it was built from.
+fn is_up_to_date(package: &Package, program: &Path) -> bool {
     let Some(built) = modified(program) else { return false };
     let Some(sources) = sources(program) else { return false };
     let settings = [
@@ -115,19 +125,19 @@ fn is_fresh(package: &Package, program: &Path) -> bool {
 }
 
 impl Package {
-    /// Where its program is after a build for development, if cargo isn't told to put it elsewhere.
-    fn usual(&self) -> PathBuf {
+    /// The path of the program after a development build.
+    fn debug_program(&self) -> PathBuf {
         self.target.join("debug").join(&self.program)
     }
 
-    /// The files that its program was made of when it was built last; none if it never was.
+    /// The files that the program was last built from; none if it was never built.
     pub(crate) fn sources(&self) -> Vec<PathBuf> {
-        sources(&self.usual()).unwrap_or_default()
+        sources(&self.debug_program()).unwrap_or_default()
     }
 }
 
 fn sources(program: &Path) -> Option<Vec<PathBuf>> {
-    // Cargo keeps it beside the program, with the extension in the place of the program's own.
+    // Cargo writes the dep-info file beside the program.
     fs::read_to_string(program.with_extension("d")).ok().map(|text| sources_of(&text))
 }
 
@@ -135,11 +145,11 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// What a program was made of, as cargo writes it for make: one line, with blanks between, and those in names behind a backslash.
+/// Parses a dep-info file: one rule for make, in which a space within a name follows a backslash.
 fn sources_of(text: &str) -> Vec<PathBuf> {
     let line = text.lines().next().unwrap_or_default();
     let Some((_, sources)) = line.split_once(": ") else { return Vec::new() };
-    // No name has a NUL.
+    // A path contains no NUL.
     let names = sources.trim_end().replace("\\ ", "\0");
     names.split(' ').filter(|name| !name.is_empty()).map(|name| PathBuf::from(name.replace('\0', " "))).collect()
 }
@@ -151,14 +161,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_blanks_are_read() {
+    fn names_with_spaces_are_read() {
         let found = sources_of("/t/debug/cow: /a/src/lib.rs /my\\ work/main.rs /c\n");
         assert_eq!(found, ["/a/src/lib.rs", "/my work/main.rs", "/c"].map(PathBuf::from));
         assert_eq!(sources_of("no such line"), Vec::<PathBuf>::new());
     }
 
     #[test]
-    fn a_program_is_fresh_until_something_changes() {
+    fn a_program_is_up_to_date_until_a_source_changes() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let package = Package {
@@ -168,9 +178,10 @@ mod tests {
             program: "cow".into(),
             root: path("."),
             target: path("target"),
+            has_examples: false,
         };
         let program = path("cow");
-        assert!(!is_fresh(&package, &program), "there is none");
+        assert!(!is_up_to_date(&package, &program), "there is no program");
         for name in ["cow", "main.rs", "Cargo.toml"] {
             File::create(path(name)).unwrap();
         }
@@ -185,11 +196,11 @@ mod tests {
         };
         age("main.rs", 9);
         age("Cargo.toml", 9);
-        assert!(!is_fresh(&package, &program), "nobody knows what of");
+        assert!(!is_up_to_date(&package, &program), "its sources are unknown");
         fs::write(path("cow.d"), format!("{}: {}\n", program.display(), path("main.rs").display())).unwrap();
-        assert!(is_fresh(&package, &program));
+        assert!(is_up_to_date(&package, &program));
         age("cow", 10);
-        assert!(!is_fresh(&package, &program), "a source is younger");
+        assert!(!is_up_to_date(&package, &program), "a source is newer");
         age("cow", 0);
         fs::write(path("Cargo.lock"), "").unwrap();
         File::options()
@@ -198,9 +209,9 @@ mod tests {
             .unwrap()
             .set_modified(now + Duration::from_secs(9))
             .unwrap();
-        assert!(!is_fresh(&package, &program), "a dependency is another");
+        assert!(!is_up_to_date(&package, &program), "a dependency changed");
         fs::remove_file(path("Cargo.lock")).unwrap();
         fs::remove_file(path("main.rs")).unwrap();
-        assert!(!is_fresh(&package, &program), "a source is gone");
+        assert!(!is_up_to_date(&package, &program), "a source was removed");
     }
 }

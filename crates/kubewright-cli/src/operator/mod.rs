@@ -1,13 +1,15 @@
-//! The operator of a project: its program is found, built if need be, and asked what it would do.
+//! The operator of a project: finding its program, building it, describing it and starting it.
 
-mod ask;
+mod arguments;
 mod build;
+mod describe;
 mod package;
 mod target;
 
 pub(crate) use self::{
-    ask::ask,
-    build::{build, build_static, cargo_build, fresh, program_of},
+    arguments::OperatorArguments,
+    build::{build, build_static, built_program, cargo_build, up_to_date},
+    describe::describe,
     package::Package,
-    target::{Target, remedy},
+    target::{Target, install_hint},
 };

@@ -1,4 +1,4 @@
-//! The crate of an operator, as cargo knows it.
+//! The package of an operator, from `cargo metadata`.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,24 +8,26 @@ use std::{
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
-/// The crate in a folder, and the program of it that is the operator.
+/// A package, and the binary in it that is the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Package {
-    /// The folder of the crate: the project.
+    /// The directory of the package: the project.
     pub(crate) folder: PathBuf,
-    /// Its name.
+    /// The package name.
     pub(crate) name: String,
-    /// Its version.
+    /// The package version.
     pub(crate) version: String,
-    /// The name of the program.
+    /// The name of the binary target.
     pub(crate) program: String,
-    /// The root of its workspace, which may be the same folder.
+    /// The root of the workspace, which may be the same directory.
     pub(crate) root: PathBuf,
-    /// Where cargo builds.
+    /// Cargo's target directory.
     pub(crate) target: PathBuf,
+    /// Whether the package has example targets.
+    pub(crate) has_examples: bool,
 }
 
-/// What `cargo metadata` says, as far as it matters here.
+/// The part of the output of `cargo metadata` that is used here.
 #[derive(Debug, Deserialize)]
 struct Metadata {
     packages: Vec<Listed>,
@@ -48,38 +50,49 @@ struct Target {
     kind: Vec<String>,
 }
 
+impl Target {
+    fn is(&self, kind: &str) -> bool {
+        self.kind.iter().any(|own| own == kind)
+    }
+}
+
 impl Package {
-    /// The crate that `start` is in; `program` says which of its programs is meant.
+    /// Finds the package that contains `start`. `program` names the binary, if the package has several.
     pub(crate) fn find(start: &Path, program: Option<&str>) -> Result<Self> {
         let folder = start.ancestors().find(|folder| folder.join("Cargo.toml").exists()).with_context(|| {
             format!(
-                "{} is in no project: there is no Cargo.toml here or above. Begin one with kubewright init",
+                "there is no Cargo.toml in {} or a directory above it: create a project with kubewright init, or change to its directory",
                 start.display()
             )
         })?;
         let manifest = folder.join("Cargo.toml");
-        // It needs no network and no lock file, and takes some 50 ms.
+        // This needs neither network nor lock file, and takes about 50 ms.
         let output = cargo(folder)
             .args(["metadata", "--no-deps", "--offline", "--format-version", "1", "--manifest-path"])
             .arg(&manifest)
             .stdin(Stdio::null())
             .output()
-            .context("start cargo, which kubewright needs: see https://rustup.rs")?;
+            .context("start cargo: install Rust from https://rustup.rs")?;
         if !output.status.success() {
-            bail!("cargo can't read {}:\n{}", manifest.display(), String::from_utf8_lossy(&output.stderr).trim_end());
+            bail!("cargo cannot read {}:\n{}", manifest.display(), String::from_utf8_lossy(&output.stderr).trim_end());
         }
-        let metadata: Metadata = serde_json::from_slice(&output.stdout).context("understand cargo metadata")?;
+        let metadata: Metadata =
+            serde_json::from_slice(&output.stdout).context("parse the output of cargo metadata")?;
         Self::of(metadata, folder, program)
     }
 
-    /// All that cargo knows of the crate's dependencies for a target, as it says it. Without a target it is for all.
+    /// Returns the output of `cargo metadata` with all dependencies for a target, or for all targets if there is none.
     pub(crate) fn dependencies(&self, target: Option<&str>) -> Result<Vec<u8>> {
         let mut command = cargo(&self.folder);
         command.args(["metadata", "--format-version", "1", "--manifest-path"]).arg(self.folder.join("Cargo.toml"));
         command.args(target.into_iter().flat_map(|target| ["--filter-platform", target]));
         let output = command.stdin(Stdio::null()).output().context("start cargo")?;
         if !output.status.success() {
-            bail!("cargo can't tell the dependencies:\n{}", String::from_utf8_lossy(&output.stderr).trim_end());
+            bail!(
+                "cargo cannot list the dependencies of {}:\n{}",
+                self.name,
+                String::from_utf8_lossy(&output.stderr).trim_end()
+            );
         }
         Ok(output.stdout)
     }
@@ -88,7 +101,10 @@ impl Package {
         let manifest = folder.join("Cargo.toml");
         let same = |path: &Path| path == manifest || path.canonicalize().ok() == manifest.canonicalize().ok();
         let Some(package) = metadata.packages.iter().find(|package| same(&package.manifest_path)) else {
-            bail!("{} is a workspace, no operator: change to the folder of one of its crates", folder.display());
+            bail!(
+                "{} is a workspace without a package: change to the directory of the operator's package",
+                folder.display()
+            );
         };
         Ok(Self {
             folder: folder.to_owned(),
@@ -97,27 +113,30 @@ impl Package {
             program: package.program(program)?,
             root: metadata.workspace_root,
             target: metadata.target_directory,
+            has_examples: package.targets.iter().any(|target| target.is("example")),
         })
     }
 }
 
 impl Listed {
-    /// The one that was asked for, or that `cargo run` would take, or that has the name of the crate.
+    /// Returns the wanted binary, or the one that `cargo run` would take, or the one with the name of the package.
     fn program(&self, wanted: Option<&str>) -> Result<String> {
-        let is_program = |target: &&Target| target.kind.iter().any(|kind| kind == "bin");
+        let is_program = |target: &&Target| target.is("bin");
         let names: Vec<_> = self.targets.iter().filter(is_program).map(|target| target.name.as_str()).collect();
         let has = |name: &str| names.contains(&name).then(|| name.to_owned());
         if let Some(wanted) = wanted {
             let others = names.join(", ");
-            return has(wanted).with_context(|| format!("{} has no program {wanted}: it has {others}", self.name));
+            return has(wanted).with_context(|| {
+                format!("package {} has no binary target {wanted}: choose one of {others} with --bin", self.name)
+            });
         }
         let usual = || self.default_run.as_deref().and_then(has).or_else(|| has(&self.name));
         match names.as_slice() {
-            [] => bail!("{} has no program, and so no operator: add src/main.rs", self.name),
+            [] => bail!("package {} has no binary target: add src/main.rs", self.name),
             [only] => Ok((*only).to_owned()),
             several => usual().with_context(|| {
                 format!(
-                    "{} has several programs: say with --bin which is the operator: {}",
+                    "package {} has several binary targets: choose the operator with --bin: {}",
                     self.name,
                     several.join(", ")
                 )
@@ -126,14 +145,14 @@ impl Listed {
     }
 }
 
-/// The cargo that runs us, if one does.
+/// Returns a command for cargo: the one that runs this process, if there is one.
 pub(super) fn cargo(folder: &Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    // What a cargo that runs us tells of its package is none of this one's business: build scripts that look at it (ring's does) would run
-    // again, and all that is built on them would be built again, each time that it was another cargo.
-    let told = std::env::vars_os().map(|(name, _)| name);
+    // A cargo that runs this process sets variables about its own package. Build scripts that read them (as ring's does) would run again, and
+    // everything that depends on them would be rebuilt, whenever the outer package differs.
+    let variables = std::env::vars_os().map(|(name, _)| name);
     let is_of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
-    for name in told.filter(|name| name.to_str().is_some_and(is_of_package)) {
+    for name in variables.filter(|name| name.to_str().is_some_and(is_of_package)) {
         command.env_remove(name);
     }
     command.current_dir(folder);
@@ -159,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_operator_is_the_usual_program() {
+    fn the_operator_is_the_default_binary() {
         assert_eq!(program(None, &["only"], None).as_deref(), Ok("only"));
         assert_eq!(program(None, &["page", "cow"], None).as_deref(), Ok("cow"));
         assert_eq!(program(Some("page"), &["page", "cow"], None).as_deref(), Ok("page"));
@@ -167,16 +186,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unclear_is_asked_for() {
+    fn an_ambiguous_binary_is_an_error() {
         assert!(program(None, &[], None).unwrap_err().contains("add src/main.rs"));
-        assert!(program(None, &["a", "b"], None).unwrap_err().ends_with("which is the operator: a, b"));
-        assert_eq!(program(None, &["a", "b"], Some("c")).unwrap_err(), "cow has no program c: it has a, b");
+        assert!(program(None, &["a", "b"], None).unwrap_err().ends_with("choose the operator with --bin: a, b"));
+        assert_eq!(
+            program(None, &["a", "b"], Some("c")).unwrap_err(),
+            "package cow has no binary target c: choose one of a, b with --bin"
+        );
     }
 
     #[test]
-    fn a_folder_without_a_project_says_what_to_do() {
+    fn a_directory_without_a_package_is_an_error_with_a_hint() {
         let folder = tempfile::tempdir().unwrap();
         let error = Package::find(folder.path(), None).unwrap_err().to_string();
-        assert!(error.ends_with("Begin one with kubewright init"), "{error}");
+        assert!(error.contains("create a project with kubewright init"), "{error}");
     }
 }

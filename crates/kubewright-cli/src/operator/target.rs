@@ -1,8 +1,8 @@
-//! Which target a program is built for that must start where there is nothing else.
+//! The target of a static program, which runs in an image without any other file.
 //!
-//! musl's is static by itself, and what it links may be shipped under any licence. Where it isn't installed, or has no C compiler,
-//! glibc is linked statically: names are looked up by what is built into it since version 2.34 (files and DNS; no other
-//! modules of nsswitch.conf), which is all that a pod has.
+//! Programs for musl are static by default, and its licence allows any use. Where that target is not installed, or has no C compiler,
+//! glibc is linked statically. Since version 2.34 it has the lookup of names in files and by DNS built in, which is all that a pod needs; other
+//! modules of nsswitch.conf are not available.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,34 +11,34 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-/// What links glibc statically.
+/// The compiler flag that links glibc statically.
 pub(crate) const STATIC: &str = "target-feature=+crt-static";
 
-/// What a program is built for.
+/// The target that a program is built for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// As rustc names it.
+    /// The target triple.
     pub(crate) triple: String,
-    /// Whether rustc has to be told to link the C library statically.
-    pub(crate) is_told: bool,
+    /// Whether the C library is linked statically only with [`STATIC`].
+    pub(crate) needs_static_flag: bool,
 }
 
 impl Target {
-    /// The one that was asked for, or the best that is there.
+    /// Returns the wanted target, or the best one that is installed.
     pub(crate) fn find(wanted: Option<&str>) -> Result<Self> {
-        let (triple, is_told) = choose(&host()?, wanted, |triple| is_installed(triple) && has_compiler(triple));
+        let (triple, needs_static_flag) =
+            choose(&host()?, wanted, |triple| is_installed(triple) && has_compiler(triple));
         if !is_installed(&triple) {
-            bail!("{}", remedy(&triple, "isn't installed"));
+            bail!("target {triple} is not installed: {}", install_hint(&triple));
         }
-        Ok(Self { triple, is_told })
+        Ok(Self { triple, needs_static_flag })
     }
 }
 
-/// What to do to have a static program for a target.
-pub(crate) fn remedy(triple: &str, what: &str) -> String {
+/// Returns the steps that install a target.
+pub(crate) fn install_hint(triple: &str) -> String {
     format!(
-        "the target {triple} {what}: run rustup target add {triple}, and have a C compiler for it, which is {} or what \
-         CC_{} names",
+        "run rustup target add {triple}, and install a C compiler for it: {}, or set CC_{}",
         compiler(triple),
         triple.replace('-', "_")
     )
@@ -53,7 +53,7 @@ fn choose(host: &str, wanted: Option<&str>, is_ready: impl Fn(&str) -> bool) -> 
     if host.ends_with("-linux-gnu") && !is_ready(&musl) { (host.to_owned(), true) } else { (musl, false) }
 }
 
-/// The C compiler that the crate `cc` looks for.
+/// The name of the C compiler that the `cc` crate looks for.
 fn compiler(triple: &str) -> String {
     let processor = triple.split('-').next().unwrap_or(triple);
     match processor {
@@ -79,7 +79,7 @@ fn has_compiler(triple: &str) -> bool {
 fn host() -> Result<String> {
     let said = rustc(&["-vV"])?;
     let host = said.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned).context("rustc -vV doesn't say which machine it is for")
+    host.map(str::to_owned).context("rustc -vV prints no host triple")
 }
 
 fn is_installed(triple: &str) -> bool {
@@ -90,7 +90,7 @@ fn is_installed(triple: &str) -> bool {
 fn rustc(arguments: &[&str]) -> Result<String> {
     let program = std::env::var_os("RUSTC").map_or_else(|| PathBuf::from("rustc"), PathBuf::from);
     let output = Command::new(&program).args(arguments).stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("start {}: see https://rustup.rs", program.display()))?;
+    let output = output.with_context(|| format!("start {}: install Rust from https://rustup.rs", program.display()))?;
     if !output.status.success() {
         bail!("{} {}: {}", program.display(), arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim_end());
     }
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn musl_goes_before_glibc_where_it_can_be_built_for() {
+    fn musl_is_preferred_where_it_is_installed() {
         let check = |host, wanted, ready| choose(host, wanted, |_| ready);
         let (gnu, musl) = ("x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl");
         assert_eq!(check(gnu, None, true), (musl.into(), false));
@@ -114,13 +114,10 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_is_missing_says_how_to_get_it() {
+    fn the_error_for_a_missing_target_says_how_to_install_it() {
         let refused = Target::find(Some("riscv64gc-unknown-linux-musl")).unwrap_err().to_string();
         assert!(refused.contains("run rustup target add riscv64gc-unknown-linux-musl"), "{refused}");
-        assert!(
-            refused.contains("riscv64gc-linux-musl-gcc or what CC_riscv64gc_unknown_linux_musl names"),
-            "{refused}"
-        );
+        assert!(refused.contains("riscv64gc-linux-musl-gcc, or set CC_riscv64gc_unknown_linux_musl"), "{refused}");
         Target::find(Some(&host().unwrap())).unwrap();
     }
 }

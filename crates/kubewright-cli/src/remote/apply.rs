@@ -1,4 +1,4 @@
-//! Applying objects: all are tried first, then written in their order.
+//! Applying objects: a dry run of all, then writes in their order.
 
 use std::collections::BTreeSet;
 
@@ -12,60 +12,60 @@ use kube::{
 use serde_json::Value;
 
 use super::{
-    AT_ONCE, PATIENCE, Remote, Wait,
+    CONCURRENCY, REQUEST_TIMEOUT, Remote, Wait,
     failure::{explain, is_transient, status},
     kinds::{Kinds, Located, is_definition, text, title},
 };
 use crate::shell::Shell;
 
-/// Who owns the fields that we apply.
+/// The field manager of applied fields.
 const MANAGER: &str = "kubewright";
 
-/// How to apply.
+// Not a doc comment: clap would show it as the help of the command.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct Options {
-    /// Take over fields that others have set, such as kubectl apply before
+pub(crate) struct ApplyOptions {
+    /// Take over fields that other field managers own, such as kubectl
     #[arg(long)]
     force_conflicts: bool,
 }
 
-impl Options {
-    /// Taking over whatever others have set.
+impl ApplyOptions {
+    /// Returns options that take over fields of other managers.
     pub(crate) fn forced() -> Self {
         Self { force_conflicts: true }
     }
 }
 
-/// An object and what was found of it.
+/// An object, and its state in the cluster.
 struct Found<'a> {
     object: &'a Value,
-    /// Where it goes; nowhere yet if its kind is among the objects.
+    /// Its location; unknown as long as its kind is yet to be installed.
     place: Option<Located>,
-    /// The version that is there.
+    /// Its current resource version.
     before: Option<String>,
 }
 
-/// Objects that the API server would take, as far as can be known before one is written.
+/// Objects that passed a dry run.
 pub(crate) struct Plan<'a> {
     remote: &'a Remote,
-    options: &'a Options,
+    options: &'a ApplyOptions,
     kinds: Kinds,
     found: Vec<Found<'a>>,
 }
 
 impl<'a> Plan<'a> {
-    /// Tries all objects. It fails with all that the API server would refuse, and has changed nothing then.
-    pub(crate) async fn of(remote: &'a Remote, objects: &'a [Value], options: &'a Options) -> Result<Self> {
-        let mut kinds = Kinds::of(&remote.client);
+    /// Performs the dry run. The error lists every object that the API server would reject.
+    pub(crate) async fn new(remote: &'a Remote, objects: &'a [Value], options: &'a ApplyOptions) -> Result<Self> {
+        let mut kinds = Kinds::new(&remote.client);
         let mut found = Vec::new();
         for object in objects {
             found.push(find(remote, &mut kinds, object, objects).await?);
         }
-        rehearse(remote, &found, objects, options).await?;
+        dry_run(remote, &found, objects, options).await?;
         Ok(Self { remote, options, kinds, found })
     }
 
-    /// Applies those of the objects that are chosen, in their order. Definitions are established when it ends.
+    /// Applies the chosen objects in their order, and waits until the definitions among them are established.
     pub(crate) async fn write(
         &mut self,
         is_chosen: impl Fn(&Value) -> bool,
@@ -77,14 +77,14 @@ impl<'a> Plan<'a> {
         for (done, found) in chosen.iter().enumerate() {
             let place = match &found.place {
                 Some(place) => place.clone(),
-                None => appeared(&mut self.kinds, found.object, wait).await?,
+                None => served(&mut self.kinds, found.object, wait).await?,
             };
             let written = write(&place, found.object, self.options, false).await;
             let version = written.map_err(|error| {
                 anyhow::anyhow!(
-                    "{}: {}; {done} of {all} objects were applied: run the command again when that is mended",
+                    "{}: {}; {done} of {all} objects were applied: run the command again after fixing this",
                     title(found.object),
-                    told(&error)
+                    message(&error)
                 )
             })?;
             let (index, word) = match &found.before {
@@ -94,7 +94,7 @@ impl<'a> Plan<'a> {
             };
             counts[index] += 1;
             shell.detail(word, title(found.object));
-            // What follows may need the kinds.
+            // Later objects may be of these kinds.
             if is_definition(found.object) && chosen.get(done + 1).is_none_or(|next| !is_definition(next.object)) {
                 established(self.remote, chosen.iter().map(|found| found.object), wait).await?;
             }
@@ -111,7 +111,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Where an object goes, and what is there.
+/// Finds the location and the current state of an object.
 async fn find<'a>(remote: &Remote, kinds: &mut Kinds, object: &'a Value, all: &[Value]) -> Result<Found<'a>> {
     let failed = |error: kube::Error| anyhow::anyhow!("{}: {}", title(object), explain(&error));
     let Some(place) = kinds.locate(object).await.map_err(failed)? else {
@@ -120,16 +120,17 @@ async fn find<'a>(remote: &Remote, kinds: &mut Kinds, object: &'a Value, all: &[
         }
         let (kind, version) = (text(object, "/kind"), text(object, "/apiVersion"));
         bail!(
-            "{remote} knows no {kind} of {version}: install what brings it, or take {} out of the kustomization; nothing was changed",
+            "{remote} has no kind {kind} in {version}: install its CustomResourceDefinition, or remove {} from the kustomization; nothing was \
+             changed",
             title(object)
         );
     };
-    // Who may apply but not read still gets his objects, and less is told.
+    // A user who may apply but not read still gets the objects, and a less exact summary.
     let before = place.api.get_metadata_opt(&place.name).await.ok().flatten();
     Ok(Found { object, place: Some(place), before: before.and_then(|it| it.metadata.resource_version) })
 }
 
-/// Whether the kind of an object is defined by one of the objects.
+/// Returns whether one of the objects defines the kind of another.
 fn defines(all: &[Value], object: &Value) -> bool {
     let group = text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group);
     all.iter().filter(|other| is_definition(other)).any(|definition| {
@@ -137,8 +138,8 @@ fn defines(all: &[Value], object: &Value) -> bool {
     })
 }
 
-/// Asks whether all of it would be taken.
-async fn rehearse(remote: &Remote, found: &[Found<'_>], all: &[Value], options: &Options) -> Result<()> {
+/// Applies all objects with `dryRun`.
+async fn dry_run(remote: &Remote, found: &[Found<'_>], all: &[Value], options: &ApplyOptions) -> Result<()> {
     let namespaces: BTreeSet<_> = all
         .iter()
         .filter(|object| object["kind"] == "Namespace")
@@ -146,41 +147,41 @@ async fn rehearse(remote: &Remote, found: &[Found<'_>], all: &[Value], options: 
         .collect();
     let asked = stream::iter(found.iter().filter_map(|found| Some((found.object, found.place.clone()?))))
         .map(async |(object, place)| (object, write(&place, object, options, true).await.err()))
-        .buffered(AT_ONCE)
+        .buffered(CONCURRENCY)
         .collect::<Vec<_>>()
         .await;
     let mut refused = Vec::new();
     for (object, error) in asked {
         let Some(error) = error else { continue };
-        // The namespace is made before the objects in it: until then nothing more can be known of them than that we may write them.
+        // A dry run in a namespace that is yet to be created fails with 404, after the permissions were checked.
         let is_early = status(&error).is_some_and(|status| status.code == 404)
             && namespaces.contains(text(object, "/metadata/namespace"));
         if !is_early {
-            refused.push(format!("\n  {}: {}", title(object), told(&error)));
+            refused.push(format!("\n  {}: {}", title(object), message(&error)));
         }
     }
     if !refused.is_empty() {
-        bail!("{remote} would refuse what is to be applied; nothing was changed:{}", refused.concat());
+        bail!("{remote} rejects the objects; nothing was changed:{}", refused.concat());
     }
     Ok(())
 }
 
-/// What was said, with what to do about fields of others.
-fn told(error: &kube::Error) -> String {
+/// Formats an error, with a hint about fields of other managers.
+fn message(error: &kube::Error) -> String {
     let said = explain(error);
     let is_conflict = status(error).is_some_and(|status| {
         let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();
         causes.iter().any(|cause| cause.reason == "FieldManagerConflict")
     });
     let said = said.lines().map(str::trim).collect::<Vec<_>>().join(" ");
-    if is_conflict { format!("{said}; --force-conflicts takes these fields over") } else { said }
+    if is_conflict { format!("{said}; use --force-conflicts to take over these fields") } else { said }
 }
 
-/// Writes an object; its version then.
+/// Applies an object, and returns its new resource version.
 async fn write(
     place: &Located,
     object: &Value,
-    options: &Options,
+    options: &ApplyOptions,
     dry_run: bool,
 ) -> Result<Option<String>, kube::Error> {
     let mut parameters = PatchParams::apply(MANAGER);
@@ -188,14 +189,14 @@ async fn write(
     parameters.dry_run = dry_run;
     let patch = Patch::Apply(object);
     let request = place.api.patch(&place.name, &parameters, &patch);
-    match tokio::time::timeout(PATIENCE, request).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(answer) => Ok(answer?.metadata.resource_version),
         Err(late) => Err(kube::Error::Service(Box::new(std::io::Error::new(std::io::ErrorKind::TimedOut, late)))),
     }
 }
 
 /// Waits until the API serves a kind whose definition is established.
-async fn appeared(kinds: &mut Kinds, object: &Value, wait: &Wait<'_>) -> Result<Located> {
+async fn served(kinds: &mut Kinds, object: &Value, wait: &Wait<'_>) -> Result<Located> {
     loop {
         kinds.forget(text(object, "/apiVersion"));
         match kinds.locate(object).await {
@@ -203,13 +204,13 @@ async fn appeared(kinds: &mut Kinds, object: &Value, wait: &Wait<'_>) -> Result<
             Err(error) if !is_transient(&error) => bail!("{}: {}", title(object), explain(&error)),
             _ => {}
         }
-        if !wait.goes_on(&format!("the API of {}", title(object))).await {
-            bail!("{}: its kind is defined, and not served after {}", title(object), wait.spent());
+        if !wait.poll_again(&format!("for the API to serve {}", title(object))).await {
+            bail!("{}: the API does not serve its kind after {}", title(object), wait.timeout());
         }
     }
 }
 
-/// Waits until all definitions are established.
+/// Waits until all definitions among the objects are established.
 async fn established<'a>(remote: &Remote, objects: impl Iterator<Item = &'a Value>, wait: &Wait<'_>) -> Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(remote.client.clone());
     let mut open: Vec<_> =
@@ -217,48 +218,48 @@ async fn established<'a>(remote: &Remote, objects: impl Iterator<Item = &'a Valu
     let all = open.len();
     while let Some(name) = open.last().copied() {
         let why = match definitions.get_opt(name).await {
-            Ok(definition) => match standing(definition.as_ref()) {
-                Standing::Established => {
+            Ok(definition) => match definition_state(definition.as_ref()) {
+                DefinitionState::Established => {
                     open.pop();
                     continue;
                 }
-                Standing::Refused(why) => bail!("customresourcedefinition/{name} isn't accepted: {why}"),
-                Standing::Open => String::new(),
+                DefinitionState::NotAccepted(why) => bail!("customresourcedefinition/{name} is not accepted: {why}"),
+                DefinitionState::Pending => String::new(),
             },
             Err(error) if is_transient(&error) => format!(": {}", explain(&error)),
             Err(error) => bail!("customresourcedefinition/{name}: {}", explain(&error)),
         };
         let done = all - open.len();
-        if !wait.goes_on(&format!("{done} of {all} definitions are established: {name}{why}")).await {
-            bail!("customresourcedefinition/{name} is not established after {}{why}", wait.spent());
+        if !wait.poll_again(&format!("for definitions, {done} of {all} established: {name}{why}")).await {
+            bail!("customresourcedefinition/{name} is not established after {}{why}", wait.timeout());
         }
     }
     Ok(())
 }
 
-/// How far a definition is.
+/// The state of a CustomResourceDefinition, from its conditions.
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum DefinitionState {
     Established,
-    Refused(String),
-    Open,
+    NotAccepted(String),
+    Pending,
 }
 
-fn standing(definition: Option<&CustomResourceDefinition>) -> Standing {
+fn definition_state(definition: Option<&CustomResourceDefinition>) -> DefinitionState {
     let conditions = definition.and_then(|definition| definition.status.as_ref()?.conditions.as_ref());
     let find = |kind: &str, status: &str| {
         conditions.into_iter().flatten().find(|condition| condition.type_ == kind && condition.status == status)
     };
     if find("Established", "True").is_some() {
-        return Standing::Established;
+        return DefinitionState::Established;
     }
     match find("NamesAccepted", "False") {
-        Some(condition) => Standing::Refused(condition.message.clone().unwrap_or_default()),
-        None => Standing::Open,
+        Some(condition) => DefinitionState::NotAccepted(condition.message.clone().unwrap_or_default()),
+        None => DefinitionState::Pending,
     }
 }
 
-/// Those of some definitions, by name, that the cluster lacks. Who may not look is told of none.
+/// Returns the names of the definitions that the cluster lacks. Without the permission to read them, none is reported.
 pub(crate) async fn missing_definitions(remote: &Remote, names: &[&str]) -> Result<Vec<String>> {
     let definitions: Api<CustomResourceDefinition> = Api::all(remote.client.clone());
     let mut missing = Vec::new();
@@ -267,7 +268,7 @@ pub(crate) async fn missing_definitions(remote: &Remote, names: &[&str]) -> Resu
             Ok(Some(_)) => {}
             Ok(None) => missing.push((*name).to_owned()),
             Err(error) if status(&error).is_some_and(|status| status.code == 403) => {}
-            Err(error) => bail!("look for customresourcedefinition/{name}: {}", explain(&error)),
+            Err(error) => bail!("get customresourcedefinition/{name}: {}", explain(&error)),
         }
     }
     Ok(missing)
@@ -286,17 +287,20 @@ mod tests {
     }
 
     #[test]
-    fn a_definition_is_waited_for_unless_it_is_refused() {
+    fn a_definition_that_is_not_accepted_is_not_waited_for() {
         let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "message": "taken by Ox"});
-        let of = |conditions: Value| standing(Some(&definition(conditions)));
-        assert_eq!(standing(None), Standing::Open);
-        assert_eq!(of(json!([condition("NamesAccepted", "True")])), Standing::Open);
-        assert_eq!(of(json!([condition("Established", "True")])), Standing::Established);
-        assert_eq!(of(json!([condition("NamesAccepted", "False")])), Standing::Refused("taken by Ox".into()));
+        let of = |conditions: Value| definition_state(Some(&definition(conditions)));
+        assert_eq!(definition_state(None), DefinitionState::Pending);
+        assert_eq!(of(json!([condition("NamesAccepted", "True")])), DefinitionState::Pending);
+        assert_eq!(of(json!([condition("Established", "True")])), DefinitionState::Established);
+        assert_eq!(
+            of(json!([condition("NamesAccepted", "False")])),
+            DefinitionState::NotAccepted("taken by Ox".into())
+        );
     }
 
     #[test]
-    fn kinds_may_come_with_the_objects() {
+    fn objects_may_define_the_kinds_of_others() {
         let all =
             [json!({"kind": "CustomResourceDefinition", "spec": {"group": "my.domain", "names": {"kind": "Cow"}}})];
         assert!(defines(&all, &json!({"apiVersion": "my.domain/v1", "kind": "Cow"})));
@@ -305,16 +309,16 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_others_are_told_with_what_takes_them_over() {
+    fn a_field_conflict_mentions_force_conflicts() {
         let status = json!({
             "code": 409, "reason": "Conflict", "message": "Apply failed with 1 conflict: conflict with \"kubectl\":\n- .spec",
             "details": {"causes": [{"reason": "FieldManagerConflict", "field": ".spec", "message": "conflict"}]},
         });
         let status: kube::core::Status = serde_json::from_value(status).unwrap();
-        let told = told(&kube::Error::Api(status.boxed()));
+        let message = message(&kube::Error::Api(status.boxed()));
         assert_eq!(
-            told,
-            "Apply failed with 1 conflict: conflict with \"kubectl\": - .spec; --force-conflicts takes these fields over"
+            message,
+            "Apply failed with 1 conflict: conflict with \"kubectl\": - .spec; use --force-conflicts to take over these fields"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Which cluster is meant, and whether it is there.
+//! Finding the cluster of the current context, and connecting to it.
 
 use std::{
     env,
@@ -16,27 +16,28 @@ use kube::{
 
 use super::failure::explain;
 
-/// How long the cluster may take to say that it is there.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// The time that the cluster has to answer the first request.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Which cluster.
+// Not a doc comment: clap would show it as the help of the command.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct Connection {
-    /// The kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
+    /// Path of the kubeconfig file [default: $KUBECONFIG, then ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
-    /// The context of the kubeconfig [default: its current one]
+    /// Name of the kubeconfig context [default: the current context]
     #[arg(long, value_name = "NAME")]
     pub(crate) context: Option<String>,
 }
 
-/// A cluster that has answered.
+/// A reachable cluster.
 #[derive(Clone)]
 pub(crate) struct Remote {
     pub(crate) client: Client,
     name: String,
-    /// Where it is.
+    is_local: bool,
+    /// The URL of the API server, or the path of the kubeconfig.
     url: String,
 }
 
@@ -47,30 +48,36 @@ impl fmt::Display for Remote {
 }
 
 impl Remote {
-    /// A cluster that is known to be there, by a name and where it is found.
+    /// Returns a cluster on this machine, with a name and a place for messages.
     pub(crate) fn new(client: Client, name: &str, found: impl fmt::Display) -> Self {
-        Self { client, name: name.into(), url: found.to_string() }
+        Self { client, name: name.into(), is_local: true, url: found.to_string() }
+    }
+
+    /// Returns whether the API server has a loopback address, and can reach what listens on one.
+    pub(crate) fn is_local(&self) -> bool {
+        self.is_local
     }
 }
 
 impl Connection {
-    /// Finds the cluster, and asks it for its version, which everybody may.
+    /// Connects to the cluster, and requests its version, which needs no permission.
     pub(crate) async fn connect(&self) -> Result<Remote> {
         let (name, config) = self.config().await?;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = Client::try_from(config).with_context(|| format!("use {name} ({url})"))?;
-        let remote = Remote { client, name, url };
-        match tokio::time::timeout(PATIENCE, remote.client.apiserver_version()).await {
+        let is_local = config.cluster_url.host().is_some_and(is_loopback);
+        let client = Client::try_from(config).with_context(|| format!("connect to {name} ({url})"))?;
+        let remote = Remote { client, name, is_local, url };
+        match tokio::time::timeout(CONNECT_TIMEOUT, remote.client.apiserver_version()).await {
             Ok(Ok(_)) => Ok(remote),
-            Ok(Err(error)) => bail!("no cluster at {remote}: {}", explain(&error)),
+            Ok(Err(error)) => bail!("cannot connect to {remote}: {}", explain(&error)),
             Err(_) => bail!(
-                "no cluster at {remote}: there was no answer within {} s; is there a way to it from here (network, VPN, proxy)?",
-                PATIENCE.as_secs()
+                "cannot connect to {remote}: no answer within {}s; check the network, the VPN and the proxy settings",
+                CONNECT_TIMEOUT.as_secs()
             ),
         }
     }
 
-    /// As kubectl finds it: `--kubeconfig`, then `KUBECONFIG`, then `~/.kube/config`, then the pod's own cluster.
+    /// Finds the configuration as kubectl does: `--kubeconfig`, then `KUBECONFIG`, then `~/.kube/config`, then the service account of the pod.
     async fn config(&self) -> Result<(String, Config)> {
         let home = env::home_dir().map(|home| home.join(".kube/config"));
         let variable = env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
@@ -84,8 +91,8 @@ impl Connection {
                     return Ok(("the pod's own cluster".into(), config));
                 }
                 None => bail!(
-                    "no cluster: --kubeconfig and KUBECONFIG are not set, and there is no ~/.kube/config; name a kubeconfig with \
-                     --kubeconfig, or start a cluster with kubewright cluster"
+                    "no kubeconfig: --kubeconfig and KUBECONFIG are not set, and ~/.kube/config does not exist; set one of them, or start a \
+                     cluster with kubewright cluster"
                 ),
             },
         };
@@ -101,18 +108,23 @@ impl Connection {
     }
 }
 
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
 fn is_set(value: &OsStr) -> bool {
     !value.is_empty()
 }
 
 fn hint(error: &KubeconfigError) -> &'static str {
     match error {
-        KubeconfigError::CurrentContextNotSet => "choose one with --context or kubectl config use-context",
-        KubeconfigError::LoadContext(_) => "kubectl config get-contexts lists those there are",
+        KubeconfigError::CurrentContextNotSet => "choose a context with --context or kubectl config use-context",
+        KubeconfigError::LoadContext(_) => "run kubectl config get-contexts to list the contexts",
         KubeconfigError::ReadConfig(_, path) if !Path::exists(path) => {
-            "name another file with --kubeconfig or KUBECONFIG"
+            "choose another file with --kubeconfig or KUBECONFIG"
         }
-        _ => "mend the file, or name another with --kubeconfig",
+        _ => "fix the file, or choose another with --kubeconfig",
     }
 }
 
@@ -127,7 +139,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
         }
         let connection = Connection { kubeconfig: Some(path), context: context.map(Into::into) };
-        format!("{:#}", connection.connect().await.err().expect("there is no cluster"))
+        format!("{:#}", connection.connect().await.err().expect("an error"))
     }
 
     const EMPTY: &str = "apiVersion: v1\nkind: Config\n";
@@ -140,19 +152,28 @@ clusters: [{name: here, cluster: {server: 'http://127.0.0.1:1'}}]
 users: [{name: nobody, user: {}}]
 ";
 
+    #[test]
+    fn clusters_on_this_machine_are_recognized() {
+        for (host, local) in
+            [("127.0.0.1", true), ("[::1]", true), ("localhost", true), ("10.0.0.1", false), ("a.b", false)]
+        {
+            assert_eq!(is_loopback(host), local, "{host}");
+        }
+    }
+
     #[tokio::test]
-    async fn a_kubeconfig_that_leads_nowhere_is_told_of() {
+    async fn a_kubeconfig_without_a_cluster_is_an_error_with_a_hint() {
         for (kubeconfig, context, says) in [
-            (None, None, "name another file with --kubeconfig or KUBECONFIG"),
-            (Some("]["), None, "mend the file, or name another with --kubeconfig"),
-            (Some(EMPTY), None, "choose one with --context"),
-            (Some(NOBODY), Some("there"), "kubectl config get-contexts lists those there are"),
-            (Some(NOBODY), None, "is the cluster running, and is it the right context"),
+            (None, None, "choose another file with --kubeconfig or KUBECONFIG"),
+            (Some("]["), None, "fix the file, or choose another with --kubeconfig"),
+            (Some(EMPTY), None, "choose a context with --context"),
+            (Some(NOBODY), Some("there"), "run kubectl config get-contexts to list the contexts"),
+            (Some(NOBODY), None, "check that the cluster is running"),
         ] {
             let said = refused(kubeconfig, context).await;
             assert!(said.contains(says), "{said}");
         }
         let said = refused(Some(NOBODY), None).await;
-        assert!(said.starts_with("no cluster at context here (http://127.0.0.1:1): "), "{said}");
+        assert!(said.starts_with("cannot connect to context here (http://127.0.0.1:1): "), "{said}");
     }
 }

@@ -1,35 +1,35 @@
-//! Deleting what was applied, in an order in which all of it can go.
+//! Deleting applied objects, in an order in which each deletion can complete.
 //!
-//! Definitions go first, while the operator is there to let go of its objects; then what calls it, then itself, then the rights that it
-//! needed until its end, and last the namespace.
+//! Definitions come first, while the operator still runs and can remove its finalizers. Then come its webhook configurations, the operator, its
+//! roles, and last the namespace.
 
 use anyhow::{Result, bail};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, ListParams, PropagationPolicy},
+    api::{DeleteParams, DynamicObject, ListParams, PropagationPolicy},
 };
 use serde_json::Value;
 
 use super::{
-    AT_ONCE, Remote, Wait,
+    CONCURRENCY, Remote, Wait,
     failure::{explain, is_transient, status},
-    kinds::{Kinds, Located, is_definition, is_webhook, text, title},
+    kinds::{Kinds, Located, defined_resource, is_definition, is_webhook_configuration, text, title},
 };
 use crate::shell::Shell;
 
-/// How many objects are named that keep a definition.
+/// The number of remaining instances that an error names.
 const NAMED: usize = 3;
 
-/// An object that is there.
-struct Present<'a> {
+/// An object that exists in the cluster.
+struct Existing<'a> {
     object: &'a Value,
     place: Located,
     uid: Option<String>,
 }
 
-/// Deletes all objects, or none if one may not be deleted, and waits until they are gone.
+/// Deletes all objects and waits until they are gone. If one may not be deleted, none is.
 pub(crate) async fn delete(
     remote: &Remote,
     objects: &[Value],
@@ -39,11 +39,11 @@ pub(crate) async fn delete(
 ) -> Result<()> {
     let (present, missing) = find(remote, objects).await?;
     if present.is_empty() && !ignore_not_found {
-        bail!("nothing of it is in {remote}: is it the right context? --ignore-not-found makes this no failure");
+        bail!("none of the objects exist in {remote}: check the context, or use --ignore-not-found");
     }
-    rehearse(remote, &present).await?;
+    dry_run(remote, &present).await?;
     let works = has_operator(remote, objects).await;
-    let mut phases: Vec<Vec<&Present<'_>>> = Vec::new();
+    let mut phases: Vec<Vec<&Existing<'_>>> = Vec::new();
     phases.resize_with(PHASES, Vec::new);
     for present in &present {
         phases[phase(present.object, works)].push(present);
@@ -51,7 +51,7 @@ pub(crate) async fn delete(
     for phase in phases {
         for present in &phase {
             let propagation_policy = Some(match text(present.object, "/kind") {
-                // Whose pods then go first.
+                // Their pods are deleted first.
                 "Deployment" | "StatefulSet" | "DaemonSet" | "Job" => PropagationPolicy::Foreground,
                 _ => PropagationPolicy::Background,
             });
@@ -69,17 +69,17 @@ pub(crate) async fn delete(
     shell.status("Deleted", format!("{} objects", present.len()));
     if !missing.is_empty() && !ignore_not_found {
         let missing: String = missing.iter().map(|object| format!("\n  {}", title(object))).collect();
-        bail!("these were not there (--ignore-not-found makes this no failure):{missing}");
+        bail!("these objects did not exist (use --ignore-not-found to ignore this):{missing}");
     }
     Ok(())
 }
 
 const PHASES: usize = 5;
 
-/// When a kind's turn is. Where no operator answers any more, its webhooks would refuse what is to go.
+/// The phase in which an object is deleted. Webhook configurations come first if the operator does not run, as they would block deletions.
 fn phase(object: &Value, has_operator: bool) -> usize {
     match text(object, "/kind") {
-        _ if is_webhook(object) => usize::from(has_operator),
+        _ if is_webhook_configuration(object) => usize::from(has_operator),
         "CustomResourceDefinition" => 0,
         "Deployment" | "StatefulSet" | "DaemonSet" | "Job" | "CronJob" | "Pod" => 2,
         "Namespace" => 4,
@@ -87,8 +87,8 @@ fn phase(object: &Value, has_operator: bool) -> usize {
     }
 }
 
-async fn find<'a>(remote: &Remote, objects: &'a [Value]) -> Result<(Vec<Present<'a>>, Vec<&'a Value>)> {
-    let mut kinds = Kinds::of(&remote.client);
+async fn find<'a>(remote: &Remote, objects: &'a [Value]) -> Result<(Vec<Existing<'a>>, Vec<&'a Value>)> {
+    let mut kinds = Kinds::new(&remote.client);
     let (mut present, mut missing) = (Vec::new(), Vec::new());
     for object in objects {
         let failed =
@@ -98,31 +98,31 @@ async fn find<'a>(remote: &Remote, objects: &'a [Value]) -> Result<(Vec<Present<
             continue;
         };
         match place.api.get_metadata_opt(&place.name).await.map_err(failed)? {
-            Some(found) => present.push(Present { object, place, uid: found.metadata.uid }),
+            Some(found) => present.push(Existing { object, place, uid: found.metadata.uid }),
             None => missing.push(object),
         }
     }
     Ok((present, missing))
 }
 
-/// Asks whether all may be deleted.
-async fn rehearse(remote: &Remote, present: &[Present<'_>]) -> Result<()> {
+/// Deletes all objects with `dryRun`.
+async fn dry_run(remote: &Remote, present: &[Existing<'_>]) -> Result<()> {
     let parameters = DeleteParams::default().dry_run();
     let asked = stream::iter(present)
         .map(async |present| (present.object, present.place.api.delete(&present.place.name, &parameters).await.err()))
-        .buffered(AT_ONCE)
+        .buffered(CONCURRENCY)
         .collect::<Vec<_>>()
         .await;
     let refused = asked.into_iter().filter_map(|(object, error)| Some((object, error.filter(|it| !is_not_found(it))?)));
     let refused: String =
         refused.map(|(object, error)| format!("\n  {}: {}", title(object), explain(&error))).collect();
     if !refused.is_empty() {
-        bail!("{remote} would refuse to delete; nothing was deleted:{refused}");
+        bail!("{remote} rejects the deletion; nothing was deleted:{refused}");
     }
     Ok(())
 }
 
-/// Whether one of the Deployments has a pod that works.
+/// Returns whether one of the Deployments has an available pod.
 async fn has_operator(remote: &Remote, objects: &[Value]) -> bool {
     for object in objects.iter().filter(|object| object["kind"] == "Deployment") {
         let deployments: Api<Deployment> = Api::namespaced(remote.client.clone(), text(object, "/metadata/namespace"));
@@ -134,8 +134,8 @@ async fn has_operator(remote: &Remote, objects: &[Value]) -> bool {
     false
 }
 
-/// Waits until an object is gone; one that was made anew is another.
-async fn gone(remote: &Remote, present: &Present<'_>, works: bool, wait: &Wait<'_>) -> Result<()> {
+/// Waits until an object is gone. A new object of the same name has another UID and does not count.
+async fn gone(remote: &Remote, present: &Existing<'_>, works: bool, wait: &Wait<'_>) -> Result<()> {
     let (Located { api, name }, title) = (&present.place, title(present.object));
     loop {
         let (left, why) = match api.get_opt(name).await {
@@ -145,18 +145,18 @@ async fn gone(remote: &Remote, present: &Present<'_>, works: bool, wait: &Wait<'
             Err(error) if is_transient(&error) => (None, format!(": {}", explain(&error))),
             Err(error) => bail!("{title}: {}", explain(&error)),
         };
-        if !wait.goes_on(&format!("{title} is going{why}")).await {
+        if !wait.poll_again(&format!("for the deletion of {title}{why}")).await {
             let reasons = match &left {
-                Some(left) => keeps(remote, present.object, left, works).await,
+                Some(left) => blockers(remote, present.object, left, works).await,
                 None => why,
             };
-            bail!("{title} is not gone after {}{reasons}", wait.spent());
+            bail!("{title} still exists after {}{reasons}", wait.timeout());
         }
     }
 }
 
-/// What keeps an object, a line for each reason.
-async fn keeps(remote: &Remote, object: &Value, left: &DynamicObject, works: bool) -> String {
+/// Lists the reasons why an object still exists, one per line.
+async fn blockers(remote: &Remote, object: &Value, left: &DynamicObject, works: bool) -> String {
     let finalizers = left.metadata.finalizers.clone().unwrap_or_default();
     let mut reasons = Vec::new();
     let conditions = left.data.pointer("/status/conditions").and_then(Value::as_array);
@@ -173,34 +173,24 @@ async fn keeps(remote: &Remote, object: &Value, left: &DynamicObject, works: boo
             let held = instance.metadata.finalizers.clone().unwrap_or_default();
             let place = instance.metadata.namespace.as_ref().map(|it| format!(" in {it}")).unwrap_or_default();
             let name = instance.metadata.name.clone().unwrap_or_default();
-            reasons.push(format!("{name}{place} is still there, with the finalizers {}", held.join(", ")));
+            reasons.push(format!("{name}{place} still exists, with finalizers {}", held.join(", ")));
         }
         if !works && !reasons.is_empty() {
             reasons.push(
-                "no operator is there to remove them: deploy it again, or remove them yourself (kubectl patch … \
-                 --type=merge -p '{\"metadata\":{\"finalizers\":null}}')"
+                "no operator is running to remove them: deploy it again, or remove them with kubectl patch … --type=merge -p \
+                 '{\"metadata\":{\"finalizers\":null}}'"
                     .into(),
             );
         }
     } else if reasons.is_empty() && !finalizers.is_empty() {
-        reasons.push(format!("it has the finalizers {}", finalizers.join(", ")));
+        reasons.push(format!("it has finalizers {}", finalizers.join(", ")));
     }
     reasons.iter().map(|reason| format!("\n  {reason}")).collect()
 }
 
-/// Some objects of a definition.
+/// Returns some objects of a defined kind.
 async fn instances(remote: &Remote, definition: &Value) -> Vec<DynamicObject> {
-    let (group, plural) = (text(definition, "/spec/group"), text(definition, "/spec/names/plural"));
-    let versions = definition.pointer("/spec/versions").and_then(Value::as_array);
-    let served = versions.into_iter().flatten().find(|version| version["served"] == true);
-    let Some(version) = served.map(|version| text(version, "/name")) else { return Vec::new() };
-    let resource = ApiResource {
-        group: group.into(),
-        version: version.into(),
-        api_version: format!("{group}/{version}"),
-        kind: text(definition, "/spec/names/kind").into(),
-        plural: plural.into(),
-    };
+    let Some(resource) = defined_resource(definition) else { return Vec::new() };
     let api: Api<DynamicObject> = Api::all_with(remote.client.clone(), &resource);
     let found = api.list(&ListParams::default().limit(u32::try_from(NAMED).unwrap_or(u32::MAX))).await;
     found.map(|list| list.items.into_iter().take(NAMED).collect()).unwrap_or_default()
@@ -215,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_operator_goes_after_its_objects_and_before_its_rights() {
+    fn the_operator_is_deleted_after_its_objects_and_before_its_roles() {
         let order = |kinds: &[&str], works| {
             kinds.iter().map(|kind| phase(&serde_json::json!({ "kind": kind }), works)).collect::<Vec<_>>()
         };

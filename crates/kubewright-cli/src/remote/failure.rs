@@ -1,24 +1,24 @@
-//! What a person can do about a request that failed.
+//! Messages for failed requests, with hints.
 
 use std::{error::Error, io};
 
 use kube::core::Status;
 
-/// What the API server said, or why it said nothing, in one line; and what to do, if it is for a person to do anything.
+/// Formats an error in one line: the message of the API server or the reason why there was none, and a hint if there is one.
 pub(super) fn explain(error: &kube::Error) -> String {
     let said = match error {
-        kube::Error::Api(status) if is_page(status) => "the answer is a page for people".into(),
+        kube::Error::Api(status) if is_page(status) => "the response is an HTML page".into(),
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
-        kube::Error::Api(status) => format!("the answer was {} {}", status.code, status.reason),
+        kube::Error::Api(status) => format!("HTTP status {} {}", status.code, status.reason),
         _ => chain(error),
     };
-    match advice(error) {
-        Some(advice) => format!("{said}; {advice}"),
+    match hint(error) {
+        Some(hint) => format!("{said}; {hint}"),
         None => said,
     }
 }
 
-/// The API server's answer, if there was one.
+/// Returns the `Status` that the API server sent, if there is one.
 pub(super) fn status(error: &kube::Error) -> Option<&Status> {
     match error {
         kube::Error::Api(status) => Some(status),
@@ -26,7 +26,7 @@ pub(super) fn status(error: &kube::Error) -> Option<&Status> {
     }
 }
 
-/// Whether the same request may succeed in a moment.
+/// Returns whether the same request may succeed later.
 pub(super) fn is_transient(error: &kube::Error) -> bool {
     status(error).is_none_or(|status| matches!(status.code, 429 | 500..=599))
 }
@@ -35,13 +35,13 @@ fn is_page(status: &Status) -> bool {
     status.message.trim_start().starts_with('<')
 }
 
-/// An error and its sources, each said once.
+/// Joins the messages of an error and its sources, without repetitions.
 fn chain(error: &(dyn Error + 'static)) -> String {
     let mut message = String::new();
     let mut next = Some(error);
     while let Some(error) = next {
         let text = error.to_string();
-        // Some say of themselves what their source says.
+        // Some errors include the message of their source.
         let is_news = !message.contains(&text) && !matches!(error.downcast_ref(), Some(kube::Error::Service(_)));
         if is_news {
             let separator = if message.is_empty() { "" } else { ": " };
@@ -52,24 +52,25 @@ fn chain(error: &(dyn Error + 'static)) -> String {
     message
 }
 
-fn advice(error: &kube::Error) -> Option<&'static str> {
+fn hint(error: &kube::Error) -> Option<&'static str> {
     let Some(status) = status(error) else { return unreachable(error) };
     Some(match status.code {
-        _ if is_page(status) => "that is no API server: is the server in the kubeconfig right?",
-        401 => "the credentials are refused: log in anew, or choose another context with --context",
+        _ if is_page(status) => "this is not an API server: check the server in the kubeconfig",
+        401 => "the credentials are invalid: log in again, or choose another context with --context",
         403 if status.message.contains("attempting to grant") => {
-            "nobody can hand on rights that he lacks: do it as an administrator of the cluster (--context)"
+            "only a user who has these permissions can grant them: use a context of a cluster administrator (--context)"
         }
         403 if status.message.contains(" cannot ") => {
-            "ask an administrator for a role with that right, or choose another context with --context"
+            "ask an administrator for this permission, or choose another context with --context"
         }
         _ => return None,
     })
 }
 
-/// Why no answer came.
+/// Returns a hint for a request without a response.
 fn unreachable(error: &(dyn Error + 'static)) -> Option<&'static str> {
-    const ELSEWHERE: &str = "is the cluster running, and is it the right context (--context, --kubeconfig)?";
+    const CHECK_CONTEXT: &str =
+        "check that the cluster is running, and that the context is right (--context, --kubeconfig)";
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<io::Error>() {
@@ -77,19 +78,19 @@ fn unreachable(error: &(dyn Error + 'static)) -> Option<&'static str> {
                 io::ErrorKind::ConnectionRefused
                 | io::ErrorKind::TimedOut
                 | io::ErrorKind::HostUnreachable
-                | io::ErrorKind::NetworkUnreachable => return Some(ELSEWHERE),
-                _ if error.to_string().contains("lookup address") => return Some(ELSEWHERE),
+                | io::ErrorKind::NetworkUnreachable => return Some(CHECK_CONTEXT),
+                _ if error.to_string().contains("lookup address") => return Some(CHECK_CONTEXT),
                 _ => {}
             }
         }
         match error.downcast_ref::<rustls::Error>() {
             Some(rustls::Error::InvalidCertificate(_)) => {
-                return Some("is the kubeconfig of another cluster, or of this one before it was made anew?");
+                return Some("the kubeconfig may belong to another cluster, or to this one before it was recreated");
             }
-            Some(_) => return Some("is the server in the kubeconfig right?"),
+            Some(_) => return Some("check the server in the kubeconfig"),
             None => {}
         }
-        // One that wraps another passes it over as its source.
+        // An `io::Error` that wraps another error skips it as its source.
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = inner.map(|inner| inner as _).or_else(|| error.source());
     }
@@ -100,29 +101,34 @@ fn unreachable(error: &(dyn Error + 'static)) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn answered(code: u16, message: &str) -> String {
+    fn api_error(code: u16, message: &str) -> String {
         explain(&kube::Error::Api(Status::failure(message, "Any").with_code(code).boxed()))
     }
 
-    fn failed(error: impl Error + Send + Sync + 'static) -> String {
+    fn transport_error(error: impl Error + Send + Sync + 'static) -> String {
         explain(&kube::Error::Service(Box::new(error)))
     }
 
     #[test]
-    fn what_is_refused_says_what_to_do() {
-        let forbidden = answered(403, "pods is forbidden: User \"x\" cannot patch resource \"pods\"");
-        assert!(forbidden.contains("cannot patch resource") && forbidden.contains("a role with that right"));
-        assert!(answered(403, "user x is attempting to grant RBAC permissions").contains("as an administrator"));
-        assert_eq!(answered(403, "exceeded quota: small"), "exceeded quota: small");
-        assert!(answered(401, "Unauthorized").contains("log in anew"));
-        assert!(answered(404, "<html>").contains("no API server"));
+    fn rejected_requests_have_a_hint() {
+        let forbidden = api_error(403, "pods is forbidden: User \"x\" cannot patch resource \"pods\"");
+        assert!(
+            forbidden.contains("cannot patch resource")
+                && forbidden.contains("ask an administrator for this permission")
+        );
+        assert!(
+            api_error(403, "user x is attempting to grant RBAC permissions").contains("of a cluster administrator")
+        );
+        assert_eq!(api_error(403, "exceeded quota: small"), "exceeded quota: small");
+        assert!(api_error(401, "Unauthorized").contains("log in again"));
+        assert!(api_error(404, "<html>").contains("not an API server"));
     }
 
     #[test]
-    fn what_does_not_reach_it_says_what_to_do() {
-        let refused = failed(io::Error::from(io::ErrorKind::ConnectionRefused));
-        assert!(refused.starts_with("connection refused; is the cluster running"), "{refused}");
+    fn requests_without_a_response_have_a_hint() {
+        let refused = transport_error(io::Error::from(io::ErrorKind::ConnectionRefused));
+        assert!(refused.starts_with("connection refused; check that the cluster is running"), "{refused}");
         let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
-        assert!(failed(io::Error::other(unknown)).contains("of another cluster"));
+        assert!(transport_error(io::Error::other(unknown)).contains("to another cluster"));
     }
 }

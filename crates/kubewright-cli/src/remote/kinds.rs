@@ -1,4 +1,4 @@
-//! Where objects are in the API of a cluster.
+//! The kinds of a cluster, and the locations of objects in its API.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use super::failure::status;
 
-/// The kinds that a cluster knows, asked for as needed.
+/// The kinds of a cluster, discovered as needed.
 pub(super) struct Kinds {
     client: Client,
     versions: BTreeMap<String, Vec<(ApiResource, Scope)>>,
 }
 
-/// An object and its place.
+/// The location of an object.
 #[derive(Clone)]
 pub(super) struct Located {
     pub(super) api: Api<DynamicObject>,
@@ -26,15 +26,15 @@ pub(super) struct Located {
 }
 
 impl Kinds {
-    pub(super) fn of(client: &Client) -> Self {
+    pub(super) fn new(client: &Client) -> Self {
         Self { client: client.clone(), versions: BTreeMap::new() }
     }
 
-    /// Where an object is, or would be; nowhere if the cluster doesn't know its kind.
+    /// Returns the location of an object, or nothing if the cluster does not have its kind.
     pub(super) async fn locate(&mut self, object: &Value) -> Result<Option<Located>, kube::Error> {
         let version = text(object, "/apiVersion");
         if !self.versions.contains_key(version) {
-            let known = self.ask(version).await?;
+            let known = self.discover(version).await?;
             self.versions.insert(version.to_owned(), known);
         }
         let kind = text(object, "/kind");
@@ -49,12 +49,12 @@ impl Kinds {
         }))
     }
 
-    /// Kinds may have come meanwhile.
+    /// Drops what is cached of a group version, after a kind was installed.
     pub(super) fn forget(&mut self, version: &str) {
         self.versions.remove(version);
     }
 
-    async fn ask(&self, version: &str) -> Result<Vec<(ApiResource, Scope)>, kube::Error> {
+    async fn discover(&self, version: &str) -> Result<Vec<(ApiResource, Scope)>, kube::Error> {
         let Ok(version) = version.parse::<GroupVersion>() else { return Ok(Vec::new()) };
         match discovery::pinned_group(&self.client, &version).await {
             Ok(group) => {
@@ -67,12 +67,12 @@ impl Kinds {
     }
 }
 
-/// A text in an object, empty if there is none.
+/// Returns a string in an object, empty if there is none.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// What kubectl calls an object, and its namespace.
+/// Formats the name of an object as kubectl does, with its namespace.
 pub(super) fn title(object: &Value) -> String {
     let kind = text(object, "/kind").to_lowercase();
     let kind = match text(object, "/apiVersion").split_once('/') {
@@ -86,13 +86,27 @@ pub(super) fn title(object: &Value) -> String {
     }
 }
 
-/// Whether it is a definition of a kind.
+/// Returns whether an object is a CustomResourceDefinition.
 pub(super) fn is_definition(object: &Value) -> bool {
     object["kind"] == "CustomResourceDefinition"
 }
 
-/// Whether it has the API server ask an operator.
-pub(crate) fn is_webhook(object: &Value) -> bool {
+/// Returns the kind that a CustomResourceDefinition defines, in its first served version.
+pub(crate) fn defined_resource(definition: &Value) -> Option<ApiResource> {
+    let versions = definition.pointer("/spec/versions").and_then(Value::as_array)?;
+    let served = versions.iter().find(|version| version["served"] == true)?;
+    let (group, version) = (text(definition, "/spec/group"), text(served, "/name"));
+    Some(ApiResource {
+        group: group.into(),
+        version: version.into(),
+        api_version: format!("{group}/{version}"),
+        kind: text(definition, "/spec/names/kind").into(),
+        plural: text(definition, "/spec/names/plural").into(),
+    })
+}
+
+/// Returns whether an object is a webhook configuration.
+pub(crate) fn is_webhook_configuration(object: &Value) -> bool {
     ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"].contains(&text(object, "/kind"))
 }
 
@@ -103,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_are_called_as_kubectl_calls_them() {
+    fn objects_are_named_as_in_kubectl() {
         let metadata = json!({"name": "cow", "namespace": "barn"});
         let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata});
         assert_eq!(title(&deployment), "deployment.apps/cow in barn");

@@ -1,4 +1,4 @@
-//! Why a Deployment isn't ready: what its pods, their events and their logs say.
+//! The diagnosis of a Deployment that is not ready, from its pods, their events and their logs.
 
 use std::fmt::Write;
 
@@ -11,16 +11,22 @@ use kube::{
     api::{ListParams, LogParams},
 };
 
-use super::{Remote, rollout::Trouble};
+use super::{Remote, problem::PodProblem};
 
-/// How many pods are told of: they mostly fail alike.
+/// The number of pods in the report: they usually fail alike.
 const PODS: usize = 2;
-/// How many events of each object, and how many lines of each log.
+/// The number of events of each object.
 const EVENTS: usize = 4;
-const LINES: i64 = 12;
+/// The number of lines of each log.
+const LOG_LINES: i64 = 12;
 
-/// The report, a line for each finding, each behind a line break. What can't be read is left out: there is a failure to tell already.
-pub(super) async fn of(remote: &Remote, deployment: &Deployment, pods: &[Pod], trouble: Option<&Trouble>) -> String {
+/// Returns the report: a line break and a line for each finding. What cannot be read is left out.
+pub(super) async fn diagnose(
+    remote: &Remote,
+    deployment: &Deployment,
+    pods: &[Pod],
+    problem: Option<&PodProblem>,
+) -> String {
     let namespace = deployment.namespace().unwrap_or_default();
     let mut report = String::new();
     if pods.is_empty() {
@@ -32,31 +38,35 @@ pub(super) async fn of(remote: &Remote, deployment: &Deployment, pods: &[Pod], t
         logs(remote, &namespace, pod, &mut report).await;
     }
     if pods.len() > PODS {
-        line(&mut report, 1, &format!("and {} pods more", pods.len() - PODS));
+        line(&mut report, 1, &format!("and {} more pods", pods.len() - PODS));
     }
-    if let Some(trouble) = trouble {
-        line(&mut report, 1, trouble.remedy);
+    if let Some(problem) = problem {
+        line(&mut report, 1, problem.hint);
     }
-    line(&mut report, 1, "what was applied stays: mend it and run the command again, or run kubewright undeploy");
+    line(
+        &mut report,
+        1,
+        "the applied objects stay: fix the problem and run the command again, or run kubewright undeploy",
+    );
     report
 }
 
 fn line(report: &mut String, depth: usize, text: &str) {
-    // Writing to a string doesn't fail.
+    // Writing to a string cannot fail.
     let _ = write!(report, "\n{:depth$}{text}", "", depth = depth * 2);
 }
 
-/// What the pod's status says.
+/// Adds the status of a pod.
 fn describe(pod: &Pod, report: &mut String) {
     let status = pod.status.clone().unwrap_or_default();
     line(report, 1, &format!("pod {} is {}", pod.name_any(), status.phase.as_deref().unwrap_or("Pending")));
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     for condition in status.conditions.iter().flatten().filter(|condition| condition.status == "False") {
-        // What is behind one is often behind another.
-        if told.contains(&&condition.message) {
+        // Several conditions often have the same message.
+        if seen.contains(&&condition.message) {
             continue;
         }
-        told.push(&condition.message);
+        seen.push(&condition.message);
         let text = |text: &Option<String>| text.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
         line(
             report,
@@ -65,30 +75,30 @@ fn describe(pod: &Pod, report: &mut String) {
         );
     }
     for container in status.init_container_statuses.iter().chain(&status.container_statuses).flatten() {
-        for text in states(container) {
+        for text in container_states(container) {
             line(report, 2, &text);
         }
     }
 }
 
-fn states(container: &ContainerStatus) -> Vec<String> {
+fn container_states(container: &ContainerStatus) -> Vec<String> {
     let name = &container.name;
     let mut found = Vec::new();
     if let Some(waiting) = container.state.as_ref().and_then(|state| state.waiting.as_ref()) {
         let (reason, message) = (waiting.reason.as_deref().unwrap_or_default(), waiting.message.as_deref());
         let message = message.map(|message| format!(": {message}")).unwrap_or_default();
-        found.push(format!("container {name} waits: {reason}{message}"));
+        found.push(format!("container {name} is waiting: {reason}{message}"));
     }
     let ended = |state: &Option<k8s_openapi::api::core::v1::ContainerState>| state.as_ref()?.terminated.clone();
     if let Some(ended) = ended(&container.state).or_else(|| ended(&container.last_state)) {
         let reason = ended.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
         let times = container.restart_count;
-        found.push(format!("container {name} ended with code {}{reason}, {times} restarts", ended.exit_code));
+        found.push(format!("container {name} exited with code {}{reason}, {times} restarts", ended.exit_code));
     }
     found
 }
 
-/// The last warnings of an object.
+/// Adds the last warning events of an object.
 async fn events(remote: &Remote, namespace: &str, object: &impl ResourceExt, report: &mut String) {
     let chosen = ListParams::default().fields(&format!("involvedObject.uid={}", object.uid().unwrap_or_default()));
     let found = Api::<Event>::namespaced(remote.client.clone(), namespace).list(&chosen).await;
@@ -106,7 +116,7 @@ async fn events(remote: &Remote, namespace: &str, object: &impl ResourceExt, rep
     }
 }
 
-/// The last lines of the containers that have run: of the last run, where a new one has yet to come.
+/// Adds the last log lines of the containers that ran: of the previous run, if the container is waiting to restart.
 async fn logs(remote: &Remote, namespace: &str, pod: &Pod, report: &mut String) {
     let pods: Api<Pod> = Api::namespaced(remote.client.clone(), namespace);
     let status = pod.status.clone().unwrap_or_default();
@@ -114,7 +124,7 @@ async fn logs(remote: &Remote, namespace: &str, pod: &Pod, report: &mut String) 
         let waits = container.state.as_ref().is_some_and(|state| state.waiting.is_some());
         let chosen = LogParams {
             container: Some(container.name.clone()),
-            tail_lines: Some(LINES),
+            tail_lines: Some(LOG_LINES),
             previous: waits,
             ..LogParams::default()
         };
@@ -123,7 +133,7 @@ async fn logs(remote: &Remote, namespace: &str, pod: &Pod, report: &mut String) 
             Err(_) => continue,
         };
         if !text.trim().is_empty() {
-            line(report, 2, &format!("the log of {} ends:", container.name));
+            line(report, 2, &format!("last lines of the log of {}:", container.name));
             text.lines().for_each(|text| line(report, 3, text));
         }
     }
@@ -143,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_told_by_what_is_not_so() {
+    fn a_pod_is_described_by_its_false_conditions_and_waiting_containers() {
         let pod = json!({
             "metadata": {"name": "cow-1"},
             "status": {
@@ -164,8 +174,8 @@ mod tests {
         let expected = "
   pod cow-1 is Running
     Ready is false: ContainersNotReady: unready: [manager]
-    container manager waits: CrashLoopBackOff: back-off 20s
-    container manager ended with code 101 (Error), 2 restarts";
+    container manager is waiting: CrashLoopBackOff: back-off 20s
+    container manager exited with code 101 (Error), 2 restarts";
         assert_eq!(report, expected);
     }
 }

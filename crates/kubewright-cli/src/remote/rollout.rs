@@ -1,38 +1,28 @@
-//! Waiting until a Deployment is ready, or until it is clear that it won't be.
+//! Waiting until a Deployment is ready, or until it is certain that it will not be.
 
 use anyhow::{Result, bail};
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
-    core::v1::{ContainerStatus, Pod},
+    core::v1::Pod,
 };
 use kube::{Api, ResourceExt, api::ListParams};
 
 use super::{
     Remote, Wait,
     failure::{explain, is_transient},
+    problem::{PodProblem, problem},
     report,
 };
 
-/// What Deployments and their ReplicaSets are numbered by.
+/// The annotation with the revision of a Deployment and its ReplicaSets.
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-/// How far a Deployment is.
+/// The state of a rollout.
 #[derive(Debug, PartialEq, Eq)]
 enum Rollout {
     Ready,
-    Going(String),
+    Progressing(String),
     Failed(String),
-}
-
-/// What keeps a pod from being ready.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Trouble {
-    /// As Kubernetes names it, with its words.
-    pub(super) why: String,
-    /// What to do.
-    pub(super) remedy: &'static str,
-    /// Whether it is not worth waiting for it to pass.
-    is_lasting: bool,
 }
 
 /// Waits until all replicas of a Deployment are up to date and available.
@@ -42,23 +32,24 @@ pub(crate) async fn ready(remote: &Remote, namespace: &str, name: &str, wait: &W
         let deployment = match deployments.get(name).await {
             Ok(deployment) => Some(deployment),
             Err(error) if is_transient(&error) => None,
-            Err(error) => bail!("look at deployment {name} in {namespace}: {}", explain(&error)),
+            Err(error) => bail!("get deployment {name} in {namespace}: {}", explain(&error)),
         };
-        let state = deployment.as_ref().map_or_else(|| Rollout::Going("no answer".into()), rollout);
+        let state =
+            deployment.as_ref().map_or_else(|| Rollout::Progressing("no answer from the API server".into()), rollout);
         if state == Rollout::Ready {
             return Ok(());
         }
         let pods = match &deployment {
-            // Who may not see pods is told what the Deployment says.
+            // Without the permission to list pods, the status of the Deployment has to do.
             Some(deployment) => pods_of(remote, deployment).await.unwrap_or_default(),
             None => Vec::new(),
         };
-        let trouble = pods.iter().filter_map(trouble).max_by_key(|trouble| trouble.is_lasting);
-        let (why, is_over) = verdict(state, trouble.as_ref());
-        if is_over || !wait.goes_on(&format!("deployment {name}: {}", short(&why))).await {
-            let late = if is_over { String::new() } else { format!(" after {}", wait.spent()) };
+        let problem = pods.iter().filter_map(problem).max_by_key(|problem| problem.is_permanent);
+        let (why, has_failed) = assess(state, problem.as_ref());
+        if has_failed || !wait.poll_again(&format!("for deployment {name}: {}", first_line(&why))).await {
+            let late = if has_failed { String::new() } else { format!(" after {}", wait.timeout()) };
             let report = match &deployment {
-                Some(deployment) => report::of(remote, deployment, &pods, trouble.as_ref()).await,
+                Some(deployment) => report::diagnose(remote, deployment, &pods, problem.as_ref()).await,
                 None => String::new(),
             };
             bail!("deployment {name} in {namespace} is not ready{late}: {why}{report}");
@@ -66,28 +57,29 @@ pub(crate) async fn ready(remote: &Remote, namespace: &str, name: &str, wait: &W
     }
 }
 
-/// Why it isn't ready, and whether waiting is over.
-fn verdict(state: Rollout, trouble: Option<&Trouble>) -> (String, bool) {
-    const ORPHAN: &str = "failed calling webhook";
-    match (state, trouble) {
-        (Rollout::Going(what), None) if what.contains(ORPHAN) => {
-            let remedy =
-                "until the operator is there nobody answers: delete that webhook configuration, and deploy again";
-            (format!("{what}; {remedy}"), false)
+/// Returns why the Deployment is not ready, and whether it will not become ready.
+fn assess(state: Rollout, problem: Option<&PodProblem>) -> (String, bool) {
+    const WEBHOOK_FAILURE: &str = "failed calling webhook";
+    match (state, problem) {
+        (Rollout::Progressing(what), None) if what.contains(WEBHOOK_FAILURE) => {
+            let hint = "no operator is running to answer it: delete the webhook configuration and deploy again";
+            (format!("{what}; {hint}"), false)
         }
         (Rollout::Failed(why), _) => (why, true),
-        (_, Some(trouble)) if trouble.is_lasting => (trouble.why.clone(), true),
-        (Rollout::Going(what), Some(trouble)) => (format!("{what}: {}", trouble.why), false),
-        (Rollout::Going(what), None) => (what, false),
+        (_, Some(problem)) if problem.is_permanent => (problem.reason.clone(), true),
+        (Rollout::Progressing(what), Some(problem)) => (format!("{what}: {}", problem.reason), false),
+        (Rollout::Progressing(what), None) => (what, false),
         (Rollout::Ready, _) => (String::new(), false),
     }
 }
 
-/// As `kubectl rollout status` sees it.
+/// Returns the state of a rollout by the rules of `kubectl rollout status`.
 fn rollout(deployment: &Deployment) -> Rollout {
-    let Some(status) = &deployment.status else { return Rollout::Going("nobody has seen it yet".into()) };
+    let Some(status) = &deployment.status else {
+        return Rollout::Progressing("not yet observed by the Deployment controller".into());
+    };
     if deployment.metadata.generation > status.observed_generation {
-        return Rollout::Going("nobody has seen it yet".into());
+        return Rollout::Progressing("not yet observed by the Deployment controller".into());
     }
     let condition = |kind: &str, status: &str| {
         deployment
@@ -104,15 +96,15 @@ fn rollout(deployment: &Deployment) -> Rollout {
         return Rollout::Failed(message(late));
     }
     if let Some(failure) = condition("ReplicaFailure", "True") {
-        return Rollout::Going(message(failure));
+        return Rollout::Progressing(message(failure));
     }
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let count = |replicas: Option<i32>| replicas.unwrap_or(0);
     let (updated, available) = (count(status.updated_replicas), count(status.available_replicas));
     match count(status.replicas) - updated {
-        _ if updated < wanted => Rollout::Going(format!("{updated} of {wanted} replicas are up to date")),
-        old if old > 0 => Rollout::Going(format!("{old} old replicas are still there")),
-        _ if available < updated => Rollout::Going(format!("{available} of {updated} replicas are available")),
+        _ if updated < wanted => Rollout::Progressing(format!("{updated} of {wanted} replicas are up to date")),
+        old if old > 0 => Rollout::Progressing(format!("{old} old replicas are still running")),
+        _ if available < updated => Rollout::Progressing(format!("{available} of {updated} replicas are available")),
         _ => Rollout::Ready,
     }
 }
@@ -135,42 +127,7 @@ fn is_child(child: &impl ResourceExt, parent: &impl ResourceExt) -> bool {
     child.owner_references().iter().any(|owner| Some(&owner.uid) == parent.meta().uid.as_ref())
 }
 
-/// What is wrong with a pod, the worst first.
-fn trouble(pod: &Pod) -> Option<Trouble> {
-    let status = pod.status.as_ref()?;
-    let containers = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    let worst = containers.filter_map(waits).max_by_key(|trouble| trouble.is_lasting);
-    worst.or_else(|| {
-        let placed =
-            status.conditions.iter().flatten().find(|it| it.type_ == "PodScheduled" && it.status == "False")?;
-        let why = format!("{}: {}", placed.reason.as_deref()?, placed.message.as_deref().unwrap_or_default());
-        Some(Trouble { why, remedy: "no node takes the pod", is_lasting: false })
-    })
-}
-
-/// What a container waits for, if it is more than its turn.
-fn waits(container: &ContainerStatus) -> Option<Trouble> {
-    const IMAGE: &str =
-        "is the image in the registry (kubewright image --tag IMAGE --push), and may the cluster pull it?";
-    const SPEC: &str = "mend config/manager";
-    const END: &str = "its log says why it ended";
-    let waiting = container.state.as_ref()?.waiting.as_ref()?;
-    let reason = waiting.reason.as_deref()?;
-    let (remedy, is_lasting) = match reason {
-        "ContainerCreating" | "PodInitializing" => return None,
-        "ErrImagePull" | "RegistryUnavailable" => (IMAGE, false),
-        "ImagePullBackOff" | "ErrImageNeverPull" | "InvalidImageName" => (IMAGE, true),
-        "CreateContainerConfigError" | "CreateContainerError" => (SPEC, true),
-        // Who ends once may have come too early for something.
-        "CrashLoopBackOff" => (END, container.restart_count > 0),
-        _ => (END, false),
-    };
-    let why = format!("{reason}: {}", waiting.message.as_deref().unwrap_or_default());
-    Some(Trouble { why, remedy, is_lasting })
-}
-
-/// A line for the progress.
-fn short(text: &str) -> &str {
+fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
@@ -186,48 +143,25 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn going(what: &str) -> Rollout {
-        Rollout::Going(what.into())
+    fn progressing(what: &str) -> Rollout {
+        Rollout::Progressing(what.into())
     }
 
     #[test]
-    fn a_deployment_is_ready_when_all_new_replicas_are_and_no_other_is_left() {
+    fn a_deployment_is_ready_when_all_replicas_are_new_and_available() {
         let check = |status: Value, expected: Rollout| {
             let mut all = json!({"observedGeneration": 3, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2});
             all.as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
             assert_eq!(rollout(&deployment(all)), expected, "{status}");
         };
         check(json!({}), Rollout::Ready);
-        check(json!({"observedGeneration": 2}), going("nobody has seen it yet"));
-        check(json!({"updatedReplicas": 1}), going("1 of 2 replicas are up to date"));
-        check(json!({"replicas": 3}), going("1 old replicas are still there"));
-        check(json!({"availableReplicas": 0}), going("0 of 2 replicas are available"));
+        check(json!({"observedGeneration": 2}), progressing("not yet observed by the Deployment controller"));
+        check(json!({"updatedReplicas": 1}), progressing("1 of 2 replicas are up to date"));
+        check(json!({"replicas": 3}), progressing("1 old replicas are still running"));
+        check(json!({"availableReplicas": 0}), progressing("0 of 2 replicas are available"));
         let condition = |kind: &str, status: &str, reason: &str| json!({"conditions": [{"type": kind, "status": status, "reason": reason, "message": "why"}]});
         check(condition("Progressing", "False", "ProgressDeadlineExceeded"), Rollout::Failed("why".into()));
-        check(condition("ReplicaFailure", "True", "FailedCreate"), going("why"));
-        assert_eq!(rollout(&Deployment::default()), going("nobody has seen it yet"));
-    }
-
-    #[test]
-    fn a_pod_that_will_not_come_is_not_waited_for() {
-        let check = |reason: &str, restarts: i32, expected: Option<bool>| {
-            let container = json!({
-                "name": "manager", "image": "cow", "imageID": "", "ready": false, "restartCount": restarts,
-                "state": {"waiting": {"reason": reason, "message": "why"}},
-            });
-            let pod = json!({"metadata": {}, "status": {"containerStatuses": [container]}});
-            let found = trouble(&serde_json::from_value(pod).unwrap());
-            assert_eq!(found.map(|trouble| trouble.is_lasting), expected, "{reason}");
-        };
-        check("ContainerCreating", 0, None);
-        check("ErrImagePull", 0, Some(false));
-        check("ImagePullBackOff", 0, Some(true));
-        check("InvalidImageName", 0, Some(true));
-        check("CrashLoopBackOff", 0, Some(false));
-        check("CrashLoopBackOff", 1, Some(true));
-        let placed = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "full"});
-        let pod = json!({"metadata": {}, "status": {"conditions": [placed]}});
-        let found = trouble(&serde_json::from_value(pod).unwrap()).unwrap();
-        assert_eq!((found.why.as_str(), found.is_lasting), ("Unschedulable: full", false));
+        check(condition("ReplicaFailure", "True", "FailedCreate"), progressing("why"));
+        assert_eq!(rollout(&Deployment::default()), progressing("not yet observed by the Deployment controller"));
     }
 }

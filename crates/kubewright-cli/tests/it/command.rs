@@ -1,4 +1,4 @@
-//! The command itself: its line, its help, its end, its errors.
+//! `kubewright cluster`: its output, its help, its exit and its errors.
 
 use std::{fs, net::TcpStream, process::Stdio, thread, time::Duration};
 
@@ -28,7 +28,7 @@ fn processes(needle: &str) -> Vec<String> {
 }
 
 #[test]
-fn terminating_it_leaves_nothing_behind() {
+fn sigterm_leaves_nothing_behind() {
     check_end("-TERM", "4321");
 }
 
@@ -43,7 +43,7 @@ fn closing_the_terminal_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_a_killed_one_left_is_cleared_away_by_the_next() {
+fn the_next_cluster_removes_what_a_killed_one_left() {
     let temporary = tempfile::tempdir().unwrap();
     let inhabited = |seconds: &str| {
         let cluster = TestCluster::start_in(temporary.path(), &["--pods", "run"]);
@@ -70,7 +70,7 @@ fn what_a_killed_one_left_is_cleared_away_by_the_next() {
 }
 
 #[test]
-fn its_line_tells_the_milliseconds_and_the_kubeconfig() {
+fn the_first_line_has_the_start_time_and_the_kubeconfig() {
     let cluster = TestCluster::start(&["--pods", "simulate"]);
     let line = cluster.ready_line.trim_end();
     let milliseconds = line.strip_prefix("cluster ready in ").and_then(|rest| rest.split_once(" ms ")).unwrap().0;
@@ -79,7 +79,7 @@ fn its_line_tells_the_milliseconds_and_the_kubeconfig() {
 }
 
 #[test]
-fn a_taken_port_is_an_error_that_says_what_to_do() {
+fn a_port_in_use_is_an_error_with_a_hint() {
     let cluster = TestCluster::start(&[]);
     let output = kubewright().args(["cluster", "--listen", &cluster.address()]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -106,10 +106,12 @@ fn a_wrong_flag_is_a_usage_error() {
 }
 
 #[test]
-fn only_addresses_of_this_machine_are_served() {
-    for (address, says) in
-        [("0.0.0.0:0", "serves this machine only: use 127.0.0.1"), ("6443", "such as 127.0.0.1:6443"), ("", "such as")]
-    {
+fn only_loopback_addresses_are_served() {
+    for (address, says) in [
+        ("0.0.0.0:0", "serves loopback addresses only: use 127.0.0.1"),
+        ("6443", "such as 127.0.0.1:6443"),
+        ("", "such as"),
+    ] {
         let output = kubewright().args(["cluster", "--listen", address]).output().unwrap();
         let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && stderr.contains("--listen") && stderr.contains(says), "{stderr}");

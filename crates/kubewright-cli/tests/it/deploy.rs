@@ -90,7 +90,7 @@ fn contains(said: &str, words: &[&str]) {
 }
 
 #[tokio::test]
-async fn an_operator_is_deployed_and_works_and_is_taken_away() {
+async fn an_operator_is_deployed_and_undeployed() {
     let scene = Scene::of(Program::executable(example("at"))).await;
     let said = scene.succeeds(&["deploy", "--image", IMAGE]).await;
     contains(
@@ -127,16 +127,19 @@ async fn an_operator_is_deployed_and_works_and_is_taken_away() {
     let said = scene.succeeds(&["undeploy"]).await;
     contains(
         &said,
-        &["Undeploying from context kubewright", &format!("Deleted {all} objects"), "the operator is gone"],
+        &["Undeploying from context kubewright", &format!("Deleted {all} objects"), "the operator is deleted"],
     );
     scene.is_untouched().await;
-    contains(&scene.fails(&["undeploy"]).await, &["nothing of it is in context kubewright", "--ignore-not-found"]);
+    contains(
+        &scene.fails(&["undeploy"]).await,
+        &["none of the objects exist in context kubewright", "--ignore-not-found"],
+    );
     scene.succeeds(&["undeploy", "--ignore-not-found"]).await;
     scene.deployed.stop().await;
 }
 
 #[tokio::test]
-async fn an_operator_that_is_asked_of_every_pod_comes_and_goes() {
+async fn an_operator_with_a_webhook_for_pods_is_deployed_and_undeployed() {
     let scene = Scene::scaffolded().await;
     let said = scene.succeeds(&["deploy"]).await;
     contains(&said, &["Ready deployment project-controller-manager", "Applied 2 objects: 2 created"]);
@@ -149,7 +152,7 @@ async fn an_operator_that_is_asked_of_every_pod_comes_and_goes() {
 }
 
 #[tokio::test]
-async fn an_image_that_nobody_has_is_told_with_the_events() {
+async fn an_image_that_cannot_be_pulled_is_reported_with_events() {
     let scene = Scene::of(Program::host_tools()).await;
     let said = scene.fails(&["deploy", "--image", "registry.example.com/me/other:v1"]).await;
     contains(
@@ -158,11 +161,11 @@ async fn an_image_that_nobody_has_is_told_with_the_events() {
             "error: deployment at-operator-controller-manager in at-operator-system is not ready: ImagePullBackOff",
             "  pod at-operator-controller-manager-",
             "Ready is false: ContainersNotReady",
-            "container manager waits: ImagePullBackOff",
+            "container manager is waiting: ImagePullBackOff",
             "event Failed",
             "registry.example.com/me/other:v1",
             "kubewright image --tag IMAGE --push",
-            "what was applied stays",
+            "the applied objects stay",
         ],
     );
     scene.succeeds(&["undeploy"]).await;
@@ -171,7 +174,7 @@ async fn an_image_that_nobody_has_is_told_with_the_events() {
 }
 
 #[tokio::test]
-async fn an_operator_that_ends_is_told_with_its_log() {
+async fn an_operator_that_exits_is_reported_with_its_log() {
     let script = ["/bin/sh", "-c", "echo no barn at $HOSTNAME >&2; exit 3", "manager"];
     let scene = Scene::of(Program::entrypoint(script)).await;
     let said = scene.fails(&["deploy", "--image", IMAGE, "--timeout", "1m"]).await;
@@ -179,17 +182,17 @@ async fn an_operator_that_ends_is_told_with_its_log() {
         &said,
         &[
             "is not ready: CrashLoopBackOff: back-off",
-            "container manager ended with code 3 (Error)",
+            "container manager exited with code 3 (Error)",
             "event BackOff",
-            "the log of manager ends:\n      no barn at at-operator-controller-manager-",
-            "its log says why it ended",
+            "last lines of the log of manager:\n      no barn at at-operator-controller-manager-",
+            "see its log for the reason",
         ],
     );
     scene.deployed.stop().await;
 }
 
 #[tokio::test]
-async fn what_the_cluster_would_refuse_changes_nothing() {
+async fn a_failed_dry_run_changes_nothing() {
     let scene = Scene::of(Program::host_tools()).await;
     let token = scene.deployed.token("stranger").await;
     let stranger = scene.project.path().join("stranger");
@@ -203,11 +206,11 @@ async fn what_the_cluster_would_refuse_changes_nothing() {
     contains(
         &said,
         &[
-            "would refuse what is to be applied; nothing was changed:",
+            "rejects the objects; nothing was changed:",
             "  customresourcedefinition.apiextensions.k8s.io/ats.cnat.d2iq.com: ",
             "system:serviceaccount:default:stranger",
             "cannot patch resource \"deployments\" in API group \"apps\" in the namespace \"at-operator-system\"",
-            "ask an administrator for a role with that right",
+            "ask an administrator for this permission",
         ],
     );
     scene.is_untouched().await;
@@ -228,7 +231,7 @@ async fn what_the_cluster_would_refuse_changes_nothing() {
         &scene.fails(&["install", "--context", "other"]).await,
         &["context: other", "kubectl config get-contexts"],
     );
-    contains(&scene.fails(&["undeploy", "--kubeconfig", "none"]).await, &["name another file with --kubeconfig"]);
+    contains(&scene.fails(&["undeploy", "--kubeconfig", "none"]).await, &["choose another file with --kubeconfig"]);
     scene.succeeds(&["install"]).await;
     contains(&scene.fails_as(stranger, &["uninstall"]).await, &["cannot get resource", "nothing was deleted"]);
     assert_ne!(scene.kubectl(&["get", "crd", "-o", "name"]).await, "");
@@ -236,7 +239,7 @@ async fn what_the_cluster_would_refuse_changes_nothing() {
 }
 
 #[tokio::test]
-async fn definitions_are_installed_over_those_of_others_only_when_told_to() {
+async fn fields_of_other_managers_are_taken_over_only_by_force() {
     let scene = Scene::of(Program::host_tools()).await;
     let said = scene.succeeds(&["install"]).await;
     contains(&said, &["Applied 1 object: 1 created", "the definitions are established"]);
@@ -247,7 +250,7 @@ async fn definitions_are_installed_over_those_of_others_only_when_told_to() {
     fs::write(&kind, text.replace("    - cnat\n", "    - once\n")).unwrap();
     scene.kubectl(&patch).await;
     let said = scene.fails(&["install"]).await;
-    contains(&said, &["nothing was changed", "walker", "--force-conflicts takes these fields over"]);
+    contains(&said, &["nothing was changed", "walker", "use --force-conflicts to take over these fields"]);
     contains(&scene.succeeds(&["install", "--force-conflicts"]).await, &["1 changed"]);
     let names = ["get", "crd", "ats.cnat.d2iq.com", "-o", "jsonpath={.spec.names.shortNames}"];
     assert_eq!(scene.kubectl(&names).await, r#"["once"]"#);
@@ -261,14 +264,14 @@ async fn definitions_are_installed_over_those_of_others_only_when_told_to() {
     contains(
         &said,
         &[
-            "customresourcedefinition.apiextensions.k8s.io/ats.cnat.d2iq.com is not gone after 2 s",
-            &format!("{name} in default is still there, with the finalizers cnat.d2iq.com/hold"),
-            "no operator is there to remove them",
+            "customresourcedefinition.apiextensions.k8s.io/ats.cnat.d2iq.com still exists after 2s",
+            &format!("{name} in default still exists, with finalizers cnat.d2iq.com/hold"),
+            "no operator is running to remove them",
         ],
     );
     scene.kubectl(&["patch", "at", &name, "--type=merge", "-p", &finalizers("null")]).await;
     scene.succeeds(&["uninstall", "--ignore-not-found"]).await;
     assert_eq!(scene.kubectl(&["get", "crd", "-o", "name"]).await, "");
-    contains(&scene.fails(&["uninstall"]).await, &["nothing of it is in"]);
+    contains(&scene.fails(&["uninstall"]).await, &["none of the objects exist in"]);
     scene.deployed.stop().await;
 }

@@ -1,4 +1,4 @@
-//! `kubewright dev` of a project as the commands make it: what a user sees who edits it.
+//! `kubewright dev`, on a scaffolded project that is edited while it runs.
 
 use std::{
     fs,
@@ -20,8 +20,8 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::{sleep, timeout};
 
-/// How long anything may take: the first build may have to build what the project depends on.
-const PATIENCE: Duration = Duration::from_secs(900);
+/// The longest wait: the first build may include the dependencies of the project.
+const TIMEOUT: Duration = Duration::from_secs(900);
 
 const CONTROLLER: &str = "src/controller/cow.rs";
 const TYPES: &str = "src/api/v1/cow.rs";
@@ -32,7 +32,7 @@ fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// A project in an empty folder, which shares what this repository builds.
+/// A scaffolded project, with the target directory of this repository.
 struct Project {
     folder: TempDir,
 }
@@ -48,7 +48,7 @@ impl Project {
         ] {
             project.run(line);
         }
-        // The same versions, the same settings: the same crates, which are built once.
+        // With the same versions and settings, dependencies are compiled once for all projects.
         fs::copy(repository().join("Cargo.lock"), project.path("Cargo.lock")).unwrap();
         project
     }
@@ -72,7 +72,7 @@ impl Project {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Puts a text in the place of another, as an editor does it that keeps the old file until the new one is whole.
+    /// Replaces a text, as an editor does that writes a new file and renames it.
     fn edit(&self, file: &str, old: &str, new: &str) {
         let text = fs::read_to_string(self.path(file)).unwrap();
         assert!(text.contains(old), "{old}\nin\n{text}");
@@ -82,7 +82,7 @@ impl Project {
     }
 }
 
-/// A `kubewright dev` that runs. Dropping it kills it, which it can't tidy up after.
+/// A running `kubewright dev`. Dropping it kills it, so that it cannot clean up.
 struct Dev {
     child: Child,
     line: String,
@@ -111,21 +111,21 @@ impl Dev {
         self.said.lock().unwrap().clone()
     }
 
-    /// Waits until it is so.
+    /// Waits for a condition.
     async fn until(&mut self, what: &str, mut so: impl AsyncFnMut() -> bool) {
-        let came = timeout(PATIENCE, async {
+        let came = timeout(TIMEOUT, async {
             while !so().await {
-                assert_eq!(self.child.try_wait().unwrap(), None, "it has ended: {}", self.said.lock().unwrap());
+                assert_eq!(self.child.try_wait().unwrap(), None, "it has exited: {}", self.said.lock().unwrap());
                 sleep(Duration::from_millis(20)).await;
             }
         });
-        assert!(came.await.is_ok(), "it did not come about that {what}; it said:\n{}", self.said());
+        assert!(came.await.is_ok(), "timed out waiting: {what}; it printed:\n{}", self.said());
     }
 
-    /// Waits until it has said something so many times.
+    /// Waits until a text was printed a number of times.
     async fn says(&mut self, what: &str, times: usize) {
         let said = self.said.clone();
-        self.until(&format!("it says {what}"), async || said.lock().unwrap().matches(what).count() >= times).await;
+        self.until(&format!("it prints {what}"), async || said.lock().unwrap().matches(what).count() >= times).await;
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -165,21 +165,21 @@ async fn create(client: &Client, name: &str, spec: serde_json::Value) -> Dynamic
     cows(client).create(&PostParams::default(), &serde_json::from_value(cow).unwrap()).await.unwrap()
 }
 
-/// What its controller says of a cow.
+/// The message of a cow's first condition.
 async fn message(client: &Client, name: &str) -> String {
     let cow = cows(client).get_opt(name).await.unwrap();
     let condition = |cow: DynamicObject| cow.data["status"]["conditions"][0]["message"].as_str().map(Into::into);
     cow.and_then(condition).unwrap_or_default()
 }
 
-/// The processes that run this program.
+/// The number of processes of a program.
 fn running(program: &str) -> usize {
     let lines = fs::read_dir("/proc").unwrap().filter_map(|entry| fs::read(entry.ok()?.path().join("cmdline")).ok());
     lines.filter(|line| line.split(|byte| *byte == 0).next() == Some(program.as_bytes())).count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_edit_is_seen_and_a_broken_one_changes_nothing() {
+async fn edits_restart_the_operator_and_broken_ones_do_not() {
     let project = Project::new();
     let mut dev = Dev::start(&project, &["--samples"]);
     assert!(dev.line.starts_with("cluster ready in "), "{}", dev.line);
@@ -188,7 +188,7 @@ async fn an_edit_is_seen_and_a_broken_one_changes_nothing() {
     let client = dev.client().await;
     dev.until("the sample is reconciled", async || message(&client, "cow-sample").await.contains("all is as")).await;
 
-    // The types, the controller and the webhook in one go.
+    // Edit the types, the controller and the webhook at once.
     project.edit(TYPES, "    pub foo:", "    pub bell: Option<String>,\n    /// As before.\n    pub foo:");
     project.edit(
         WEBHOOK,
@@ -202,10 +202,10 @@ async fn an_edit_is_seen_and_a_broken_one_changes_nothing() {
     assert_eq!(running(&program), 1, "the old one has ended: {}", dev.said());
 
     project.edit(CONTROLLER, "\"it moos\"", "it moos");
-    dev.says("can't be built", 1).await;
+    dev.says("does not compile", 1).await;
     create(&client, "frida", json!({})).await;
     dev.until("the old one works on", async || message(&client, "frida").await == "it moos").await;
-    assert!(dev.said().contains("for a change; the one from before runs on"), "{}", dev.said());
+    assert!(dev.said().contains("for a change; the previous operator is still running"), "{}", dev.said());
     project.edit(CONTROLLER, "it moos", "\"it grazes\"");
     dev.until("it works again", async || message(&client, "frida").await == "it grazes").await;
 
@@ -219,9 +219,13 @@ async fn an_edit_is_seen_and_a_broken_one_changes_nothing() {
     assert!(dev.end().success(), "{}", dev.said());
     assert_eq!(running(&program), 0, "no process is left");
     assert!(!dev.kubeconfig().exists(), "no file is left");
+
+    let mut dev = Dev::start(&project, &[]);
+    dev.says(" apply -k config/samples (or start with --samples)", 1).await;
+    assert!(dev.end().success(), "{}", dev.said());
 }
 
-/// Another version of cows, in which they are stored from then on.
+/// Adds a version, which becomes the storage version.
 async fn a_version_is_added(project: &Project, dev: &mut Dev, client: &Client) {
     create(client, "greta", json!({"foo": "moo"})).await;
     project.run(&["create", "api", "--group", "farm", "--version", "v2", "--kind", "Cow", "--controller=false"]);
@@ -246,10 +250,50 @@ async fn a_version_is_added(project: &Project, dev: &mut Dev, client: &Client) {
 }
 
 #[test]
-fn a_folder_without_a_project_starts_nothing() {
+fn a_directory_without_a_project_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let output = Command::new(env!("CARGO_BIN_EXE_kubewright")).arg("dev").current_dir(folder.path()).output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.code() == Some(1) && said.contains("kubewright init"), "{said}");
     assert!(output.stdout.is_empty(), "no cluster was started");
+}
+
+#[test]
+fn a_second_dev_in_a_project_is_an_error_and_leaves_the_first_alone() {
+    let project = crate::run::project();
+    let start = |arguments: &[&str]| {
+        let mut command = crate::run::command(&project, arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        (child, line)
+    };
+    let end = |child: &mut Child| {
+        assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (child.wait().unwrap(), said)
+    };
+    let (mut first, line) = start(&["dev"]);
+    let kubeconfig = PathBuf::from(line.trim_end().split_once("export KUBECONFIG=").expect(&line).1);
+    let written = fs::read_to_string(&kubeconfig).unwrap();
+
+    let (mut second, line) = start(&["dev"]);
+    if !line.is_empty() {
+        let _ = (second.kill(), first.kill());
+        panic!("a second cluster took over the kubeconfig: {line}");
+    }
+    let output = second.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("is in use by a cluster that is still running") && said.contains("--kubeconfig"), "{said}");
+    assert_eq!(fs::read_to_string(&kubeconfig).unwrap(), written);
+
+    let (mut third, line) = start(&["dev", "--kubeconfig", "another"]);
+    assert!(line.starts_with("cluster ready in "), "{line}");
+    assert!(end(&mut third).0.success());
+    assert!(kubeconfig.exists(), "the kubeconfig of the first stays");
+    let (status, said) = end(&mut first);
+    assert!(status.success(), "{said}");
+    assert!(!kubeconfig.exists());
 }

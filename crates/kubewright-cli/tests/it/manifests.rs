@@ -89,7 +89,7 @@ fn definition(spec: Value) -> Value {
 const COWS: &str = "config/crd/bases/my.domain_cows.yaml";
 
 #[test]
-fn a_program_is_asked_and_drift_is_told() {
+fn manifests_are_written_and_drift_is_reported() {
     let project = Project::of(example("operators"));
     let missing = project.refuses(&["--check"]);
     assert!(
@@ -118,33 +118,36 @@ fn a_program_is_asked_and_drift_is_told() {
     let file = "config/crd/bases/cnat.d2iq.com_ats.yaml";
     fs::write(project.path(file), project.read(file) + "# mine\n").unwrap();
     let differs = project.refuses(&["--check"]);
-    assert!(differs.ends_with(&format!("run kubewright manifests\n  {file} differs\n")), "{differs}");
+    assert!(
+        differs.ends_with(&format!("run kubewright manifests to update these files:\n  {file} differs\n")),
+        "{differs}"
+    );
     assert!(project.read(file).ends_with("# mine\n"));
 }
 
 #[test]
-fn what_is_left_over_is_told_and_kept() {
+fn stale_manifests_are_reported_and_kept() {
     let project = Project::with(definition(json!({"type": "object"})));
     project.writes(&[]);
     let pigs = "config/crd/bases/my.domain_pigs.yaml";
     fs::write(project.path(pigs), project.read(COWS).replace("cow", "pig").replace("Cow", "Pig")).unwrap();
-    // What this command doesn't write is none of its business.
+    // Files of other origin are left alone.
     fs::write(project.path("config/crd/bases/others.yaml"), project.read(COWS)).unwrap();
     let refused = project.refuses(&["--check"]);
-    let told = format!("\n  {pigs}: the operator doesn't bring this kind any more.");
+    let told = format!("\n  {pigs}: the operator no longer has this kind");
     assert!(refused.contains(&told) && !refused.contains("others"), "{refused}");
     let warned = project.writes(&[]);
-    assert!(warned.contains(&format!("warning: {pigs} is left over: ")) && !warned.contains("others"), "{warned}");
-    assert!(project.path(pigs).exists(), "no definition is taken away unasked");
+    assert!(warned.contains(&format!("warning: {pigs} is stale: ")) && !warned.contains("others"), "{warned}");
+    assert!(project.path(pigs).exists(), "no definition is deleted");
     fs::remove_file(project.path(pigs)).unwrap();
     project.writes(&["--check"]);
     fs::create_dir_all(project.path("config/webhook")).unwrap();
     fs::write(project.path("config/webhook/manifests.yaml"), "kind: ValidatingWebhookConfiguration\n").unwrap();
-    assert!(project.refuses(&["--check"]).contains("has no webhooks any more"));
+    assert!(project.refuses(&["--check"]).contains("the operator no longer has webhooks"));
 }
 
 #[test]
-fn a_definition_that_no_server_takes_is_refused_before_anything_is_written() {
+fn an_invalid_definition_is_an_error_and_nothing_is_written() {
     for (field, wrong) in [
         (json!({"type": "integer", "default": "many"}), "properties[size].default"),
         (json!({"type": "string", "pattern": "("}), "properties[size].pattern"),
@@ -158,7 +161,7 @@ fn a_definition_that_no_server_takes_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn a_definition_that_kubectl_cannot_apply_is_told_of_with_what_makes_it_small() {
+fn a_definition_too_large_for_kubectl_apply_is_a_warning_with_a_hint() {
     let text = "Much to say. ".repeat(25_000);
     let project = Project::with(definition(json!({"type": "object", "properties": {
         "cow": {"type": "string", "description": text}, "name": {"type": "string", "description": "Its name."},

@@ -1,4 +1,4 @@
-//! The command line as such: what shells and others add to it.
+//! Completions, versions, plugins, and the documents of a new project.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Command};
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::folder::Folder;
 
 #[test]
-fn shells_can_complete_it() {
+fn completion_scripts_are_printed() {
     let folder = Folder::new("ship");
     for shell in ["bash", "zsh", "fish", "powershell"] {
         let output = folder.try_run(&format!("completion {shell}"));
@@ -18,7 +18,7 @@ fn shells_can_complete_it() {
 }
 
 #[test]
-fn its_version_is_told_in_both_ways() {
+fn versions_are_printed_as_text_and_as_json() {
     let folder = Folder::new("ship");
     let told = |line: &str| String::from_utf8(folder.try_run(line).stdout).unwrap();
     assert_eq!(told("--version"), concat!("kubewright ", env!("CARGO_PKG_VERSION"), "\n"));
@@ -30,7 +30,7 @@ fn its_version_is_told_in_both_ways() {
 }
 
 #[test]
-fn programs_on_the_path_are_commands() {
+fn programs_in_path_are_commands() {
     let folder = Folder::new("ship");
     folder.write("kubewright-greet", "#!/bin/sh\necho \"$@\" from \"$KUBEWRIGHT\"\nexit 7\n");
     let program = folder.path().join("kubewright-greet");
@@ -45,9 +45,25 @@ fn programs_on_the_path_are_commands() {
     let (said, caller) = told.trim().split_once(" from ").unwrap();
     assert_eq!((output.status.code(), said), (Some(7), "--all the crew"));
     assert_eq!(fs::canonicalize(caller).unwrap(), fs::canonicalize(env!("CARGO_BIN_EXE_kubewright")).unwrap());
-    for (line, says) in [("gret", "kubewright-gret on the path"), ("../kubewright-greet", "there is no command")] {
+    for (line, says) in [("gret", "no plugin kubewright-gret in PATH"), ("../kubewright-greet", "unknown command")] {
         let output = run(line);
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(1) && told.contains(says) && told.contains("--help"), "{told}");
     }
+}
+
+#[test]
+fn links_of_a_new_project_lead_to_its_files_or_to_kubernetes_pages() {
+    let folder = Folder::new("ship");
+    folder.run("init");
+    let mut links = 0;
+    for (path, text) in folder.all().into_iter().filter(|(path, _)| path.ends_with(".md")) {
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let leads = link.starts_with("https://kubernetes.io/docs/") || folder.path().join(link).exists();
+            assert!(leads, "{path}: {link}");
+            links += 1;
+        }
+        assert!(!text.contains("kubewright.dev"), "{path}");
+    }
+    assert!(links > 0);
 }

@@ -99,7 +99,7 @@ fn a_chain_scaffolds_in_turn() {
     let scene = Scene::new();
     let told =
         scene.done("init --domain testproject.org --plugins rust/v1,greet.example.com/v1 --greeting Hello --loud");
-    assert!(told.contains("Asked the plugin greet.example.com/v1: 2 files"), "{told}");
+    assert!(told.contains("Called plugin greet.example.com/v1: 2 files"), "{told}");
     assert_eq!(scene.project.read("GREETING"), "Ahoy\n");
     assert_eq!(scene.project.read("docs/crew/README"), "Crew\n");
     let project = scene.project.read("PROJECT");
@@ -132,11 +132,11 @@ fn a_chain_scaffolds_in_turn() {
     fs::remove_file(scene.project.path().join("picture.png")).unwrap();
     let before = scene.project.read("PROJECT");
     let told = scene.done("edit --plugins greet.example.com/v1");
-    assert!(told.contains("warning: PROJECT stays as it is"), "{told}");
+    assert!(told.contains("warning: plugin greet.example.com/v1 may not change PROJECT"), "{told}");
     assert_eq!((scene.project.read("edited").as_str(), scene.project.read("PROJECT")), ("yes\n", before));
     scene.refused(
         "create webhook --group crew --version v1 --kind Captain --defaulting",
-        &["the plugin greet.example.com/v1", "it refused: not this one"],
+        &["plugin greet.example.com/v1", "it refused: not this one"],
     );
 }
 
@@ -151,25 +151,25 @@ fn a_project_may_be_anothers() {
     assert!(!scene.project.read("PROJECT").contains("Captain"), "kinds are noted by those who scaffold them");
     scene.refused(
         "create api --group crew --version v1 --kind Captain --plugins rust/v1",
-        &["is of the layout greet.example.com/v1", "use the tool that made it"],
+        &["has the layout greet.example.com/v1", "use the tool that created the project"],
     );
     fs::remove_dir_all(scene.plugins.path().join("greet.example.com")).unwrap();
     scene.refused(
         "create api --group crew --version v1 --kind Cook",
-        &["use the tool that made it", "there is no plugin greet.example.com/v1", "There are none yet"],
+        &["use the tool that created the project", "plugin greet.example.com/v1 not found", "; install it"],
     );
 }
 
 #[test]
-fn flags_and_help_are_the_plugins_too() {
+fn plugins_add_flags_and_help() {
     let scene = Scene::new();
     let init = "init --plugins greet.example.com/v1";
     scene.refused(&format!("{init} --greting Hello"), &["--greting", "--greeting"]);
     scene.refused("init --greeting Hello", &["--greeting"]);
     let help = String::from_utf8(scene.run(&format!("{init} --help")).stdout).unwrap();
     for words in [
-        "--greeting <TEXT>",
-        "What to say. (of greet.example.com/v1) [default: Ahoy]",
+        "--greeting <STRING>",
+        "What to say. (plugin greet.example.com/v1) [default: Ahoy]",
         "Greets whoever comes.",
         "--domain",
     ] {
@@ -181,7 +181,7 @@ fn flags_and_help_are_the_plugins_too() {
     scene.refused("create api --group crew --version v1 --kind Captain --masts many", &["--masts", "many"]);
     assert_eq!(asked("flags"), json!(["--api"]));
 
-    // One that knows no such question gets all that it is given.
+    // A plugin that cannot list its flags receives all of them.
     let scene = Scene::new();
     let cases = "'\"command\":\"init\"'*) echo '{}' ;;\n*) exit 3 ;;";
     scene.plugin("plain/v1", "plain", &answers(cases));
@@ -190,15 +190,15 @@ fn flags_and_help_are_the_plugins_too() {
 }
 
 #[test]
-fn plugins_that_are_not_there() {
+fn missing_plugins_are_an_error() {
     let scene = Scene::new();
     scene.refused("init --plugins greet", &["the plugin \"greet\"", "greet.example.com/v1"]);
     scene.refused("init --plugins ../greet/v1", &["a name in lower case and a version"]);
     scene.refused(
         "init --plugins greet/v1",
-        &["there is no plugin greet/v1", "greet/v1/greet", "There are greet.example.com/v1"],
+        &["plugin greet/v1 not found", "greet/v1/greet", "use one of greet.example.com/v1"],
     );
-    scene.refused("init --plugins go/v4", &["there is no plugin go/v4"]);
+    scene.refused("init --plugins go/v4", &["plugin go/v4 not found"]);
     let program = scene.plugin("lame/v1", "lame", "");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
     scene.refused("init --plugins lame/v1", &["chmod +x", "lame/v1/lame"]);
@@ -206,7 +206,7 @@ fn plugins_that_are_not_there() {
     command.args(["init", "--plugins", "greet/v1"]).current_dir(scene.project.path());
     let output = command.env("EXTERNAL_PLUGINS_PATH", "/nowhere/plugins").output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("find /nowhere/plugins of EXTERNAL_PLUGINS_PATH"), "{told}");
+    assert!(told.contains("find /nowhere/plugins, the directory in EXTERNAL_PLUGINS_PATH"), "{told}");
     // Without the variable, where kubebuilder looks.
     let settings = tempfile::tempdir().unwrap();
     fs::create_dir_all(settings.path().join("kubebuilder")).unwrap();
@@ -218,7 +218,7 @@ fn plugins_that_are_not_there() {
 }
 
 #[test]
-fn answers_that_are_none_leave_everything_as_it_was() {
+fn invalid_responses_change_nothing() {
     let scene = Scene::new();
     scene.project.run("init");
     let outside = tempfile::tempdir().unwrap();
@@ -245,7 +245,7 @@ fn answers_that_are_none_leave_everything_as_it_was() {
         ("kill -9 $$\n".to_owned(), "signal: 9"),
         (answer(r#"{"error":true,"errorMsgs":["no wind","no crew"]}"#), "it refused: no wind\nno crew"),
         (answer(r#"{"error":true}"#), "didn't say why"),
-        ("cat > /dev/null\nprintf '\\377'\n".to_owned(), "is no text"),
+        ("cat > /dev/null\nprintf '\\377'\n".to_owned(), "is not UTF-8"),
         ("head -c 68000000 /dev/zero | tr '\\0' ' '\n".to_owned(), "longer than 64 MiB"),
         (files("../escaped"), "is no path in the project"),
         (files("/etc/escaped"), "is no path in the project"),
@@ -264,7 +264,7 @@ fn answers_that_are_none_leave_everything_as_it_was() {
         assert!(texts(&scene) == before, "{says}");
     }
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
-    // One that answers without having listened is heard.
+    // A plugin may respond without reading the request.
     scene.plugin("odd/v1", "odd", "exec 0<&-\necho '{\"universe\":{\"heard\":\"yes\"}}'\n");
     scene.done("edit --plugins odd/v1");
     assert_eq!(scene.project.read("heard"), "yes");

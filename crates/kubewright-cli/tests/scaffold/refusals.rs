@@ -24,7 +24,7 @@ fn odd_names() {
     refused(&folder, "init --domain My.Domain", &["--domain", "try \"my.domain\""]);
     refused(&folder, "init --domain https://example.com/x", &["must be a name, not an address"]);
     refused(&folder, "init --project-name kube", &["a crate that operators depend on", "try \"kube-operator\""]);
-    refused(&folder, "init --repo a\"b", &["without blanks and quotes"]);
+    refused(&folder, "init --repo a\"b", &["without spaces and quotes"]);
     refused(&folder, "init --license \"", &["an expression of SPDX"]);
     refused(&folder, "init --sdk /nowhere", &["find --sdk /nowhere"]);
     refused(&folder, "init --sdk /", &["has no crates/kubewright"]);
@@ -157,7 +157,7 @@ fn folders_that_are_no_place_for_a_project() {
     let folder = Folder::new("42");
     refused(&folder, "init", &["\"42\"", "--project-name"]);
     folder.write("main.go", "package main");
-    refused(&folder, "init --project-name ship", &["has main.go in it", "mkdir NAME && cd NAME"]);
+    refused(&folder, "init --project-name ship", &["contains main.go", "mkdir NAME && cd NAME"]);
     fs::remove_file(folder.path().join("main.go")).unwrap();
     folder.write("Cargo.toml", "[package]\nname = \"mine\"\n");
     folder.write("src/main.rs", "fn main() {}\n");
@@ -167,7 +167,7 @@ fn folders_that_are_no_place_for_a_project() {
         &["Cargo.toml is there already", "src/main.rs is there already", "move it away"],
     );
     let folder = Folder::with_captain();
-    refused(&folder, "init", &["is a project already", "kubewright edit"]);
+    refused(&folder, "init", &["is already a project", "kubewright edit"]);
 }
 
 #[test]
@@ -340,7 +340,10 @@ fn projects_that_are_none() {
         ("version: \"3\"\n", "PROJECT has no projectName"),
         ("version: [", "can't be read"),
         ("", "PROJECT"),
-        ("version: \"3\"\nprojectName: ship\nlayout: [go.kubebuilder.io/v4]\n", "use the tool that made it"),
+        (
+            "version: \"3\"\nprojectName: ship\nlayout: [go.kubebuilder.io/v4]\n",
+            "use the tool that created the project",
+        ),
     ] {
         folder.write("PROJECT", text);
         refused(&folder, cook, &[says]);
@@ -381,6 +384,6 @@ fn help_has_examples() {
     let folder = Folder::new("ship");
     for line in ["init --help", "create api --help", "create webhook --help", "edit --help"] {
         let help = String::from_utf8(folder.try_run(line).stdout).unwrap();
-        assert!(help.contains("Examples:\n  kubewright "), "{help}");
+        assert!(help.contains("Examples:\n  # ") && help.contains("\n  kubewright "), "{help}");
     }
 }

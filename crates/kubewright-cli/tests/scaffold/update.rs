@@ -81,10 +81,10 @@ fn what_is_new_comes_to_what_was_edited() {
     for line in [
         "Replaced Dockerfile",
         "Merged src/lib.rs",
-        "Left out src/main.rs (it was deleted",
+        "Skipped src/main.rs (deleted in the project",
         "Replaced src/controller/cook.rs",
         "Created .dockerignore",
-        "Obsolete Makefile (the scaffold has it no more",
+        "Obsolete Makefile (no longer in the scaffold",
     ] {
         assert!(told.contains(line), "{line:?} is not in {told}");
     }
@@ -105,12 +105,12 @@ fn what_is_new_comes_to_what_was_edited() {
     assert_eq!(folder.read("Dockerfile"), fresh["Dockerfile"]);
 
     commit(&folder);
-    assert!(folder.run(UPDATE).contains("Fresh the scaffold is that of kubewright"));
+    assert!(folder.run(UPDATE).contains("Unchanged the scaffold is up to date with kubewright"));
     assert_eq!(git(&folder, &["status", "--porcelain"]), "");
 }
 
 #[test]
-fn the_same_lines_stay_between_markers() {
+fn conflicts_get_markers() {
     let folder = project();
     was(&folder, "Dockerfile", "USER 65532:65532", "USER 1000:1000");
     was(&folder, "src/lib.rs", "mod controller;", "mod reconciler;");
@@ -127,27 +127,27 @@ fn the_same_lines_stay_between_markers() {
     assert!(text.contains(marked), "{text}");
     assert!(folder.read("src/lib.rs").contains("mod controller;"));
     // Until it is resolved git has changes; then it is done.
-    fails(&folder, UPDATE, &["commit it first", "M Dockerfile"]);
+    fails(&folder, UPDATE, &["commit them first", "M Dockerfile"]);
     folder.edit("Dockerfile", marked, "USER 7:7\n");
     commit(&folder);
-    assert!(folder.run(UPDATE).contains("Fresh"));
+    assert!(folder.run(UPDATE).contains("Unchanged"));
 }
 
 #[test]
-fn what_git_could_not_bring_back_is_not_touched() {
+fn uncommitted_changes_are_an_error() {
     let folder = Folder::with_captain();
     was(&folder, "Dockerfile", "USER 65532:65532", "USER 1000:1000");
     let before = folder.all();
-    fails(&folder, UPDATE, &["git can't bring back", "--force"]);
+    fails(&folder, UPDATE, &["could not be undone by git", "--force"]);
     git(&folder, &["init", "--quiet"]);
-    fails(&folder, UPDATE, &["commit it first, or use --force", "?? .dockerignore", "…"]);
+    fails(&folder, UPDATE, &["commit them first, or use --force", "?? .dockerignore", "…"]);
     fs::remove_dir_all(folder.path().join(".git")).unwrap();
     assert!(folder.all() == before);
     assert!(folder.run("alpha update --force").contains("Replaced Dockerfile"));
 }
 
 #[test]
-fn what_is_not_known_is_refused() {
+fn files_of_newer_versions_are_an_error() {
     let folder = project();
     commit(&folder);
     let record = folder.read(RECORD);
@@ -166,7 +166,7 @@ fn what_is_not_known_is_refused() {
     refused(
         "PROJECT",
         &project.replace("0.1.0", "9.0.0"),
-        &["PROJECT was written by kubewright 9.0.0", "use that one"],
+        &["PROJECT was written by kubewright 9.0.0", "use version 9.0.0 or newer"],
     );
     let newer = record
         .replace("cliVersion: 0.1.0", "cliVersion: 9.0.0")
@@ -184,7 +184,7 @@ fn what_is_not_known_is_refused() {
     assert_eq!(fs::read_dir(folder.path().join("..")).unwrap().count(), 1);
     fs::remove_file(folder.path().join(RECORD)).unwrap();
     commit(&folder);
-    fails(&folder, UPDATE, &["there is no .kubewright/scaffold.yaml", "another folder"]);
+    fails(&folder, UPDATE, &[".kubewright/scaffold.yaml does not exist", "another directory"]);
     // All else does without.
     folder.run("create api --group crew --version v1 --kind Cook");
     assert!(!folder.path().join(RECORD).exists());

@@ -1,6 +1,7 @@
 //! What sentences are made of.
 
 use jiff::Timestamp;
+use kube::{ResourceExt, api::DynamicObject};
 
 /// A duration as people say it.
 pub(super) fn duration(seconds: f64) -> String {
@@ -61,6 +62,14 @@ pub(super) fn clean(text: &str) -> String {
 pub(super) fn quoted(text: &str) -> String {
     let text = clean(text);
     if text.ends_with(['.', '!', '?']) { text } else { format!("{text}.") }
+}
+
+/// Formats the key of an object: `namespace/name`, or the name.
+pub(super) fn key(object: &DynamicObject) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
 }
 
 #[cfg(test)]
