@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use kube_core::{DynamicObject, ObjectMeta};
 use serde::Deserialize;
 
 use super::{
     dictionary::Dictionary,
     marks::ReadMarks,
-    raw::RawObject,
+    raw::{RawObject, metadata_of},
     read::{ReadError, Reader},
     token::{Token, Tokens},
 };
@@ -35,13 +36,6 @@ const USUAL: usize = 256;
 fn put(out: &mut Vec<u8>, key: &str, text: &str) {
     Token::Text(key).write(out);
     Token::Text(text).write(out);
-}
-
-/// The offset at which the metadata ends.
-pub(super) fn metadata_of(bytes: &[u8]) -> usize {
-    let mut tokens = Tokens::new(bytes);
-    tokens.pass();
-    tokens.at()
 }
 
 impl Identity<'_> {
@@ -116,5 +110,28 @@ impl<'a> Document<'a> {
         let strings = dictionary.strings();
         let tokens = Tokens::joined(head, pieces);
         T::deserialize(&mut Reader { tokens, strings: &strings, marks, unmarked: pieces.len() })
+    }
+}
+
+impl RawObject {
+    /// Returns the object as changed by `transform`. Changes of [`metadata`](Self::metadata) are ignored. It costs a conversion
+    /// to a tree and back.
+    ///
+    /// # Errors
+    /// If the object's metadata is invalid.
+    pub fn transformed(
+        &self,
+        identity: Identity<'_>,
+        transform: impl FnOnce(&mut DynamicObject),
+    ) -> Result<Self, String> {
+        let ObjectMeta { uid, resource_version, .. } = &self.metadata;
+        let (uid, version) = (uid.as_ref().map(|uid| uid as _), resource_version.as_ref().map(|version| version as _));
+        let document = Document::packed(&self.bytes, Identity { uid, resource_version: version, ..identity });
+        // A raw object doesn't use the dictionary.
+        let mut object = document.read(&Dictionary::default()).map_err(|error| error.to_string())?;
+        transform(&mut object);
+        let object = serde_json::to_value(&object).map_err(|error| error.to_string())?;
+        let transformed: Self = serde_json::from_value(object).map_err(|error| error.to_string())?;
+        Ok(Self { metadata: self.metadata.clone(), ..transformed })
     }
 }

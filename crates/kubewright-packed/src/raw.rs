@@ -2,19 +2,14 @@
 
 use std::{borrow::Cow, fmt};
 
-use kube_core::{ApiResource, DynamicObject, DynamicResourceScope, ObjectMeta, Resource};
+use kube_core::{ApiResource, DynamicResourceScope, ObjectMeta, Resource};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, Error, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::Value;
 
-use super::{
-    dictionary::Dictionary,
-    document::{Document, Identity, metadata_of},
-    token::Token,
-    without::without,
-};
+use super::token::{Token, Tokens};
 
 /// The annotation in which `kubectl apply` keeps a second copy of the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -38,10 +33,10 @@ pub struct RawObject<const METADATA_ONLY: bool = false> {
     /// Name, namespace, UID and resource version. The other fields are unset: they are in the tokens.
     pub metadata: ObjectMeta,
     /// The other metadata, then the rest of the object.
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// The offset at which the metadata ends.
-    middle: usize,
-    is_truncated: bool,
+    pub(super) middle: usize,
+    pub(super) is_truncated: bool,
 }
 
 impl RawObject {
@@ -54,37 +49,17 @@ impl RawObject {
         self.middle
     }
 
-    /// Returns the object without these fields, each a path of keys. In a list a path applies to each element.
-    pub fn without(&self, fields: &[Vec<String>]) -> Self {
-        let bytes = without(&self.bytes, fields);
-        Self { metadata: self.metadata.clone(), middle: metadata_of(&bytes), bytes, is_truncated: self.is_truncated }
-    }
-
-    /// Returns the object as changed by `transform`. Changes of [`metadata`](Self::metadata) are ignored. It costs a conversion
-    /// to a tree and back.
-    ///
-    /// # Errors
-    /// If the object's metadata is invalid.
-    pub fn transformed(
-        &self,
-        identity: Identity<'_>,
-        transform: impl FnOnce(&mut DynamicObject),
-    ) -> Result<Self, String> {
-        let ObjectMeta { uid, resource_version, .. } = &self.metadata;
-        let (uid, version) = (uid.as_ref().map(|uid| uid as _), resource_version.as_ref().map(|version| version as _));
-        let document = Document::packed(&self.bytes, Identity { uid, resource_version: version, ..identity });
-        // A raw object doesn't use the dictionary.
-        let mut object = document.read(&Dictionary::default()).map_err(|error| error.to_string())?;
-        transform(&mut object);
-        let object = serde_json::to_value(&object).map_err(|error| error.to_string())?;
-        let transformed: Self = serde_json::from_value(object).map_err(|error| error.to_string())?;
-        Ok(Self { metadata: self.metadata.clone(), ..transformed })
-    }
-
     /// Whether values were left out because they were nested more than [`MAX_DEPTH`] levels deep.
     pub fn is_truncated(&self) -> bool {
         self.is_truncated
     }
+}
+
+/// The offset at which the metadata ends.
+pub(super) fn metadata_of(bytes: &[u8]) -> usize {
+    let mut tokens = Tokens::new(bytes);
+    tokens.pass();
+    tokens.at()
 }
 
 impl RawObject<true> {

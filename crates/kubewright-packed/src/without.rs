@@ -1,9 +1,20 @@
 //! Removal of fields from a raw object.
 
-use super::token::{Token, Tokens};
+use super::{
+    raw::{RawObject, metadata_of},
+    token::{Token, Tokens},
+};
+
+impl RawObject {
+    /// Returns the object without these fields, each a path of keys. In a list a path applies to each element.
+    pub fn without(&self, fields: &[Vec<String>]) -> Self {
+        let bytes = without(&self.bytes, fields);
+        Self { metadata: self.metadata.clone(), middle: metadata_of(&bytes), bytes, is_truncated: self.is_truncated }
+    }
+}
 
 /// Returns the bytes of a raw object without these fields.
-pub(super) fn without(bytes: &[u8], fields: &[Vec<String>]) -> Vec<u8> {
+fn without(bytes: &[u8], fields: &[Vec<String>]) -> Vec<u8> {
     let paths = fields.iter().map(Vec::as_slice).collect::<Vec<_>>();
     let metadata = below(&paths, "metadata");
     let mut tokens = Tokens::new(bytes);

@@ -3,15 +3,13 @@
 use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
+use kubewright_apimachinery::description::Verb;
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Client, ClientError, exchange::exchange, refusal};
+use crate::object::{KindName, ObjectKey};
 #[cfg(feature = "opentelemetry")]
 use crate::telemetry;
-use crate::{
-    object::{KindName, ObjectKey},
-    rbac::Verb,
-};
 
 /// The operation of a request. Server-side apply has one of its own, while RBAC counts it as a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -279,7 +279,7 @@ impl Reconciler<Fleet> for Maker {
 
     async fn reconcile(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
         let metadata = ObjectMeta { name: Some(ctx.key().name().into()), ..ObjectMeta::default() };
-        ctx.create_child(ConfigMap { metadata, ..ConfigMap::default() }).await?;
+        ctx.get_or_create_child(ConfigMap { metadata, ..ConfigMap::default() }).await?;
         ctx.set_status(FleetStatus { size: 1, note: None }).await?;
         Ok(Action::await_change())
     }

@@ -386,7 +386,7 @@ impl Reconciler<Fleet> for Maker {
 
     async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let metadata = ObjectMeta { name: Some("one".into()), ..ObjectMeta::default() };
-        ctx.create_child(ConfigMap { metadata, ..ConfigMap::default() }).await?;
+        ctx.get_or_create_child(ConfigMap { metadata, ..ConfigMap::default() }).await?;
         ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
         Ok(Action::await_change())
     }

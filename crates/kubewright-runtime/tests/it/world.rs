@@ -63,7 +63,7 @@ impl Reconciler<Fleet> for FleetReconciler {
         let ships = ctx.children::<ConfigMap>()?;
         let size = fleet.spec.size;
         if ships.len() < size {
-            ctx.create_child(self.ship(fleet, &ships)).await?;
+            ctx.get_or_create_child(self.ship(fleet, &ships)).await?;
             // One at a time, and at once again: the worst case for a stale cache.
             return Ok(Action::requeue_after(Duration::ZERO));
         }
