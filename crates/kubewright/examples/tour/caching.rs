@@ -1,5 +1,5 @@
-//! What the cache looks at, and as what: labels, fields left out, metadata alone, and a kind that is known only at run time
-//! and defined only later.
+//! Options of the cache: label selectors, dropped fields, metadata only, and a kind that is known only at run time and is
+//! defined later.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn widgets() -> ApiResource {
     ApiResource::from_gvk(&GroupVersionKind::gvk("tour.kubewright.dev", "v1", "Widget"))
 }
 
-/// Notes what it finds.
+/// Records what it reads.
 #[derive(Clone, Default)]
 struct Reader(Arc<Mutex<Option<String>>>);
 
@@ -45,7 +45,7 @@ impl Reconciler<Greeting> for Reader {
     async fn reconcile(&self, _: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
         let maps = ctx.list::<ConfigMap>(&Default::default())?;
         let maps = maps.iter().flat_map(|map| map.data.iter().flatten().map(|(key, value)| format!("{key}={value}")));
-        // The API server isn't even asked for what is in them.
+        // The API server sends only their metadata.
         let secrets = ctx.list::<PartialObjectMeta<Secret>>(&Default::default())?;
         let widgets = ctx.dynamic(&widgets()).cached()?.list(ctx.key().namespace(), &Default::default());
         let colours =
@@ -83,7 +83,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         .await?;
     greet(&cluster, &["ada"]).await?;
 
-    // `/readyz` names the kind that is missing, and the controller waits for it.
+    // `/readyz` names the missing kind, and the controller waits for it.
     anyhow::ensure!(reader.0.lock().is_none(), "nothing runs on half of what it reads");
     cluster.apply_yaml(WIDGETS).await?;
     until("it begins when widgets are known", async || reader.0.lock().is_some()).await?;

@@ -1,4 +1,4 @@
-//! A client outside of a reconcile. Inside of one, `ctx.client()` gives the same, and remembers what is written.
+//! A client outside of a reconcile. In a reconcile `ctx.client()` is the same client, with its writes tracked.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -40,7 +40,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     anyhow::ensure!(maps.update(&stale).await.is_err_and(|error| error.is_conflict()), "it has changed meanwhile");
     maps.patch(&key("a"), &Patch::Merge(json!({"data": {"y": "2"}}))).await?;
 
-    // One that is known only at run time; its metadata alone; a part with an address of its own.
+    // A kind that is known only at run time; metadata only; a subresource.
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
     let mut applied = DynamicObject::new("b", &resource).data(json!({"data": {"x": "1"}}));
     applied.metadata.labels = Some([("tour".into(), "yes".into())].into());
@@ -52,7 +52,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let scaled: Scale = scale.patch(&key("web"), &Patch::Merge(json!({"spec": {"replicas": 3}}))).await?;
     anyhow::ensure!(scaled.spec.and_then(|spec| spec.replicas) == Some(3), "it is scaled");
 
-    // Wrappers: a rehearsal, strict fields, a hook in between.
+    // Wrappers: dry run, strict field validation, an interceptor.
     client.clone().dry_run().kind::<ConfigMap>().delete(&key("a")).await?;
     anyhow::ensure!(maps.get(&key("a")).await?.is_some(), "it was only a rehearsal");
     let odd = DynamicObject::new("odd", &resource).data(json!({"dta": {}}));

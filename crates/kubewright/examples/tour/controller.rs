@@ -14,7 +14,7 @@ impl Reconciler<Greeting> for Greeter {
     type Error = ClientError;
 
     async fn reconcile(&self, greeting: &Greeting, ctx: &Context<Greeting>) -> Result<Action, ClientError> {
-        // From the cache, by the owner's UID; our own last writes are in it.
+        // From the cache, by the owner's UID. It has this key's own writes.
         let cards = ctx.children::<ConfigMap>()?;
         let wanted: BTreeSet<_> = greeting.spec.names.iter().map(|name| format!("card-{name}")).collect();
         for card in cards.iter().filter(|card| !wanted.contains(&card.name_any())) {
@@ -54,7 +54,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     until("both are greeted", async || count().await == 2).await?;
     greet(&cluster, &["ada"]).await?;
     until("one is left", async || count().await == 1).await?;
-    // Somebody deletes what is ours: the deletion wakes the owner, and it is made again.
+    // Someone deletes a child: the deletion enqueues the owner, which creates the child again.
     cards.delete(&ObjectKey::cluster("card-ada")).await?;
     until("it is back", async || count().await == 1).await?;
     manager.stop().await?;

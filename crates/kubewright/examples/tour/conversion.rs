@@ -1,4 +1,4 @@
-//! Three versions of a kind: each shows what it can say and loses nothing else, and then all is stored in the newest.
+//! Three versions of a kind: a round trip through each loses nothing, and at the end all objects are stored in the newest.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResourceExt, core::crd::merge_crds};
@@ -39,7 +39,7 @@ mod v2 {
     // ANCHOR_END: hub
 }
 
-/// A spoke, whose conversion is derived.
+/// A spoke with a derived conversion.
 mod v1 {
     use kube::CustomResource;
     use kubewright::conversion::Convert;
@@ -68,7 +68,7 @@ mod v1 {
 }
 
 // ANCHOR: with
-/// `30x20` is a width and a height.
+/// Converts `30x20` to a width and a height.
 mod size {
     use super::ConversionError;
 
@@ -83,7 +83,7 @@ mod size {
 }
 // ANCHOR_END: with
 
-/// A spoke that is converted by hand.
+/// A spoke with a conversion written by hand.
 mod v1alpha1 {
     use kube::CustomResource;
     use schemars::JsonSchema;

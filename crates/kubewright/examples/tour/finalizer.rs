@@ -1,4 +1,4 @@
-//! A greeting that is deleted says goodbye, in an object that isn't its child.
+//! A finalizer: a greeting that is deleted leaves a farewell in an object that isn't its child.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;

@@ -1,4 +1,4 @@
-//! Two replicas of an operator: one works, the other stands by, and both say how they are.
+//! Leader election: of two replicas one works and the other stands by, and both report their health.
 
 use k8s_openapi::api::{coordination::v1::Lease, core::v1::ConfigMap};
 use kubewright::{client::Client, leader::LeaderOptions, prelude::*};
@@ -10,7 +10,7 @@ fn replica(cluster: &Cluster, identity: &str) -> Manager {
     let manager = Manager::new(cluster.client())
         .leader_election(LeaderOptions::new("default", "greeter", identity))
         .controller(Controller::<Greeting>::new(Greeter).owns::<ConfigMap>());
-    // Beside its own checks: that its caches are filled, and that it answers.
+    // In addition to the manager's own checks.
     manager.probes().readyz.add("example", || async { Ok(()) });
     manager
 }
@@ -25,7 +25,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let second = start(replica(&cluster, "second"));
     greet(&cluster, &["ada"]).await?;
     until("it works", async || matches!(cards.get(&ObjectKey::cluster("card-ada")).await, Ok(Some(_)))).await?;
-    // It gives the lease back, so the second needn't wait until it runs out.
+    // It releases the lease, so the second doesn't wait until the lease expires.
     first.stop().await?;
     until("the second leads", async || holder().await.as_deref() == Some("second")).await?;
     greet(&cluster, &["ada", "bob"]).await?;

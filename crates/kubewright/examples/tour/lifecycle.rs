@@ -1,4 +1,4 @@
-//! From the start to an orderly end: what a manager says of itself, what else it runs, and what becomes of work under way.
+//! A manager from start to graceful shutdown: its description, another task that it runs, and work in progress.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::{Greeting, cluster, greet, start, until};
 
-/// What happened, in order.
+/// The events, in order.
 #[derive(Clone, Default)]
 struct Diary(Arc<Mutex<Vec<&'static str>>>);
 
@@ -54,13 +54,13 @@ pub(crate) async fn run() -> anyhow::Result<()> {
         println!("  controller {}: {}", controller.name, uses.join(", "));
     }
     anyhow::ensure!(described.controllers.len() == 1, "it tells of its controller without being run");
-    // At once here, since nobody is elected.
+    // Immediately, because there is no leader election.
     let elected = manager.elected();
     let manager = start(manager);
     elected.cancelled().await;
     greet(&cluster, &["ada"]).await?;
     until("both are at it", async || diary.has("work begins") && diary.has("the poller begins")).await?;
-    // As SIGTERM would. It returns when all has ended.
+    // As SIGTERM does. It returns when everything has ended.
     manager.stop().await?;
     println!("  {}", diary.0.lock().join(", "));
     anyhow::ensure!(diary.has("work ends well") && diary.has("the poller ends"), "nothing was cut off");

@@ -5,7 +5,7 @@
 //! $ cargo run -p kubewright --example tour -- clients  # one
 //! ```
 //!
-//! They are tests as well, so they can't rot: `cargo test -p kubewright --example tour`.
+//! Each program is a test too: `cargo test -p kubewright --example tour`.
 
 #![allow(missing_docs, reason = "a program")]
 #![allow(clippy::print_stdout, reason = "a program that says what it does")]
@@ -38,10 +38,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, task::JoinHandle};
 
-/// How long anything may take.
+/// The deadline of each wait.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The kind that the tour's controllers reconcile: who is to be greeted.
+/// The kind that the controllers of the tour reconcile: the names of people to greet.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(group = "tour.kubewright.dev", version = "v1", kind = "Greeting", namespaced, status = "GreetingStatus")]
 pub(crate) struct GreetingSpec {
@@ -49,26 +49,26 @@ pub(crate) struct GreetingSpec {
     pub(crate) names: Vec<String>,
 }
 
-/// What was last observed.
+/// The last observed state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct GreetingStatus {
     /// How many have been greeted.
     pub(crate) greeted: usize,
 }
 
-/// A cluster that knows greetings.
+/// Starts a cluster with the CRD of greetings.
 pub(crate) async fn cluster() -> anyhow::Result<Cluster> {
     let cluster = Cluster::builder().pods(Pods::Simulate).start().await?;
     cluster.apply_yaml(&serde_json::to_string(&Greeting::crd())?).await?;
     Ok(cluster)
 }
 
-/// Asks for these to be greeted.
+/// Creates or changes the greeting `hello`.
 pub(crate) async fn greet(cluster: &Cluster, names: &[&str]) -> anyhow::Result<()> {
     greet_as(cluster, "hello", names).await
 }
 
-/// [`greet`], by a greeting of this name.
+/// [`greet`] for the greeting of this name.
 pub(crate) async fn greet_as(cluster: &Cluster, name: &str, names: &[&str]) -> anyhow::Result<()> {
     let greeting = serde_json::json!({
         "apiVersion": "tour.kubewright.dev/v1", "kind": "Greeting",
@@ -78,7 +78,7 @@ pub(crate) async fn greet_as(cluster: &Cluster, name: &str, names: &[&str]) -> a
     Ok(())
 }
 
-/// A manager at work. `main` of a real operator is `Manager::from_args()?…run().await`.
+/// A running manager. The `main` of an operator is `Manager::from_args()?…run().await`.
 pub(crate) struct Running {
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), ManagerError>>,
@@ -114,7 +114,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, holds: impl Fn()
     tokio::time::timeout(DEADLINE, waiting).await.map_err(|_| anyhow::anyhow!("it never came: {what}"))
 }
 
-/// Each stop of the tour is a program, and a test.
+/// Each module is a program and a test.
 macro_rules! tour {
     ($($stop:ident: $what:literal)*) => {
         #[tokio::main]

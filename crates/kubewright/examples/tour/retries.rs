@@ -1,4 +1,4 @@
-//! What becomes of a key that fails, hangs or panics: it alone waits, and the others go on.
+//! A key that fails, hangs or panics: it is retried, and doesn't delay other keys.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::{Greeting, cluster, greet_as, start, until};
 
-/// The author's own errors; [`Reconciler::error_policy`] sorts them.
+/// The errors of the reconciler, which [`Reconciler::error_policy`] classifies.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error("the line is busy")]
@@ -18,7 +18,7 @@ enum Trouble {
     Asleep,
 }
 
-/// How often each was tried.
+/// The number of tries by name.
 #[derive(Clone, Default)]
 struct Caller(Arc<Mutex<BTreeMap<String, usize>>>);
 

@@ -1,4 +1,4 @@
-//! What Prometheus sees, with a check of one's own beside the manager's.
+//! Metrics for Prometheus, and an additional health check.
 
 use std::sync::{
     Arc,
@@ -12,14 +12,14 @@ use crate::{Greeting, cluster, controller::Greeter, greet, start, until};
 
 pub(crate) async fn run() -> anyhow::Result<()> {
     let cluster = cluster().await?;
-    // A registry of its own, to which a program may add families; `metrics_address` says where it is served.
+    // The registry, to which a program may add metrics; `metrics_address` sets the address that serves it.
     let metrics = Metrics::new(SystemClock::shared());
     let manager = Manager::new(cluster.client())
         .metrics(metrics.clone())
         .controller(Controller::<Greeting>::new(Greeter).owns::<ConfigMap>());
     let is_warm = Arc::new(AtomicBool::new(false));
     let warm = is_warm.clone();
-    // `/readyz/warm` on `probe_address`, and a part of `/readyz`.
+    // It is served as `/readyz/warm` on `probe_address`, and is a part of `/readyz`.
     manager.probes().readyz.add("warm", move || {
         let is_warm = warm.load(Ordering::Relaxed);
         async move { if is_warm { Ok(()) } else { Err("not warm yet".into()) } }

@@ -1,4 +1,4 @@
-//! Three replicas of an operator divide the greetings among themselves, and two go on when the third has left.
+//! Sharding: three replicas of an operator divide the greetings, and two continue when the third leaves.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use crate::{Greeting, GreetingStatus, cluster, greet_as, start, until};
 
 const GREETINGS: usize = 24;
 
-/// Who has worked on which greeting last, who is at it now, and what must not be.
+/// The last replica of each greeting, the running reconciles, and violations.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Entries>>);
 
@@ -47,7 +47,7 @@ impl Reconciler<Greeting> for Signing {
 }
 
 fn replica(cluster: &Cluster, log: &Log, replica: &'static str) -> Manager {
-    // The lease's name begins with `greeter`. A binary says `--shard`, and finds its namespace and identity itself.
+    // The names of the leases begin with `greeter`. A binary has the flag `--shard`, and detects its namespace and identity.
     let mut options = ShardOptions::new("default", "greeter", replica);
     options.retry_period = Duration::from_millis(200);
     Manager::new(cluster.client())
@@ -77,7 +77,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let leases = Client::new(cluster.client()).namespace("default").kind::<Lease>();
     anyhow::ensure!(leases.list(&Default::default()).await?.len() >= 3, "each holds a lease of its own");
 
-    // It hands its part over at once. That of one that vanishes would move when its lease has run out.
+    // It hands its keys over at once. The keys of a replica that crashes move when its lease expires.
     if let Some((_, first)) = replicas.next() {
         first.stop().await?;
     }

@@ -1,4 +1,4 @@
-//! What isn't an object of the cluster can wake keys, too.
+//! Sources outside of the cluster: a channel and a task that enqueue keys.
 
 use std::{sync::Arc, time::Duration};
 

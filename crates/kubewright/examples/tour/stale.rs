@@ -1,4 +1,4 @@
-//! A cache that is late, and a reconciler that trusts it: the next run of a key waits until its own writes are seen.
+//! Read-your-writes with a delayed cache: the next run of a key waits until the cache has the key's own writes.
 
 use std::time::Duration;
 
@@ -9,8 +9,7 @@ use kubewright_cluster::faults::{Faults, Verb};
 
 use crate::{Greeting, GreetingStatus, cluster, greet, start, until};
 
-/// Makes cards until there are enough, under names that the API server draws: nothing but the count keeps it from making
-/// too many.
+/// Creates cards until there are enough. The API server generates their names, so only the count prevents too many.
 struct Printer;
 
 impl Reconciler<Greeting> for Printer {
@@ -31,7 +30,7 @@ impl Reconciler<Greeting> for Printer {
 pub(crate) async fn run() -> anyhow::Result<()> {
     let cluster = cluster().await?;
     let (faults, metrics) = (Faults::new(), Metrics::new(SystemClock::shared()));
-    // Whatever happens to config maps, the operator hears of it half a second later.
+    // The operator receives each change of a config map half a second late.
     faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_millis(500));
     let controller = Controller::<Greeting>::new(Printer).owns::<ConfigMap>();
     let manager = Manager::new(faults.client(&cluster.client())).metrics(metrics.clone()).controller(controller);

@@ -1,4 +1,4 @@
-//! Why did it reconcile, and what did it do? `/debug/traces` on the port of the probes says it, and here the program itself.
+//! Traces: the reason for each reconcile and what it did, as served at `/debug/traces` on the port of the probes.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kubewright::{prelude::*, trace::Traces};
@@ -14,7 +14,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let manager = start(manager);
     greet(&cluster, &["ada"]).await?;
     let key = ObjectKey::namespaced("default", "hello");
-    // A line for each run: what triggered it, what it read and wrote, how it ended, and what comes next.
+    // Each run has its trigger, reads, writes, result and next run.
     let told = || traces.explain("greeting", &key).map(|page| page.to_string()).unwrap_or_default();
     until("what it wrote is told", async || told().contains("card-ada")).await?;
     manager.stop().await?;

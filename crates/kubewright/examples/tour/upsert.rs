@@ -1,4 +1,4 @@
-//! An object that is made if it isn't there, and changed in a few fields if it is.
+//! `create_or_patch_child`: creates an object, or changes some fields of an existing one.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;

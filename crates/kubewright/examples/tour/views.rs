@@ -1,4 +1,4 @@
-//! Pods as a controller sees them: the cache keeps the fields that a type names, and no others.
+//! A view of pods: the cache keeps only the fields of the type.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Greeting, GreetingStatus, cluster, greet, start, until};
 
-/// What of a pod is decided by. It stands wherever a kind does.
+/// The fields of a pod that the controller reads. It can be used wherever a kind can.
 #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
 #[resource(inherit = "Pod")]
 struct PodView {
@@ -24,7 +24,7 @@ struct PodPhase {
     phase: Option<String>,
 }
 
-/// Counts the pods that run, and shows the last that it read.
+/// Counts the running pods, and keeps the last one that it read.
 #[derive(Clone, Default)]
 struct Census(Arc<Mutex<String>>);
 

@@ -1,4 +1,4 @@
-//! A config map of settings wakes the greetings that it is for; others are found by an index.
+//! Watches: a config map with settings enqueues the greetings that use it; secrets are found by an index.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::{Greeting, cluster, greet, start, until};
 
-/// Notes what it reads.
+/// Records what it reads.
 #[derive(Clone, Default)]
 struct Reader(Arc<Mutex<Vec<String>>>);
 
@@ -28,9 +28,9 @@ pub(crate) async fn run() -> anyhow::Result<()> {
     let cluster = cluster().await?;
     let reader = Reader::default();
     let controller = Controller::<Greeting>::new(reader.clone())
-        // Not of its own status.
+        // Changes of the status don't enqueue it.
         .predicate(Predicate::generation_changed())
-        // The settings are for all greetings beside them. Labels alone change nothing.
+        // The settings apply to all greetings in their namespace. Changes of labels don't matter.
         .watches_when::<ConfigMap>(
             Predicate::changed(|settings: &ConfigMap| settings.data.clone()),
             |settings, greetings| {
@@ -39,7 +39,7 @@ pub(crate) async fn run() -> anyhow::Result<()> {
                 here.iter().filter(|_| is_ours).map(|greeting| ObjectKey::of(greeting.as_ref())).collect()
             },
         )
-        // Read, but never a reason to wake; found by type without a search.
+        // Changes of secrets enqueue nothing. An index finds them by type.
         .reads::<Secret>()
         .index::<Secret>("type", |secret| secret.type_.iter().cloned().collect());
     let manager = start(Manager::new(cluster.client()).controller(controller));

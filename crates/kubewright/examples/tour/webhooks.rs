@@ -1,4 +1,4 @@
-//! Names are tidied before a greeting is stored, and one that greets nobody is refused.
+//! Webhooks: names are trimmed before a greeting is stored, and a greeting without names is rejected.
 
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use kube::Api;

@@ -1,5 +1,5 @@
-//! What must be remembered, and is neither spec nor status: here the token of a request to the world outside. The operator
-//! dies when it has sent the request; the next one sends it again under the same token.
+//! A workspace keeps a value that is neither spec nor status: here the token of a request to an external service. The operator
+//! crashes after it has sent the request; the next one sends it again with the same token.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Greeting, cluster, greet, start, until};
 
 // ANCHOR: memory
-/// What is remembered of a greeting. Older versions of it must stay readable.
+/// The stored value of a greeting. Values of older versions must stay readable.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Memory {
@@ -26,7 +26,7 @@ struct Memory {
 }
 // ANCHOR_END: memory
 
-/// A post office: it counts how often it was asked under each token, and sends one letter for each token.
+/// A post office: counts the requests by token, and sends one letter per token.
 #[derive(Clone, Default)]
 struct Post {
     asked: Arc<Mutex<BTreeMap<String, usize>>>,
