@@ -1,4 +1,4 @@
-//! Reads past the cache.
+//! Reads from the API server.
 
 use kube::{api::ListParams, core::Selector};
 
@@ -7,7 +7,7 @@ use crate::{
     object::{Object, ObjectKey},
 };
 
-/// Reads that go to the API server each time: for what must be certain, or isn't watched. They cost a request each.
+/// Reads from the API server, for kinds that aren't watched and for decisions that need the current state. Each costs a request.
 ///
 /// Other selectors, pages, metadata alone and kinds known only at run time are for
 /// [`Context::client`](super::Context::client).
@@ -17,26 +17,26 @@ pub struct Live {
 }
 
 impl Live {
-    /// The object of this key; `None` if there is none.
+    /// Returns the object of this key; `None` if there is none.
     ///
     /// # Errors
-    /// When the API server refuses, or doesn't answer.
+    /// If the API server rejects the request or doesn't respond.
     pub async fn get<T: Object>(&self, key: &ObjectKey) -> Result<Option<T>, ClientError> {
         self.client.kind().get(key).await
     }
 
-    /// The objects in the reconciled object's namespace, or anywhere for a cluster-scoped one, whose labels match.
+    /// Returns the objects whose labels match, in the reconciled object's namespace, or in all if it is cluster-scoped.
     ///
     /// # Errors
-    /// When the API server refuses, or doesn't answer.
+    /// If the API server rejects the request or doesn't respond.
     pub async fn list<T: Object>(&self, selector: &Selector) -> Result<Vec<T>, ClientError> {
         list(&self.client, selector).await
     }
 
-    /// The objects in all namespaces whose labels match.
+    /// Returns the objects in all namespaces whose labels match.
     ///
     /// # Errors
-    /// When the API server refuses, or doesn't answer.
+    /// If the API server rejects the request or doesn't respond.
     pub async fn list_all<T: Object>(&self, selector: &Selector) -> Result<Vec<T>, ClientError> {
         list(&self.client.clone().all_namespaces(), selector).await
     }

@@ -1,8 +1,8 @@
-//! What a reconciler is given besides the object: reads, writes, time, randomness, events, cancellation.
+//! The context of a reconcile: reads, writes, time, randomness, events, cancellation.
 //!
-//! Reads come from the shared cache, which already contains what this key's earlier reconciles wrote; [`Live`] reads
-//! past it. Every write is remembered until the cache shows it. Nothing here is retried: an error goes to the
-//! reconciler, and from it to the queue's backoff.
+//! Reads come from the shared cache, which has the writes of this key's earlier reconciles; [`Live`] reads from the API server. Each
+//! write is tracked until the cache shows it. Nothing is retried here: an error is returned to the reconciler, whose
+//! error policy decides about a retry.
 
 mod dynamic;
 mod journal;
@@ -61,7 +61,7 @@ pub(crate) struct Services {
 /// The kinds that were read live for one run, because the cache was behind.
 pub(crate) type Views = IndexMap<Arc<KindName>, Arc<Overlay>>;
 
-/// One reconcile's surroundings. It lives as long as the reconcile.
+/// The context of one reconcile. It lives as long as the reconcile.
 pub struct Context<K> {
     services: Arc<Services>,
     key: ObjectKey,
@@ -90,7 +90,7 @@ impl<K: Object> Context<K> {
         Self { services, key, object: None, views, journal, cancel, written_status: Mutex::default() }
     }
 
-    /// The same surroundings, for this state of the object.
+    /// The same context for this state of the object.
     pub(crate) fn with_object(self, object: Arc<K>) -> Self {
         Self { object: Some(object), ..self }
     }
@@ -100,23 +100,23 @@ impl<K: Object> Context<K> {
         &self.key
     }
 
-    /// The wall clock. It may be virtual, and may jump.
+    /// The time of the wall clock, which may be virtual and may be set.
     pub fn now(&self) -> Timestamp {
         self.services.clock.now()
     }
 
-    /// Time since an arbitrary fixed point: for measuring how long ago something was. It never goes back.
+    /// The monotonic time since an arbitrary fixed point, for durations.
     pub fn monotonic(&self) -> Duration {
         self.services.clock.monotonic()
     }
 
-    /// The source of randomness. In a simulation it is seeded.
+    /// The source of randomness, which is seeded in simulations.
     pub fn random(&self) -> &Random {
         &self.services.random
     }
 
-    /// Cancelled when the manager stops or the reconcile has run out of time. A long reconcile should end early then;
-    /// any may be aborted at its next `await` once the grace period is over.
+    /// A token that is cancelled when the manager stops or the reconcile exceeds its timeout. A long reconcile should return early
+    /// then; it is dropped at its next `await` after the grace period.
     pub fn cancelled(&self) -> &CancellationToken {
         &self.cancel
     }
@@ -167,20 +167,18 @@ impl<K: Object> Context<K> {
         uid.map(|uid| reader.controlled_by(uid)).unwrap_or_default()
     }
 
-    /// Watches a kind from now on, and reads it: for kinds that a controller can't declare, since only its objects say which
-    /// they are, or since they need not be there.
+    /// Watches a kind on demand and returns its cache: for kinds that are known only from an object, or that may not be installed.
     ///
-    /// Each change of an object that passes, before or after, wakes this key. Before the first list of the kind has come, the
-    /// answer says why not, and the key is woken when it has. What its last run asked for, a key hears of: a run that ends
-    /// well without asking again gives it up, and when no key asks any more, the watch ends and its memory is free. So
-    /// there is nothing to hold, to stop or to lose (controller-runtime: `Controller.Watch` of a new source, `GetInformer`,
-    /// `RemoveInformer`).
+    /// Each change of an object that passes, before or after it, enqueues this key. Until the kind has been listed this returns an
+    /// error; the key is enqueued when the list arrives. The watch belongs to the key's latest run: a successful run that doesn't
+    /// call this again gives it up, and when no key uses the watch any more, it ends and its memory is freed (controller-runtime:
+    /// `Controller.Watch` of a new source, `GetInformer`, `RemoveInformer`).
     ///
-    /// The kind shares its watch and its copy with all that use it, and the cache's options count; a type that takes more of
-    /// objects than was kept so far costs one list more. Writes to it are waited for as ever. It isn't in
-    /// [`Manager::describe`](crate::manager::Manager::describe): the operator's role needs `list` and `watch` by hand, and its
-    /// absence doesn't keep the replica from being ready. Each change is shown to the filters of all keys that watch the kind: where
-    /// one object is wanted, [`Context::watch_object`] costs nothing for the others.
+    /// The kind shares its watch and its copy with all other users, and the cache's options apply. A type that reads more fields than
+    /// are cached costs another list. Writes are tracked as usual. The kind isn't in
+    /// [`Manager::describe`](crate::manager::Manager::describe): add the rules for `list` and `watch` by
+    /// [`Controller::rbac`](crate::controller::Controller::rbac). A missing kind doesn't affect readiness. Each change calls the
+    /// filters of all keys that watch the kind. For a single object use [`Context::watch_object`], which costs nothing for others.
     ///
     /// ```
     /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::Secret};
@@ -188,7 +186,7 @@ impl<K: Object> Context<K> {
     /// # async fn example(deployment: &Deployment, ctx: &Context<Deployment>) -> Result<Action, ClientError> {
     /// let name = deployment.metadata.name.clone();
     /// let Ok(secrets) = ctx.watch::<Secret>(move |secret| secret.metadata.name == name) else {
-    ///     return Ok(Action::await_change()); // it is woken when they are there
+    ///     return Ok(Action::await_change()); // the key is enqueued when they are listed
     /// };
     /// let secret = secrets.get(ctx.key());
     /// # drop(secret);
@@ -197,20 +195,20 @@ impl<K: Object> Context<K> {
     /// ```
     ///
     /// # Errors
-    /// While there is no complete list of the kind, with what failed last.
+    /// [`Unsynced`] until the kind has been listed, with the last failure.
     pub fn watch<T: Object>(&self, passes: impl Fn(&T) -> bool + Send + Sync + 'static) -> Result<Reader<T>, Unsynced> {
         self.watch_as((&(), T::is_namespaced()), Asked::Passing(Box::new(passes)))
     }
 
-    /// [`Context::watch`] of one object, which is given if it is there. However many keys watch however many objects so, a change
-    /// finds whom it wakes by the object's key.
+    /// [`Context::watch`] for one object; `None` if there is none. A change finds the keys to enqueue by the key of the object, so
+    /// the cost doesn't depend on the number of watched objects.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::{Pod, Secret};
     /// # use kubewright_runtime::{context::Context, action::Action};
     /// # fn example(pod: &Pod, ctx: &Context<Pod>) -> Action {
     /// let Ok(secret) = ctx.watch_object::<Secret>(&ctx.key().sibling("credentials")) else {
-    ///     return Action::await_change(); // it is woken when they are listed
+    ///     return Action::await_change(); // the key is enqueued when they are listed
     /// };
     /// # drop(secret);
     /// # Action::await_change()
@@ -245,7 +243,7 @@ impl<K: Object> Context<K> {
         })
     }
 
-    /// Reads past the cache.
+    /// Reads from the API server.
     pub fn live(&self) -> Live {
         Live { client: self.client() }
     }

@@ -1,7 +1,7 @@
-//! The writes of a reconciler.
+//! The writes of a reconcile.
 //!
-//! All of them go through [`Context::client`], which notes them; what is here adds what a reconcile knows: its object, its
-//! namespace, its cache.
+//! All of them use [`Context::client`], which tracks them. The methods here add the reconciled object, its namespace and the
+//! cache.
 
 use kube::{api::Patch, core::object::HasStatus};
 use serde::Serialize;
@@ -16,11 +16,11 @@ use crate::{
 };
 
 impl<K: Object> Context<K> {
-    /// Requests past the cache: all that the API server can do, for kinds of every sort, and with the wrappers of [`Client`].
-    /// It works under the controller's field owner, and what names no namespace goes where the reconciled object is.
+    /// The client for all requests of the API, typed and dynamic, with the wrappers of [`Client`]. It has the controller's field
+    /// manager. Requests without a namespace use the reconciled object's.
     ///
-    /// What is written through it, or through a client made from it, is seen by the key's next reconcile. It is for this
-    /// run alone: a write after the run's end is not waited for.
+    /// The key's next reconcile sees what is written by it or by clients derived from it. Use it during this run only: later
+    /// writes aren't tracked.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::Pod};
@@ -40,7 +40,7 @@ impl<K: Object> Context<K> {
     /// Creates an object and returns it as stored. Without a namespace it goes where the reconciled object is.
     ///
     /// # Errors
-    /// When the API server refuses, or doesn't answer; the object may then exist.
+    /// If the API server rejects the request or doesn't respond; in the latter case the object may exist.
     pub async fn create<T: Object>(&self, object: &T) -> Result<T, ClientError> {
         self.client().kind().create(object).await
     }
@@ -78,14 +78,14 @@ impl<K: Object> Context<K> {
         }
     }
 
-    /// Makes an object what `change` makes of it: creates it if it isn't there, updates it if that makes a difference. See
+    /// Creates an object as changed by `change`, or updates the existing one if `change` makes a difference. See
     /// [`KindClient::create_or_update`](crate::client::KindClient::create_or_update).
     ///
-    /// It is read live, since an update replaces the whole object, and the cache keeps less of it than there is. Where that
-    /// request at each reconcile is too much, take [`Context::create_or_patch`].
+    /// It reads the object from the API server, because an update replaces the whole object and the cache may keep only a part of
+    /// it. [`Context::create_or_patch`] doesn't need that request.
     ///
     /// # Errors
-    /// A conflict, if it was changed meanwhile; otherwise as [`Context::create`] and [`Context::update`].
+    /// A conflict if it has changed since it was read; otherwise as [`Context::create`] and [`Context::update`].
     pub async fn create_or_update<T: Object>(
         &self,
         object: T,
@@ -94,7 +94,7 @@ impl<K: Object> Context<K> {
         self.upsert(object, Change::Update, false, change).await
     }
 
-    /// [`Context::create_or_update`] for a child: whatever `change` does, the reconciled object becomes its controller.
+    /// [`Context::create_or_update`] for a child: also sets the reconciled object as its controller.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::ConfigMap};
@@ -121,9 +121,9 @@ impl<K: Object> Context<K> {
         self.upsert(object, Change::Update, true, change).await
     }
 
-    /// [`Context::create_or_update`], with what is different sent as a merge patch: see
-    /// [`KindClient::create_or_patch`](crate::client::KindClient::create_or_patch). It is read from the cache if the
-    /// controller declared `T`, else live.
+    /// [`Context::create_or_update`], but sends the difference as a merge patch: see
+    /// [`KindClient::create_or_patch`](crate::client::KindClient::create_or_patch). The object is read from the cache if the
+    /// controller declares `T`, else from the API server.
     ///
     /// # Errors
     /// As [`Context::create`] and [`Context::patch`].
@@ -147,20 +147,20 @@ impl<K: Object> Context<K> {
         self.upsert(object, Change::Patch, true, change).await
     }
 
-    /// Replaces an object, if it still is the one that was read: by its `metadata.resourceVersion`. Fields that `T` doesn't
-    /// know are lost; [`Context::patch`] and [`Context::apply`] keep them.
+    /// Replaces an object if it is unchanged since it was read, by its `metadata.resourceVersion`. Fields that `T` doesn't
+    /// have are lost; [`Context::patch`] and [`Context::apply`] keep them.
     ///
     /// # Errors
-    /// When the API server refuses, or doesn't answer; the update may then be in effect. A conflict, if the object has
-    /// changed meanwhile: leave it to the next run, which will see the change.
+    /// If the API server rejects the request or doesn't respond; in the latter case the update may be in effect. A conflict if the
+    /// object has changed: return it, the next run sees the change.
     pub async fn update<T: Object>(&self, object: &T) -> Result<T, ClientError> {
         self.client().kind().update(object).await
     }
 
-    /// Server-side apply: what the object says becomes so, and what an earlier apply said and this one doesn't goes.
+    /// Server-side apply: sets the fields of the object, and removes fields that an earlier apply set and this one doesn't.
     /// Without a namespace it goes where the reconciled object is. The field manager is the controller's.
     ///
-    /// A field that another manager owns with another value is a conflict, unless [`Apply::force`] takes it over.
+    /// A field that another manager owns with another value is a conflict, unless [`Apply::force`] takes over its ownership.
     pub fn apply<T: Object>(&self, object: &T) -> Apply<T> {
         self.client().kind().apply(object)
     }
@@ -174,7 +174,7 @@ impl<K: Object> Context<K> {
     /// Patches an object and returns it as stored.
     ///
     /// # Errors
-    /// When the API server refuses, or doesn't answer; the patch may then be in effect.
+    /// If the API server rejects the request or doesn't respond; in the latter case the patch may be in effect.
     pub async fn patch<T: Object, P: Serialize>(&self, key: &ObjectKey, patch: &Patch<P>) -> Result<T, ClientError> {
         self.client().kind().patch(key, patch).await
     }
@@ -217,7 +217,7 @@ impl<K: Object> Context<K> {
         }
     }
 
-    /// Writes the whole list, if the object has not changed.
+    /// Writes the whole list if the object is unchanged since it was read.
     async fn write_finalizers<T: Object>(&self, object: &T) -> Result<T, ClientError> {
         let meta = object.meta();
         let (version, finalizers) = (&meta.resource_version, meta.finalizers.as_deref().unwrap_or_default());
@@ -288,15 +288,15 @@ impl<K: Object> Context<K> {
 }
 
 impl<K: Object + HasStatus<Status: Serialize>> Context<K> {
-    /// Makes the reconciled object's status be `status`, in a write that is left out if it is so already.
+    /// Sets the status of the reconciled object. If it is unchanged, no request is made.
     ///
-    /// It is one merge patch of the status subresource: the whole new status, and `null` for what the status had and the
-    /// new one hasn't. It carries the object's UID but not its version, so that it can't conflict with a change of the
-    /// spec, and can't reach another object of the same name. The status should have one writer: fields of the type that
-    /// others add are removed when they are noticed; those that the type doesn't know are left alone.
+    /// The request is one merge patch of the status subresource: the whole new status, and `null` for fields that are no longer
+    /// set. It has the object's UID as a precondition but not its version, so it can't conflict with a change of the spec, and can't
+    /// write to another object of the same name. The status should have one writer: fields of the type that others set are removed
+    /// at the next write; fields that the type doesn't have are kept.
     ///
     /// # Errors
-    /// When the API server refuses, or doesn't answer; the status may then be written.
+    /// If the API server rejects the request or doesn't respond; in the latter case the status may be written.
     pub async fn set_status(&self, status: K::Status) -> Result<(), ClientError> {
         let Some(object) = &self.object else { return Ok(()) };
         let encode = |status: Option<&K::Status>| serde_json::to_value(status).unwrap_or_default();
@@ -315,7 +315,8 @@ impl<K: Object + HasStatus<Status: Serialize>> Context<K> {
     }
 }
 
-/// The merge patch (RFC 7386) that makes `wanted` of `known`, and of anything that lacks a part of `known` too.
+/// Returns the merge patch (RFC 7386) from `known` to `wanted`, which has the same result for a value that lacks parts of
+/// `known`.
 fn replacement(known: &Value, wanted: &Value) -> Value {
     let (Value::Object(known), Value::Object(wanted)) = (known, wanted) else { return wanted.clone() };
     let removed = known.keys().filter(|field| !wanted.contains_key(*field)).map(|field| (field.clone(), Value::Null));

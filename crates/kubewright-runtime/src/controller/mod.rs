@@ -1,9 +1,9 @@
-//! Controllers: which changes wake which keys, and how a key is worked on.
+//! Controllers: the watches that enqueue keys, and the workers that reconcile them.
 //!
-//! [`Controller`] is the wiring, [`Reconciler`] the logic. Behind them: the [queue](crate::queue) of keys; the
-//! read-your-writes barrier, which holds a key back until the cache shows the key's own last writes; the takeover, which
-//! does the same for what the replica wrote that had the key before; and the loop that hands keys to a bounded number of
-//! workers, isolates their panics and drains them on shutdown.
+//! [`Controller`] is the wiring, [`Reconciler`] the logic. Internally there are the [queue](crate::queue) of keys; the
+//! read-your-writes barrier, which holds a key back until the cache has the key's own writes; the takeover, which does the same
+//! for the writes of the replica that had the key before; and the loop that hands keys to a bounded number of workers,
+//! isolates their panics and drains them on shutdown.
 
 mod barrier;
 mod channel;
@@ -48,7 +48,7 @@ use crate::{
     rbac::{Permissions, PolicyRule},
 };
 
-/// What watches objects of kind `K` and hands their keys to a [`Reconciler`].
+/// Watches objects of kind `K` and runs a [`Reconciler`] for their keys.
 ///
 /// ```
 /// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Pod}};
@@ -100,8 +100,7 @@ impl<K: Object> fmt::Debug for Controller<K> {
 }
 
 impl<K: Object> Controller<K> {
-    /// A controller named as its kind in lower case, with one worker, no time limit, and woken by every change of its
-    /// objects.
+    /// A controller with the lower-case kind as its name, one worker, no timeout, and no predicate.
     pub fn new<R: Reconciler<K>>(reconciler: R) -> Self {
         Self {
             name: K::kind(&()).to_lowercase(),
@@ -124,19 +123,19 @@ impl<K: Object> Controller<K> {
         }
     }
 
-    /// The name in logs, metrics and events, such as `podset`. Unique in a manager.
+    /// Sets the name in logs, metrics and events, such as `podset`. It must be unique in a manager.
     pub fn name(self, name: &str) -> Self {
         Self { name: name.into(), ..self }
     }
 
-    /// The name under which the controller owns the fields it writes. By default `<name>-controller`. Changing it later
-    /// leaves fields behind that no one manages.
+    /// Sets the field manager of the controller's writes, by default `<name>-controller`. A change of it in a later release
+    /// leaves fields with the old manager.
     pub fn field_manager(self, name: &str) -> Self {
         Self { field_manager: Some(name.into()), ..self }
     }
 
-    /// Changes the client that all requests of the reconciles go through: to only rehearse writes, to have fields checked
-    /// strictly, to stand in between in a test.
+    /// Wraps the client of all requests of the reconciles, for example for dry runs, strict field validation, or
+    /// interception in a test.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -150,37 +149,36 @@ impl<K: Object> Controller<K> {
         Self { client: Some(Box::new(wrap)), ..self }
     }
 
-    /// Which changes of the reconciled objects wake them. By default all, also those of status and metadata. Changes of
-    /// children and watched objects have their own predicates. Calling it again adds a further condition.
+    /// Filters the changes of the reconciled objects that enqueue them. By default all do, including changes of status and metadata.
+    /// Children and watched objects have predicates of their own. A change must pass the predicates of all calls.
     pub fn predicate(self, predicate: Predicate<K>) -> Self {
         Self { predicate: self.predicate.and(predicate), ..self }
     }
 
-    /// Keeps the reconciled objects' children of kind `T` in the cache, and wakes the controller (by owner reference)
-    /// of each that changes.
+    /// Caches objects of kind `T`, and enqueues the controlling owner (by owner reference) of each that changes.
     pub fn owns<T: Object>(self) -> Self {
         self.owns_when::<T>(Predicate::always())
     }
 
-    /// [`Controller::owns`], for changes that pass a predicate.
+    /// [`Controller::owns`] for changes that pass a predicate.
     pub fn owns_when<T: Object>(self, predicate: Predicate<T>) -> Self {
         self.watch(Source::owned::<K, T>(predicate, Owners::Controller))
     }
 
-    /// [`Controller::owns`], also for owners that don't control the child: each `K` among its owner references is woken.
+    /// [`Controller::owns`] for all owners: each `K` among the owner references is enqueued, also if it doesn't control the child.
     /// [`Context::children`](crate::context::Context::children) finds the children that are controlled; the others are found by an
     /// [index](Controller::index) of owner UIDs.
     pub fn owns_for_every_owner<T: Object>(self) -> Self {
         self.watch(Source::owned::<K, T>(Predicate::always(), Owners::Every))
     }
 
-    /// Keeps objects of kind `T` in the cache, and wakes for each that changes the keys that `mapper` gives, both for
-    /// the old and the new state. The mapper may look at the reconciled kind's cache. It must be quick: events wait.
+    /// Caches objects of kind `T`, and enqueues the keys that `mapper` returns for the old and the new state of each that
+    /// changes. The mapper may read the cache of the reconciled kind. It must be fast, because it blocks further events of the kind.
     pub fn watches<T: Object>(self, mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static) -> Self {
         self.watches_when(Predicate::always(), mapper)
     }
 
-    /// [`Controller::watches`], for changes that pass a predicate.
+    /// [`Controller::watches`] for changes that pass a predicate.
     pub fn watches_when<T: Object>(
         self,
         predicate: Predicate<T>,
@@ -189,8 +187,8 @@ impl<K: Object> Controller<K> {
         self.watch(Source::mapped::<K, T>(predicate, move |object, known| wanted(mapper(object, known))))
     }
 
-    /// [`Controller::watches`], by a mapper that also says with which priority each key waits, whatever made it look: see
-    /// [`Controller::priority`].
+    /// [`Controller::watches`] with a mapper that also returns the priority of each key, in place of the one that
+    /// [`Controller::priority`] describes.
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -212,15 +210,15 @@ impl<K: Object> Controller<K> {
         self.watch(Source::mapped::<K, T>(Predicate::always(), mapper))
     }
 
-    /// Keeps objects of kind `T` in the cache, so that a reconcile can read them. Their changes wake nothing.
+    /// Caches objects of kind `T`, so that a reconcile can read them. Their changes enqueue nothing.
     pub fn reads<T: Object>(self) -> Self {
         self.watch(Source::read::<T>())
     }
 
-    /// Adds an index to the cache of kind `T`, for [`Reader::indexed`]: the values under which an object is found. An
-    /// index is shared by the manager's controllers, so its name should say what it holds, such as `spec.nodeName`. Two of one name
-    /// and kind are refused ([`ManagerError::SameIndex`](crate::manager::ManagerError::SameIndex)), unless they are made by one
-    /// function that captures nothing.
+    /// Adds an index to the cache of kind `T` for [`Reader::indexed`]. `values` returns the values under which an object is
+    /// found. The manager's controllers share indexes, so name them by content, such as `spec.nodeName`. Two indexes of the same name
+    /// and kind are an error ([`ManagerError::SameIndex`](crate::manager::ManagerError::SameIndex)), unless both use the same
+    /// function without captures.
     pub fn index<T: Object>(
         self,
         name: &'static str,
@@ -273,41 +271,40 @@ impl<K: Object> Controller<K> {
         self.outside(channel::source(run))
     }
 
-    /// How many keys may be worked on at once, never two of one key; 0 counts as 1. By default what
-    /// [`Manager::group_kind_concurrency`](crate::manager::Manager::group_kind_concurrency) says of the kind, else 1.
+    /// Sets the number of keys that are reconciled at the same time, never one key twice; 0 counts as 1. The default is the
+    /// [`Manager::group_kind_concurrency`](crate::manager::Manager::group_kind_concurrency) of the kind, or 1.
     pub fn concurrency(self, workers: usize) -> Self {
         Self { concurrency: Some(workers.max(1)), ..self }
     }
 
-    /// How long a key that failed waits: by default 5 ms, doubling to 1000 s, with jitter.
+    /// Sets the backoff of a key that failed, by default from 5 ms doubling to 1000 s, with jitter.
     pub fn backoff(self, backoff: Backoff) -> Self {
         Self { backoff, ..self }
     }
 
-    /// Bounds how many failed keys are tried again, all together. By default there is no such bound.
+    /// Limits the rate of retries of all keys together. There is no limit by default.
     pub fn rate_limit(self, limit: RateLimit) -> Self {
         Self { rate_limit: Some(limit), ..self }
     }
 
-    /// After how long without a first list of one of its kinds the controller gives up, and with it the manager
-    /// ([`ControllerError::NotSynced`]). By default it never does, other than in controller-runtime, which gives up after two
-    /// minutes: the kind may come, `/readyz` says meanwhile which is missing, and every two minutes so does the log.
+    /// Sets the time after which the manager ends with [`ControllerError::NotSynced`] if one of the controller's kinds couldn't be
+    /// listed. By default it waits without a limit, because a CRD may be installed after its operator (controller-runtime: two
+    /// minutes). Meanwhile `/readyz` and, every two minutes, the log name the missing kinds.
     pub fn cache_sync_timeout(self, timeout: Duration) -> Self {
         Self { cache_sync_timeout: Some(timeout), ..self }
     }
 
-    /// Whether a panic of the reconciler is a failure like others, counted and tried again later (the default); otherwise it
-    /// ends the manager ([`ControllerError::Panicked`]), whose other work has the grace period to end: controller-runtime's
-    /// `RecoverPanic`.
+    /// Sets whether a panic of the reconciler counts as an error and is retried (the default). Otherwise the manager ends with
+    /// [`ControllerError::Panicked`] after the grace period (controller-runtime: `RecoverPanic`).
     pub fn recover_panic(self, recover_panic: bool) -> Self {
         Self { recovers: recover_panic, ..self }
     }
 
-    /// Which of the controller's objects go first: what this gives for an object, as the cache has it, is added to the priority
-    /// with which its key waits. That is [`NORMAL_PRIORITY`](crate::queue::NORMAL_PRIORITY) after a change, and
-    /// [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY) after a first list or a resync, in which nothing has changed. By default
-    /// nothing is added. It is asked for each event, so it must be quick. Mappers that give a priority, and
-    /// [`Action::priority`](crate::action::Action::priority), are taken at their word.
+    /// Sets a function whose result for the cached object is added to the priority with which its key waits. Without it that is
+    /// [`NORMAL_PRIORITY`](crate::queue::NORMAL_PRIORITY) after a change, and [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY) after the
+    /// first list or a resync. It is called for each event, so it must be fast. It doesn't change
+    /// priorities from [`watches_with_priority`](Controller::watches_with_priority) and from
+    /// [`Action::requeue_after_with_priority`](crate::action::Action::requeue_after_with_priority).
     ///
     /// ```
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -326,17 +323,17 @@ impl<K: Object> Controller<K> {
         Self { permissions: change(self.permissions), ..self }
     }
 
-    /// How long one reconcile may take before it counts as failed, whatever it comes to: [`Context::cancelled`] tells it, and a second later
-    /// it is cut off. By default as long as it likes.
+    /// Sets the time after which a reconcile counts as failed. [`Context::cancelled`] is then cancelled, and a second later the
+    /// reconcile is dropped. There is no limit by default.
     ///
     /// [`Context::cancelled`]: crate::context::Context::cancelled
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout: Some(timeout), ..self }
     }
 
-    /// Whether it works only on the replica that leads, or with [sharding](crate::shard) only on this replica's part of the
-    /// keys (the default); otherwise all replicas work on all keys, at the same time. Either way its cache and queue are filled from the start, so
-    /// that a new leader begins at once (controller-runtime's `EnableWarmup`, without asking for it).
+    /// Sets whether the controller runs only on the leader, or with [sharding](crate::shard) only for the keys of the replica (the
+    /// default). Otherwise all replicas reconcile all keys at the same time. In any case caches and queue are filled from the
+    /// start, so that a new leader begins at once (controller-runtime: `EnableWarmup`).
     pub fn needs_leader(self, needs_leader: bool) -> Self {
         Self { is_exclusive: needs_leader, ..self }
     }
@@ -379,18 +376,17 @@ impl<K: Object> Controller<K> {
     }
 }
 
-/// What a controller says of itself, without being run.
+/// The declarations of a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ControllerDescription {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The kinds it uses, ordered by name.
+    /// The kinds that it uses, ordered by name.
     pub uses: Vec<Use>,
-    /// The finalizer it puts on its objects.
+    /// The finalizer that it adds to its objects.
     pub finalizer: Option<String>,
-    /// Whether it keeps [workspaces](crate::context::Context::workspace), and so gets, creates, patches and deletes `configmaps` past the
-    /// cache, whether or not they are among the kinds it uses.
+    /// Whether it uses [workspaces](crate::context::Context::workspace), which are config maps.
     pub workspace: bool,
     /// The rules that it needs beyond those ([`Permissions::allow`]).
     pub allowed: Vec<PolicyRule>,
@@ -398,14 +394,14 @@ pub struct ControllerDescription {
     pub omitted: Vec<PolicyRule>,
 }
 
-/// A kind that a controller uses, and how.
+/// A kind that a controller uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Use {
     /// The kind.
     pub kind: KindName,
-    /// How it is used.
+    /// The declaration.
     pub relation: Relation,
-    /// Whether its objects live in namespaces. Of a kind that is known only at run time, it is taken for granted.
+    /// Whether the kind is namespaced. Kinds known only at run time count as namespaced.
     pub is_namespaced: bool,
 }
