@@ -1,4 +1,4 @@
-//! Actions: subresources that are answered by someone else than the pipeline, such as the node's `pods/log`.
+//! Actions: subresources that are handled outside of the server, such as `pods/log` by a node.
 
 use std::{collections::BTreeMap, fmt::Debug, sync::Arc};
 
@@ -10,24 +10,24 @@ use serde_json::Value;
 
 use crate::{auth::UserInfo, body::Body, registry::Resource};
 
-/// A request for a subresource of an object that exists.
+/// A request for a subresource of an existing object.
 #[derive(Debug)]
 pub struct ActionRequest {
-    /// The object's kind.
+    /// The resource of the object.
     pub resource: Arc<Resource>,
-    /// The object's namespace; empty for kinds without.
+    /// The object's namespace; empty for resources without.
     pub namespace: String,
     /// The object's name.
     pub name: String,
-    /// The subresource, such as `log`; with what follows it in the path, such as `proxy/a/b`.
+    /// The subresource, such as `log`, with the rest of the path, such as `proxy/a/b`.
     pub subresource: String,
     /// The parameters, in the order sent.
     pub query: Vec<(String, String)>,
     /// The object, in its stored form.
     pub object: Arc<Value>,
-    /// Who asks.
+    /// The user behind the request.
     pub user: UserInfo,
-    /// The method, the headers, and in the extensions hyper's upgrade for protocols beyond HTTP.
+    /// The method and headers, and in the extensions hyper's upgrade for protocols other than HTTP.
     pub parts: Parts,
     /// The body.
     pub body: Bytes,
@@ -47,9 +47,9 @@ impl ActionRequest {
     }
 }
 
-/// Answers a subresource. The answer may stream; when the reader goes away, its body is dropped.
+/// Handles a subresource. The response may be a stream; when the reader disconnects, its body is dropped.
 pub trait Action: Debug + Send + Sync + 'static {
-    /// Answers one request. An error is sent as it is.
+    /// Handles one request. An error becomes the response.
     fn call(&self, request: ActionRequest) -> BoxFuture<'static, Result<Response<Body>, Status>>;
 }
 
@@ -58,14 +58,14 @@ pub trait Action: Debug + Send + Sync + 'static {
 pub(crate) struct Actions(BTreeMap<[String; 4], Arc<dyn Action>>);
 
 impl Actions {
-    pub(crate) fn insert(&mut self, place: [&str; 4], action: Arc<dyn Action>) {
-        self.0.insert(place.map(str::to_owned), action);
+    pub(crate) fn insert(&mut self, key: [&str; 4], action: Arc<dyn Action>) {
+        self.0.insert(key.map(str::to_owned), action);
     }
 
-    /// The action for a subresource; what follows the first `/` of its path is the action's own business.
+    /// The action of a subresource, which is found by the first segment of its path.
     pub(crate) fn find(&self, resource: &Resource, subresource: &str) -> Option<Arc<dyn Action>> {
         let first = subresource.split('/').next().unwrap_or_default();
-        let place = [&resource.group, &resource.version, &resource.plural, first].map(str::to_owned);
-        self.0.get(&place).cloned()
+        let key = [&resource.group, &resource.version, &resource.plural, first].map(str::to_owned);
+        self.0.get(&key).cloned()
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use crate::auth::{Attempt, UserInfo};
+use crate::auth::{attributes::Attributes, user::UserInfo};
 
 /// The most users that are remembered.
 const MAX_USERS: usize = 1_000;
@@ -21,9 +21,9 @@ const MAX_NAME: usize = 253;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Requests that were allowed.
-    pub allowed: BTreeMap<Attempt, u64>,
+    pub allowed: BTreeMap<Attributes, u64>,
     /// Requests that were denied (403).
-    pub denied: BTreeMap<Attempt, u64>,
+    pub denied: BTreeMap<Attributes, u64>,
 }
 
 impl Usage {
@@ -53,21 +53,21 @@ struct Recorded {
 }
 
 impl Audit {
-    pub(crate) fn record(&self, user: &UserInfo, attempt: &Attempt, allowed: bool) {
+    pub(crate) fn record(&self, user: &UserInfo, attributes: &Attributes, allowed: bool) {
         if user.is_master() {
             return;
         }
-        let attempt = normalized(attempt);
+        let attributes = normalized(attributes);
         let mut state = self.0.lock();
         state.clock += 1;
         let clock = state.clock;
         let recorded = state.users.entry(user.name.clone()).or_default();
         recorded.last_seen = clock;
         let seen = if allowed { &mut recorded.usage.allowed } else { &mut recorded.usage.denied };
-        if let Some(times) = seen.get_mut(&attempt) {
+        if let Some(times) = seen.get_mut(&attributes) {
             *times += 1;
         } else if seen.len() < MAX_REQUESTS {
-            seen.insert(attempt, 1);
+            seen.insert(attributes, 1);
             state.entries += 1;
         }
         state.shrink();
@@ -92,20 +92,20 @@ impl State {
 }
 
 /// A request without what makes each one different: the object's name, and the rest of a path.
-fn normalized(attempt: &Attempt) -> Attempt {
+fn normalized(attributes: &Attributes) -> Attributes {
     let cut = |text: &str| text[..text.floor_char_boundary(MAX_NAME)].to_owned();
-    let mut segments = attempt.path.split('/').filter(|segment| !segment.is_empty());
+    let mut segments = attributes.path.split('/').filter(|segment| !segment.is_empty());
     let path = match (segments.next(), segments.next()) {
-        (None, _) => attempt.path.get(..1).unwrap_or_default().to_owned(),
+        (None, _) => attributes.path.get(..1).unwrap_or_default().to_owned(),
         (Some(first), None) => format!("/{}", cut(first)),
         (Some(first), Some(_)) => format!("/{}/*", cut(first)),
     };
-    Attempt {
-        verb: cut(&attempt.verb),
-        group: cut(&attempt.group),
-        resource: cut(&attempt.resource),
-        subresource: cut(&attempt.subresource),
-        namespace: cut(&attempt.namespace),
+    Attributes {
+        verb: cut(&attributes.verb),
+        group: cut(&attributes.group),
+        resource: cut(&attributes.resource),
+        subresource: cut(&attributes.subresource),
+        namespace: cut(&attributes.namespace),
         name: String::new(),
         path,
     }
@@ -124,10 +124,10 @@ mod tests {
             ("/openapi/v3/apis/apps/v1", "/openapi/*"),
             ("//debug//pprof", "/debug/*"),
         ] {
-            let attempt = Attempt { path: path.into(), ..Attempt::default() };
-            assert_eq!(normalized(&attempt).path, expect, "{path:?}");
+            let attributes = Attributes { path: path.into(), ..Attributes::default() };
+            assert_eq!(normalized(&attributes).path, expect, "{path:?}");
         }
-        let long = Attempt { path: format!("/{}", "ü".repeat(1_000)), ..Attempt::default() };
+        let long = Attributes { path: format!("/{}", "ü".repeat(1_000)), ..Attributes::default() };
         assert!(normalized(&long).path.len() <= MAX_NAME + 1);
     }
 
@@ -137,8 +137,8 @@ mod tests {
         for user in 0..30 {
             let user = UserInfo::new(format!("user-{user}"), ["staff"]);
             for resource in 0..1_100 {
-                let attempt = Attempt { resource: format!("r{resource}"), ..Attempt::default() };
-                audit.record(&user, &attempt, false);
+                let attributes = Attributes { resource: format!("r{resource}"), ..Attributes::default() };
+                audit.record(&user, &attributes, false);
             }
         }
         let state = audit.0.lock();

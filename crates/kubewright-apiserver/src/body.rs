@@ -1,4 +1,4 @@
-//! The body of an answer: whole, or a stream.
+//! Response bodies.
 
 use std::{
     fmt,
@@ -11,10 +11,10 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt, stream::BoxStream};
 use http_body::{Frame, SizeHint};
 
-/// Why a stream broke off.
+/// The error of a stream.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The body of an answer. A stream is made as it is read, so a slow reader costs no memory.
+/// The body of a response. A stream is produced as it is read, so a slow reader costs no memory.
 pub struct Body(Kind);
 
 enum Kind {
@@ -23,23 +23,22 @@ enum Kind {
 }
 
 impl Body {
-    /// No content.
+    /// An empty body.
     pub fn empty() -> Self {
         Self(Kind::Whole(None))
     }
 
-    /// A body made piece by piece. The reader gets each piece as soon as there is one.
-    pub fn stream(pieces: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> Self {
-        // A panic while a piece is made breaks off this stream and nothing else.
-        let pieces = AssertUnwindSafe(pieces).catch_unwind().map(|piece| {
-            piece.unwrap_or_else(|panic| Err(format!("the server panicked: {}", message(&*panic)).into()))
+    /// A streamed body. The reader gets each chunk as soon as it is produced. A panic of the stream ends this body only.
+    pub fn stream(chunks: impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static) -> Self {
+        let chunks = AssertUnwindSafe(chunks).catch_unwind().map(|chunk| {
+            chunk.unwrap_or_else(|panic| Err(format!("the server panicked: {}", panic_message(&*panic)).into()))
         });
-        Self(Kind::Stream(pieces.boxed()))
+        Self(Kind::Stream(chunks.boxed()))
     }
 }
 
-/// What a panic said.
-pub(crate) fn message(panic: &(dyn std::any::Any + Send)) -> &str {
+/// The message of a panic.
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("")
 }
 
@@ -77,7 +76,7 @@ impl http_body::Body for Body {
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.0 {
             Kind::Whole(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
-            Kind::Stream(pieces) => pieces.poll_next_unpin(cx).map(|piece| piece.map(|piece| piece.map(Frame::data))),
+            Kind::Stream(chunks) => chunks.poll_next_unpin(cx).map(|chunk| chunk.map(|chunk| chunk.map(Frame::data))),
         }
     }
 

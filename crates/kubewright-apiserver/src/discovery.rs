@@ -1,16 +1,19 @@
-//! Discovery documents: what this server serves, in the plain and in the aggregated form
+//! Discovery documents, in plain and in aggregated form
 //! (<https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api>).
 //!
-//! Pure functions of the registry. Which form a client wants is for the routes to negotiate.
+//! Pure functions of the registry. The handlers negotiate the form.
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
-use crate::registry::{Registry, Resource};
+use crate::{
+    digest::hash,
+    group_version::{group_version, version_priority},
+    registry::{Registry, Resource},
+};
 
-/// The form of an aggregated document that a client can read.
+/// The version of an aggregated document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregated {
     /// `apidiscovery.k8s.io/v2`
@@ -20,7 +23,7 @@ pub enum Aggregated {
 }
 
 impl Aggregated {
-    /// The version's name, as `v=` in `Accept` and `Content-Type` has it.
+    /// The name of the version, as `v=` in `Accept` and `Content-Type`.
     pub fn version(self) -> &'static str {
         match self {
             Self::V2 => "v2",
@@ -46,7 +49,7 @@ struct Group {
     versions: Vec<(Arc<str>, Version)>,
 }
 
-/// `/api`: the versions of the core group. `address` is where the client reached the server, `host:port`.
+/// `/api`: the versions of the core group. `address` is the `host:port` at which the client reached the server.
 pub fn core_versions(address: &str) -> Value {
     json!({
         "kind": "APIVersions",
@@ -85,7 +88,7 @@ pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<
     }))
 }
 
-/// The aggregated document of `/api` (when `core`) or `/apis`, and its entity tag, quoted as the header wants it.
+/// The aggregated document of `/api` (for `core`) or `/apis`, and its quoted entity tag.
 pub fn aggregated(registry: &Registry, core: bool, form: Aggregated) -> (Value, String) {
     let items: Vec<_> = groups(registry)
         .iter()
@@ -106,42 +109,7 @@ pub fn aggregated(registry: &Registry, core: bool, form: Aggregated) -> (Value, 
     (document, tag)
 }
 
-/// A digest as entity tags and OpenAPI addresses carry it.
-pub(crate) fn hash(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02X}")).collect()
-}
-
-/// `v1`, or `apps/v1`.
-pub(crate) fn group_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.into() } else { format!("{group}/{version}") }
-}
-
-/// Sorts as Kubernetes prefers versions: stable before beta before alpha, each newest first; all others last, by name.
-pub fn version_priority(version: &str) -> impl Ord + use<> {
-    let parsed = parse_version(version);
-    (parsed.is_none(), Reverse(parsed), version.to_owned())
-}
-
-/// `v2beta1` as (stability, major, minor).
-fn parse_version(version: &str) -> Option<(u8, u64, u64)> {
-    let rest = version.strip_prefix('v')?;
-    let end = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
-    let (major, suffix) = rest.split_at(end);
-    let major = number(major)?;
-    if suffix.is_empty() {
-        return Some((2, major, 0));
-    }
-    match suffix.strip_prefix("beta") {
-        Some(minor) => Some((1, major, number(minor)?)),
-        None => Some((0, major, number(suffix.strip_prefix("alpha")?)?)),
-    }
-}
-
-fn number(digits: &str) -> Option<u64> {
-    (!digits.starts_with('0')).then(|| digits.parse().ok())?
-}
-
-/// Kubernetes' own groups in the order in which clients look a kind up; any other group comes after them, by name.
+/// Kubernetes' own groups in the order in which clients look up kinds. All other groups follow by name.
 const GROUP_ORDER: &[&str] = &[
     "",
     "apiregistration.k8s.io",
@@ -193,10 +161,10 @@ fn group_value(group: &Group) -> Value {
     json!({"name": &*group.name, "preferredVersion": versions.first(), "versions": versions})
 }
 
-/// A subresource, with `status` and `scale` among the others.
+/// A subresource, including `status` and `scale`.
 struct Sub<'a> {
     name: &'a str,
-    exchanges: (&'a str, &'a str, &'a str),
+    kind: (&'a str, &'a str, &'a str),
     verbs: &'a [&'static str],
 }
 
@@ -204,22 +172,19 @@ const READ_AND_WRITE: &[&str] = &["get", "patch", "update"];
 
 fn subresources(resource: &Resource) -> Vec<Sub<'_>> {
     let own = (&*resource.group, &*resource.version, &*resource.kind);
-    let mut list: Vec<_> = resource
-        .subresources
-        .iter()
-        .map(|sub| Sub { name: sub.name, exchanges: sub.exchanges, verbs: &sub.verbs })
-        .collect();
+    let mut list: Vec<_> =
+        resource.subresources.iter().map(|sub| Sub { name: sub.name, kind: sub.kind, verbs: &sub.verbs }).collect();
     if resource.status {
-        list.push(Sub { name: "status", exchanges: own, verbs: READ_AND_WRITE });
+        list.push(Sub { name: "status", kind: own, verbs: READ_AND_WRITE });
     }
     if resource.scale.is_some() {
-        list.push(Sub { name: "scale", exchanges: ("autoscaling", "v1", "Scale"), verbs: READ_AND_WRITE });
+        list.push(Sub { name: "scale", kind: ("autoscaling", "v1", "Scale"), verbs: READ_AND_WRITE });
     }
     list.sort_by_key(|sub| sub.name);
     list
 }
 
-/// A resource and its subresources as an `APIResourceList` has them.
+/// The entries of an `APIResourceList` for a resource and its subresources.
 fn plain_entries(resource: &Resource) -> Vec<Value> {
     let mut main = json!({
         "name": &*resource.plural, "singularName": &*resource.singular, "namespaced": resource.namespaced,
@@ -228,7 +193,7 @@ fn plain_entries(resource: &Resource) -> Vec<Value> {
     add_names(&mut main, resource);
     let mut entries = vec![main];
     for sub in subresources(resource) {
-        let (group, version, kind) = sub.exchanges;
+        let (group, version, kind) = sub.kind;
         let mut entry = json!({
             "name": format!("{}/{}", resource.plural, sub.name), "singularName": "",
             "namespaced": resource.namespaced, "kind": kind, "verbs": sub.verbs,
@@ -268,7 +233,7 @@ fn aggregated_entry(resource: &Resource) -> Value {
     let subresources: Vec<_> = subresources(resource)
         .into_iter()
         .map(|sub| {
-            let (group, version, kind) = sub.exchanges;
+            let (group, version, kind) = sub.kind;
             json!({
                 "subresource": sub.name, "verbs": sub.verbs,
                 "responseKind": {"group": group, "version": version, "kind": kind},
@@ -287,20 +252,11 @@ mod tests {
     use crate::registry::builtin;
 
     fn registry() -> Registry {
-        Registry::new(builtin::resources(&kubewright_apimachinery::random::Random::seeded(1)))
+        builtin::registry(&kubewright_apimachinery::random::Random::seeded(1), &builtin::Indexes::default())
     }
 
     #[test]
-    fn versions_sort_as_kubernetes_prefers_them() {
-        let mut versions =
-            vec!["foo1", "v3alpha1", "v12alpha1", "v1", "v10", "v2", "v11alpha2", "v11beta2", "v10beta3", "foo10"];
-        versions.sort_by_cached_key(|version| version_priority(version));
-        let expect = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v12alpha1", "v11alpha2", "v3alpha1", "foo1", "foo10"];
-        assert_eq!(versions, expect);
-    }
-
-    #[test]
-    fn groups_come_in_the_order_of_lookup() {
+    fn groups_are_in_lookup_order() {
         let list = group_list(&registry());
         let names: Vec<_> = list["groups"].as_array().unwrap().iter().map(|group| group["name"].clone()).collect();
         assert_eq!(names[..4], ["apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io"]);
@@ -308,14 +264,14 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_found_by_name_and_the_core_group_is_not_one() {
+    fn a_named_group_is_found_and_the_core_group_is_not() {
         assert_eq!(group(&registry(), "batch").unwrap()["kind"], "APIGroup");
         assert!(group(&registry(), "").is_none());
         assert!(group(&registry(), "none.example.com").is_none());
     }
 
     #[test]
-    fn plain_lists_name_subresources_and_what_they_exchange() {
+    fn plain_lists_have_subresources_with_their_kinds() {
         let list = resource_list(&registry(), "", "v1").unwrap();
         assert_eq!(list["groupVersion"], "v1");
         let find = |name: &str| {

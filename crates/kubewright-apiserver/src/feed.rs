@@ -1,4 +1,4 @@
-//! The feed: every change of every object, for controllers that live in the server's own process.
+//! The feed of all changes, for controllers in the server's own process.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -8,9 +8,9 @@ use std::{
 use serde_json::Value;
 
 use crate::{
+    codec,
     registry::{Registry, Resource},
-    server::Inner,
-    storage::{ChangeKind, Cursor, Stored},
+    storage::{ChangeKind, Cursor, Store, Stored},
 };
 
 /// The most events that are read from the log at once.
@@ -19,37 +19,38 @@ const BATCH: usize = 256;
 /// A change of an object.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// What happened.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// The revision at which it did.
+    /// The revision of the change.
     pub revision: u64,
-    /// A registry entry through which the object can be reached; that of the stored version, if it is served.
+    /// An entry of the registry that serves the object; that of the storage version, if it is served.
     pub resource: Arc<Resource>,
     /// The object after the change, in its stored form; after a removal, as it was last.
     pub object: Arc<Value>,
-    /// The object before the change. Absent for additions, and for all that a snapshot tells.
+    /// The object before the change. Absent for additions, and for the objects of a snapshot.
     pub previous: Option<Arc<Value>>,
 }
 
-/// The reader was too slow, and changes were lost. What it knows is void: the feed begins anew with a snapshot of all that
-/// exists.
+/// The error of a reader that was too slow, so that changes were lost. The feed restarts with a snapshot of all objects,
+/// which replaces everything that the reader knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the reader of the feed was too slow and must begin anew")]
+#[error("the reader of the feed was too slow and has to start over")]
 pub struct Lagged;
 
-/// Every change of every stored object, in the one revision order, beginning with a snapshot of all that exists.
+/// All changes of all objects in the order of their revisions, beginning with a snapshot of all objects.
 #[derive(Debug)]
 pub struct Feed {
-    server: Arc<Inner>,
+    store: Arc<Store>,
+    registry: Arc<Registry>,
     cursor: Cursor,
     ready: VecDeque<Pending>,
-    /// How many of `ready` are of the snapshot.
+    /// The number of entries of `ready` that belong to the snapshot.
     snapshot: usize,
-    /// The entries met so far: an object may be told of after its kind has gone.
+    /// The entries seen so far: the change of an object may be read after its kind has gone.
     resources: BTreeMap<Arc<str>, Arc<Resource>>,
 }
 
-/// A change that is to be told.
+/// A change that hasn't been returned yet.
 #[derive(Debug)]
 struct Pending {
     storage: Arc<str>,
@@ -59,38 +60,39 @@ struct Pending {
 }
 
 impl Feed {
-    pub(crate) fn new(server: Arc<Inner>) -> Self {
-        let (cursor, _) = server.store.everything();
-        let mut feed = Self { server, cursor, ready: VecDeque::new(), snapshot: 0, resources: BTreeMap::new() };
+    pub(crate) fn new(store: Arc<Store>, registry: Arc<Registry>) -> Self {
+        let (cursor, _) = store.everything();
+        let mut feed =
+            Self { store, registry, cursor, ready: VecDeque::new(), snapshot: 0, resources: BTreeMap::new() };
         feed.restart();
         feed
     }
 
-    /// Whether everything that existed when the feed began has been told.
+    /// Whether the whole snapshot has been returned.
     pub fn is_synced(&self) -> bool {
         self.snapshot == 0
     }
 
-    /// The next change; waits for one. It can be cancelled without losing any.
+    /// Waits for the next change. Cancelling it loses no change.
     ///
     /// # Errors
-    /// [`Lagged`] when the reader was too slow. The next call begins a new snapshot.
+    /// [`Lagged`] if the reader was too slow. The next call begins a new snapshot.
     pub async fn next(&mut self) -> Result<Change, Lagged> {
         loop {
             if let Some(change) = self.try_next()? {
                 return Ok(change);
             }
             if !self.cursor.wait().await {
-                // The store lives as long as this feed, so this cannot be; waiting is right if it could.
+                // The feed owns the store, so this can't happen.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// The next change, if there is one already.
+    /// The next change, without waiting.
     ///
     /// # Errors
-    /// As [`Feed::next`].
+    /// The same as of [`Feed::next`].
     pub fn try_next(&mut self) -> Result<Option<Change>, Lagged> {
         loop {
             while let Some(Pending { storage, kind, object, previous }) = self.ready.pop_front() {
@@ -101,7 +103,7 @@ impl Feed {
                     return Ok(Some(Change { kind, revision, resource, object, previous }));
                 }
             }
-            match self.cursor.read(&self.server.store, BATCH) {
+            match self.cursor.read(&self.store, BATCH) {
                 Ok(events) if events.is_empty() => return Ok(None),
                 Ok(events) => self.ready.extend(events.iter().map(|event| Pending {
                     storage: event.storage.clone(),
@@ -118,7 +120,7 @@ impl Feed {
     }
 
     fn restart(&mut self) {
-        let (cursor, existing) = self.server.store.everything();
+        let (cursor, existing) = self.store.everything();
         self.cursor = cursor;
         self.ready.clear();
         for (storage, objects) in existing {
@@ -133,7 +135,7 @@ impl Feed {
     }
 
     fn resource(&mut self, storage: &Arc<str>) -> Option<Arc<Resource>> {
-        let found = entry(&self.server.registry, storage);
+        let found = entry(&self.registry, storage);
         match found {
             Some(entry) => {
                 self.resources.insert(storage.clone(), entry.clone());
@@ -144,11 +146,8 @@ impl Feed {
     }
 }
 
-/// The entry of a stored resource: that of its stored version, or else any.
+/// The entry of a stored resource: that of its storage version, or else the first one.
 fn entry(registry: &Registry, storage: &str) -> Option<Arc<Resource>> {
-    let all = registry.all();
-    let mut entries = all.iter().filter(|entry| &*entry.storage == storage);
-    let first = entries.next()?;
-    let stored = std::iter::once(first).chain(entries).find(|entry| crate::convert::is_storage_version(entry));
-    Some(stored.unwrap_or(first).clone())
+    let is_stored = |entry: &Resource| &*entry.storage == storage && codec::is_storage_version(entry);
+    registry.first(is_stored).or_else(|| registry.first(|entry| &*entry.storage == storage))
 }

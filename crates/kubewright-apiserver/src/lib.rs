@@ -1,7 +1,7 @@
 //! The embedded Kubernetes API server: a [`tower::Service`] over multi-version storage.
 //!
-//! A `kube::Client` can be built straight on the service, so a test needs no socket and can run on a paused clock;
-//! a TLS listener is a thin shell for kubectl.
+//! A `kube::Client` can be built directly on the service, so a test needs no socket and can run on a paused clock. A
+//! listener with TLS serves kubectl and other processes.
 //!
 //! ```no_run
 //! # async fn run() {
@@ -17,33 +17,40 @@ mod admission;
 mod audit;
 mod auth;
 mod body;
-mod convert;
+mod codec;
+mod conversion;
+mod digest;
 pub mod discovery;
-mod endpoint;
 mod feed;
+mod fields;
+mod group_version;
 mod handlers;
-mod listen;
+mod listener;
+mod managed_fields;
 mod meta;
+mod object_meta;
+mod object_size;
 pub mod openapi;
-mod ownership;
 mod protobuf;
 mod rbac;
 pub mod registry;
-mod respond;
+mod response;
 mod schema_rules;
 mod selection;
 mod server;
+mod state;
 mod storage;
 pub mod table;
 mod tls;
+mod webhook_client;
 
 pub use self::{
     action::{Action, ActionRequest},
     audit::Usage,
-    auth::{Access, Attempt, UserInfo},
+    auth::{Attributes, Requester, UserInfo},
     body::{Body, BoxError},
     feed::{Change, Feed, Lagged},
-    listen::{ListenError, ListenOptions, Listener},
+    listener::{ListenError, ListenOptions, Listener},
     server::{ApiServer, ApiServerBuilder},
     storage::ChangeKind,
     tls::TlsError,

@@ -1,4 +1,4 @@
-//! Reading and writing `metadata` of an object that may lack it.
+//! Access to the `metadata` of objects that may lack it.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -8,7 +8,7 @@ pub(crate) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object["metadata"][field].as_str().unwrap_or_default()
 }
 
-/// The metadata, made if absent. An object that is no JSON object stays as it is, and the change is lost.
+/// Changes the metadata, which is added if it is missing. A value that isn't a JSON object stays unchanged.
 pub(crate) fn edit(object: &mut Value, change: impl FnOnce(&mut Map<String, Value>)) {
     let Some(fields) = object.as_object_mut() else { return };
     let metadata = fields.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
@@ -20,7 +20,7 @@ pub(crate) fn edit(object: &mut Value, change: impl FnOnce(&mut Map<String, Valu
     }
 }
 
-/// Sets a field of the metadata, or removes it when there is no value.
+/// Sets a field of the metadata, or removes it if there is no value.
 pub(crate) fn set(object: &mut Value, field: &str, value: Option<Value>) {
     edit(object, |metadata| match value {
         Some(value) => {
@@ -37,12 +37,12 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether deletion has been asked for.
+/// Whether the object is marked for deletion.
 pub(crate) fn is_terminating(object: &Value) -> bool {
     !object["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// A time as `metav1.Time` is written: whole seconds, UTC.
+/// A time in the format of `metav1.Time`: whole seconds, UTC.
 pub(crate) fn time(at: Timestamp) -> Value {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
 }

@@ -1,4 +1,4 @@
-//! What a kind's schema does to an object: pruning, defaulting, validation.
+//! Pruning, defaulting and validation of objects by the schema of their kind.
 
 use kubewright_apimachinery::{
     schema,
@@ -8,18 +8,20 @@ use serde_json::Value;
 
 use crate::registry::Resource;
 
-/// Drops what the schema doesn't know, and tells where it was.
+/// Prunes fields that are not in the schema, and returns their paths.
 pub(crate) fn prune(resource: &Resource, object: &mut Value) -> Vec<String> {
     schema::prune(resource.schema.node(), object)
 }
 
-/// Fills in the schema's defaults.
+/// Sets the defaults of the schema.
 pub(crate) fn default(resource: &Resource, object: &mut Value) {
     schema::default(resource.schema.node(), object);
 }
 
-/// Checks an object; `old` is what it replaces. A built-in object with a value of a wrong type cannot even be read, which
-/// is 400; all else is for the caller to answer.
+/// Validates an object, which replaces `old`. Returns the errors of its fields.
+///
+/// # Errors
+/// 400 for a built-in object with a value of a wrong type, which can't be decoded.
 pub(crate) async fn validate(resource: &Resource, object: &Value, old: Option<&Value>) -> Result<Vec<Cause>, Status> {
     check_readable(resource, object)?;
     let node = resource.schema.node();
@@ -31,7 +33,7 @@ pub(crate) async fn validate(resource: &Resource, object: &Value, old: Option<&V
     Ok(causes)
 }
 
-/// Whether a built-in object can be read at all: every value is of its type. Custom objects always can.
+/// Checks that every value of a built-in object has its type. Custom objects may have any.
 pub(crate) fn check_readable(resource: &Resource, object: &Value) -> Result<(), Status> {
     if resource.schema.custom {
         return Ok(());
@@ -39,13 +41,13 @@ pub(crate) fn check_readable(resource: &Resource, object: &Value) -> Result<(), 
     schema::type_check(resource.schema.node(), object).map_or(Ok(()), |why| Err(unreadable(resource, &why)))
 }
 
-/// 400: the body isn't an object of this kind.
+/// 400: the body is not an object of this kind.
 pub(crate) fn unreadable(resource: &Resource, why: &str) -> Status {
     let (kind, version) = (&resource.kind, &resource.version);
     Status::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"))
 }
 
-/// A JSON type, as error messages name it.
+/// The name of a JSON type in error messages.
 pub(crate) fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",

@@ -1,4 +1,4 @@
-//! Which objects a list or watch means: a namespace, labels, fields.
+//! The selection of objects by namespace, labels and fields.
 
 use std::cell::OnceCell;
 
@@ -14,27 +14,30 @@ use crate::{
     storage::{Key, Stored},
 };
 
-/// A namespace (empty for all), labels and fields.
+/// The selection of a list or watch.
 #[derive(Debug)]
 pub(crate) struct Selection {
     namespace: String,
     labels: LabelSelector,
     fields: FieldSelector,
-    /// How to read each field that the selector names.
+    /// The fields that the selector names, with their readers.
     readers: Vec<(String, Reader)>,
 }
 
 impl Selection {
-    /// Reads the parameters of a list or watch. A field that the kind can't be selected by is an error.
+    /// Reads the parameters of a list or watch.
+    ///
+    /// # Errors
+    /// 400 for selectors that can't be parsed, and for fields by which the kind can't be selected.
     pub(crate) fn parse(
         resource: &Resource,
         namespace: &str,
         labels: Option<&str>,
         fields: Option<&str>,
     ) -> Result<Self, Status> {
-        let unable = |why: &dyn std::fmt::Display| Status::bad_request(why.to_string());
-        let labels = LabelSelector::parse(labels.unwrap_or_default()).map_err(|error| unable(&error))?;
-        let fields = FieldSelector::parse(fields.unwrap_or_default()).map_err(|error| unable(&error))?;
+        let invalid = |why: &dyn std::fmt::Display| Status::bad_request(why.to_string());
+        let labels = LabelSelector::parse(labels.unwrap_or_default()).map_err(|error| invalid(&error))?;
+        let fields = FieldSelector::parse(fields.unwrap_or_default()).map_err(|error| invalid(&error))?;
         let mut readers = Vec::new();
         for requirement in fields.requirements() {
             let label = requirement.field.as_str();
@@ -53,7 +56,7 @@ impl Selection {
         &self.namespace
     }
 
-    /// The one object that can match, if the selector names it.
+    /// The name of the only object that can match, if a field selector names it.
     pub(crate) fn name(&self) -> Option<&str> {
         self.fields.exact("metadata.name")
     }
@@ -63,18 +66,18 @@ impl Selection {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
 
-    /// Whether it depends on more than where an object is.
-    pub(crate) fn looks_inside(&self) -> bool {
+    /// Whether the selection depends on the content of objects, and not only on their keys.
+    pub(crate) fn depends_on_content(&self) -> bool {
         !self.labels.is_empty() || !self.readers.is_empty()
     }
 
-    /// Whether an object at this place can be meant.
-    pub(crate) fn reaches(&self, key: &Key) -> bool {
+    /// Whether an object with this key can match.
+    pub(crate) fn may_match(&self, key: &Key) -> bool {
         (self.namespace.is_empty() || *key.namespace == *self.namespace)
             && self.name().is_none_or(|name| *key.name == *name)
     }
 
-    /// Whether an object is meant.
+    /// Whether an object matches.
     pub(crate) fn matches(&self, key: &Key, stored: &Stored) -> bool {
         if !self.namespace.is_empty() && *key.namespace != *self.namespace {
             return false;
@@ -82,7 +85,7 @@ impl Selection {
         if self.labels.is_empty() && self.fields.is_empty() {
             return true;
         }
-        // The value is read only for fields that nothing else tells.
+        // The value is parsed only for selectable fields.
         let value = OnceCell::new();
         self.labels.matches(|label| stored.label(label))
             && self.fields.matches(|label| match label {
@@ -97,7 +100,7 @@ impl Selection {
     }
 }
 
-/// How the value of a selectable field is read.
+/// Reads the value of a selectable field.
 #[derive(Debug)]
 enum Reader {
     Path(JsonPath),

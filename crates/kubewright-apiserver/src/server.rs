@@ -1,10 +1,8 @@
-//! The server: what is shared by all requests, and the service that answers them.
+//! The API server: its builder, its clients, and the service that handles requests.
 
 use std::{
     convert::Infallible,
-    fmt,
     future::Future,
-    net::IpAddr,
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
@@ -16,57 +14,32 @@ use kubewright_apimachinery::{
     clock::{SharedClock, SystemClock},
     random::Random,
 };
-use parking_lot::RwLock;
 use serde_json::Value;
 
 use crate::{
     action::{Action, Actions},
-    audit::{Audit, Usage},
-    auth::{Issuer, Tokens, UserInfo},
+    audit::Usage,
+    auth::{Authenticator, Authorization, UserInfo},
     body::BoxError,
     feed::Feed,
     handlers,
-    listen::{ListenError, ListenOptions, Listener},
+    listener::{ListenError, ListenOptions, Listener},
     meta,
     openapi::OpenApi,
     registry::{Registry, Resource, builtin},
-    respond::Answer,
-    storage::{Decision, Key, Limits, Store},
+    response::Response,
+    state::State,
+    storage::{Key, Limits, Mutation, Store},
+    webhook_client::WebhookClient,
 };
 
-/// The name that the in-process client goes by.
-const AGENT: &str = "kubewright";
+/// The `User-Agent` of in-process clients.
+const USER_AGENT: &str = "kubewright";
 
-/// What all requests share.
-pub(crate) struct Inner {
-    pub(crate) store: Arc<Store>,
-    pub(crate) registry: Registry,
-    pub(crate) clock: SharedClock,
-    pub(crate) random: Random,
-    pub(crate) tokens: RwLock<Tokens>,
-    pub(crate) issuer: Issuer,
-    pub(crate) audit: Audit,
-    pub(crate) actions: Actions,
-    pub(crate) openapi: OpenApi,
-}
-
-impl Inner {
-    /// An object by where it is stored, its namespace and its name.
-    pub(crate) fn find(&self, storage: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
-        self.store.get(storage, &Key::new(namespace, name)).map(|stored| stored.value())
-    }
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ApiServer").field("revision", &self.store.revision()).finish_non_exhaustive()
-    }
-}
-
-/// The embedded API server. Clones are the same server. It runs no task of its own: requests run in their callers' tasks.
+/// The embedded API server. Clones share one server. It spawns no tasks: requests run in their callers' tasks.
 #[derive(Clone, Debug)]
 pub struct ApiServer {
-    inner: Arc<Inner>,
+    state: Arc<State>,
 }
 
 /// Builds an [`ApiServer`].
@@ -79,25 +52,26 @@ pub struct ApiServerBuilder {
 }
 
 impl ApiServerBuilder {
-    /// Where time comes from; the machine's clock by default.
+    /// Sets the source of time; the machine's clock by default.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Where uids and generated names come from; the operating system by default.
+    /// Sets the source of UIDs and generated names; the operating system by default.
     pub fn random(mut self, random: Random) -> Self {
         self.random = Some(random);
         self
     }
 
-    /// How many changes of each resource are kept for watchers and for consistent paging; 10,000 by default.
+    /// Sets how many changes of each resource are kept for watches and consistent paging; 10,000 by default.
     pub fn history(mut self, changes: usize) -> Self {
         self.limits.events = changes;
         self
     }
 
-    /// Attaches what answers a subresource, such as `("", "v1", "pods", "log")`. The registry must list the subresource.
+    /// Sets the action that handles a subresource, such as `("", "v1", "pods", "log")`. The registry must list the
+    /// subresource.
     pub fn action(
         mut self,
         group: &str,
@@ -110,98 +84,95 @@ impl ApiServerBuilder {
         self
     }
 
-    /// The server, with the objects that every cluster has.
+    /// Builds the server with the objects that every cluster has.
     pub fn build(self) -> ApiServer {
         let random = self.random.unwrap_or_else(Random::from_entropy);
-        let inner = Inner {
-            store: Arc::new(Store::new(self.limits)),
-            registry: Registry::new(builtin::resources(&random)),
-            clock: self.clock.unwrap_or_else(SystemClock::shared),
-            random,
-            tokens: RwLock::default(),
-            issuer: Issuer::default(),
-            audit: Audit::default(),
+        let clock = self.clock.unwrap_or_else(SystemClock::shared);
+        let store = Arc::new(Store::new(self.limits));
+        let indexes = builtin::Indexes::default();
+        let state = State {
+            registry: Arc::new(builtin::registry(&random, &indexes)),
+            authenticator: Authenticator::new(store.clone(), clock.clone()),
+            authorization: Authorization::new(indexes.authorizer),
+            webhooks: indexes.webhooks,
+            webhook_client: Arc::new(WebhookClient {
+                store: store.clone(),
+                clock: clock.clone(),
+                random: random.clone(),
+                resolver: builtin::service_endpoints,
+            }),
             actions: self.actions,
             openapi: OpenApi::default(),
+            store,
+            clock,
+            random,
         };
-        bootstrap(&inner);
-        ApiServer { inner: Arc::new(inner) }
+        for (group, plural, object) in builtin::bootstrap_objects() {
+            seed(&state, group, plural, object);
+        }
+        ApiServer { state: Arc::new(state) }
     }
 }
 
 impl ApiServer {
-    /// Begins to build a server.
+    /// Returns a builder.
     pub fn builder() -> ApiServerBuilder {
         ApiServerBuilder::default()
     }
 
-    /// A client in this process, without a socket, that may do everything. Call it inside a tokio runtime.
+    /// A client in this process, without a socket, that may do everything. Call it inside of a tokio runtime.
     pub fn client(&self) -> kube::Client {
-        self.client_as(AGENT)
+        self.client_as(USER_AGENT)
     }
 
-    /// As [`ApiServer::client`], with a `User-Agent` that names the field manager where a request doesn't.
+    /// The same as [`ApiServer::client`], with a `User-Agent`, which names the field manager of requests without one.
     pub fn client_as(&self, user_agent: &str) -> kube::Client {
         self.in_process(user_agent, UserInfo::admin())
     }
 
-    /// A client in this process, without a socket, that acts as this user: it may do what roles allow.
+    /// A client in this process, without a socket, that acts as a user and may do what its roles allow.
     pub fn client_of(&self, user: UserInfo) -> kube::Client {
-        self.in_process(AGENT, user)
+        self.in_process(USER_AGENT, user)
     }
 
     fn in_process(&self, user_agent: &str, user: UserInfo) -> kube::Client {
-        let agent = HeaderValue::from_str(user_agent).unwrap_or(HeaderValue::from_static(AGENT));
-        kube::Client::new(InProcess { server: self.clone(), agent, user }, "default")
+        let user_agent = HeaderValue::from_str(user_agent).unwrap_or(HeaderValue::from_static(USER_AGENT));
+        kube::Client::new(InProcess { server: self.clone(), user_agent, user }, "default")
     }
 
-    /// What a user has tried so far, by its name; nothing is kept of users that may do everything. A thousand users and a
-    /// thousand different attempts of each are remembered.
+    /// The requests that a user has made so far, by user name. Requests of users that may do everything aren't recorded.
+    ///
+    /// The record is bounded: 1,000 users, 1,000 different requests allowed and denied of each, 20,000 in all. Where it is
+    /// full, the users that have made no request for the longest time are forgotten.
     pub fn usage(&self, user: &str) -> Usage {
-        self.inner.audit.of(user)
+        self.state.authorization.usage(user)
     }
 
-    /// Every change of every object.
+    /// A feed of all changes of all objects.
     pub fn feed(&self) -> Feed {
-        Feed::new(self.inner.clone())
+        Feed::new(self.state.store.clone(), self.state.registry.clone())
     }
 
-    /// Listens on a socket, with TLS and new credentials. Call it inside a tokio runtime.
+    /// Listens on a socket, with TLS and new credentials. Call it inside of a tokio runtime.
     ///
     /// # Errors
-    /// When the address can't be had, or isn't a loopback address and `allow_remote` isn't set.
+    /// If the address can't be bound, or isn't a loopback address and `allow_remote` isn't set.
     pub async fn listen(&self, options: impl Into<ListenOptions>) -> Result<Listener, ListenError> {
-        Listener::start(self.clone(), options.into()).await
+        Listener::start(self.state.clone(), options.into()).await
     }
 
-    /// Lets a bearer token stand for a user.
-    pub(crate) fn allow(&self, token: &str, user: UserInfo) {
-        self.inner.tokens.write().insert(token, user);
-    }
-
-    /// Makes a bearer token invalid.
-    pub(crate) fn revoke(&self, token: &str) {
-        self.inner.tokens.write().remove(token);
-    }
-
-    /// The address of the service `kubernetes`, if it has one.
-    pub(crate) fn entrance(&self) -> Option<IpAddr> {
-        let service = self.inner.store.get("/services", &Key::new("default", "kubernetes"))?.value();
-        service["spec"]["clusterIP"].as_str()?.parse().ok()
-    }
-
-    /// What is served.
+    /// The resources that are served.
     pub fn registry(&self) -> &Registry {
-        &self.inner.registry
+        &self.state.registry
     }
 
-    /// Answers one request. Its identity is the [`UserInfo`] in its extensions, or what its bearer token says.
-    pub async fn answer<B>(&self, request: Request<B>) -> Answer
+    /// Handles one request. Its user is the [`UserInfo`] in its extensions, or else that of its bearer token.
+    pub async fn handle<B>(&self, request: Request<B>) -> Response
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: Into<BoxError>,
     {
-        handlers::serve(self.inner.clone(), request).await
+        handlers::handle(self.state.clone(), request).await
     }
 }
 
@@ -210,17 +181,17 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    type Response = Answer;
+    type Response = Response;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>;
 
     fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let server = self.inner.clone();
-        Box::pin(async move { Ok(handlers::serve(server, request).await) })
+        let state = self.state.clone();
+        Box::pin(async move { Ok(handlers::handle(state, request).await) })
     }
 }
 
@@ -228,12 +199,12 @@ where
 #[derive(Clone, Debug)]
 struct InProcess {
     server: ApiServer,
-    agent: HeaderValue,
+    user_agent: HeaderValue,
     user: UserInfo,
 }
 
 impl tower::Service<Request<kube::client::Body>> for InProcess {
-    type Response = Answer;
+    type Response = Response;
     type Error = Infallible;
     type Future = <ApiServer as tower::Service<Request<kube::client::Body>>>::Future;
 
@@ -242,32 +213,23 @@ impl tower::Service<Request<kube::client::Body>> for InProcess {
     }
 
     fn call(&mut self, mut request: Request<kube::client::Body>) -> Self::Future {
-        request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.agent.clone());
+        request.headers_mut().entry(header::USER_AGENT).or_insert_with(|| self.user_agent.clone());
         request.extensions_mut().insert(self.user.clone());
         self.server.call(request)
     }
 }
 
-/// Stores what every cluster has.
-fn bootstrap(inner: &Inner) {
-    for (group, plural, object) in crate::registry::builtin::bootstrap() {
-        plant(inner, group, plural, object);
-    }
-}
-
-/// Stores an object that the server itself is the author of.
-fn plant(inner: &Inner, group: &str, plural: &str, mut object: Value) {
-    let Some(resource) = inner.registry.find(group, "v1", plural) else { return };
+/// Stores an object of which the server itself is the author.
+fn seed(state: &State, group: &str, plural: &str, mut object: Value) {
+    let Some(resource) = state.registry.find(group, "v1", plural) else { return };
     let Resource { storage, strategy, .. } = &*resource;
-    meta::set(&mut object, "uid", Some(inner.random.uuid().into()));
-    meta::set(&mut object, "creationTimestamp", Some(meta::time(inner.clock.now())));
+    meta::set(&mut object, "uid", Some(state.random.uuid().into()));
+    meta::set(&mut object, "creationTimestamp", Some(meta::time(state.clock.now())));
     strategy.default(&mut object);
     strategy.prepare_create(&mut object);
     let key = Key::new(meta::text(&object, "namespace"), meta::text(&object, "name"));
     let mut object = Some(object);
-    let decide = |_: Option<&_>| Ok::<_, Infallible>(object.take().map_or(Decision::Keep, Decision::Put));
-    // It cannot fail: the decision doesn't.
-    let _ = inner.store.transact(storage, &key, decide, |before, after| {
-        strategy.committed(&inner.registry, before, after);
-    });
+    let decide = |_: Option<&_>| Ok::<_, Infallible>(object.take().map_or(Mutation::Keep, Mutation::Put));
+    // The error type rules out a failure.
+    let _ = state.store.transact(storage, &key, decide, |before, after| strategy.committed(before, after));
 }

@@ -1,7 +1,7 @@
-//! Tables: what `kubectl get` prints, computed by the server
+//! Tables, which `kubectl get` prints
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#receiving-resources-as-tables>).
 //!
-//! Pure functions: objects in their served form go in, the `Table` document comes out.
+//! Pure functions from objects in served form to `Table` documents.
 
 use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::path::JsonPath;
@@ -12,7 +12,7 @@ use crate::registry::{Cell, Column, Resource};
 /// The content type of a table.
 pub const CONTENT_TYPE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// What each row carries of its object (`includeObject`).
+/// The part of its object that each row includes (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Include {
     /// Nothing.
@@ -25,7 +25,7 @@ pub enum Include {
 }
 
 impl Include {
-    /// Reads the parameter; `None` for a value that there isn't.
+    /// Parses the parameter; `None` for an unknown value.
     pub fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "None" => Self::None,
@@ -36,19 +36,19 @@ impl Include {
     }
 }
 
-/// How a table is to be rendered.
+/// The options of rendering.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// What rows carry.
+    /// The part of the object that rows include.
     pub include: Include,
-    /// Whether to define the columns: not again after a watch's first event.
+    /// Whether the table defines the columns, which only the first event of a watch does.
     pub headers: bool,
-    /// The present, for ages.
+    /// The present time, for ages.
     pub now: Timestamp,
 }
 
-/// Renders objects of one resource. `metadata` is the list's, or for a single object (and each event of a watch) one with
-/// the object's `resourceVersion`.
+/// Renders objects of one resource. `metadata` is that of the list; for a single object, and for each event of a watch, it
+/// has the object's `resourceVersion`.
 pub fn render<'a>(
     resource: &Resource,
     objects: impl IntoIterator<Item = &'a Value>,
@@ -62,8 +62,8 @@ pub fn render<'a>(
     table
 }
 
-/// How long ago a time is that an object holds: `5m`, `<unknown>` when it is absent, `<invalid>` when it is in the
-/// future or no time.
+/// The age of a time in an object: `5m`, `<unknown>` if it is missing, `<invalid>` if it isn't a time or lies in the
+/// future.
 pub fn age_of(time: Option<&Value>, now: Timestamp) -> String {
     match time.and_then(Value::as_str) {
         None | Some("") => "<unknown>".into(),
@@ -100,7 +100,7 @@ pub fn human_duration(duration: SignedDuration) -> String {
 /// The columns of a resource, their paths parsed once for all rows.
 struct Columns<'a> {
     columns: Vec<(&'a Column, Source)>,
-    /// The name column that every table begins with, unless the resource places its own.
+    /// Whether the table begins with a name column, since the resource has none of its own.
     leading_name: bool,
 }
 
@@ -154,8 +154,7 @@ pub fn partial(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
 
-/// The cell of a custom kind's column: null, which prints as nothing, where the value is absent or not of the column's
-/// type.
+/// The cell of a custom column: null, which is printed as nothing, if the value is missing or of another type.
 fn path_cell(path: Option<&JsonPath>, kind: &str, object: &Value, now: Timestamp) -> Value {
     let Some(value) = path.and_then(|path| path.first(object)) else { return Value::Null };
     match (kind, value) {

@@ -1,4 +1,5 @@
-//! The listener's credentials: a throw-away certificate authority, the server's and the client's certificates, a token.
+//! The credentials of a listener: a certificate authority of its own, the certificates of the server and of the client,
+//! and a token.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -16,19 +17,19 @@ use rustls::{
     server::danger::{ClientCertVerified, ClientCertVerifier},
 };
 
-/// Why credentials could not be made.
+/// An error of generating credentials.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// A key or certificate could not be made.
-    #[error("could not make a certificate")]
+    /// A key or certificate can't be generated.
+    #[error("failed to generate a certificate")]
     Certificate(#[from] rcgen::Error),
-    /// The TLS library refused them.
-    #[error("could not configure TLS")]
+    /// The TLS library refused the credentials.
+    #[error("failed to configure TLS")]
     Configure(#[from] rustls::Error),
 }
 
-/// What the two sides of a listener need. Keys are of ECDSA P-256: made in well under a millisecond.
+/// The credentials of both sides of a connection. Keys are ECDSA P-256, generated in well under a millisecond.
 pub(crate) struct Credentials {
     ca: String,
     client_key: String,
@@ -39,7 +40,7 @@ pub(crate) struct Credentials {
 }
 
 impl Credentials {
-    /// New credentials for a server at these addresses.
+    /// Generates credentials for a server at these addresses.
     pub(crate) fn generate(addresses: &[IpAddr]) -> Result<Self, TlsError> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name = name("kubewright-ca", None);
@@ -71,23 +72,23 @@ impl Credentials {
             client_key: client_key.serialize_pem(),
             client_pem: client.pem(),
             client: client.der().clone(),
-            // A secret comes from the operating system, whatever the simulation's seed.
+            // Secrets come from the operating system, whatever seed a simulation has.
             token: Random::from_entropy().uuid() + &Random::from_entropy().uuid(),
             server: Arc::new(server),
         })
     }
 
-    /// The bearer token that stands for the client certificate.
+    /// The bearer token of the user of the client certificate.
     pub(crate) fn token(&self) -> &str {
         &self.token
     }
 
-    /// The certificate of the authority that signed the others, in PEM.
+    /// The certificate of the authority, in PEM.
     pub(crate) fn authority(&self) -> &str {
         &self.ca
     }
 
-    /// Whether a peer has shown the client certificate. The handshake has proved that it holds the key.
+    /// Whether a peer sent the client certificate. The handshake has proved that it holds the key.
     pub(crate) fn is_client(&self, shown: Option<&CertificateDer<'_>>) -> bool {
         shown == Some(&self.client)
     }
@@ -141,8 +142,8 @@ fn configure(certificate: CertificateDer<'static>, key: &KeyPair) -> Result<Serv
     Ok(config)
 }
 
-/// Lets a client show any certificate, whose key it must hold. Whether the certificate means anything is decided by request:
-/// a stranger gets the answer 401 rather than a broken handshake.
+/// Accepts any client certificate whose key the client holds. Whether the certificate is valid is decided for each
+/// request, so that an unknown one gets the response 401 rather than a failed handshake.
 #[derive(Debug)]
 struct AnyClient {
     algorithms: WebPkiSupportedAlgorithms,

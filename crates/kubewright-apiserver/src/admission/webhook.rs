@@ -1,4 +1,4 @@
-//! A webhook, compiled from its configuration: all that can be read ahead is.
+//! One webhook, compiled from its configuration.
 
 use std::time::Duration;
 
@@ -6,32 +6,30 @@ use kubewright_apimachinery::{cel::MatchConditions, selector::LabelSelector};
 use serde_json::Value;
 
 use super::rule::Rule;
-use crate::endpoint::Endpoint;
+use crate::webhook_client::Endpoint;
 
-/// One webhook.
+/// One webhook of a configuration.
 #[derive(Debug)]
 pub(crate) struct Webhook {
     pub(super) name: String,
     pub(super) rules: Vec<Rule>,
-    /// Only the versions that the rules name are meant, not others of the same objects.
+    /// `matchPolicy: Exact`: the rules match only the versions that they name, not others of the same objects.
     pub(super) exact: bool,
     pub(super) namespaces: LabelSelector,
     pub(super) objects: LabelSelector,
     pub(super) conditions: MatchConditions,
-    /// When it can't be asked, the request goes on.
-    pub(super) optional: bool,
+    /// `failurePolicy: Ignore`: the request goes on if the webhook can't be called.
+    pub(super) ignores_failure: bool,
     pub(super) timeout: Duration,
-    /// It may be asked about requests that are only rehearsed.
-    pub(super) rehearses: bool,
-    /// It wants to be asked again when others changed the object after it.
-    pub(super) again: bool,
+    /// The webhook has no side effects in dry runs.
+    pub(super) supports_dry_run: bool,
+    /// `reinvocationPolicy: IfNeeded`: the webhook is called again if others changed the object after it.
+    pub(super) reinvoked: bool,
     pub(super) endpoint: Endpoint,
 }
 
 impl Webhook {
-    /// Compiles a webhook of a configuration that has been checked and defaulted.
-    ///
-    /// What can't be read selects nothing, rather than everything.
+    /// Compiles a webhook of a valid configuration with its defaults. A selector that can't be read matches nothing.
     pub(crate) fn new(webhook: &Value) -> Self {
         let selector = |field: &str| match webhook.get(field).filter(|value| !value.is_null()) {
             Some(selector) => LabelSelector::from_object(selector).unwrap_or_else(|_| LabelSelector::nothing()),
@@ -48,10 +46,10 @@ impl Webhook {
             namespaces: selector("namespaceSelector"),
             objects: selector("objectSelector"),
             conditions: MatchConditions::new(conditions),
-            optional: webhook["failurePolicy"] == "Ignore",
+            ignores_failure: webhook["failurePolicy"] == "Ignore",
             timeout: Duration::from_secs(seconds),
-            rehearses: matches!(webhook["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")),
-            again: webhook["reinvocationPolicy"] == "IfNeeded",
+            supports_dry_run: matches!(webhook["sideEffects"].as_str(), Some("None" | "NoneOnDryRun")),
+            reinvoked: webhook["reinvocationPolicy"] == "IfNeeded",
             endpoint: Endpoint::new(&webhook["clientConfig"], Some(seconds)),
         }
     }

@@ -1,4 +1,4 @@
-//! Acting in another's name, by `Impersonate-` headers
+//! Impersonation: requests that act as another user, by `Impersonate-` headers
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/user-impersonation/>).
 
 use http::{HeaderMap, HeaderValue};
@@ -6,29 +6,34 @@ use kubewright_apimachinery::status::Status;
 use percent_encoding::percent_decode_str;
 
 use super::{
-    Attempt, authorize,
+    attributes::Attributes,
+    authorization::Authorization,
     user::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, UserInfo, as_service_account, service_account_groups},
 };
-use crate::server::Inner;
 
 const USER: &str = "impersonate-user";
 const GROUP: &str = "impersonate-group";
 const UID: &str = "impersonate-uid";
-/// Before the key, percent-encoded.
+/// The prefix of the headers for extra fields; the key follows, percent-encoded.
 const EXTRA: &str = "impersonate-extra-";
 
-/// The group of what isn't a user, a group or a service account.
+/// The API group of UIDs and extra fields in the attributes of an impersonation.
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// Who a request acts as: whom its headers name, if `asker` may be all that they name, and else `asker`.
+/// The user that a request acts as: the one that its headers name, if the authenticated user may impersonate it, and
+/// without such headers the authenticated user itself.
 ///
 /// # Errors
-/// 403 for what the asker may not be, 500 (as in Kubernetes) for headers that name nobody.
-pub(super) fn impersonate(server: &Inner, asker: UserInfo, headers: &HeaderMap) -> Result<UserInfo, Status> {
-    let Some(mut user) = wanted(headers)? else { return Ok(asker) };
-    if !asker.is_master() {
-        for attempt in attempts(&user) {
-            authorize(server, &asker, &attempt)?;
+/// 403 if the user may not impersonate the other one, 500 (as in Kubernetes) for headers without a user.
+pub(crate) fn impersonate(
+    authorization: &Authorization,
+    authenticated: UserInfo,
+    headers: &HeaderMap,
+) -> Result<UserInfo, Status> {
+    let Some(mut user) = requested(headers)? else { return Ok(authenticated) };
+    if !authenticated.is_master() {
+        for attributes in required(&user) {
+            authorization.authorize(&authenticated, &attributes)?;
         }
     }
     if user.groups.is_empty()
@@ -36,19 +41,19 @@ pub(super) fn impersonate(server: &Inner, asker: UserInfo, headers: &HeaderMap) 
     {
         user.groups = service_account_groups(namespace);
     }
-    let said = |group: &str| user.groups.iter().any(|one| one == group);
+    let has_group = |group: &str| user.groups.iter().any(|one| one == group);
     if user.name == ANONYMOUS {
-        if !said(UNAUTHENTICATED) {
+        if !has_group(UNAUTHENTICATED) {
             user.groups.push(UNAUTHENTICATED.into());
         }
-    } else if !said(AUTHENTICATED) && !said(UNAUTHENTICATED) {
+    } else if !has_group(AUTHENTICATED) && !has_group(UNAUTHENTICATED) {
         user.groups.push(AUTHENTICATED.into());
     }
     Ok(user)
 }
 
-/// Whom the headers name; `None` if they name nobody and nothing.
-fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
+/// The user that the headers name; `None` without such headers.
+fn requested(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     if !headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
         return Ok(None);
     }
@@ -76,26 +81,31 @@ fn wanted(headers: &HeaderMap) -> Result<Option<UserInfo>, Status> {
     }
 }
 
-/// What one must be allowed to do to be this user.
-fn attempts(user: &UserInfo) -> Vec<Attempt> {
-    let to_be = |group: &str, resource: &str, name: &str| Attempt {
+/// The attributes of everything that one must be allowed to do to impersonate a user.
+fn required(user: &UserInfo) -> Vec<Attributes> {
+    let impersonate = |group: &str, resource: &str, name: &str| Attributes {
         verb: "impersonate".into(),
         group: group.into(),
         resource: resource.into(),
         name: name.into(),
-        ..Attempt::default()
+        ..Attributes::default()
     };
-    let mut attempts = vec![match as_service_account(&user.name) {
-        Some((namespace, name)) => Attempt { namespace: namespace.into(), ..to_be("", "serviceaccounts", name) },
-        None => to_be("", "users", &user.name),
+    let mut all = vec![match as_service_account(&user.name) {
+        Some((namespace, name)) => {
+            Attributes { namespace: namespace.into(), ..impersonate("", "serviceaccounts", name) }
+        }
+        None => impersonate("", "users", &user.name),
     }];
-    attempts.extend(user.groups.iter().map(|group| to_be("", "groups", group)));
+    all.extend(user.groups.iter().map(|group| impersonate("", "groups", group)));
     if !user.uid.is_empty() {
-        attempts.push(to_be(AUTHENTICATION, "uids", &user.uid));
+        all.push(impersonate(AUTHENTICATION, "uids", &user.uid));
     }
     for (key, values) in &user.extra {
-        let extra = |value: &String| Attempt { subresource: key.clone(), ..to_be(AUTHENTICATION, "userextras", value) };
-        attempts.extend(values.iter().map(extra));
+        let extra = |value: &String| Attributes {
+            subresource: key.clone(),
+            ..impersonate(AUTHENTICATION, "userextras", value)
+        };
+        all.extend(values.iter().map(extra));
     }
-    attempts
+    all
 }

@@ -1,6 +1,6 @@
 //! Service accounts' tokens: JSON web tokens (RFC 7519), signed by ECDSA on P-256 with SHA-256 (RFC 7518, `ES256`).
 //!
-//! Here is what makes one genuine and valid at a time. What its claims mean, the registry's entry of service accounts says.
+//! This module signs tokens and checks their signature and time. [`super::service_account`] gives their claims a meaning.
 
 use std::{fmt, sync::OnceLock};
 
@@ -13,30 +13,30 @@ use ring::{
 };
 use serde_json::{Value, json};
 
-/// Who makes the tokens, and whom they are for if nobody is named: this server.
+/// The issuer of the tokens, and their audience if a request names none: this server.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
-/// Why a token is not good.
+/// An error of authenticating a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenError {
-    /// Nobody knows it, or someone has changed it.
+    /// The token is unknown, malformed or tampered with.
     #[error("invalid bearer token")]
     Unknown,
-    /// Its time is over.
+    /// The token has expired.
     #[error("[invalid bearer token, service account token has expired]")]
     Expired,
-    /// Its time has not come.
+    /// The token isn't valid yet.
     #[error("[invalid bearer token, service account token is not valid yet]")]
-    Early,
-    /// It is for others.
+    NotYetValid,
+    /// The token is for other audiences.
     #[error("[invalid bearer token, token audiences {0:?} is invalid for the target audiences {1:?}]")]
     Audience(Vec<String>, Vec<String>),
-    /// What it stands for is gone.
+    /// The service account of the token, or the object that it is bound to, is gone.
     #[error("[invalid bearer token, {0}]")]
-    Void(String),
+    Revoked(String),
 }
 
-/// The key that signs tokens. It is made when it is first needed, and goes with the server.
+/// Signs and verifies tokens. The key is generated at first use and lives as long as the server.
 #[derive(Default)]
 pub(crate) struct Issuer(OnceLock<Option<Key>>);
 
@@ -52,7 +52,7 @@ struct Key {
 }
 
 impl Key {
-    /// A secret comes from the operating system, whatever the simulation's seed.
+    /// Generates a key. Secrets come from the operating system, whatever seed a simulation has.
     fn generate() -> Option<Self> {
         let random = SystemRandom::new();
         let document = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random).ok()?;
@@ -66,12 +66,12 @@ impl Issuer {
         self.0.get_or_init(Key::generate).as_ref()
     }
 
-    /// A token with these claims, which are good for so many seconds.
+    /// Signs a token with these claims, valid for so many seconds from `now`.
     ///
     /// # Errors
-    /// 500 when the system has no randomness to give.
+    /// 500 when the system has no randomness.
     pub(crate) fn sign(&self, mut claims: Value, now: Timestamp, seconds: i64) -> Result<String, Status> {
-        let no_key = || Status::internal("a token can't be signed: the system gives no randomness");
+        let no_key = || Status::internal("failed to sign the token: the system has no randomness");
         let key = self.key().ok_or_else(no_key)?;
         let start = now.as_second();
         claims["iss"] = ISSUER.into();
@@ -84,21 +84,22 @@ impl Issuer {
         Ok(format!("{text}.{}", BASE64.encode(signature)))
     }
 
-    /// The claims of a token that this server has made and that is good now.
+    /// The claims of a token that this server signed and that is valid now.
     pub(crate) fn verify(&self, token: &str, now: Timestamp) -> Result<Value, TokenError> {
-        let claims = self.genuine(token).ok_or(TokenError::Unknown)?;
+        let claims = self.verify_signature(token).ok_or(TokenError::Unknown)?;
         let time = |claim: &str| claims[claim].as_i64().ok_or(TokenError::Unknown);
         if now.as_second() >= time("exp")? {
             return Err(TokenError::Expired);
         }
         if now.as_second() < time("nbf")? {
-            return Err(TokenError::Early);
+            return Err(TokenError::NotYetValid);
         }
         Ok(claims)
     }
 
-    /// Nothing that the token says of itself is looked at before its signature: not even by which algorithm it is signed.
-    fn genuine(&self, token: &str) -> Option<Value> {
+    /// The claims of a token with a valid signature. Nothing in the token is trusted before: not even the algorithm that it
+    /// names.
+    fn verify_signature(&self, token: &str) -> Option<Value> {
         let (text, signature) = token.rsplit_once('.')?;
         let (_, claims) = text.split_once('.')?;
         let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, self.key()?.pair.public_key().as_ref());
@@ -107,15 +108,15 @@ impl Issuer {
     }
 }
 
-/// The audiences of a token that are wanted.
+/// Those of the accepted audiences that a token is for.
 ///
 /// # Errors
-/// When it is for none of them.
-pub(crate) fn audiences(claims: &Value, wanted: &[String]) -> Result<Vec<String>, TokenError> {
+/// If it is for none of them.
+pub(crate) fn audiences(claims: &Value, accepted: &[String]) -> Result<Vec<String>, TokenError> {
     let own: Vec<String> =
         claims["aud"].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-    let common: Vec<_> = wanted.iter().filter(|one| own.contains(one)).cloned().collect();
-    if common.is_empty() { Err(TokenError::Audience(own, wanted.to_vec())) } else { Ok(common) }
+    let common: Vec<_> = accepted.iter().filter(|one| own.contains(one)).cloned().collect();
+    if common.is_empty() { Err(TokenError::Audience(own, accepted.to_vec())) } else { Ok(common) }
 }
 
 #[cfg(test)]
@@ -127,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn row_53_a_token_is_good_for_its_time_and_as_it_was_made() {
+    fn tokens_are_verified_by_signature_and_time() {
         let issuer = Issuer::default();
         let token = issuer.sign(json!({"sub": "me"}), at(1000), 600).unwrap();
         assert_eq!(issuer.verify(&token, at(1000)).unwrap()["sub"], "me");
         assert_eq!(issuer.verify(&token, at(1599)).unwrap()["exp"], 1600);
         assert_eq!(issuer.verify(&token, at(1600)), Err(TokenError::Expired));
-        assert_eq!(issuer.verify(&token, at(999)), Err(TokenError::Early));
-        assert_eq!(Issuer::default().verify(&token, at(1000)), Err(TokenError::Unknown), "another server's");
+        assert_eq!(issuer.verify(&token, at(999)), Err(TokenError::NotYetValid));
+        assert_eq!(Issuer::default().verify(&token, at(1000)), Err(TokenError::Unknown), "of another server");
         let parts: Vec<_> = token.split('.').collect();
         let forged = BASE64.encode(json!({"sub": "you", "exp": 9999, "nbf": 0}).to_string());
         let none = BASE64.encode(json!({"alg": "none"}).to_string());
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_for_audiences() {
+    fn audiences_are_checked() {
         let claims = json!({"aud": ["a", "b"]});
         let wanted = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         assert_eq!(audiences(&claims, &wanted(&["x", "b"])), Ok(wanted(&["b"])));

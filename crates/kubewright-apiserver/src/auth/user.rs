@@ -1,30 +1,30 @@
-//! Identities.
+//! Users.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-/// The group of whoever has shown credentials.
+/// The group of all users with valid credentials.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// The group of whoever has shown none.
+/// The group of users without credentials.
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
-/// Who has shown no credentials.
+/// The user of requests without credentials.
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
 /// The group whose members may do everything, whatever roles say.
 pub(crate) const MASTERS: &str = "system:masters";
-/// What the name of a service account's user begins with.
+/// The prefix of the user names of service accounts.
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 
-/// Who sent a request. It travels in the request's extensions.
+/// The user that sent a request. It travels in the request's extensions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserInfo {
-    /// Such as `system:admin`.
+    /// The name, such as `system:admin`.
     pub name: String,
-    /// Tells apart users that had one name at different times; mostly empty.
+    /// The UID, which tells apart users that had one name at different times; mostly empty.
     pub uid: String,
-    /// Such as `system:masters`.
+    /// The groups, such as `system:masters`.
     pub groups: Vec<String>,
-    /// What else is known, such as the pod that a token was made for.
+    /// Further attributes, such as the pod that a token was issued for.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
@@ -34,17 +34,17 @@ impl UserInfo {
         Self { name: name.into(), groups: groups.into_iter().map(Into::into).collect(), ..Self::default() }
     }
 
-    /// The identity of in-process clients and of the kubeconfig's credentials: it may do everything.
+    /// The user of in-process clients and of the kubeconfig's credentials; it may do everything.
     pub fn admin() -> Self {
         Self::new("system:admin", [MASTERS, AUTHENTICATED])
     }
 
-    /// The identity of requests without credentials.
+    /// The user of requests without credentials.
     pub fn anonymous() -> Self {
         Self::new(ANONYMOUS, [UNAUTHENTICATED])
     }
 
-    /// The user that a service account is
+    /// The user of a service account
     /// (<https://kubernetes.io/docs/reference/access-authn-authz/authentication/#service-account-tokens>).
     pub fn service_account(namespace: &str, name: &str) -> Self {
         let mut groups = service_account_groups(namespace);
@@ -52,12 +52,12 @@ impl UserInfo {
         Self::new(service_account_name(namespace, name), groups)
     }
 
-    /// Whether this is someone who may do everything.
+    /// Whether the user is in `system:masters` and may do everything.
     pub(crate) fn is_master(&self) -> bool {
         self.groups.iter().any(|group| group == MASTERS)
     }
 
-    /// As `userInfo` stands in reviews: what is empty is left out.
+    /// The user as `userInfo` of reviews, without empty fields.
     pub(crate) fn to_value(&self) -> Value {
         let mut user = json!({"username": self.name});
         if !self.uid.is_empty() {
@@ -73,18 +73,18 @@ impl UserInfo {
     }
 }
 
-/// The name of a service account's user.
+/// The user name of a service account.
 pub(crate) fn service_account_name(namespace: &str, name: &str) -> String {
     format!("{SERVICE_ACCOUNT}{namespace}:{name}")
 }
 
-/// The namespace and name of the service account that a user is, if one.
+/// The namespace and name of the service account that a user name stands for, if any.
 pub(crate) fn as_service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT)?.split_once(':')?;
     (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
 }
 
-/// The groups of every service account of a namespace.
+/// The groups of all service accounts of a namespace.
 pub(crate) fn service_account_groups(namespace: &str) -> Vec<String> {
     vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")]
 }

@@ -1,7 +1,7 @@
-//! Bodies: JSON, YAML or protobuf into values, and what is odd about them.
+//! Decoding of request bodies: JSON, YAML or protobuf.
 //!
-//! A field that is given twice is kept in its last form and reported, as Kubernetes does; nesting, size and numbers are
-//! bounded by the parsers.
+//! Of a field that is given twice the last value counts, and it is reported, as in Kubernetes. The parsers bound nesting,
+//! size and numbers.
 
 use http::{HeaderMap, header};
 pub(crate) use kubewright_apimachinery::decode::Decoded;
@@ -9,10 +9,10 @@ use kubewright_apimachinery::{decode, status::Status};
 
 use crate::protobuf;
 
-/// The largest body, in bytes, as in Kubernetes.
-pub(crate) const BODY_LIMIT: usize = 3 << 20;
+/// The most bytes of a body, as in Kubernetes.
+pub(crate) const MAX_BODY: usize = 3 << 20;
 
-/// The form of a body.
+/// The format of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,
@@ -30,7 +30,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
 }
 
 impl Format {
-    /// The form of an object's body.
+    /// The format of a body that is an object.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, Status> {
         match media_type(headers).as_str() {
             "application/json" => Ok(Self::Json),
@@ -41,7 +41,7 @@ impl Format {
     }
 }
 
-/// 415, with what would be accepted.
+/// 415 with the media types that are accepted.
 pub(crate) fn unsupported(accepted: &str) -> Status {
     let message =
         format!("the body of the request was in an unknown format - accepted media types include: {accepted}");
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_are_named_by_their_paths() {
+    fn duplicate_fields_are_reported_by_path() {
         let body = r#"{"spec":{"a":1,"a":2,"list":[{"x":1},{"x":1,"x":1,"x":1}]},"kind":"K"}"#;
         let value = json!({"kind": "K", "spec": {"a": 2, "list": [{"x": 1}, {"x": 1}]}});
         check(Format::Json, body, value, &[r#"duplicate field "spec.a""#, r#"duplicate field "spec.list[1].x""#]);
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_is_read() {
+    fn yaml_is_decoded() {
         check(Format::Yaml, "a: 1\nb: [x, 'y']\nc: {d: 1.5}\n", json!({"a": 1, "b": ["x", "y"], "c": {"d": 1.5}}), &[]);
         check(Format::Yaml, r#"{"a": "\/"}"#, json!({"a": "/"}), &[]);
         let deep = "{a: ".repeat(100) + "1" + &"}".repeat(100);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_malformed_is_refused() {
+    fn malformed_bodies_are_refused() {
         let deep = "[".repeat(10_000);
         for body in ["", "{", "{}{}", "{\"a\":NaN}", "{\"a\":1e999}", "\u{1}", &deep] {
             assert_eq!(decode(Format::Json, body.as_bytes()).unwrap_err().code, 400, "{body:.20}");

@@ -1,7 +1,8 @@
 //! DELETE of an object or a collection.
 //!
-//! Deletion is a request: an object with finalizers, a grace period or a reason of its kind lives on, marked with
-//! `metadata.deletionTimestamp`, until the last of them is gone (<https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>).
+//! An object with finalizers, a grace period or another reason of its kind isn't removed at once. It gets a
+//! `metadata.deletionTimestamp`, and is removed when the last of these is gone
+//! (<https://kubernetes.io/docs/concepts/overview/working-with-objects/finalizers/>).
 
 use std::sync::Arc;
 
@@ -11,18 +12,18 @@ use kubewright_apimachinery::status::{Cause, Status};
 use serde_json::{Value, json};
 
 use super::{
-    Call,
-    admission::{TRIES, is_same_state},
+    call::Call,
+    commit::is_removable,
     decode::{self, Format},
+    edit::{MAX_ATTEMPTS, is_same_state},
     list, query,
-    update::may_go,
 };
 use crate::{
     admission::Operation,
-    convert, meta,
+    codec, meta,
     registry::Resource,
-    respond::{self, Answer},
-    storage::{ChangeKind, Committed, Decision, Key, Stored},
+    response::{self, Response},
+    storage::{ChangeKind, Committed, Key, Mutation, Stored},
 };
 
 /// The finalizer that makes the garbage collector orphan the dependents.
@@ -30,7 +31,7 @@ const ORPHAN: &str = "orphan";
 /// The finalizer that makes the garbage collector delete the dependents first.
 const FOREGROUND: &str = "foregroundDeletion";
 
-/// What is to become of an object's dependents.
+/// The deletion propagation policy: what happens to the dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Propagation {
     Background,
@@ -38,7 +39,7 @@ enum Propagation {
     Orphan,
 }
 
-/// How to delete.
+/// The options of a deletion.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeleteOptions {
     grace: Option<i64>,
@@ -49,7 +50,7 @@ pub(super) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// From the body, if there is one, else from the query.
+    /// Reads the options from the body, if there is one, and from the query.
     fn parse(call: &Call) -> Result<Self, Status> {
         let body = if call.body.is_empty() {
             Value::Null
@@ -64,7 +65,7 @@ impl DeleteOptions {
         Self::read(&body, call)
     }
 
-    /// From a `DeleteOptions` object; what it lacks comes from the query.
+    /// Reads the options from a `DeleteOptions` object, and those that it lacks from the query.
     pub(super) fn read(body: &Value, call: &Call) -> Result<Self, Status> {
         let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         let mut causes = Vec::new();
@@ -103,7 +104,7 @@ impl DeleteOptions {
         })
     }
 
-    /// Whether the deletion is only rehearsed.
+    /// Whether the deletion is a dry run.
     pub(super) fn dry_run(&self) -> bool {
         self.dry_run
     }
@@ -149,25 +150,25 @@ impl DeleteOptions {
 }
 
 /// Deletes one object.
-pub(super) async fn delete(call: &Call) -> Result<Answer, Status> {
+pub(super) async fn delete(call: &Call) -> Result<Response, Status> {
     let options = DeleteOptions::parse(call)?;
     let mut warnings = Vec::new();
     let committed = remove(call, &call.key(), &options, &mut warnings).await?;
-    answer(call, committed, &warnings).await
+    respond(call, committed, &warnings).await
 }
 
-async fn answer(call: &Call, committed: Committed, warnings: &[String]) -> Result<Answer, Status> {
+async fn respond(call: &Call, committed: Committed, warnings: &[String]) -> Result<Response, Status> {
     let object = committed.object.ok_or_else(|| call.not_found())?;
     if committed.change != Some(ChangeKind::Deleted) {
-        let shown = call.load(object).await?;
-        return Ok(call.object(StatusCode::OK, &shown, warnings));
+        let object = call.load(object).await?;
+        return Ok(call.object(StatusCode::OK, &object, warnings));
     }
-    let mut answer = respond::value(StatusCode::OK, call.accept.text, &success(&call.resource, &object.value()));
-    respond::warn(&mut answer, warnings);
-    Ok(answer)
+    let mut response = response::value(StatusCode::OK, call.accept.text, &success(&call.resource, &object.value()));
+    response::add_warnings(&mut response, warnings);
+    Ok(response)
 }
 
-/// The `Status` that tells of a success.
+/// The `Status` of a successful deletion.
 pub(super) fn success(resource: &Resource, object: &Value) -> Value {
     let mut details = json!({
         "name": meta::text(object, "name"), "kind": &*resource.plural, "uid": meta::text(object, "uid"),
@@ -178,11 +179,12 @@ pub(super) fn success(resource: &Resource, object: &Value) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
 }
 
-/// Deletes every object that the selectors mean.
-pub(super) async fn delete_collection(call: &Call) -> Result<Answer, Status> {
+/// Deletes every object that matches the selectors.
+pub(super) async fn delete_collection(call: &Call) -> Result<Response, Status> {
     let options = DeleteOptions::parse(call)?;
     let selection = list::selection(call)?;
-    let snapshot = list::shown(call, call.server.store.snapshot(&call.resource.storage), &selection).await?;
+    let snapshot =
+        list::convert_for_selection(call, call.state.store.snapshot(&call.resource.storage), &selection).await?;
     let (mut deleted, mut warnings) = (Vec::new(), Vec::new());
     for (key, stored) in list::range(&snapshot.objects, selection.namespace(), None) {
         if !selection.matches(key, stored) {
@@ -190,20 +192,20 @@ pub(super) async fn delete_collection(call: &Call) -> Result<Answer, Status> {
         }
         match remove(call, key, &options, &mut warnings).await {
             Ok(committed) => deleted.extend(committed.object),
-            // Another's deletion came first, which is what was wanted.
+            // Somebody else deleted it first.
             Err(status) if status.code == 404 => {}
             Err(status) => return Err(status),
         }
     }
-    let metadata = json!({"resourceVersion": call.server.store.revision().to_string()});
-    let deleted = convert::load(&call.server, &call.resource, deleted).await?;
-    let mut answer = respond::value(StatusCode::OK, call.accept.text, &call.present_list(&deleted, &metadata)?);
+    let metadata = json!({"resourceVersion": call.state.store.revision().to_string()});
+    let deleted = codec::load(&call.state.webhook_client, &call.resource, deleted).await?;
+    let mut response = response::value(StatusCode::OK, call.accept.text, &call.present_list(&deleted, &metadata)?);
     warnings.dedup();
-    respond::warn(&mut answer, &warnings);
-    Ok(answer)
+    response::add_warnings(&mut response, &warnings);
+    Ok(response)
 }
 
-/// Deletes an object, or asks for its deletion, if the webhooks that want to be asked let it.
+/// Deletes an object or marks it for deletion, with admission by webhooks.
 pub(super) async fn remove(
     call: &Call,
     key: &Key,
@@ -214,24 +216,24 @@ pub(super) async fn remove(
     let options_value = || options.to_value();
     let review = call.review(Operation::Delete, &key.name, "", None, options_value, options.dry_run);
     let gone = || Status::not_found(&resource.group, &resource.plural, &key.name);
-    let present = || call.server.store.get(&resource.storage, key).ok_or_else(gone);
+    let present = || call.state.store.get(&resource.storage, key).ok_or_else(gone);
     let Some(review) = review else {
-        // As in Kubernetes, what can't be shown can't be deleted.
+        // As in Kubernetes, an object that can't be converted can't be deleted.
         call.load(present()?).await?;
-        return remove_at_once(call, key, options, |_| true);
+        return remove_directly(call, key, options, |_| true);
     };
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let present = call.load(present()?).await?.value();
         options.check(resource, &present)?;
-        let served = convert::to_served(resource, &present);
+        let served = codec::to_served(resource, &present);
         review.mutate(None, Some(&served)).await?;
         review.validate(None, Some(&served)).await?;
-        let mut overtaken = false;
-        let committed = remove_at_once(call, key, options, |now| {
-            overtaken = !is_same_state(now, &present);
-            !overtaken
+        let mut conflict = false;
+        let committed = remove_directly(call, key, options, |now| {
+            conflict = !is_same_state(now, &present);
+            !conflict
         });
-        if !overtaken {
+        if !conflict {
             warnings.extend(review.warnings());
             return committed;
         }
@@ -239,17 +241,17 @@ pub(super) async fn remove(
     Err(Status::stale(&resource.group, &resource.plural, &key.name))
 }
 
-/// Deletes an object if it is in a state that will do.
-pub(super) fn remove_at_once(
+/// Deletes an object or marks it for deletion, if its state is acceptable.
+pub(super) fn remove_directly(
     call: &Call,
     key: &Key,
     options: &DeleteOptions,
-    mut will_do: impl FnMut(&Value) -> bool,
+    mut accepts: impl FnMut(&Value) -> bool,
 ) -> Result<Committed, Status> {
     let resource = &*call.resource;
     let mut decide = |present: Option<&Arc<Value>>| {
         let present = present.ok_or_else(|| Status::not_found(&resource.group, &resource.plural, &key.name))?;
-        if !will_do(present) {
+        if !accepts(present) {
             return Err(Status::stale(&resource.group, &resource.plural, &key.name));
         }
         if let Some(why) = resource.strategy.forbids_deletion(present) {
@@ -257,36 +259,36 @@ pub(super) fn remove_at_once(
         }
         options.check(resource, present)?;
         let mut object = (**present).clone();
-        mark(resource, options, call.server.clock.now(), &mut object);
-        Ok(if may_go(resource, &object) {
-            Decision::Remove(object)
+        mark(resource, options, call.state.clock.now(), &mut object);
+        Ok(if is_removable(resource, &object) {
+            Mutation::Remove(object)
         } else if object == **present {
-            Decision::Keep
+            Mutation::Keep
         } else {
-            Decision::Put(object)
+            Mutation::Put(object)
         })
     };
     if options.dry_run {
-        let present = call.server.store.get(&resource.storage, key);
+        let present = call.state.store.get(&resource.storage, key);
         return Ok(match decide(present.as_ref().map(|stored| stored.value()).as_ref())? {
-            Decision::Remove(object) => {
-                let object = Some(Arc::new(Stored::rehearsed(object)));
+            Mutation::Remove(object) => {
+                let object = Some(Arc::new(Stored::unsaved(object)));
                 Committed { object, change: Some(ChangeKind::Deleted) }
             }
-            Decision::Put(object) => Committed { object: Some(Arc::new(Stored::rehearsed(object))), change: None },
-            Decision::Keep => Committed { object: present, change: None },
+            Mutation::Put(object) => Committed { object: Some(Arc::new(Stored::unsaved(object))), change: None },
+            Mutation::Keep => Committed { object: present, change: None },
         });
     }
     call.commit(key, decide)
 }
 
-/// Writes into the object that it is to be deleted, when, and what is to become of its dependents.
+/// Marks an object for deletion, with its time and propagation policy.
 fn mark(resource: &Resource, options: &DeleteOptions, now: Timestamp, object: &mut Value) {
     set_propagation(options.propagation, object);
-    // A grace of zero seconds by nature cannot be lengthened: nothing is there that would use it.
+    // A kind without a grace period doesn't get one by the options: nothing would use it.
     let grace = match resource.strategy.grace_period(object) {
         None | Some(0) => 0,
-        Some(usual) => options.grace.unwrap_or(usual).max(0),
+        Some(default) => options.grace.unwrap_or(default).max(0),
     };
     let deleting = meta::is_terminating(object);
     let before = object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
@@ -309,7 +311,7 @@ fn mark(resource: &Resource, options: &DeleteOptions, now: Timestamp, object: &m
     resource.strategy.prepare_delete(object);
 }
 
-/// Sets the garbage collector's finalizers; without a wish those that are there stay.
+/// Sets the finalizers of the garbage collector; without a policy they stay as they are.
 fn set_propagation(propagation: Option<Propagation>, object: &mut Value) {
     let Some(propagation) = propagation else { return };
     let mut finalizers: Vec<String> = meta::finalizers(object).into_iter().map(str::to_owned).collect();

@@ -1,31 +1,31 @@
-//! What the server tells about itself: health, version, discovery, OpenAPI.
+//! Health, version, discovery and OpenAPI documents.
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header, request::Parts, uri::Authority};
 use kubewright_apimachinery::status::Status;
 use serde_json::json;
 
-use super::{Query, Route, method_not_allowed};
+use super::{call::method_not_allowed, query::Query, route::Route};
 use crate::{
     body::Body,
     discovery::{self, Aggregated},
     openapi::Document,
-    respond::{self, Accept, Answer},
-    server::Inner,
+    response::{self, Accept, Response},
+    state::State,
 };
 
-/// The Kubernetes version that is spoken: that of the k8s-openapi feature in use.
+/// The minor version of Kubernetes: that of the k8s-openapi feature in use.
 const MINOR: &str = "36";
 
-pub(super) fn answer(server: &Inner, parts: &Parts, route: Route) -> Result<Answer, Status> {
+pub(super) fn respond(state: &State, parts: &Parts, route: Route) -> Result<Response, Status> {
     if !matches!(parts.method, Method::GET | Method::HEAD) {
         return Err(if matches!(route, Route::Unknown(_)) { Status::no_such_resource() } else { method_not_allowed() });
     }
     if let (Route::CoreVersions | Route::Groups, Some(form)) = (&route, aggregated_form(&parts.headers)) {
         let core = matches!(route, Route::CoreVersions);
-        let (document, tag) = discovery::aggregated(&server.registry, core, form);
+        let (document, tag) = discovery::aggregated(&state.registry, core, form);
         return Ok(tagged(parts, form.content_type(), &tag, document.to_string()));
     }
-    if let Some((document, content_type)) = open_api(server, parts, &route) {
+    if let Some((document, content_type)) = open_api(state, parts, &route) {
         let tag = format!("\"{}\"", document.hash);
         return Ok(tagged(parts, content_type, &tag, document.body));
     }
@@ -33,20 +33,20 @@ pub(super) fn answer(server: &Inner, parts: &Parts, route: Route) -> Result<Answ
         Route::Health { check } => return Ok(health(check, &Query::parse(parts.uri.query()))),
         Route::Version => version(),
         Route::CoreVersions => discovery::core_versions(address(parts)),
-        Route::Groups => discovery::group_list(&server.registry),
-        Route::Group(group) => discovery::group(&server.registry, &group).ok_or_else(Status::no_such_resource)?,
+        Route::Groups => discovery::group_list(&state.registry),
+        Route::Group(group) => discovery::group(&state.registry, &group).ok_or_else(Status::no_such_resource)?,
         Route::GroupVersion(group, version) => {
-            discovery::resource_list(&server.registry, &group, &version).ok_or_else(Status::no_such_resource)?
+            discovery::resource_list(&state.registry, &group, &version).ok_or_else(Status::no_such_resource)?
         }
         _ => return Err(Status::no_such_resource()),
     };
-    Ok(respond::value(StatusCode::OK, Accept::parse(&parts.headers)?.text, &document))
+    Ok(response::value(StatusCode::OK, Accept::parse(&parts.headers)?.text, &document))
 }
 
-/// The OpenAPI document that a route names, and its content type.
-fn open_api(server: &Inner, parts: &Parts, route: &Route) -> Option<(Document, &'static str)> {
+/// The OpenAPI document of a route, and its content type.
+fn open_api(state: &State, parts: &Parts, route: &Route) -> Option<(Document, &'static str)> {
     const JSON: &str = "application/json";
-    let (api, registry) = (&server.openapi, &server.registry);
+    let (api, registry) = (&state.openapi, &state.registry);
     match route {
         Route::OpenApiV3Index => Some((api.v3_index(registry), JSON)),
         Route::OpenApiV3(path) => Some((api.v3(registry, path)?, JSON)),
@@ -58,13 +58,13 @@ fn open_api(server: &Inner, parts: &Parts, route: &Route) -> Option<(Document, &
     }
 }
 
-/// Where the client reached the server.
+/// The host and port at which the client reached the server.
 fn address(parts: &Parts) -> &str {
     let host = parts.headers.get(header::HOST).and_then(|value| value.to_str().ok());
     host.or(parts.uri.authority().map(Authority::as_str)).unwrap_or("127.0.0.1")
 }
 
-/// The form of aggregated discovery that the client prefers to plain discovery, if any.
+/// The form of aggregated discovery, if the client prefers one to plain discovery.
 fn aggregated_form(headers: &HeaderMap) -> Option<Aggregated> {
     for value in headers.get_all(header::ACCEPT) {
         for clause in value.to_str().unwrap_or_default().split(',') {
@@ -83,29 +83,29 @@ fn aggregated_form(headers: &HeaderMap) -> Option<Aggregated> {
     None
 }
 
-/// A document with an entity tag; nothing if the client has it already.
-fn tagged(parts: &Parts, content_type: &'static str, tag: &str, document: impl Into<Body>) -> Answer {
+/// The response with a document and its entity tag; 304 if the client has it already.
+fn tagged(parts: &Parts, content_type: &'static str, tag: &str, document: impl Into<Body>) -> Response {
     let known = parts.headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
-    let mut answer = if known.is_some_and(|known| known.split(',').any(|known| known.trim() == tag)) {
-        respond::bytes(StatusCode::NOT_MODIFIED, Body::empty())
+    let mut response = if known.is_some_and(|known| known.split(',').any(|known| known.trim() == tag)) {
+        response::bytes(StatusCode::NOT_MODIFIED, Body::empty())
     } else {
-        respond::bytes(StatusCode::OK, document)
+        response::bytes(StatusCode::OK, document)
     };
-    let headers = answer.headers_mut();
+    let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::VARY, HeaderValue::from_static("Accept"));
     if let Ok(tag) = HeaderValue::from_str(tag) {
         headers.insert(header::ETAG, tag);
     }
-    answer
+    response
 }
 
-fn health(check: &str, query: &Query) -> Answer {
+fn health(check: &str, query: &Query) -> Response {
     let text = match query.flag("verbose") {
         Some(true) => format!("[+]ping ok\n[+]storage ok\n{check} check passed\n"),
         _ => "ok".into(),
     };
-    respond::plain(StatusCode::OK, text)
+    response::plain(StatusCode::OK, text)
 }
 
 fn version() -> serde_json::Value {

@@ -1,7 +1,7 @@
-//! The life of an object, common to all kinds: what is checked and set when one is created or updated.
+//! The life cycle of objects, common to all kinds: what is checked and set when one is created or updated.
 //!
-//! On create and update a body passes, in this order: identity (kind, name, namespace), unknown fields, defaults, what the
-//! server sets, checks, field ownership. The kind's own rules come from its registry entry.
+//! A body passes these steps: kind, name and namespace; unknown fields; defaults; fields that the server sets; validation;
+//! field ownership. The rules of a kind come from its entry in the registry.
 
 use kubewright_apimachinery::{
     apply,
@@ -9,12 +9,13 @@ use kubewright_apimachinery::{
 };
 use serde_json::{Value, json};
 
-use super::{Call, decode::Decoded, metadata, query::FieldValidation, update::Part};
+use super::{call::Call, decode::Decoded, part::Part, query::FieldValidation};
 use crate::{
-    convert, discovery::group_version, meta, ownership::Owner, registry::Resource, schema_rules, storage::Key,
+    codec, group_version::group_version, managed_fields::Manager, meta, object_meta, registry::Resource, schema_rules,
+    storage::Key,
 };
 
-/// An object out of a body, and what the client is to be warned of.
+/// The object of a body, and warnings for the client.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) object: Value,
@@ -22,19 +23,19 @@ pub(super) struct Incoming {
 }
 
 impl Call {
-    /// Checks that a body is of the kind, name and namespace that the path says, and drops what the schema doesn't know.
+    /// Checks a body against the kind, name and namespace of the path, and prunes fields that aren't in the schema.
     pub(super) fn receive(&self, decoded: Decoded, validation: FieldValidation) -> Result<Incoming, Status> {
-        let Decoded { value: mut object, duplicates: mut odd } = decoded;
+        let Decoded { value: mut object, duplicates: mut problems } = decoded;
         self.check_kind(&mut object)?;
-        metadata::check_types(&self.resource, &object)?;
+        object_meta::check_types(&self.resource, &object)?;
         meta::edit(&mut object, |_| {});
-        self.check_place(&mut object)?;
-        odd.extend(
+        self.check_name_and_namespace(&mut object)?;
+        problems.extend(
             schema_rules::prune(&self.resource, &mut object).iter().map(|path| format!("unknown field \"{path}\"")),
         );
         match validation {
-            FieldValidation::Strict if !odd.is_empty() => {
-                let why = format!("strict decoding error: {}", odd.join(", "));
+            FieldValidation::Strict if !problems.is_empty() => {
+                let why = format!("strict decoding error: {}", problems.join(", "));
                 Err(if self.resource.schema.custom {
                     Status::bad_request(why)
                 } else {
@@ -42,7 +43,7 @@ impl Call {
                 })
             }
             FieldValidation::Ignore => Ok(Incoming { object, warnings: Vec::new() }),
-            _ => Ok(Incoming { object, warnings: odd }),
+            _ => Ok(Incoming { object, warnings: problems }),
         }
     }
 
@@ -68,12 +69,12 @@ impl Call {
             let why = format!("the body is of kind {sent_kind:?}");
             return Err(schema_rules::unreadable(&self.resource, &why));
         }
-        convert::set_type(object, group, version, kind);
+        codec::set_type(object, group, version, kind);
         Ok(())
     }
 
-    /// The name and namespace of the body must be those of the path; where the body has no namespace, it gets it.
-    fn check_place(&self, object: &mut Value) -> Result<(), Status> {
+    /// Checks that the name and namespace of the body are those of the path. A missing namespace is filled in.
+    fn check_name_and_namespace(&self, object: &mut Value) -> Result<(), Status> {
         let sent = meta::text(object, "namespace");
         if !sent.is_empty() && sent != self.namespace {
             return Err(Status::bad_request(
@@ -97,20 +98,20 @@ impl Call {
         Ok(())
     }
 
-    /// Objects are only created in namespaces that exist and will go on existing.
+    /// Checks that the namespace of a new object exists and isn't being deleted.
     pub(super) fn check_namespace(&self, object: &Value) -> Result<(), Status> {
         if !self.resource.namespaced {
             return Ok(());
         }
         let place = Key::new("", &self.namespace);
-        let namespace = self.server.store.get("/namespaces", &place);
+        let namespace = self.state.store.get("/namespaces", &place);
         let namespace = namespace.ok_or_else(|| Status::not_found("", "namespaces", &self.namespace))?;
         if !meta::is_terminating(&namespace.value()) {
             return Ok(());
         }
         let why =
             format!("unable to create new content in namespace {} because it is being terminated", self.namespace);
-        // A name yet to be generated is known by its beginning.
+        // Before its name is generated, an object is known by the prefix.
         let name = ["name", "generateName"].map(|field| meta::text(object, field));
         let name = name.into_iter().find(|name| !name.is_empty()).unwrap_or("Unknown");
         let mut status = Status::forbidden(&self.resource.group, &self.resource.plural, name, &why);
@@ -121,8 +122,8 @@ impl Call {
         Err(status)
     }
 
-    /// What a new object becomes: served form in, stored form out. The object's name is set already.
-    pub(super) async fn prepare_create(&self, mut object: Value, owner: &Owner<'_>) -> Result<Value, Status> {
+    /// Prepares a new object with a name for the store: from served to stored form.
+    pub(super) async fn prepare_create(&self, mut object: Value, manager: &Manager<'_>) -> Result<Value, Status> {
         let resource = &*self.resource;
         if !meta::text(&object, "resourceVersion").is_empty() {
             return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
@@ -132,44 +133,44 @@ impl Call {
         {
             fields.remove("status");
         }
-        let now = self.server.clock.now();
-        metadata::drop_empty(&mut object);
+        let now = self.state.clock.now();
+        object_meta::drop_empty(&mut object);
         meta::edit(&mut object, |metadata| {
             for field in
                 ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"]
             {
                 metadata.remove(field);
             }
-            metadata.insert("uid".into(), self.server.random.uuid().into());
+            metadata.insert("uid".into(), self.state.random.uuid().into());
             metadata.insert("creationTimestamp".into(), meta::time(now));
             if resource.strategy.has_generation() {
                 metadata.insert("generation".into(), 1.into());
             }
         });
         schema_rules::default(resource, &mut object);
-        let mut causes = metadata::check_name(resource, &object);
+        let mut causes = object_meta::check_name(resource, &object);
         causes.extend(schema_rules::validate(resource, &object, None).await?);
-        convert::to_stored(resource, &mut object);
+        codec::to_stored(resource, &mut object);
         resource.strategy.default(&mut object);
-        // What the server itself decides after this, such as an address, is nobody's.
-        let mut object = owner.track(resource, None, object);
+        // Fields that the server sets after this, such as an address, have no owner.
+        let mut object = manager.track(resource, None, object);
         resource.strategy.prepare_create(&mut object);
-        causes.extend(metadata::check_syntax(&object));
+        causes.extend(object_meta::check_syntax(&object));
         causes.extend(resource.strategy.validate(None, &object));
-        self.refuse(&object, causes)?;
-        resource.strategy.check_access(&self.access(), None, &object)?;
+        self.check_causes(&object, causes)?;
+        resource.strategy.check_access(&self.requester(), None, &object)?;
         Ok(object)
     }
 
-    /// What an object becomes by an update. `sent` is in served form, and so is `old_served`, which is `old` otherwise; the
-    /// result is in stored form.
+    /// Prepares an updated object for the store. `sent` and `old_served` are in served form; `old` and the result are in
+    /// stored form.
     pub(super) async fn prepare_update(
         &self,
         part: Part,
         old: &Value,
         old_served: &Value,
         mut sent: Value,
-        owner: &Owner<'_>,
+        manager: &Manager<'_>,
     ) -> Result<Value, Status> {
         let resource = &*self.resource;
         self.check_versions(old, &mut sent)?;
@@ -178,28 +179,28 @@ impl Call {
             Part::Status => only_status(old_served, sent),
             Part::Finalizers => only_finalizers(old_served, &sent),
         };
-        metadata::drop_empty(&mut object);
+        object_meta::drop_empty(&mut object);
         schema_rules::default(resource, &mut object);
         let mut causes = schema_rules::validate(resource, &object, Some(old_served)).await?;
-        convert::to_stored(resource, &mut object);
+        codec::to_stored(resource, &mut object);
         resource.strategy.default(&mut object);
         if part == Part::Main {
             resource.strategy.prepare_update(old, &mut object);
         }
-        causes.extend(metadata::check_update(old, &mut object));
+        causes.extend(object_meta::check_update(old, &mut object));
         if part == Part::Main {
-            causes.extend(metadata::check_syntax(&object));
+            causes.extend(object_meta::check_syntax(&object));
         }
         causes.extend(resource.strategy.validate(Some(old), &object));
-        self.refuse(&object, causes)?;
-        resource.strategy.check_access(&self.access(), Some(old), &object)?;
+        self.check_causes(&object, causes)?;
+        resource.strategy.check_access(&self.requester(), Some(old), &object)?;
         set_generation(resource, old, &mut object);
-        let object = owner.track(resource, Some(old_served), object);
-        // Whether the write comes to nothing is costly to tell, and rarely worth asking.
+        let object = manager.track(resource, Some(old_served), object);
+        // Finding out whether the write changes nothing is expensive, and only worth it if the content is the same.
         Ok(if same_content(old, &object, |_| true) { apply::settle(old, object) } else { object })
     }
 
-    fn refuse(&self, object: &Value, causes: Vec<Cause>) -> Result<(), Status> {
+    fn check_causes(&self, object: &Value, causes: Vec<Cause>) -> Result<(), Status> {
         if causes.is_empty() {
             return Ok(());
         }
@@ -207,7 +208,7 @@ impl Call {
         Err(Status::invalid(&self.resource.group, &self.resource.kind, name, causes))
     }
 
-    /// Optimistic concurrency: the version and the uid that the client names must be the present ones.
+    /// Optimistic concurrency: checks the resource version and UID that the client sent.
     fn check_versions(&self, old: &Value, sent: &mut Value) -> Result<(), Status> {
         let Resource { group, plural, kind, .. } = &*self.resource;
         let name = meta::text(old, "name");
@@ -233,7 +234,7 @@ impl Call {
     }
 }
 
-/// A main update doesn't touch the status of kinds that have the subresource.
+/// The sent object with the old status, for kinds with a status subresource.
 fn keep_status(resource: &Resource, old: &Value, mut sent: Value) -> Value {
     if resource.status
         && let Some(fields) = sent.as_object_mut()
@@ -246,7 +247,7 @@ fn keep_status(resource: &Resource, old: &Value, mut sent: Value) -> Value {
     sent
 }
 
-/// A status update touches nothing else, but for the record of who owns what.
+/// The old object with the sent status and managed fields.
 fn only_status(old: &Value, mut sent: Value) -> Value {
     let mut object = old.clone();
     let status = sent.get_mut("status").map(Value::take);
@@ -261,7 +262,7 @@ fn only_status(old: &Value, mut sent: Value) -> Value {
     object
 }
 
-/// `spec.finalizers` alone.
+/// The old object with the sent `spec.finalizers`.
 fn only_finalizers(old: &Value, sent: &Value) -> Value {
     let mut object = old.clone();
     if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
@@ -273,7 +274,7 @@ fn only_finalizers(old: &Value, sent: &Value) -> Value {
     object
 }
 
-/// The generation rises with every change outside of metadata and status.
+/// Increments the generation if anything but metadata and status has changed.
 fn set_generation(resource: &Resource, old: &Value, object: &mut Value) {
     if !resource.strategy.has_generation() {
         return;
@@ -283,7 +284,7 @@ fn set_generation(resource: &Resource, old: &Value, object: &mut Value) {
     meta::set(object, "generation", Some((generation + i64::from(changed)).into()));
 }
 
-/// Whether two objects have the same fields beside their metadata, of those that count.
+/// Whether two objects are equal in the fields that count, except for metadata.
 fn same_content(one: &Value, other: &Value, counts: impl Fn(&str) -> bool) -> bool {
     let kept = |object| {
         let fields = Value::as_object(object).into_iter().flatten();

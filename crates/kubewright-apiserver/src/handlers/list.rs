@@ -9,23 +9,23 @@ use http::StatusCode;
 use kubewright_apimachinery::status::{Cause, Details, Status};
 use serde_json::{Value, json};
 
-use super::Call;
+use super::call::Call;
 use crate::{
     body::Body,
-    convert,
-    discovery::group_version,
+    codec,
+    group_version::group_version,
     registry::Resource,
-    respond::{self, Answer, Shape, Text},
+    response::{self, Response, Shape, Text},
     selection::Selection,
     storage::{Key, Objects, ReadError, Snapshot, Store, Stored},
 };
 
-/// How long a read of a revision that is yet to come waits for it.
-const FUTURE_PATIENCE: Duration = Duration::from_secs(3);
-/// Lists are sent in pieces of about this size.
-const PIECE: usize = 64 << 10;
+/// The time that a read waits for a revision that is yet to come.
+const FUTURE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The approximate size of the chunks in which lists are sent.
+const CHUNK: usize = 64 << 10;
 
-/// What a list answers beside its items.
+/// The metadata of a page of a list.
 struct Page {
     revision: u64,
     next: Option<String>,
@@ -33,7 +33,7 @@ struct Page {
 }
 
 /// Lists a collection.
-pub(super) async fn list(call: &Call) -> Result<Answer, Status> {
+pub(super) async fn list(call: &Call) -> Result<Response, Status> {
     check_options(call, false)?;
     let selection = selection(call)?;
     let limit = call.query.number("limit")?.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0);
@@ -41,33 +41,37 @@ pub(super) async fn list(call: &Call) -> Result<Answer, Status> {
         None => (snapshot(call, limit.is_some()).await?, None),
         Some(token) => match resume(call, token)? {
             Resumed::At(snapshot, after) => (snapshot, Some(after)),
-            Resumed::Expired(answer) => return Ok(answer),
+            Resumed::Expired(response) => return Ok(response),
         },
     };
-    let snapshot = shown(call, snapshot, &selection).await?;
+    let snapshot = convert_for_selection(call, snapshot, &selection).await?;
     let (items, page) = select(&snapshot, &selection, after.as_ref(), limit);
-    answer(call, convert::load(&call.server, &call.resource, items).await?, &page)
+    respond(call, codec::load(&call.state.webhook_client, &call.resource, items).await?, &page)
 }
 
-/// The objects that the request means.
+/// The selection of a request.
 pub(super) fn selection(call: &Call) -> Result<Selection, Status> {
     let (labels, fields) = (call.query.get("labelSelector"), call.query.get("fieldSelector"));
     Selection::parse(&call.resource, &call.namespace, labels, fields)
 }
 
-/// A snapshot in the version of the call, as far as the selection looks into objects: what it names is named in that
+/// Converts a snapshot to the version of the call if the selection depends on fields of objects, which it names in that
 /// version.
-pub(super) async fn shown(call: &Call, snapshot: Snapshot, selection: &Selection) -> Result<Snapshot, Status> {
-    if call.resource.versions.is_none() || !selection.looks_inside() {
+pub(super) async fn convert_for_selection(
+    call: &Call,
+    snapshot: Snapshot,
+    selection: &Selection,
+) -> Result<Snapshot, Status> {
+    if call.resource.versions.is_none() || !selection.depends_on_content() {
         return Ok(snapshot);
     }
     let found = range(&snapshot.objects, selection.namespace(), None);
     let (keys, objects): (Vec<_>, Vec<_>) = found.map(|(key, stored)| (key.clone(), stored.clone())).unzip();
-    let objects = convert::load(&call.server, &call.resource, objects).await?;
+    let objects = codec::load(&call.state.webhook_client, &call.resource, objects).await?;
     Ok(Snapshot { objects: keys.into_iter().zip(objects).collect(), ..snapshot })
 }
 
-/// The objects of a namespace (all, if empty) behind a place, in order.
+/// The objects of a namespace (of all, if it is empty) after a key, in order.
 pub(super) fn range<'a>(
     objects: &'a Objects,
     namespace: &'a str,
@@ -82,7 +86,7 @@ pub(super) fn range<'a>(
         .take_while(move |(key, _)| namespace.is_empty() || *key.namespace == *namespace)
 }
 
-/// The rules of `resourceVersion` and its companions
+/// Checks `resourceVersion` and the options that belong to it
 /// (<https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions>).
 pub(super) fn check_options(call: &Call, watch: bool) -> Result<(), Status> {
     let get = |name| call.query.get(name);
@@ -119,15 +123,15 @@ pub(super) fn check_options(call: &Call, watch: bool) -> Result<(), Status> {
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes)) }
 }
 
-/// The version that the request names; 0 stands for any.
+/// The `resourceVersion` of the request; 0 stands for any.
 pub(super) fn requested_version(call: &Call) -> Result<Option<u64>, Status> {
     let Some(text) = call.query.get("resourceVersion") else { return Ok(None) };
     text.parse().map(Some).map_err(|_| Status::bad_request(format!("invalid resource version: {text:?}")))
 }
 
-/// Waits a little for a revision that is yet to come.
+/// Waits for a revision that is yet to come, up to a timeout.
 pub(super) async fn wait_for(store: &Store, revision: u64) -> Result<(), Status> {
-    if store.revision() >= revision || tokio::time::timeout(FUTURE_PATIENCE, store.reached(revision)).await.is_ok() {
+    if store.revision() >= revision || tokio::time::timeout(FUTURE_TIMEOUT, store.reached(revision)).await.is_ok() {
         return Ok(());
     }
     let present = store.revision();
@@ -138,11 +142,11 @@ pub(super) async fn wait_for(store: &Store, revision: u64) -> Result<(), Status>
 }
 
 async fn snapshot(call: &Call, limited: bool) -> Result<Snapshot, Status> {
-    let (store, storage) = (&call.server.store, &call.resource.storage);
+    let (store, storage) = (&call.state.store, &call.resource.storage);
     let version = requested_version(call)?.filter(|version| *version > 0);
     let Some(version) = version else { return Ok(store.snapshot(storage)) };
     wait_for(store, version).await?;
-    // Before `resourceVersionMatch` came, a limit made the version exact; it still does.
+    // Without `resourceVersionMatch` a limit makes the version exact, as in Kubernetes.
     let exact = match call.query.get("resourceVersionMatch") {
         Some(matching) => matching == "Exact",
         None => limited,
@@ -152,7 +156,7 @@ async fn snapshot(call: &Call, limited: bool) -> Result<Snapshot, Status> {
     }
     store.snapshot_at(storage, version).map_err(|error| match error {
         ReadError::Expired(expired) => too_old(version, expired.oldest),
-        ReadError::Future(_) => Status::internal("the revision went back"),
+        ReadError::Future(_) => Status::internal("the revision of the store decreased"),
     })
 }
 
@@ -161,32 +165,32 @@ pub(super) fn too_old(version: u64, oldest: u64) -> Status {
     Status::expired(format!("too old resource version: {version} ({oldest})"))
 }
 
-/// The place where a page ended, as the token says it: a key, and the revision of the whole list (−1 for the present).
+/// The token for the page after a key, at the revision of the whole list (−1 for the present one).
 fn token(revision: i64, after: &Key) -> String {
-    let place = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}/{}", after.namespace, after.name)});
-    URL_SAFE_NO_PAD.encode(place.to_string())
+    let token = json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}/{}", after.namespace, after.name)});
+    URL_SAFE_NO_PAD.encode(token.to_string())
 }
 
-/// What a token leads to.
+/// The state that a continue token stands for.
 enum Resumed {
-    /// The list as it was, and the place where the former page ended.
+    /// The list as it was, and the last key of the former page.
     At(Snapshot, Key),
-    /// Nothing any more. The answer has a token to go on with what there is now.
-    Expired(Answer),
+    /// The revision is too old. The response has a token that continues with the present objects.
+    Expired(Response),
 }
 
-/// Finds the place where a former page ended.
+/// Reads a continue token.
 fn resume(call: &Call, text: &str) -> Result<Resumed, Status> {
     let invalid = || Status::bad_request("continue key is not valid: the token was not given by this server");
     if requested_version(call)?.is_some_and(|version| version > 0) {
         return Err(Status::bad_request("specifying resource version is not allowed when using continue"));
     }
     let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| invalid())?;
-    let place: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-    let revision = place["rv"].as_i64().ok_or_else(invalid)?;
-    let (namespace, name) = place["start"].as_str().and_then(|start| start.split_once('/')).ok_or_else(invalid)?;
+    let token: Value = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
+    let revision = token["rv"].as_i64().ok_or_else(invalid)?;
+    let (namespace, name) = token["start"].as_str().and_then(|start| start.split_once('/')).ok_or_else(invalid)?;
     let after = Key::new(namespace, name);
-    let (store, storage) = (&call.server.store, &call.resource.storage);
+    let (store, storage) = (&call.state.store, &call.resource.storage);
     let Ok(revision) = u64::try_from(revision) else { return Ok(Resumed::At(store.snapshot(storage), after)) };
     match store.snapshot_at(storage, revision) {
         Ok(snapshot) => Ok(Resumed::At(snapshot, after)),
@@ -200,8 +204,8 @@ fn resume(call: &Call, text: &str) -> Result<Resumed, Status> {
                  up in the list.",
             );
             let mut body = status.to_json();
-            body["metadata"]["continue"] = token(-1, &after).into();
-            Ok(Resumed::Expired(respond::value(StatusCode::GONE, Text::Json, &body)))
+            body["metadata"]["continue"] = self::token(-1, &after).into();
+            Ok(Resumed::Expired(response::value(StatusCode::GONE, Text::Json, &body)))
         }
     }
 }
@@ -224,9 +228,9 @@ fn select(
         range(&snapshot.objects, selection.namespace(), after).filter(|(key, stored)| selection.matches(key, stored));
     for (key, stored) in rest.by_ref() {
         if limit == Some(items.len()) {
-            let place = last.unwrap_or(key);
-            page.next = Some(token(i64::try_from(snapshot.revision).unwrap_or(-1), place));
-            // With a selector the count would be a guess in Kubernetes, so it is not told.
+            let revision = i64::try_from(snapshot.revision).unwrap_or(-1);
+            page.next = Some(token(revision, last.unwrap_or(key)));
+            // As in Kubernetes there is no count with selectors.
             page.remaining = (!selection.is_narrowed()).then(|| 1 + rest.count());
             break;
         }
@@ -236,7 +240,7 @@ fn select(
     (items, page)
 }
 
-fn answer(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Result<Answer, Status> {
+fn respond(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Result<Response, Status> {
     let mut metadata = json!({"resourceVersion": page.revision.to_string()});
     if let Some(next) = &page.next {
         metadata["continue"] = next.as_str().into();
@@ -246,22 +250,22 @@ fn answer(call: &Call, items: Vec<Arc<Stored>>, page: &Page) -> Result<Answer, S
     }
     let resource = &call.resource;
     if call.accept.shape == Shape::Whole && call.accept.text == Text::Json {
-        return Ok(respond::bytes(StatusCode::OK, pieces(resource.clone(), items, &metadata)));
+        return Ok(response::bytes(StatusCode::OK, chunked(resource.clone(), items, &metadata)));
     }
     let list = call.present_list(&items, &metadata)?;
-    Ok(respond::value(StatusCode::OK, call.accept.text, &list))
+    Ok(response::value(StatusCode::OK, call.accept.text, &list))
 }
 
-/// A list's text, put together while it is sent: a large one never stands in memory as a whole.
-struct Pieces {
+/// The text of a list, written while it is sent, so that a large list is never in memory as a whole.
+struct Chunks {
     resource: Arc<Resource>,
     items: std::vec::IntoIter<Arc<Stored>>,
-    /// The text before the first item; gone once it is sent.
+    /// The text before the first item, until it is sent.
     head: Option<String>,
     ended: bool,
 }
 
-impl Iterator for Pieces {
+impl Iterator for Chunks {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
@@ -270,29 +274,29 @@ impl Iterator for Pieces {
         }
         let head = self.head.take();
         let mut separate = head.is_none();
-        let mut piece = BytesMut::from(head.unwrap_or_default().as_bytes());
-        while piece.len() < PIECE {
+        let mut chunk = BytesMut::from(head.unwrap_or_default().as_bytes());
+        while chunk.len() < CHUNK {
             let Some(item) = self.items.next() else {
                 self.ended = true;
-                piece.extend_from_slice(b"]}");
+                chunk.extend_from_slice(b"]}");
                 break;
             };
             if std::mem::replace(&mut separate, true) {
-                piece.put_u8(b',');
+                chunk.put_u8(b',');
             }
-            piece.extend_from_slice(&convert::served_text(&self.resource, &item));
+            chunk.extend_from_slice(&codec::served_text(&self.resource, &item));
         }
-        Some(piece.freeze())
+        Some(chunk.freeze())
     }
 }
 
-fn pieces(resource: Arc<Resource>, items: Vec<Arc<Stored>>, metadata: &Value) -> Body {
+fn chunked(resource: Arc<Resource>, items: Vec<Arc<Stored>>, metadata: &Value) -> Body {
     let version = group_version(&resource.group, &resource.version);
     let head = format!(r#"{{"kind":"{}","apiVersion":"{version}","metadata":{metadata},"items":["#, resource.list_kind);
-    let mut pieces = Pieces { resource, items: items.into_iter(), head: Some(head), ended: false };
-    let first = pieces.next().unwrap_or_default();
-    if pieces.ended {
+    let mut chunks = Chunks { resource, items: items.into_iter(), head: Some(head), ended: false };
+    let first = chunks.next().unwrap_or_default();
+    if chunks.ended {
         return first.into();
     }
-    Body::stream(stream::iter(std::iter::once(first).chain(pieces).map(Ok)))
+    Body::stream(stream::iter(std::iter::once(first).chain(chunks).map(Ok)))
 }

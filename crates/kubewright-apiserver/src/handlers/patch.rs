@@ -8,16 +8,16 @@ use kubewright_apimachinery::{
 use serde_json::Value;
 
 use super::{
-    Call,
-    admission::{Edited, PartEdit},
+    call::Call,
     create,
     decode::{self, Decoded, Format},
+    edit::{Edited, PartEdit},
+    part::Part,
     query::WriteOptions,
-    update::Part,
 };
-use crate::{meta, ownership::Owner, registry::Resource, respond::Answer};
+use crate::{managed_fields::Manager, meta, registry::Resource, response::Response};
 
-/// The kinds of patches, by media type.
+/// The types of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatchType {
     Json,
@@ -41,11 +41,11 @@ impl PatchType {
         }
     }
 
-    /// The object as the patch makes it; both in served form.
+    /// Applies a patch to an object in served form.
     pub(super) fn perform(
         self,
         resource: &Resource,
-        owner: &Owner<'_>,
+        manager: &Manager<'_>,
         object: &Value,
         patch: &Value,
     ) -> Result<Value, Status> {
@@ -59,7 +59,7 @@ impl PatchType {
             Self::Strategic => {
                 strategic::apply(resource.schema.node(), object, patch).map_err(|error| error.to_status())
             }
-            Self::Apply => owner.apply(resource, Some(object), patch),
+            Self::Apply => manager.apply(resource, Some(object), patch),
         }
     }
 }
@@ -91,69 +91,53 @@ impl Patch {
         }
         let format = if kind == PatchType::Apply { Format::Yaml } else { Format::Json };
         let decoded = decode::decode(format, &call.body)?;
-        let manager = call.manager(&options);
+        let manager = call.manager_name(&options);
         Ok(Self { kind, options, decoded, manager })
     }
 
-    pub(super) fn owner<'a>(&'a self, call: &'a Call, subresource: &'a str) -> Owner<'a> {
-        Owner {
-            manager: &self.manager,
+    /// The field manager of the patch.
+    pub(super) fn manager<'a>(&'a self, call: &'a Call, subresource: &'a str) -> Manager<'a> {
+        Manager {
+            name: &self.manager,
             subresource,
             applies: self.kind == PatchType::Apply,
             force: self.options.force == Some(true),
-            now: call.server.clock.now(),
+            now: call.state.clock.now(),
             conversions: &call.conversions,
         }
     }
 }
 
-/// Patches an object; an apply creates it if it isn't there.
-pub(super) async fn patch(call: &Call, part: Part) -> Result<Answer, Status> {
+/// Patches an object. An apply creates it if it doesn't exist.
+pub(super) async fn patch(call: &Call, part: Part) -> Result<Response, Status> {
     let patch = Patch::parse(call)?;
-    let owner = patch.owner(call, part.subresource());
+    let manager = patch.manager(call, part.subresource());
     if patch.kind == PatchType::Apply && part == Part::Main && !call.exists() {
-        match apply_new(call, &patch, &owner).await {
-            // Someone else was first: now it is an apply to what they made.
+        match apply_new(call, &patch, &manager).await {
+            // Somebody else created the object first: the configuration is applied to it.
             Err(status) if status.reason == "AlreadyExists" => {}
-            answered => return answered,
+            result => return result,
         }
     }
-    let ask = |served: &Value| {
-        let value = patch.kind.perform(&call.resource, &owner, served, &patch.decoded.value)?;
+    let desired = |served: &Value| {
+        let value = patch.kind.perform(&call.resource, &manager, served, &patch.decoded.value)?;
         let decoded = Decoded { value, duplicates: patch.decoded.duplicates.clone() };
         call.receive(decoded, patch.options.field_validation)
     };
-    let edit = PartEdit { call, part, owner: &owner, ask };
+    let edit = PartEdit { call, part, manager: &manager, desired };
     let Edited { stored, warnings } = call.edit(&edit, &patch.options, part.subresource()).await?;
     Ok(call.object(StatusCode::OK, &stored, &warnings))
 }
 
-/// An apply to nothing creates the object.
-async fn apply_new(call: &Call, patch: &Patch, owner: &Owner<'_>) -> Result<Answer, Status> {
+/// Applies a configuration to an object that doesn't exist, which creates it.
+async fn apply_new(call: &Call, patch: &Patch, manager: &Manager<'_>) -> Result<Response, Status> {
     call.authorize("create")?;
-    let mut object = owner.apply(&call.resource, None, &patch.decoded.value)?;
+    let mut object = manager.apply(&call.resource, None, &patch.decoded.value)?;
     if meta::text(&object, "name").is_empty() {
         meta::set(&mut object, "name", Some(call.name.as_str().into()));
     }
     let decoded = Decoded { value: object, duplicates: patch.decoded.duplicates.clone() };
     let incoming = call.receive(decoded, patch.options.field_validation)?;
     let options = WriteOptions { kind: "CreateOptions", ..patch.options.clone() };
-    create::create_admitted(call, incoming, owner, &options).await
-}
-
-impl Call {
-    fn exists(&self) -> bool {
-        self.server.store.get(&self.resource.storage, &self.key()).is_some()
-    }
-
-    /// The options' field manager, or the agent's name.
-    pub(super) fn manager(&self, options: &WriteOptions) -> String {
-        options.field_manager.clone().unwrap_or_else(|| self.agent())
-    }
-
-    /// Who an update, or anything else that is no patch, comes from.
-    pub(super) fn owner<'a>(&'a self, manager: &'a str, subresource: &'a str) -> Owner<'a> {
-        let (now, conversions) = (self.server.clock.now(), &self.conversions);
-        Owner { manager, subresource, applies: false, force: false, now, conversions }
-    }
+    create::create_admitted(call, incoming, manager, &options).await
 }

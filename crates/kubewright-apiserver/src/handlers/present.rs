@@ -1,4 +1,4 @@
-//! Objects as the client wants to see them: whole, as tables, or their metadata only.
+//! Objects in the representation that the client accepts: whole, as tables, or their metadata only.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use http::StatusCode;
 use kubewright_apimachinery::status::Status;
 use serde_json::{Value, json};
 
-use super::Call;
+use super::call::Call;
 use crate::{
-    convert,
-    discovery::group_version,
-    respond::{self, Answer, Shape},
+    codec,
+    group_version::group_version,
+    response::{self, Response, Shape},
     storage::Stored,
     table::{self, Include},
 };
 
-/// How many objects of a table are in memory at once.
+/// The number of objects of a table that are in memory at once.
 const BATCH: usize = 500;
 
 /// `PartialObjectMetadata` of an object.
@@ -29,26 +29,27 @@ pub(super) fn table_metadata(stored: &Stored) -> Value {
 }
 
 impl Call {
-    /// An answer that shows one object.
-    pub(super) fn object(&self, code: StatusCode, stored: &Stored, warnings: &[String]) -> Answer {
+    /// The response with one object.
+    pub(super) fn object(&self, code: StatusCode, stored: &Stored, warnings: &[String]) -> Response {
         let (resource, text) = (&self.resource, self.accept.text);
-        let served = || convert::to_served(resource, &stored.value());
-        let mut answer = match self.accept.shape {
-            Shape::Whole => respond::json_text(code, text, convert::served_text(resource, stored)),
-            Shape::Metadata => respond::value(code, text, &metadata(&served())),
+        let served = || codec::to_served(resource, &stored.value());
+        let mut response = match self.accept.shape {
+            Shape::Whole => response::json_text(code, text, codec::served_text(resource, stored)),
+            Shape::Metadata => response::value(code, text, &metadata(&served())),
             Shape::Table => match self.table(&[served()], &table_metadata(stored), true) {
-                Ok(table) => respond::value(code, text, &table),
-                Err(status) => respond::status(&status),
+                Ok(table) => response::value(code, text, &table),
+                Err(status) => response::status(&status),
             },
         };
-        respond::warn(&mut answer, warnings);
-        answer
+        response::add_warnings(&mut response, warnings);
+        response
     }
 
-    /// A list in the shape that the client wants. Objects are read one after the other, for they may be many.
+    /// A list in the representation that the client accepts. Its objects are read one after the other, since they may be
+    /// many.
     pub(super) fn present_list(&self, items: &[Arc<Stored>], list_metadata: &Value) -> Result<Value, Status> {
         let resource = &self.resource;
-        let mut objects = items.iter().map(|stored| convert::to_served(resource, &stored.value()));
+        let mut objects = items.iter().map(|stored| codec::to_served(resource, &stored.value()));
         Ok(match self.accept.shape {
             Shape::Whole => json!({
                 "kind": &*resource.list_kind,
@@ -79,7 +80,7 @@ impl Call {
         })
     }
 
-    /// What the rows of a table carry.
+    /// The part of their objects that the rows of a table include.
     fn include(&self) -> Result<Include, Status> {
         let text = self.query.get("includeObject").unwrap_or_default();
         Include::parse(text).ok_or_else(|| Status::bad_request(format!("unrecognized includeObject value: {text:?}")))
@@ -87,7 +88,7 @@ impl Call {
 
     /// A `Table` of objects.
     pub(super) fn table(&self, objects: &[Arc<Value>], metadata: &Value, headers: bool) -> Result<Value, Status> {
-        let options = table::Options { include: self.include()?, headers, now: self.server.clock.now() };
+        let options = table::Options { include: self.include()?, headers, now: self.state.clock.now() };
         Ok(table::render(&self.resource, objects.iter().map(|object| &**object), metadata, options))
     }
 }

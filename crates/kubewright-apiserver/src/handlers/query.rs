@@ -1,10 +1,10 @@
-//! The parameters of a request.
+//! The query parameters of a request.
 
 use kubewright_apimachinery::status::{Cause, Status};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
-/// A query string, decoded.
+/// The decoded parameters of a query string.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -20,7 +20,7 @@ impl Query {
         )
     }
 
-    /// Every parameter, in the order sent.
+    /// All parameters, in the order sent.
     pub(crate) fn into_pairs(self) -> Vec<(String, String)> {
         self.0
     }
@@ -48,7 +48,7 @@ impl Query {
     }
 }
 
-/// What to do about fields that the schema does not know, or that are given twice.
+/// The treatment of fields that are unknown to the schema or given twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -64,12 +64,12 @@ pub(crate) struct WriteOptions {
     /// The given field manager, if any.
     pub(crate) field_manager: Option<String>,
     pub(crate) force: Option<bool>,
-    /// The options' kind: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
+    /// The kind of the options: `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     pub(crate) kind: &'static str,
 }
 
 impl WriteOptions {
-    /// `kind` is the options' kind, for error messages: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
+    /// Reads the options of this kind: `CreateOptions`, `UpdateOptions` or `PatchOptions`.
     pub(crate) fn parse(query: &Query, kind: &'static str) -> Result<Self, Status> {
         let mut causes = Vec::new();
         let dry_run = dry_run(query.get("dryRun"), &mut causes);
@@ -103,7 +103,7 @@ impl WriteOptions {
         Ok(Self { dry_run, field_validation, field_manager, force: query.flag("force"), kind })
     }
 
-    /// The options as an object, for webhooks.
+    /// The options as webhooks see them.
     pub(crate) fn to_value(&self) -> Value {
         let mut options = json!({"kind": self.kind, "apiVersion": "meta.k8s.io/v1"});
         if let Some(manager) = &self.field_manager {
@@ -125,7 +125,7 @@ impl WriteOptions {
     }
 }
 
-/// Reads `dryRun`, of which `All` is the only value.
+/// Reads `dryRun`, whose only value is `All`.
 pub(crate) fn dry_run(value: Option<&str>, causes: &mut Vec<Cause>) -> bool {
     match value {
         None => false,

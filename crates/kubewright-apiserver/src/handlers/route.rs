@@ -1,4 +1,4 @@
-//! From a path to what it names.
+//! Routing of paths.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::registry::{Registry, Resource};
 
-/// What a path names.
+/// The route of a path.
 #[derive(Debug)]
 pub(crate) enum Route {
     /// `/healthz`, `/livez`, `/readyz`.
@@ -31,13 +31,13 @@ pub(crate) enum Route {
     OpenApiV3Index,
     /// `/openapi/v3/apis/G/V`: the part after `v3/`.
     OpenApiV3(String),
-    /// A resource, an object or a subresource.
+    /// A collection, an object or a subresource.
     Resource(Target),
-    /// None of these; the parts of the path.
+    /// Any other path, with its segments.
     Unknown(Vec<String>),
 }
 
-/// A resource, and maybe an object and a subresource of it.
+/// The resource of a path, with the object and subresource if it names them.
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) resource: Arc<Resource>,
@@ -49,13 +49,13 @@ pub(crate) struct Target {
 
 impl Route {
     pub(crate) fn parse(uri: &Uri, registry: &Registry) -> Self {
-        let parts: Vec<String> = uri
+        let segments: Vec<String> = uri
             .path()
             .split('/')
-            .filter(|part| !part.is_empty())
-            .map(|part| percent_decode_str(part).decode_utf8_lossy().into_owned())
+            .filter(|segment| !segment.is_empty())
+            .map(|segment| percent_decode_str(segment).decode_utf8_lossy().into_owned())
             .collect();
-        let path: Vec<&str> = parts.iter().map(String::as_str).collect();
+        let path: Vec<&str> = segments.iter().map(String::as_str).collect();
         let found = match path.as_slice() {
             ["healthz", ..] => Some(Self::Health { check: "healthz" }),
             ["livez", ..] => Some(Self::Health { check: "livez" }),
@@ -73,13 +73,13 @@ impl Route {
             ["apis", group, version, rest @ ..] => Target::parse(registry, group, version, rest).map(Self::Resource),
             _ => None,
         };
-        found.unwrap_or(Self::Unknown(parts))
+        found.unwrap_or(Self::Unknown(segments))
     }
 }
 
 impl Target {
     fn parse(registry: &Registry, group: &str, version: &str, path: &[&str]) -> Option<Self> {
-        // Namespaces are objects and places at once: `namespaces/a/pods` is a place, `namespaces/a/status` is not.
+        // `namespaces/a/pods` is a collection in a namespace, `namespaces/a/status` a subresource of a namespace.
         let (namespace, path) = match path {
             ["namespaces", namespace, rest @ ..] if !matches!(rest, [] | ["status"] | ["finalize"]) => {
                 (Some(*namespace), rest)

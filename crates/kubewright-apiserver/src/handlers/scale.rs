@@ -1,4 +1,4 @@
-//! `/scale`: the number of replicas of anything that has one, in one form.
+//! `/scale`: the number of replicas of any kind that has one, in a common form.
 
 use std::sync::Arc;
 
@@ -11,30 +11,29 @@ use kubewright_apimachinery::{
 use serde_json::{Value, json};
 
 use super::{
-    Call,
-    admission::Edit,
-    convert,
+    call::{Call, method_not_allowed},
     decode::{self, Format},
+    edit::Edit,
     lifecycle::Incoming,
-    method_not_allowed,
+    part::Part,
     patch::{Patch, PatchType},
     query::WriteOptions,
-    update::Part,
 };
 use crate::{
-    discovery::group_version,
+    codec,
+    group_version::group_version,
+    managed_fields::Manager,
     meta,
-    ownership::Owner,
     registry::Scale,
-    respond::{self, Answer},
+    response::{self, Response},
 };
 
 /// Reads or changes the scale of an object.
-pub(super) async fn scale(call: &Call, paths: &Scale) -> Result<Answer, Status> {
+pub(super) async fn scale(call: &Call, paths: &Scale) -> Result<Response, Status> {
     let path = |text: &str| JsonPath::parse(text).map_err(Status::internal);
     let scaler = Scaler { call, paths, spec: path(&paths.spec_replicas)?, status: path(&paths.status_replicas)? };
     match call.parts.method {
-        Method::GET | Method::HEAD => scaler.answer(&call.load(call.present()?).await?.value()),
+        Method::GET | Method::HEAD => scaler.respond(&call.load(call.present()?).await?.value()),
         Method::PUT => scaler.update().await,
         Method::PATCH => scaler.patch().await,
         _ => Err(method_not_allowed()),
@@ -49,54 +48,53 @@ struct Scaler<'a> {
 }
 
 impl Scaler<'_> {
-    async fn update(&self) -> Result<Answer, Status> {
+    async fn update(&self) -> Result<Response, Status> {
         let call = self.call;
         let options = WriteOptions::parse(&call.query, "UpdateOptions")?;
         let sent = decode::decode(Format::of(&call.parts.headers)?, &call.body)?.value;
-        let manager = call.manager(&options);
-        let owner = call.owner(&manager, "scale");
-        self.edit(&options, &owner, |_| Ok(sent.clone())).await
+        let name = call.manager_name(&options);
+        self.edit(&options, &call.manager(&name, "scale"), |_| Ok(sent.clone())).await
     }
 
-    async fn patch(&self) -> Result<Answer, Status> {
+    async fn patch(&self) -> Result<Response, Status> {
         let patch = Patch::parse(self.call)?;
-        let owner = patch.owner(self.call, "scale");
+        let manager = patch.manager(self.call, "scale");
         let edit = |scale: &Value| {
-            // A scale has no lists, so strategic merge and merge are one. An apply owns the number in the object itself.
+            // A scale has no lists, so strategic merge and merge patches are the same. An apply owns the field of the object.
             let kind = match patch.kind {
                 PatchType::Strategic | PatchType::Apply => PatchType::Merge,
                 kind => kind,
             };
-            kind.perform(&self.call.resource, &owner, scale, &patch.decoded.value)
+            kind.perform(&self.call.resource, &manager, scale, &patch.decoded.value)
         };
-        self.edit(&patch.options, &owner, edit).await
+        self.edit(&patch.options, &manager, edit).await
     }
 
     async fn edit(
         &self,
         options: &WriteOptions,
-        owner: &Owner<'_>,
-        ask: impl Fn(&Value) -> Result<Value, Status> + Sync,
-    ) -> Result<Answer, Status> {
-        let edit = ScaleEdit { scaler: self, owner, ask };
+        manager: &Manager<'_>,
+        desired: impl Fn(&Value) -> Result<Value, Status> + Sync,
+    ) -> Result<Response, Status> {
+        let edit = ScaleEdit { scaler: self, manager, desired };
         let edited = self.call.edit(&edit, options, "scale").await?;
-        let mut answer = self.answer(&edited.stored.value())?;
-        respond::warn(&mut answer, &edited.warnings);
-        Ok(answer)
+        let mut response = self.respond(&edited.stored.value())?;
+        response::add_warnings(&mut response, &edited.warnings);
+        Ok(response)
     }
 
-    fn answer(&self, stored: &Arc<Value>) -> Result<Answer, Status> {
-        let object = convert::to_served(&self.call.resource, stored);
-        Ok(respond::value(StatusCode::OK, self.call.accept.text, &self.show(&object)?))
+    fn respond(&self, stored: &Arc<Value>) -> Result<Response, Status> {
+        let object = codec::to_served(&self.call.resource, stored);
+        Ok(response::value(StatusCode::OK, self.call.accept.text, &self.view(&object)?))
     }
 
     /// The scale of an object.
-    fn show(&self, object: &Value) -> Result<Value, Status> {
+    fn view(&self, object: &Value) -> Result<Value, Status> {
         let metadata = &object["metadata"];
-        let mut shown = serde_json::Map::new();
+        let mut kept = serde_json::Map::new();
         for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
             if let Some(value) = metadata.get(field) {
-                shown.insert(field.into(), value.clone());
+                kept.insert(field.into(), value.clone());
             }
         }
         let number = |path: &JsonPath| path.first(object).cloned().unwrap_or(json!(0));
@@ -105,12 +103,12 @@ impl Scaler<'_> {
             status["selector"] = selector.into();
         }
         Ok(json!({
-            "kind": "Scale", "apiVersion": group_version("autoscaling", "v1"), "metadata": shown,
+            "kind": "Scale", "apiVersion": group_version("autoscaling", "v1"), "metadata": kept,
             "spec": {"replicas": number(&self.spec)}, "status": status,
         }))
     }
 
-    /// The selector as text, from whatever form it has in the object.
+    /// The selector as text, whatever form it has in the object.
     fn selector(&self, object: &Value) -> Result<Option<String>, Status> {
         let Some(path) = &self.paths.selector else { return Ok(None) };
         let path = JsonPath::parse(path).map_err(Status::internal)?;
@@ -118,9 +116,9 @@ impl Scaler<'_> {
             Some(Value::String(text)) => Some(text.clone()),
             Some(selector @ Value::Object(fields)) => {
                 let labels = json!({"matchLabels": selector});
-                // A ReplicationController's selector is a plain map.
-                let known = fields.contains_key("matchLabels") || fields.contains_key("matchExpressions");
-                let parsed = LabelSelector::from_object(if known { selector } else { &labels });
+                // The selector of a ReplicationController is a plain map.
+                let structured = fields.contains_key("matchLabels") || fields.contains_key("matchExpressions");
+                let parsed = LabelSelector::from_object(if structured { selector } else { &labels });
                 Some(parsed.map_err(Status::internal)?.to_string())
             }
             _ => None,
@@ -128,31 +126,31 @@ impl Scaler<'_> {
     }
 }
 
-/// A change of an object by way of its scale.
+/// A change of an object by its scale.
 struct ScaleEdit<'a, F> {
     scaler: &'a Scaler<'a>,
-    owner: &'a Owner<'a>,
-    ask: F,
+    manager: &'a Manager<'a>,
+    desired: F,
 }
 
 impl<F: Fn(&Value) -> Result<Value, Status> + Sync> Edit for ScaleEdit<'_, F> {
-    fn ask(&self, served: &Value) -> Result<Incoming, Status> {
-        let object = (self.ask)(&self.scaler.show(served)?)?;
+    fn desired(&self, served: &Value) -> Result<Incoming, Status> {
+        let object = (self.desired)(&self.scaler.view(served)?)?;
         Ok(Incoming { object, warnings: Vec::new() })
     }
 
-    async fn make(&self, old: &Value, served: &Value, wanted: Value) -> Result<Value, Status> {
+    async fn prepare(&self, old: &Value, served: &Value, desired: Value) -> Result<Value, Status> {
         let Scaler { call, spec, .. } = self.scaler;
-        let replicas = replicas(&wanted)?;
-        let object = if self.owner.applies {
+        let replicas = replicas(&desired)?;
+        let object = if self.manager.applies {
             let mut config = json!({"metadata": {"name": call.name}});
-            convert::set_type(&mut config, &call.resource.group, &call.resource.version, &call.resource.kind);
+            codec::set_type(&mut config, &call.resource.group, &call.resource.version, &call.resource.kind);
             spec.set(&mut config, replicas).map_err(Status::internal)?;
-            self.owner.apply(&call.resource, Some(served), &config)?
+            self.manager.apply(&call.resource, Some(served), &config)?
         } else {
             let mut object = served.clone();
             for field in ["uid", "resourceVersion"] {
-                let sent = meta::text(&wanted, field);
+                let sent = meta::text(&desired, field);
                 if !sent.is_empty() {
                     meta::set(&mut object, field, Some(sent.into()));
                 }
@@ -160,19 +158,19 @@ impl<F: Fn(&Value) -> Result<Value, Status> + Sync> Edit for ScaleEdit<'_, F> {
             spec.set(&mut object, replicas).map_err(Status::internal)?;
             object
         };
-        call.prepare_update(Part::Main, old, served, object, self.owner).await
+        call.prepare_update(Part::Main, old, served, object, self.manager).await
     }
 
-    fn show(&self, object: Arc<Value>) -> Result<Arc<Value>, Status> {
-        self.scaler.show(&object).map(Arc::new)
+    fn view(&self, object: Arc<Value>) -> Result<Arc<Value>, Status> {
+        self.scaler.view(&object).map(Arc::new)
     }
 
-    fn exchanges(&self) -> Option<(String, String, String)> {
+    fn kind(&self) -> Option<(String, String, String)> {
         Some(("autoscaling".into(), "v1".into(), "Scale".into()))
     }
 }
 
-/// The number that a sent scale asks for.
+/// The number of replicas of a scale.
 fn replicas(scale: &Value) -> Result<Value, Status> {
     let refuse = |why: &str, value: &Value| {
         let cause = Cause::invalid("spec.replicas", value, why);

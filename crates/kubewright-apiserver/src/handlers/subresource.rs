@@ -1,71 +1,69 @@
-//! What hangs below an object: status, scale, and actions.
+//! Subresources: status, scale, and actions.
 
 use http::{HeaderValue, Method, StatusCode, header};
 use kubewright_apimachinery::status::Status;
 use serde_json::{Value, json};
 
 use super::{
-    Call,
-    admission::Admitted,
+    call::{Call, method_not_allowed},
     decode::{self, Format},
-    delete,
-    delete::DeleteOptions,
-    method_not_allowed, patch,
+    delete::{self, DeleteOptions},
+    edit::Admitted,
+    part::Part,
+    patch,
     query::WriteOptions,
-    scale, token,
-    update::{self, Part},
+    scale, token, update,
 };
 use crate::{
     action::ActionRequest,
     admission, meta,
     registry::{Operation, Subresource},
-    respond::{self, Answer},
+    response::{self, Response},
 };
 
-impl Call {
-    /// Answers a request for a subresource.
-    pub(super) async fn subresource(self, name: &str) -> Result<Answer, Status> {
-        let resource = self.resource.clone();
-        match name {
-            "status" if resource.status => return self.part(Part::Status).await,
-            "scale" => {
-                if let Some(paths) = &resource.scale {
-                    return scale::scale(&self, paths).await;
-                }
+/// Handles a request for a subresource.
+pub(super) async fn handle(call: Call, name: &str) -> Result<Response, Status> {
+    let resource = call.resource.clone();
+    match name {
+        "status" if resource.status => return call.part(Part::Status).await,
+        "scale" => {
+            if let Some(paths) = &resource.scale {
+                return scale::scale(&call, paths).await;
             }
-            _ => {}
         }
-        if let Some(action) = self.server.actions.find(&resource, name) {
-            let (call, warnings) = self.admit_action(name).await?;
-            let mut answer = action.call(call.into_action(name)?).await?;
-            respond::warn(&mut answer, &warnings);
-            return Ok(answer);
-        }
-        let Some(known) = resource.subresources.iter().find(|known| known.name == name) else {
-            return Err(Status::no_such_resource());
-        };
-        match (known.operation, &self.parts.method) {
-            (Some(Operation::Finalize), &Method::PUT) => update::update(&self, Part::Finalizers).await,
-            (Some(Operation::Bind), &Method::POST) => bind(&self, known).await,
-            (Some(Operation::Evict), &Method::POST) => evict(&self, known).await,
-            (Some(Operation::Token), _) => token::issue(&self, known).await,
-            (Some(_), _) => Err(method_not_allowed()),
-            (None, _) => Err(self.unattached(name)),
-        }
+        _ => {}
     }
+    if let Some(action) = call.state.actions.find(&resource, name) {
+        let (call, warnings) = call.admit_action(name).await?;
+        let mut response = action.call(call.into_action(name)?).await?;
+        response::add_warnings(&mut response, &warnings);
+        return Ok(response);
+    }
+    let Some(subresource) = resource.subresources.iter().find(|subresource| subresource.name == name) else {
+        return Err(Status::no_such_resource());
+    };
+    match (subresource.operation, &call.parts.method) {
+        (Some(Operation::Finalize), &Method::PUT) => update::update(&call, Part::Finalizers).await,
+        (Some(Operation::Bind), &Method::POST) => bind(&call, subresource).await,
+        (Some(Operation::Evict), &Method::POST) => evict(&call, subresource).await,
+        (Some(Operation::Token), _) => token::issue(&call, subresource).await,
+        (Some(_), _) => Err(method_not_allowed()),
+        (None, _) => Err(call.not_attached(name)),
+    }
+}
 
-    /// Asks the webhooks about a connection, or about an object that is sent to an action. What is only read is nobody's
-    /// business.
+impl Call {
+    /// Admits a connection, or an object that is sent to an action. Webhooks don't see reads.
     async fn admit_action(mut self, name: &str) -> Result<(Self, Vec<String>), Status> {
         let resource = self.resource.clone();
         let name = name.split('/').next().unwrap_or_default();
-        let known = resource.subresources.iter().find(|known| known.name == name);
-        let Some(known) = known.filter(|_| self.server.registry.admission().concerns(&resource)) else {
+        let subresource = resource.subresources.iter().find(|subresource| subresource.name == name);
+        let Some(subresource) = subresource.filter(|_| self.state.webhooks.may_match(&resource)) else {
             return Ok((self, Vec::new()));
         };
-        if let Some(options) = known.connection {
+        if let Some(options) = subresource.connection {
             let options = options(&self.query.clone().into_pairs());
-            let admitted = self.admit_exchange(admission::Operation::Connect, known, options.clone(), false).await?;
+            let admitted = self.admit_body(admission::Operation::Connect, subresource, options.clone(), false).await?;
             if admitted.object != options {
                 return Err(Status::internal("an admission webhook attempted to modify the options of a connection"));
             }
@@ -76,13 +74,13 @@ impl Call {
         }
         let sent = decode::decode(Format::of(&self.parts.headers)?, &self.body)?.value;
         let dry_run = self.query.get("dryRun").is_some();
-        let admitted = self.admit_exchange(admission::Operation::Create, known, sent, dry_run).await?;
+        let admitted = self.admit_body(admission::Operation::Create, subresource, sent, dry_run).await?;
         self.body = admitted.object.to_string().into();
         self.parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         Ok((self, admitted.warnings))
     }
 
-    async fn part(&self, part: Part) -> Result<Answer, Status> {
+    async fn part(&self, part: Part) -> Result<Response, Status> {
         match self.parts.method {
             Method::GET | Method::HEAD => self.get().await,
             Method::PUT => update::update(self, part).await,
@@ -106,16 +104,16 @@ impl Call {
         })
     }
 
-    /// The answer to an action that no one is there to take.
-    fn unattached(&self, name: &str) -> Status {
-        let Some(stored) = self.server.store.get(&self.resource.storage, &self.key()) else { return self.not_found() };
+    /// The error for an action that isn't attached, or that can't reach the object.
+    fn not_attached(&self, name: &str) -> Status {
+        let Some(stored) = self.state.store.get(&self.resource.storage, &self.key()) else { return self.not_found() };
         if let Some(why) = self.resource.strategy.unreachable(&stored.value()) {
             return Status::bad_request(why);
         }
         Status::internal(format!("{}/{name} is not implemented by this cluster", self.resource.plural))
     }
 
-    /// The body as an object of one of these kinds; an absent kind will do.
+    /// The body as an object of one of these kinds, or without a kind.
     pub(super) fn body_of_kind(&self, kinds: &[&str]) -> Result<Value, Status> {
         let value = decode::decode(Format::of(&self.parts.headers)?, &self.body)?.value;
         match value["kind"].as_str() {
@@ -126,20 +124,20 @@ impl Call {
         }
     }
 
-    fn created(&self, warnings: &[String]) -> Answer {
+    fn created(&self, warnings: &[String]) -> Response {
         let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-        let mut answer = respond::value(StatusCode::CREATED, self.accept.text, &body);
-        respond::warn(&mut answer, warnings);
-        answer
+        let mut response = response::value(StatusCode::CREATED, self.accept.text, &body);
+        response::add_warnings(&mut response, warnings);
+        response
     }
 }
 
 /// Assigns an object to a node, once.
-async fn bind(call: &Call, known: &Subresource) -> Result<Answer, Status> {
+async fn bind(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     let options = WriteOptions::parse(&call.query, "CreateOptions")?;
     let binding = call.body_of_kind(&["Binding"])?;
     let Admitted { object: binding, warnings } =
-        call.admit_exchange(admission::Operation::Create, known, binding, options.dry_run).await?;
+        call.admit_body(admission::Operation::Create, subresource, binding, options.dry_run).await?;
     let node = binding["target"]["name"].as_str().unwrap_or_default();
     if node.is_empty() || !matches!(binding["target"]["kind"].as_str(), None | Some("" | "Node")) {
         return Err(Status::bad_request("the target of a binding must be a node, with its name"));
@@ -149,11 +147,11 @@ async fn bind(call: &Call, known: &Subresource) -> Result<Answer, Status> {
     };
     call.modify(options.dry_run, |old| {
         let old = old.ok_or_else(|| call.not_found())?;
-        let wanted = meta::text(&binding, "uid");
-        if !wanted.is_empty() && wanted != meta::text(old, "uid") {
+        let expected = meta::text(&binding, "uid");
+        if !expected.is_empty() && expected != meta::text(old, "uid") {
             let uid = meta::text(old, "uid");
             return Err(conflict(format!(
-                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
+                "Precondition failed: UID in precondition: {expected}, UID in object meta: {uid}"
             )));
         }
         if meta::is_terminating(old) {
@@ -161,21 +159,21 @@ async fn bind(call: &Call, known: &Subresource) -> Result<Answer, Status> {
             return Err(conflict(format!("{what} {} is being deleted, cannot be assigned to a host", call.name)));
         }
         let mut object = (**old).clone();
-        let time = meta::time(call.server.clock.now());
+        let time = meta::time(call.state.clock.now());
         call.resource.strategy.bind(&mut object, node, &time).map_err(conflict)?;
         Ok(object)
     })?;
     Ok(call.created(&warnings))
 }
 
-/// A deletion that asks first. Nothing here limits disruption, so it is always granted.
-async fn evict(call: &Call, known: &Subresource) -> Result<Answer, Status> {
+/// Evicts an object, which is a deletion. No disruption budget is enforced.
+async fn evict(call: &Call, subresource: &Subresource) -> Result<Response, Status> {
     let eviction = call.body_of_kind(&["Eviction"])?;
     let dry_run = DeleteOptions::read(&eviction["deleteOptions"], call)?.dry_run();
     let Admitted { object: eviction, warnings } =
-        call.admit_exchange(admission::Operation::Create, known, eviction, dry_run).await?;
+        call.admit_body(admission::Operation::Create, subresource, eviction, dry_run).await?;
     let options = DeleteOptions::read(&eviction["deleteOptions"], call)?;
-    // Who is asked about the eviction is not asked about the deletion, too.
-    delete::remove_at_once(call, &call.key(), &options, |_| true)?;
+    // Webhooks that admitted the eviction aren't called for the deletion.
+    delete::remove_directly(call, &call.key(), &options, |_| true)?;
     Ok(call.created(&warnings))
 }

@@ -1,7 +1,7 @@
 //! WATCH of a collection.
 //!
-//! A watch is a stream made as it is read: a cursor into the event log, and no queue. A reader that is too slow costs
-//! nothing, falls off the log in the end, and is told so with 410. Selectors are evaluated here, in the reader's own time.
+//! A watch is a stream that is produced as it is read: a cursor into the event log, without a queue. A slow reader costs no
+//! memory; when the log no longer has its place, the watch ends with 410. Selectors are evaluated by the reader's task.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -13,28 +13,30 @@ use serde_json::json;
 use tokio::{sync::watch::Receiver, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Call, list, present};
+use super::{
+    call::{Call, Closing},
+    list, present,
+};
 use crate::{
-    auth::Closing,
     body::Body,
-    convert,
-    discovery::group_version,
-    respond::{self, Answer, Shape, Text},
+    codec,
+    group_version::group_version,
+    response::{self, Response, Shape, Text},
     selection::Selection,
     storage::{ChangeKind, Cursor, Event, Key, Objects, Snapshot, Stored, frame},
 };
 
-/// How often a watcher that wants bookmarks gets one.
-const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// A watch without `timeoutSeconds` ends after this time, and up to twice as much.
-const USUAL_TIMEOUT: Duration = Duration::from_secs(1800);
+/// The interval of bookmarks.
+const BOOKMARK_INTERVAL: Duration = Duration::from_secs(60);
+/// The minimum duration of watches without `timeoutSeconds`; they end after up to twice this time.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(1800);
 /// The most events that are read from the log at once.
 const BATCH: usize = 128;
-/// Marks the bookmark after which a watcher has seen all that existed.
+/// The annotation of the bookmark that follows the initial events.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Watches a collection.
-pub(super) async fn watch(call: Call) -> Result<Answer, Status> {
+pub(super) async fn watch(call: Call) -> Result<Response, Status> {
     list::check_options(&call, true)?;
     if call.accept.text != Text::Json {
         let message = "only the following media types are accepted: application/json, application/json;stream=watch";
@@ -45,11 +47,11 @@ pub(super) async fn watch(call: Call) -> Result<Answer, Status> {
     let wants_initial = call.query.flag("sendInitialEvents");
     let timeout = match call.query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()) {
         Some(seconds) if seconds > 0 => Duration::from_secs(seconds),
-        _ => USUAL_TIMEOUT.mul_f64(1.0 + call.server.random.fraction()),
+        _ => DEFAULT_TIMEOUT.mul_f64(1.0 + call.state.random.fraction()),
     };
-    list::wait_for(&call.server.store, version).await?;
-    let (store, storage) = (call.server.store.clone(), call.resource.storage.clone());
-    // Without a version a watch begins with what exists; `sendInitialEvents` says so, or not, in so many words.
+    list::wait_for(&call.state.store, version).await?;
+    let (store, storage) = (call.state.store.clone(), call.resource.storage.clone());
+    // Without a version a watch begins with all objects, unless `sendInitialEvents` says otherwise.
     let (initial, start) = if wants_initial.unwrap_or(version == 0) {
         let Snapshot { objects, revision } = store.snapshot(&storage);
         (Some(Initial { objects, after: None, marked: wants_initial == Some(true) }), revision)
@@ -58,15 +60,15 @@ pub(super) async fn watch(call: Call) -> Result<Answer, Status> {
     } else {
         (None, version)
     };
-    let monotonic = call.server.clock.monotonic();
+    let monotonic = call.state.clock.monotonic();
     let closing = call.parts.extensions.get::<Closing>().map(|closing| closing.0.clone()).unwrap_or_default();
     let watcher = Watcher {
-        served: call.server.registry.changes(),
+        served: call.state.registry.changes(),
         initial,
         cursor: store.cursor(&storage, start),
         bookmarks: call.query.flag("allowWatchBookmarks") == Some(true),
         ends_at: monotonic + timeout,
-        bookmark_at: monotonic + BOOKMARK_EVERY,
+        bookmark_at: monotonic + BOOKMARK_INTERVAL,
         selection,
         ready: VecDeque::new(),
         columns_sent: false,
@@ -74,27 +76,28 @@ pub(super) async fn watch(call: Call) -> Result<Answer, Status> {
         closing,
         call,
     };
-    let pieces = stream::unfold(watcher, |mut watcher| async move {
-        let piece = watcher.next().await?;
-        Some((Ok(piece), watcher))
+    let chunks = stream::unfold(watcher, |mut watcher| async move {
+        let chunk = watcher.next().await?;
+        Some((Ok(chunk), watcher))
     });
-    let mut answer = respond::bytes(StatusCode::OK, Body::stream(pieces));
+    let mut response = response::bytes(StatusCode::OK, Body::stream(chunks));
     let kind = HeaderValue::from_static("application/json;stream=watch");
-    answer.headers_mut().insert(header::CONTENT_TYPE, kind);
-    Ok(answer)
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    Ok(response)
 }
 
 struct Watcher {
     call: Call,
     selection: Selection,
     cursor: Cursor,
-    /// What existed at the beginning and is not yet told.
+    /// The objects of the initial events that aren't sent yet.
     initial: Option<Initial>,
-    /// Tells when the kind may no longer be served.
+    /// Notifies when the served resources change.
     served: Receiver<()>,
     bookmarks: bool,
-    /// Monotonic times.
+    /// The monotonic time at which the watch ends.
     ends_at: Duration,
+    /// The monotonic time of the next bookmark.
     bookmark_at: Duration,
     /// Events that are ready to be sent.
     ready: VecDeque<Pending>,
@@ -103,15 +106,15 @@ struct Watcher {
     closing: CancellationToken,
 }
 
-/// What existed when the watch began, told in batches.
+/// The objects that existed when the watch began, sent in batches.
 struct Initial {
     objects: Objects,
     after: Option<Key>,
-    /// Whether the end is to be marked.
+    /// Whether a bookmark marks the end.
     marked: bool,
 }
 
-/// What is to be sent. Texts are made when their turn comes, so that a backlog holds references only.
+/// An event to be sent. Its text is written when its turn comes, so that a backlog holds only references.
 enum Pending {
     Object(ChangeKind, Arc<Stored>),
     InitialEnd(u64),
@@ -120,7 +123,7 @@ enum Pending {
 }
 
 impl Watcher {
-    /// The next piece of the stream; none at its end.
+    /// The next chunk of the stream; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(pending) = self.ready.pop_front() {
@@ -140,14 +143,14 @@ impl Watcher {
                 }
                 continue;
             }
-            match self.cursor.read(&self.call.server.store, BATCH) {
+            match self.cursor.read(&self.call.state.store, BATCH) {
                 Err(expired) => {
                     let status = list::too_old(self.cursor.revision(), expired.oldest);
                     return Some(self.fail(&status));
                 }
                 Ok(events) if events.is_empty() => {
-                    if let Some(piece) = self.wait().await {
-                        return Some(piece);
+                    if let Some(chunk) = self.wait().await {
+                        return Some(chunk);
                     }
                 }
                 Ok(events) => self.changes(&events).await,
@@ -155,42 +158,42 @@ impl Watcher {
         }
     }
 
-    /// Goes on with what is served by now in the place of what was asked for; ends if that is nothing.
+    /// Continues with the current entry of the watched resource; ends if it is no longer served.
     fn follow(&mut self) {
         if self.served.has_changed().unwrap_or(false) {
             self.served.mark_unchanged();
-            match self.call.server.registry.successor(&self.call.resource) {
+            match self.call.state.registry.successor(&self.call.resource) {
                 Some(resource) => self.call.resource = resource,
                 None => self.ended = true,
             }
         }
     }
 
-    /// The last piece of the stream: what went wrong.
+    /// The last chunk of the stream: an error.
     fn fail(&mut self, status: &Status) -> Bytes {
         self.ended = true;
         frame("ERROR", status.to_json().to_string().as_bytes())
     }
 
-    /// Objects out of the store, in the version that is watched.
+    /// Converts stored objects to the watched version.
     async fn load(&self, objects: Vec<Arc<Stored>>) -> Result<Vec<Arc<Stored>>, Status> {
-        convert::load(&self.call.server, &self.call.resource, objects).await
+        codec::load(&self.call.state.webhook_client, &self.call.resource, objects).await
     }
 
-    /// Waits for news; what is due by the clock is sent.
+    /// Waits for changes. Returns a bookmark if one is due.
     async fn wait(&mut self) -> Option<Bytes> {
-        let now = self.call.server.clock.monotonic();
+        let now = self.call.state.clock.monotonic();
         if now >= self.ends_at {
             self.ended = true;
             return self.bookmarks.then(|| self.bookmark(self.cursor.revision(), false));
         }
         if self.bookmarks && now >= self.bookmark_at {
-            self.bookmark_at = now + BOOKMARK_EVERY;
+            self.bookmark_at = now + BOOKMARK_INTERVAL;
             return Some(self.bookmark(self.cursor.revision(), false));
         }
         let due = if self.bookmarks { self.ends_at.min(self.bookmark_at) } else { self.ends_at };
         tokio::select! {
-            there = self.cursor.wait() => self.ended |= !there,
+            open = self.cursor.wait() => self.ended |= !open,
             changed = self.served.changed() => {
                 if changed.is_ok() {
                     self.served.mark_changed();
@@ -202,7 +205,7 @@ impl Watcher {
         None
     }
 
-    /// The next of what existed, as additions, and in the end the mark, if it was wished for.
+    /// Queues the next initial events, and after the last one the bookmark that marks the end, if it was requested.
     async fn existing(&mut self, mut initial: Initial) -> Result<(), Status> {
         let rest = list::range(&initial.objects, self.selection.namespace(), initial.after.as_ref());
         let rest = rest.take(BATCH).map(|(key, stored)| (key.clone(), stored.clone()));
@@ -223,20 +226,20 @@ impl Watcher {
         Ok(())
     }
 
-    /// Changes out of the log. Those before one that can't be converted are told.
+    /// Queues changes of the log. If one can't be converted, those before it are still sent.
     async fn changes(&mut self, events: &[Arc<Event>]) {
-        let reached: Vec<_> = events.iter().filter(|event| self.selection.reaches(&event.key)).collect();
-        // All in one request, if it goes well.
-        if let Ok(shown) = self.shown(&reached).await {
-            let seen = reached.iter().zip(shown).filter_map(|(event, states)| self.seen(event, states));
+        let relevant: Vec<_> = events.iter().filter(|event| self.selection.may_match(&event.key)).collect();
+        // One conversion of all, if it succeeds.
+        if let Ok(converted) = self.converted(&relevant).await {
+            let seen = relevant.iter().zip(converted).filter_map(|(event, states)| self.seen(event, states));
             let seen: Vec<_> = seen.collect();
             self.ready.extend(seen);
             return;
         }
-        for event in reached {
-            match self.shown(&[event]).await {
-                Ok(mut shown) => {
-                    let seen = shown.pop().and_then(|states| self.seen(event, states));
+        for event in relevant {
+            match self.converted(&[event]).await {
+                Ok(mut converted) => {
+                    let seen = converted.pop().and_then(|states| self.seen(event, states));
                     self.ready.extend(seen);
                 }
                 Err(status) => return self.ready.push_back(Pending::Failure(Box::new(status))),
@@ -244,12 +247,12 @@ impl Watcher {
         }
     }
 
-    /// The states of objects after changes, and before them, in the version that is watched. Those before stay as they are
-    /// stored where nobody looks at more than their place.
-    async fn shown(&self, events: &[&Arc<Event>]) -> Result<Vec<(Arc<Stored>, Option<Arc<Stored>>)>, Status> {
+    /// The objects after and before changes, in the watched version. The objects before stay as they are stored if the
+    /// selection doesn't depend on their content.
+    async fn converted(&self, events: &[&Arc<Event>]) -> Result<Vec<(Arc<Stored>, Option<Arc<Stored>>)>, Status> {
         let after = self.load(events.iter().map(|event| event.object.clone()).collect()).await?;
         let previous = events.iter().map(|event| event.previous.clone());
-        if !self.selection.looks_inside() {
+        if !self.selection.depends_on_content() {
             return Ok(after.into_iter().zip(previous).collect());
         }
         let before = self.load(events.iter().filter_map(|event| event.previous.clone()).collect()).await?;
@@ -257,7 +260,7 @@ impl Watcher {
         Ok(after.into_iter().zip(previous.map(|previous| previous.and_then(|_| before.next()))).collect())
     }
 
-    /// A change as this watcher sees it: what enters its selection is added, what leaves it is deleted.
+    /// The event of a change for this watcher: objects that enter its selection are added, those that leave it deleted.
     fn seen(&self, event: &Event, (object, previous): (Arc<Stored>, Option<Arc<Stored>>)) -> Option<Pending> {
         let present = object.change() != ChangeKind::Deleted;
         let before = previous.is_some_and(|previous| self.selection.matches(&event.key, &previous));
@@ -274,15 +277,15 @@ impl Watcher {
     fn event(&mut self, change: ChangeKind, stored: &Stored) -> Bytes {
         let resource = &self.call.resource;
         if self.call.accept.shape == Shape::Whole {
-            // Nearly all events are sent to everyone as they stand in the log.
-            let shared = if change == stored.change() { convert::served_frame(resource, stored) } else { None };
-            return shared.unwrap_or_else(|| frame(change.as_str(), &convert::served_text(resource, stored)));
+            // Nearly all watchers share the text of the event.
+            let shared = if change == stored.change() { codec::served_frame(resource, stored) } else { None };
+            return shared.unwrap_or_else(|| frame(change.as_str(), &codec::served_text(resource, stored)));
         }
-        let object = convert::to_served(resource, &stored.value());
-        let shown = match self.call.accept.shape {
+        let object = codec::to_served(resource, &stored.value());
+        let document = match self.call.accept.shape {
             Shape::Metadata => present::metadata(&object),
             _ => {
-                // The columns are told once.
+                // Only the first table defines the columns.
                 let headers = !std::mem::replace(&mut self.columns_sent, true);
                 match self.call.table(&[object], &present::table_metadata(stored), headers) {
                     Ok(table) => table,
@@ -290,7 +293,7 @@ impl Watcher {
                 }
             }
         };
-        frame(change.as_str(), shown.to_string().as_bytes())
+        frame(change.as_str(), document.to_string().as_bytes())
     }
 
     fn bookmark(&self, revision: u64, initial_end: bool) -> Bytes {

@@ -1,11 +1,11 @@
-//! OpenAPI documents: what clients complete, explain and check by
+//! OpenAPI documents, by which clients complete, explain and validate
 //! (<https://kubernetes.io/docs/concepts/overview/kubernetes-api/#openapi-interface-definition>).
 //!
 //! * v3: an index, and one document for each group and version, at addresses that change with the content
 //! * v2: one document for all, as JSON, or in protobuf for kubectl before 1.27
 //!
-//! The documents say what clients read (kinds, their schemas, the paths with their verbs and query parameters). They are
-//! made when first asked for, and again only for what has changed in the registry since.
+//! The documents contain what clients read: kinds with their schemas, and paths with their verbs and query parameters. They
+//! are built at the first request, and again only after a change of the entries that they describe.
 
 mod operations;
 mod protobuf;
@@ -23,18 +23,18 @@ use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    discovery::hash,
+    digest::hash,
     registry::{Registry, Resource},
 };
 
-/// The content types under which clients ask for v2 in protobuf, new and old. The answer's is always the new one: the old
-/// one is not of the form of a media type, and clients fail to parse it.
+/// The content types by which clients request v2 in protobuf, new and old. Responses always have the new one: the old one
+/// isn't a valid media type, and clients fail to parse it.
 const V2_PROTOBUF: [&str; 2] = [
     "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
     "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
 ];
 
-/// A document, ready to send.
+/// A serialized document.
 #[derive(Clone, Debug)]
 pub struct Document {
     /// The body.
@@ -61,14 +61,14 @@ type Entries = Vec<Arc<Resource>>;
 
 #[derive(Debug, Default)]
 struct Cache {
-    /// By path, such as `apis/apps/v1`: a document, and the entries that it was made from.
+    /// The documents by path, such as `apis/apps/v1`, with the entries that they were built from.
     v3: BTreeMap<String, (Entries, Document)>,
-    v2_json: Option<(Arc<Entries>, Document)>,
-    v2_protobuf: Option<(Arc<Entries>, Document)>,
+    v2_json: Option<(Entries, Document)>,
+    v2_protobuf: Option<(Entries, Document)>,
 }
 
 impl OpenApi {
-    /// `/openapi/v3`: where the document of each group and version is.
+    /// `/openapi/v3`: the addresses of the documents of all groups and versions.
     pub fn v3_index(&self, registry: &Registry) -> Document {
         let mut paths = Map::new();
         for (path, entries) in by_path(registry) {
@@ -85,8 +85,8 @@ impl OpenApi {
         Some(self.v3_of(path, entries))
     }
 
-    /// `/openapi/v2` in the form that an `Accept` header asks for, and its content type. Protobuf wins: what takes both is
-    /// an old kubectl, which reads it faster.
+    /// `/openapi/v2` in the form that an `Accept` header asks for, and its content type. Protobuf is preferred: only an old
+    /// kubectl accepts both, and it reads protobuf faster.
     pub fn v2(&self, registry: &Registry, accept: &str) -> (Document, &'static str) {
         if V2_PROTOBUF.iter().any(|name| accept.contains(name)) {
             (self.v2_protobuf(registry), V2_PROTOBUF[0])
@@ -96,20 +96,18 @@ impl OpenApi {
     }
 
     fn v2_json(&self, registry: &Registry) -> Document {
-        let all = registry.all();
-        remember(&mut self.cache.lock().v2_json, &all, || Document::new(v2::document(&all).to_string()))
+        cached(&mut self.cache.lock().v2_json, registry.all(), |all| Document::new(v2::document(all).to_string()))
     }
 
     fn v2_protobuf(&self, registry: &Registry) -> Document {
-        let all = registry.all();
-        remember(&mut self.cache.lock().v2_protobuf, &all, || Document::new(protobuf::encode(&v2::document(&all))))
+        let make = |all: &[Arc<Resource>]| Document::new(protobuf::encode(&v2::document(all)));
+        cached(&mut self.cache.lock().v2_protobuf, registry.all(), make)
     }
 
     fn v3_of(&self, path: &str, entries: Entries) -> Document {
         let mut cache = self.cache.lock();
         if let Some((made_from, document)) = cache.v3.get(path)
-            && made_from.len() == entries.len()
-            && made_from.iter().zip(&entries).all(|(one, other)| Arc::ptr_eq(one, other))
+            && are_same(made_from, &entries)
         {
             return document.clone();
         }
@@ -119,16 +117,23 @@ impl OpenApi {
     }
 }
 
-/// The cached document, or a new one when the registry has changed.
-fn remember(
-    cached: &mut Option<(Arc<Entries>, Document)>,
-    all: &Arc<Entries>,
-    make: impl FnOnce() -> Document,
+/// The cached document, or a new one if the registry has changed.
+fn cached(
+    cache: &mut Option<(Entries, Document)>,
+    all: Entries,
+    make: impl FnOnce(&[Arc<Resource>]) -> Document,
 ) -> Document {
-    match cached {
-        Some((made_from, document)) if Arc::ptr_eq(made_from, all) => document.clone(),
-        _ => cached.insert((all.clone(), make())).1.clone(),
+    match cache {
+        Some((made_from, document)) if are_same(made_from, &all) => document.clone(),
+        _ => {
+            let document = make(&all);
+            cache.insert((all, document)).1.clone()
+        }
     }
+}
+
+fn are_same(entries: &[Arc<Resource>], others: &[Arc<Resource>]) -> bool {
+    entries.len() == others.len() && entries.iter().zip(others).all(|(one, other)| Arc::ptr_eq(one, other))
 }
 
 /// The entries of each group and version by the path of its document.
@@ -148,7 +153,7 @@ fn base_path(resource: &Resource) -> String {
     }
 }
 
-/// What every document says of itself. The version is the one that `/version` tells.
+/// The `info` of every document. The version is the same as that of `/version`.
 fn info() -> Value {
     json!({"title": "Kubernetes", "version": "v1.36.0"})
 }

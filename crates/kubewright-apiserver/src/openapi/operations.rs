@@ -1,4 +1,4 @@
-//! The paths of a resource and what can be done there, apart from any dialect of OpenAPI.
+//! The paths of a resource and their operations, independent of the version of OpenAPI.
 
 use crate::registry::Resource;
 
@@ -14,7 +14,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// The names in braces.
+    /// The path parameters.
     pub(super) fn parameters(&self) -> impl Iterator<Item = &str> {
         self.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
     }
@@ -24,19 +24,19 @@ impl Path {
 pub(super) struct Operation {
     /// The HTTP method in lower case.
     pub(super) method: &'static str,
-    /// What Kubernetes calls it: `list`, `post`, …
+    /// Kubernetes' name of the action: `list`, `post`, …
     pub(super) action: &'static str,
-    /// Unique in the document.
+    /// The operation ID, unique in the document.
     pub(super) id: String,
-    /// For people.
+    /// The description.
     pub(super) description: String,
     /// Query parameters.
     pub(super) query: Vec<&'static Parameter>,
     /// The schema of the body, and its content types.
     pub(super) body: Option<(String, &'static [&'static str])>,
-    /// The schema of the answer.
+    /// The schema of the response.
     pub(super) answer: String,
-    /// The group, version and kind of what is dealt with.
+    /// The group, version and kind of the object.
     pub(super) kind: (String, String, String),
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Parameter {
 const JSON: &[&str] = &["application/json", "application/yaml"];
 const PATCHES: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
-/// Custom kinds have no strategic merge.
+/// The content types of patches. Custom kinds have no strategic merge.
 const BUILTIN_PATCHES: &[&str] = &[
     "application/json-patch+json",
     "application/merge-patch+json",
@@ -86,7 +86,7 @@ parameters! {
     ORPHAN = "orphanDependents" "boolean" "Deprecated: use propagationPolicy.";
 }
 
-/// Every path of a resource.
+/// All paths of a resource.
 pub(super) fn paths(resource: &Resource) -> Vec<Path> {
     let base = format!("/{}", base_path(resource));
     let plural = &resource.plural;
@@ -170,7 +170,7 @@ impl Maker<'_> {
         Operation { method, action, id, description, query: query(action), body, answer, kind }
     }
 
-    /// Those of the operations that the resource has the verb for.
+    /// The operations for which the resource has the verb.
     fn allowed(&self, mut operations: Vec<Operation>) -> Vec<Operation> {
         operations.retain(|operation| {
             let verb = match operation.action {
@@ -207,7 +207,7 @@ fn query(action: &str) -> Vec<&'static Parameter> {
     own.iter().copied().chain([&PRETTY]).collect()
 }
 
-/// `Apps`, `RbacAuthorization`, `ComExampleApp`: a group as operations' names have it.
+/// The name of a group in operation IDs: `Apps`, `RbacAuthorization`, `ComExampleApp`.
 fn group_name(group: &str) -> String {
     match group.strip_suffix(".k8s.io").unwrap_or(group) {
         "" => "Core".into(),

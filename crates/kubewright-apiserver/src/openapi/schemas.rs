@@ -1,4 +1,4 @@
-//! The schemas that a document carries: the kinds it serves, and all that they refer to.
+//! The schemas of a document: those of its kinds, and all that they refer to.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,8 +29,8 @@ pub(super) fn list_name(resource: &Resource) -> String {
     format!("{prefix}.{}", resource.list_kind)
 }
 
-/// Every schema that a document of these entries needs, by name. `quantity` and `int_or_string` are how the dialect says
-/// these two.
+/// All schemas that a document of these entries needs, by name. `quantity` and `int_or_string` are the schemas of these two
+/// types in the version of OpenAPI.
 pub(super) fn collect(entries: &[Arc<Resource>], dialect: &Dialect) -> BTreeMap<String, Schema> {
     let shared = definitions();
     let mut found = BTreeMap::new();
@@ -46,7 +46,7 @@ pub(super) fn collect(entries: &[Arc<Resource>], dialect: &Dialect) -> BTreeMap<
         if entry.scale.is_some() {
             wanted.insert(SCALE.into());
         }
-        for (group, version, kind) in entry.subresources.iter().map(|sub| sub.exchanges) {
+        for (group, version, kind) in entry.subresources.iter().map(|sub| sub.kind) {
             let of_kind =
                 |schema: &Schema| schema.group_version_kind.iter().any(|it| *it == owned(group, version, kind));
             wanted.extend(shared.0.iter().find(|(_, schema)| of_kind(schema)).map(|(name, _)| name.to_string()));
@@ -72,7 +72,7 @@ fn owned(group: &str, version: &str, kind: &str) -> (String, String, String) {
     (group.into(), version.into(), kind.into())
 }
 
-/// Types that a dialect of OpenAPI says in its own way.
+/// The types whose schema depends on the version of OpenAPI.
 pub(super) struct Dialect(pub(super) Vec<(&'static str, Schema)>);
 
 /// `io.k8s.apimachinery.pkg.api.resource.Quantity`
@@ -80,7 +80,7 @@ pub(super) const QUANTITY: &str = "io.k8s.apimachinery.pkg.api.resource.Quantity
 /// `io.k8s.apimachinery.pkg.util.intstr.IntOrString`
 pub(super) const INT_OR_STRING: &str = "io.k8s.apimachinery.pkg.util.intstr.IntOrString";
 
-/// A schema of no more than a type.
+/// A schema with only a type.
 pub(super) fn of_kind(kind: Kind) -> Schema {
     Schema { kind: Some(kind), ..Schema::default() }
 }
@@ -114,7 +114,7 @@ fn list_of(resource: &Resource) -> Schema {
     }
 }
 
-/// Notes what a schema refers to.
+/// Collects the references of a schema.
 fn refer(schema: &Schema, wanted: &mut BTreeSet<String>) {
     wanted.extend(schema.reference.as_deref().map(String::from));
     schema.properties.values().chain(schema.items.as_deref()).for_each(|field| refer(field, wanted));

@@ -1,4 +1,4 @@
-//! OpenAPI v2: one document for everything.
+//! OpenAPI v2: one document for all groups and versions.
 
 use std::sync::Arc;
 

@@ -1,16 +1,16 @@
-//! Messages that are no objects in JSON.
+//! Messages that aren't objects in JSON.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::meta;
 
-/// What becomes of a message's fields.
+/// The form of a message in JSON.
 #[derive(Debug, PartialEq)]
 pub(super) enum Form {
-    /// The object that they make up.
+    /// An object with the fields.
     Object,
-    /// The first that is there, such as a quantity's text; none is null, and an empty list of items is a list.
+    /// The first field that is present, such as the text of a quantity; null without any.
     OneOf(Vec<&'static str>),
     /// `metav1.Time`: whole seconds.
     Time,
@@ -20,7 +20,7 @@ pub(super) enum Form {
     IntOrString,
 }
 
-/// The seconds of the year 1, the first that RFC 3339 and Go have.
+/// The seconds of the year 1, the first year of RFC 3339 and Go.
 const FIRST_SECOND: i64 = -62_135_596_800;
 
 impl Form {
@@ -33,7 +33,10 @@ impl Form {
         })
     }
 
-    /// The value in JSON. An error says why there is none.
+    /// The value in JSON.
+    ///
+    /// # Errors
+    /// The reason why the fields make no valid value.
     pub(super) fn value(&self, mut fields: Map<String, Value>) -> Result<Value, String> {
         let number = |name: &str| fields.get(name).and_then(Value::as_i64).unwrap_or_default();
         match self {

@@ -1,17 +1,17 @@
-//! Messages into JSON, by the table.
+//! Decoding of messages to JSON, by the table.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kubewright_apimachinery::{decode, depth};
 use serde_json::{Map, Number, Value};
 
 use super::{
-    ProtobufError,
+    error::ProtobufError,
     form::Form,
     table::{Field, Kind, Many, Message, Table},
     wire::{self, Payload, Reader},
 };
 
-/// Messages within messages, at most. Each that is an object is a level in JSON; those of another form lie between them.
+/// The greatest nesting of messages. Messages that are objects in JSON nest there, too; others don't.
 const DEPTH_LIMIT: usize = 2 * depth::LIMIT;
 
 /// Decodes messages.
@@ -21,8 +21,8 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Adds a message's fields to an object. What the object has already is replaced, added to or merged, as protobuf
-    /// says it of fields that come more than once.
+    /// Adds the fields of a message to an object. Fields that come more than once are replaced, appended or merged, as
+    /// protobuf specifies.
     pub(super) fn fields(
         self,
         message: &Message,
@@ -147,7 +147,7 @@ impl Decoder {
     }
 }
 
-/// A truth value or an integer. What an `int32` can't hold loses its upper bits, as protobuf says.
+/// A boolean or an integer. An `int32` loses the upper bits of larger numbers, as protobuf specifies.
 #[expect(
     clippy::cast_possible_wrap,
     clippy::cast_possible_truncation,
@@ -172,12 +172,12 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// The object in this field, made if there is none.
+/// The object in a field, which is added if it is missing.
 fn object<'a>(into: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map<String, Value>> {
     into.entry(name).or_insert_with(|| Value::Object(Map::new())).as_object_mut()
 }
 
-/// The list in this field, made if there is none.
+/// The list in a field, which is added if it is missing.
 fn list<'a>(into: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Vec<Value>> {
     into.entry(name).or_insert_with(|| Value::Array(Vec::new())).as_array_mut()
 }

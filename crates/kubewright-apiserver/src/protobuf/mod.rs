@@ -1,24 +1,25 @@
 //! Protobuf bodies of built-in kinds, as Go clients send them
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding>).
 //!
-//! A body becomes the JSON document that the same client would have sent as JSON, so nothing after decoding knows of
-//! protobuf. Answers are never protobuf: clients accept JSON beside it. Custom kinds have no protobuf form.
+//! A body is decoded to the JSON document that the same client would have sent as JSON, so only decoding depends on
+//! protobuf. Responses are never protobuf: clients accept JSON, too. Custom kinds have no protobuf form.
 //!
 //! # The table
 //!
-//! `data/protobuf.json` holds facts about the Go types of `k8s.io/api`, `k8s.io/apimachinery` and
-//! `k8s.io/apiextensions-apiserver`, in the version that it names. To renew it, fetch the modules (`go mod download`),
+//! `data/protobuf.json` describes the Go types of `k8s.io/api`, `k8s.io/apimachinery` and
+//! `k8s.io/apiextensions-apiserver`, in the version that it names. To update it, fetch the modules (`go mod download`),
 //! walk the types that each group's `AddToScheme` registers by reflection, and write down for every field
 //!
 //! * its number, from the tag `protobuf`;
 //! * its name, from the tag `json`; `.` where the tag says `inline`: in JSON such a message's fields belong to its parent;
 //! * its type: `string`, `bytes`, `bool`, `int32`, `int64`, `double`, or a message, by its OpenAPI name, without the
 //!   package if that is the parent's; `[]` before a repeated one, `map:` before the values of a map;
-//! * `?` if it is `omitempty` and no pointer. Go writes such a field even if it is zero, and its JSON leaves it out then.
+//! * `?` if it is `omitempty` and not a pointer. Go encodes such a field in protobuf even if it is zero, and omits it in JSON.
 //!
-//! `forms` lists the messages that are no objects in JSON; they implement `json.Marshaler` or are named slices. The type
-//! `json` stands for bytes that are JSON themselves. A test compares the table with the schemas of all registered kinds.
+//! `forms` lists the messages that aren't objects in JSON; they implement `json.Marshaler` or are named slices. The type
+//! `json` stands for bytes that contain JSON. A test compares the table with the schemas of all registered kinds.
 
+mod error;
 mod form;
 mod message;
 mod table;
@@ -26,10 +27,11 @@ mod table;
 mod tests;
 mod wire;
 
-use kubewright_apimachinery::{decode::DecodeError, depth};
+use kubewright_apimachinery::depth;
 use serde_json::{Map, Value};
 
 use self::{
+    error::{MAGIC, ProtobufError},
     message::Decoder,
     table::Table,
     wire::{Field, Reader},
@@ -38,42 +40,10 @@ use self::{
 /// The media type of protobuf bodies.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
-/// What every body begins with.
-const MAGIC: &[u8] = b"k8s\0";
-
-/// Why a body can't be decoded: a 400 answer.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ProtobufError {
-    #[error("provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")]
-    NoMagic,
-    #[error("proto: unexpected end of data")]
-    Truncated,
-    #[error("proto: integer overflow")]
-    Overflow,
-    #[error("proto: illegal tag {0}")]
-    IllegalTag(u64),
-    #[error("proto: wrong wire type {wire} for field {field}")]
-    WireType { field: String, wire: u8 },
-    #[error("proto: field {0} is not UTF-8")]
-    NotUtf8(String),
-    #[error("proto: field {field}: {why}")]
-    Value { field: String, why: String },
-    #[error("proto: field {field}: {source}")]
-    Json { field: String, source: DecodeError },
-    #[error("exceeded max depth")]
-    TooDeep,
-    #[error("the encoding {0:?} of the object is not supported")]
-    Encoding(String),
-    #[error("Object 'Kind' is missing")]
-    NoKind,
-    #[error("no kind {kind:?} is registered for version {version:?}")]
-    UnknownKind { version: String, kind: String },
-}
-
 /// Decodes a body: an object of a built-in kind, or `DeleteOptions` of any group.
 ///
-/// Unknown fields are dropped, as Kubernetes does: a newer client writes its new fields, and an older one the empty
-/// fields that are gone. Names aren't checked here, nor is what the fields say.
+/// Unknown fields are dropped, as in Kubernetes: newer clients write new fields, and older ones fields that were removed.
+/// Names and values aren't validated.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     let envelope = Envelope::read(body.strip_prefix(MAGIC).ok_or(ProtobufError::NoMagic)?)?;
     let table = Table::shared();
@@ -90,7 +60,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, ProtobufError> {
     if depth::of(&object) > depth::LIMIT { Err(ProtobufError::TooDeep) } else { Ok(object) }
 }
 
-/// `runtime.Unknown`: the type of an object, and the object.
+/// `runtime.Unknown`: the type of an object, and its encoding.
 #[derive(Default)]
 struct Envelope<'a> {
     version: String,

@@ -11,16 +11,16 @@ use super::form::Form;
 pub(super) struct Table {
     messages: Vec<Message>,
     names: BTreeMap<&'static str, usize>,
-    /// From API groups to packages.
+    /// The packages of API groups.
     groups: BTreeMap<&'static str, &'static str>,
 }
 
 /// A message.
 #[derive(Debug)]
 pub(super) struct Message {
-    /// What becomes of its fields.
+    /// Its form in JSON.
     pub(super) form: Form,
-    /// By number.
+    /// The fields by number.
     fields: Vec<(u32, Field)>,
 }
 
@@ -31,11 +31,11 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) many: Many,
     pub(super) kind: Kind,
-    /// JSON has the field only if it isn't zero.
+    /// Whether JSON omits the field if it is zero.
     pub(super) omit_zero: bool,
 }
 
-/// How many values a field holds.
+/// The number of values of a field.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Many {
     One,
@@ -69,7 +69,7 @@ impl Message {
     }
 }
 
-/// What all groups exchange besides their own kinds.
+/// The types that all groups have besides their own kinds.
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 #[derive(Deserialize)]
@@ -83,7 +83,7 @@ struct File {
 }
 
 impl Table {
-    /// The one table of this process, read when first needed.
+    /// The table of this process, which is parsed at its first use.
     pub(super) fn shared() -> &'static Self {
         // The file is part of the program, and a test reads it.
         static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read().unwrap_or_default());
@@ -108,7 +108,7 @@ impl Table {
         &self.messages[index]
     }
 
-    /// Where the message of a kind is; `version` is an `apiVersion`.
+    /// The index of the message of a kind; `version` is an `apiVersion`.
     pub(super) fn index(&self, version: &str, kind: &str) -> Option<usize> {
         let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
         let own = self.groups.get(group).map(|package| format!("{package}.{version}.{kind}"));

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::registry::builtin;
 
-/// What kubectl 1.32 sent for some commands, and the objects that it means by them.
+/// Bodies that kubectl 1.32 sent for some commands, and the objects that they encode.
 fn captured() -> Vec<(Vec<u8>, Value)> {
     let file: Value = serde_json::from_str(include_str!("../../tests/data/kubectl.json")).unwrap();
     let records = file.as_array().unwrap().iter();
@@ -268,8 +268,10 @@ fn the_table_has_every_field_of_every_registered_kind() {
     assert!(Table::read().is_some());
     let table = Table::shared();
     let mut seen = BTreeSet::new();
-    for resource in builtin::resources(&kubewright_apimachinery::random::Random::seeded(1)) {
-        let version = crate::discovery::group_version(&resource.group, &resource.version);
+    for resource in
+        builtin::registry(&kubewright_apimachinery::random::Random::seeded(1), &builtin::Indexes::default()).all()
+    {
+        let version = crate::group_version::group_version(&resource.group, &resource.version);
         let index = table.index(&version, &resource.kind).unwrap_or_else(|| panic!("{version} {}", resource.kind));
         compare(Kind::Message(index), resource.schema.node(), &mut seen);
     }

@@ -1,21 +1,21 @@
-//! The wire format (<https://protobuf.dev/programming-guides/encoding/>): bytes into numbered fields.
+//! The wire format (<https://protobuf.dev/programming-guides/encoding/>).
 //!
 //! Groups, which Kubernetes has never used, are refused.
 
-use super::ProtobufError;
+use super::error::ProtobufError;
 
 /// Reads the fields of one message.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
 }
 
-/// A field as it is written.
+/// An encoded field.
 pub(super) struct Field<'a> {
     pub(super) number: u32,
     pub(super) payload: Payload<'a>,
 }
 
-/// What a field holds, by its wire type.
+/// The payload of a field, by its wire type.
 #[derive(Clone, Copy)]
 pub(super) enum Payload<'a> {
     Varint(u64),

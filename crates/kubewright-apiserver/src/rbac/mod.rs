@@ -1,8 +1,8 @@
-//! Role-based access control: which rules are bound to whom
-//! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/>).
+//! Role-based access control (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/>).
 //!
-//! Roles and bindings are objects like others; the registry's entries tell every change of one to [`Grants`], an index that
-//! is swapped whole. A request looks at one state of it and locks nothing. Nothing here knows where the rules come from.
+//! Roles and bindings are objects like others. Their strategies report every change of one to the [`Authorizer`], an index
+//! that is rekeyd as a whole: a request sees one state of it and takes no lock. This module doesn't know the objects that
+//! the rules come from.
 
 mod rule;
 
@@ -11,106 +11,106 @@ use std::{collections::BTreeSet, sync::Arc};
 use arc_swap::ArcSwap;
 use imbl::{OrdMap, OrdSet};
 
-pub(crate) use self::rule::{Rule, missing, quoted};
-use crate::auth::{Attempt, UserInfo};
+pub(crate) use self::rule::{PolicyRule, quoted, uncovered};
+use crate::auth::{attributes::Attributes, user::UserInfo};
 
-/// A role's or a binding's namespace, empty for those of the whole cluster, and its name.
-pub(crate) type Place = (Arc<str>, Arc<str>);
+/// The namespace of a role or binding, empty for those of the whole cluster, and its name.
+pub(crate) type RoleKey = (Arc<str>, Arc<str>);
 
-/// Whom rules can be bound to. A service account is its user.
+/// A user or group that a role is bound to. A service account is its user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Subject {
     User(Arc<str>),
     Group(Arc<str>),
 }
 
-/// A binding: a role, and to whom it is bound.
+/// A binding of a role to subjects.
 #[derive(Clone, Debug)]
 pub(crate) struct Binding {
-    pub(crate) role: Place,
-    /// How messages name the binding and its role.
-    pub(crate) shown: String,
-    /// Each with how messages name it.
+    pub(crate) role: RoleKey,
+    /// The binding and its role as messages name them.
+    pub(crate) description: String,
+    /// The subjects, each with its name in messages.
     pub(crate) subjects: Vec<(Subject, String)>,
 }
 
-/// Whether something is allowed, and why; the reason may be empty.
+/// The decision about a request, and its reason, which may be empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Verdict {
+pub(crate) struct Decision {
     pub(crate) allowed: bool,
     pub(crate) reason: String,
 }
 
-/// All that someone may do in a place.
+/// All rules that apply to a user in a namespace.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held {
-    pub(crate) rules: Vec<Rule>,
-    /// Which roles are bound and don't exist.
+pub(crate) struct EffectiveRules {
+    pub(crate) rules: Vec<PolicyRule>,
+    /// An error for each role that is bound and doesn't exist.
     pub(crate) errors: Vec<String>,
 }
 
-/// All roles and bindings, ready to be asked.
+/// Decides by all roles and bindings.
 #[derive(Debug, Default)]
-pub(crate) struct Grants {
+pub(crate) struct Authorizer {
     index: ArcSwap<Index>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Index {
-    roles: OrdMap<Place, Arc<[Rule]>>,
-    bindings: OrdMap<Place, Arc<Binding>>,
-    /// The bindings of each subject in each namespace.
+    roles: OrdMap<RoleKey, Arc<[PolicyRule]>>,
+    bindings: OrdMap<RoleKey, Arc<Binding>>,
+    /// The names of the bindings of each subject in each namespace.
     bound: OrdMap<(Subject, Arc<str>), OrdSet<Arc<str>>>,
 }
 
-impl Grants {
-    /// Puts these rules in the place of the role's; `None` removes it.
-    pub(crate) fn set_role(&self, place: &Place, rules: Option<Vec<Rule>>) {
-        let rules: Option<Arc<[Rule]>> = rules.map(Into::into);
+impl Authorizer {
+    /// Sets the rules of a role; `None` removes the role.
+    pub(crate) fn set_role(&self, key: &RoleKey, rules: Option<Vec<PolicyRule>>) {
+        let rules: Option<Arc<[PolicyRule]>> = rules.map(Into::into);
         self.index.rcu(|present| {
             let mut next = Index::clone(present);
             match &rules {
-                Some(rules) => next.roles.insert(place.clone(), rules.clone()),
-                None => next.roles.remove(place),
+                Some(rules) => next.roles.insert(key.clone(), rules.clone()),
+                None => next.roles.remove(key),
             };
             next
         });
     }
 
-    /// Puts this binding in the place of what it was; `None` removes it.
-    pub(crate) fn set_binding(&self, place: &Place, binding: Option<Binding>) {
+    /// Sets a binding; `None` removes it.
+    pub(crate) fn set_binding(&self, key: &RoleKey, binding: Option<Binding>) {
         let binding = binding.map(Arc::new);
         self.index.rcu(|present| {
             let mut next = Index::clone(present);
-            next.unbind(place);
+            next.unbind(key);
             if let Some(binding) = &binding {
-                next.bind(place, binding);
+                next.bind(key, binding);
             }
             next
         });
     }
 
-    /// The rules of a role; of the whole cluster without a namespace.
-    pub(crate) fn role(&self, namespace: &str, name: &str) -> Option<Vec<Rule>> {
+    /// The rules of a role; without a namespace those of a cluster role.
+    pub(crate) fn role(&self, namespace: &str, name: &str) -> Option<Vec<PolicyRule>> {
         self.index.load().roles.get(&(namespace.into(), name.into())).map(|rules| rules.to_vec())
     }
 
-    /// Whether a user may do something.
-    pub(crate) fn decide(&self, user: &UserInfo, attempt: &Attempt) -> Verdict {
+    /// Decides whether a user may do something.
+    pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Decision {
         if user.is_master() {
-            return Verdict { allowed: true, reason: String::new() };
+            return Decision { allowed: true, reason: String::new() };
         }
         let index = self.index.load();
         let mut errors = BTreeSet::new();
-        for (binding, subject) in index.bindings_of(user, &attempt.namespace) {
+        for (binding, subject) in index.bindings_of(user, &attributes.namespace) {
             match index.roles.get(&binding.role) {
-                Some(rules) if rules.iter().any(|rule| rule.allows(attempt)) => {
-                    let reason = format!("RBAC: allowed by {} to {subject}", binding.shown);
-                    return Verdict { allowed: true, reason };
+                Some(rules) if rules.iter().any(|rule| rule.allows(attributes)) => {
+                    let reason = format!("RBAC: allowed by {} to {subject}", binding.description);
+                    return Decision { allowed: true, reason };
                 }
                 Some(_) => {}
                 None => {
-                    errors.insert(no_role(&binding.role));
+                    errors.insert(role_not_found(&binding.role));
                 }
             }
         }
@@ -120,40 +120,40 @@ impl Grants {
             [one] => format!("RBAC: {one}"),
             many => format!("RBAC: [{}]", many.join(", ")),
         };
-        Verdict { allowed: false, reason }
+        Decision { allowed: false, reason }
     }
 
-    /// All that a user may do in a namespace, or with an empty one everywhere.
-    pub(crate) fn held(&self, user: &UserInfo, namespace: &str) -> Held {
+    /// The rules bound to a user in a namespace, or with an empty one those of the whole cluster.
+    pub(crate) fn effective_rules(&self, user: &UserInfo, namespace: &str) -> EffectiveRules {
         let index = self.index.load();
-        let mut held = Held::default();
+        let mut effective = EffectiveRules::default();
         for (binding, _) in index.bindings_of(user, namespace) {
             match index.roles.get(&binding.role) {
-                Some(rules) => held.rules.extend(rules.iter().cloned()),
-                None => held.errors.push(no_role(&binding.role)),
+                Some(rules) => effective.rules.extend(rules.iter().cloned()),
+                None => effective.errors.push(role_not_found(&binding.role)),
             }
         }
-        held
+        effective
     }
 }
 
-fn no_role((namespace, name): &Place) -> String {
+fn role_not_found((namespace, name): &RoleKey) -> String {
     let resource = if namespace.is_empty() { "clusterrole" } else { "role" };
     format!("{resource}.rbac.authorization.k8s.io {name:?} not found")
 }
 
 impl Index {
-    fn bind(&mut self, place: &Place, binding: &Arc<Binding>) {
-        let (namespace, name) = place;
-        self.bindings.insert(place.clone(), binding.clone());
+    fn bind(&mut self, key: &RoleKey, binding: &Arc<Binding>) {
+        let (namespace, name) = key;
+        self.bindings.insert(key.clone(), binding.clone());
         for (subject, _) in &binding.subjects {
             self.bound.entry((subject.clone(), namespace.clone())).or_default().insert(name.clone());
         }
     }
 
-    fn unbind(&mut self, place: &Place) {
-        let (namespace, name) = place;
-        let Some(binding) = self.bindings.remove(place) else { return };
+    fn unbind(&mut self, key: &RoleKey) {
+        let (namespace, name) = key;
+        let Some(binding) = self.bindings.remove(key) else { return };
         for (subject, _) in &binding.subjects {
             let bound = (subject.clone(), namespace.clone());
             if let Some(names) = self.bound.get_mut(&bound) {
@@ -165,7 +165,8 @@ impl Index {
         }
     }
 
-    /// The bindings that concern a user, each with how it names them: first the cluster's, then the namespace's, by name.
+    /// The bindings of a user, each with the matching subject's name in messages: those of the cluster, then those of the
+    /// namespace, by name.
     fn bindings_of(&self, user: &UserInfo, namespace: &str) -> Vec<(&Binding, &str)> {
         let groups = user.groups.iter().map(|group| Subject::Group(group.as_str().into()));
         let subjects: Vec<_> = std::iter::once(Subject::User(user.name.as_str().into())).chain(groups).collect();
@@ -182,8 +183,8 @@ impl Index {
             for name in names {
                 let binding = self.bindings.get(&(scope.clone(), name));
                 found.extend(binding.and_then(|binding| {
-                    let (_, shown) = binding.subjects.iter().find(|(subject, _)| subjects.contains(subject))?;
-                    Some((&**binding, shown.as_str()))
+                    let (_, name) = binding.subjects.iter().find(|(subject, _)| subjects.contains(subject))?;
+                    Some((&**binding, name.as_str()))
                 }));
             }
         }

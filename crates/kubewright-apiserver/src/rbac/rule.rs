@@ -1,21 +1,21 @@
-//! One rule of a role, and what it allows.
+//! The rules of roles.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::auth::Attempt;
+use crate::auth::attributes::Attributes;
 
-/// What stands for everything.
+/// The wildcard.
 const ALL: &str = "*";
 
 /// One rule of a role (<https://kubernetes.io/docs/reference/kubernetes-api/authorization-resources/role-v1/>).
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rule {
+pub(crate) struct PolicyRule {
     pub(crate) verbs: Vec<String>,
     pub(crate) groups: Vec<String>,
     pub(crate) resources: Vec<String>,
-    /// None means every object.
+    /// Empty for every object.
     pub(crate) names: Vec<String>,
     pub(crate) paths: Vec<String>,
 }
@@ -28,15 +28,15 @@ fn has_or_all(list: &[String], wanted: &str) -> bool {
     list.iter().any(|one| one == ALL || one == wanted)
 }
 
-impl Rule {
-    /// Everything, or every path.
+impl PolicyRule {
+    /// The rules that together allow everything: for all resources, and for all paths.
     pub(crate) fn full_authority() -> [Self; 2] {
         let all = || vec![ALL.to_owned()];
         let objects = Self { verbs: all(), groups: all(), resources: all(), ..Self::default() };
         [objects, Self { verbs: all(), paths: all(), ..Self::default() }]
     }
 
-    /// As a role has it.
+    /// Reads a rule of a role.
     pub(crate) fn parse(rule: &Value) -> Self {
         let list = |field: &str| {
             let items = rule[field].as_array().into_iter().flatten();
@@ -62,41 +62,41 @@ impl Rule {
         ]
     }
 
-    /// The inverse of [`Rule::parse`].
+    /// The inverse of [`PolicyRule::parse`].
     pub(crate) fn to_value(&self) -> Value {
         let present = self.fields().into_iter().filter(|(_, list)| !list.is_empty());
         Value::Object(present.map(|(field, list)| (field.to_owned(), list.into())).collect::<Map<_, _>>())
     }
 
-    /// Whether the rule is about paths rather than resources.
-    pub(crate) fn is_about_paths(&self) -> bool {
+    /// Whether the rule is for paths rather than resources.
+    pub(crate) fn is_non_resource(&self) -> bool {
         !self.paths.is_empty()
     }
 
-    /// Whether the rule alone allows this.
-    pub(crate) fn allows(&self, attempt: &Attempt) -> bool {
-        if !has_or_all(&self.verbs, &attempt.verb) {
+    /// Whether the rule alone allows a request.
+    pub(crate) fn allows(&self, attributes: &Attributes) -> bool {
+        if !has_or_all(&self.verbs, &attributes.verb) {
             return false;
         }
-        if !attempt.path.is_empty() {
-            return self.paths.iter().any(|path| covers_path(path, &attempt.path));
+        if !attributes.path.is_empty() {
+            return self.paths.iter().any(|path| covers_path(path, &attributes.path));
         }
-        has_or_all(&self.groups, &attempt.group)
-            && self.names_resource(attempt)
-            && (self.names.is_empty() || has(&self.names, &attempt.name))
+        has_or_all(&self.groups, &attributes.group)
+            && self.names_resource(attributes)
+            && (self.names.is_empty() || has(&self.names, &attributes.name))
     }
 
-    fn names_resource(&self, attempt: &Attempt) -> bool {
+    fn names_resource(&self, attributes: &Attributes) -> bool {
         self.resources.iter().any(|one| match one.split_once('/') {
             _ if one == ALL => true,
-            None => attempt.subresource.is_empty() && *one == attempt.resource,
+            None => attributes.subresource.is_empty() && *one == attributes.resource,
             Some((resource, subresource)) => {
-                subresource == attempt.subresource && (resource == ALL || resource == attempt.resource)
+                subresource == attributes.subresource && (resource == ALL || resource == attributes.resource)
             }
         })
     }
 
-    /// Parts of one verb, one group, one resource and one name, or of one verb and one path.
+    /// The rule split into rules of one verb, group, resource and name each, or of one verb and path.
     pub(crate) fn parts(&self) -> Vec<Self> {
         let one = |text: &String| vec![text.clone()];
         let mut parts = Vec::new();
@@ -117,7 +117,7 @@ impl Rule {
         parts
     }
 
-    /// Whether whoever holds this rule holds a part of another, too.
+    /// Whether this rule covers a [part](Self::parts) of another.
     fn covers(&self, part: &Self) -> bool {
         let all = |mine: &[String], theirs: &[String]| has(mine, ALL) || theirs.iter().all(|one| has(mine, one));
         let resource = |wanted: &String| {
@@ -131,8 +131,8 @@ impl Rule {
             && part.paths.iter().all(|path| self.paths.iter().any(|mine| covers_path(mine, path)))
     }
 
-    /// As messages show it: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
-    fn shown(&self) -> String {
+    /// The rule as messages show it: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`.
+    fn description(&self) -> String {
         let fields = [
             ("APIGroups", &self.groups),
             ("Resources", &self.resources),
@@ -156,13 +156,14 @@ fn covers_path(rule: &str, path: &str) -> bool {
     rule == ALL || rule == path || rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*'))
 }
 
-/// What of `wanted` is not covered by `held`, put together again and shown, one rule a line; empty if all is.
-pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> String {
-    let mut lacking: Vec<Rule> = Vec::new();
-    let parts = wanted.iter().flat_map(Rule::parts);
+/// The parts of `wanted` that `held` doesn't cover, merged by verb and written as in messages, one rule a line; empty if
+/// everything is covered.
+pub(crate) fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> String {
+    let mut lacking: Vec<PolicyRule> = Vec::new();
+    let parts = wanted.iter().flat_map(PolicyRule::parts);
     for part in parts.filter(|part| !held.iter().any(|rule| rule.covers(part))) {
-        let alike = |other: &&mut Rule| {
-            let Rule { groups, resources, names, paths, .. } = &part;
+        let alike = |other: &&mut PolicyRule| {
+            let PolicyRule { groups, resources, names, paths, .. } = &part;
             (groups, resources, names, paths) == (&other.groups, &other.resources, &other.names, &other.paths)
         };
         match lacking.iter_mut().find(alike) {
@@ -171,7 +172,7 @@ pub(crate) fn missing(held: &[Rule], wanted: &[Rule]) -> String {
             None => lacking.push(part),
         }
     }
-    let lines: BTreeSet<_> = lacking.iter().map(Rule::shown).collect();
+    let lines: BTreeSet<_> = lacking.iter().map(PolicyRule::description).collect();
     lines.into_iter().collect::<Vec<_>>().join("\n")
 }
 
@@ -181,14 +182,14 @@ mod tests {
 
     use super::*;
 
-    fn rule(value: Value) -> Rule {
-        Rule::parse(&value)
+    fn rule(value: Value) -> PolicyRule {
+        PolicyRule::parse(&value)
     }
 
-    fn attempt(verb: &str, group: &str, resource: &str, name: &str) -> Attempt {
+    fn attributes(verb: &str, group: &str, resource: &str, name: &str) -> Attributes {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let [verb, group, resource, subresource, name] = [verb, group, resource, subresource, name].map(String::from);
-        Attempt { verb, group, resource, subresource, name, ..Attempt::default() }
+        Attributes { verb, group, resource, subresource, name, ..Attributes::default() }
     }
 
     #[test]
@@ -197,9 +198,10 @@ mod tests {
             let rule = rule(json!({
                 "verbs": ["get"], "apiGroups": [""], "resources": resources, "resourceNames": names,
             }));
-            assert_eq!(rule.allows(&attempt("get", "", wanted, name)), expect, "{rule:?} {wanted} {name}");
+            assert_eq!(rule.allows(&attributes("get", "", wanted, name)), expect, "{rule:?} {wanted} {name}");
             assert!(
-                !rule.allows(&attempt("list", "", wanted, name)) && !rule.allows(&attempt("get", "x", wanted, name))
+                !rule.allows(&attributes("list", "", wanted, name))
+                    && !rule.allows(&attributes("get", "x", wanted, name))
             );
         };
         check(&["pods"], &[], "pods", "a", true);
@@ -214,16 +216,17 @@ mod tests {
         check(&["pods"], &["a"], "pods", "b", false);
         check(&["pods"], &["a"], "pods", "", false);
         assert!(
-            rule(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]})).allows(&attempt("x", "y", "z/w", ""))
+            rule(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}))
+                .allows(&attributes("x", "y", "z/w", ""))
         );
     }
 
     #[test]
-    fn paths_end_in_a_star_at_most() {
+    fn only_a_trailing_star_of_a_path_is_a_wildcard() {
         let check = |paths: &[&str], path: &str, expect: bool| {
-            let attempt = Attempt { verb: "get".into(), path: path.into(), ..Attempt::default() };
+            let attributes = Attributes { verb: "get".into(), path: path.into(), ..Attributes::default() };
             let rule = rule(json!({"verbs": ["get"], "nonResourceURLs": paths}));
-            assert_eq!(rule.allows(&attempt), expect, "{paths:?} {path}");
+            assert_eq!(rule.allows(&attributes), expect, "{paths:?} {path}");
         };
         check(&["/healthz"], "/healthz", true);
         check(&["/healthz"], "/healthz/a", false);
@@ -234,9 +237,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_shown_in_as_few_rules_as_it_takes() {
+    fn uncovered_parts_are_merged_by_verb() {
         let held = [rule(json!({"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods", "*/scale"]}))];
-        let check = |wanted: Value, expect: &str| assert_eq!(missing(&held, &[rule(wanted)]), expect);
+        let check = |wanted: Value, expect: &str| assert_eq!(uncovered(&held, &[rule(wanted)]), expect);
         check(
             json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods", "x/scale"], "resourceNames": ["a"]}),
             "",
@@ -246,8 +249,8 @@ mod tests {
             r#"{APIGroups:[""], Resources:["pods"], Verbs:["create" "delete"]}"#,
         );
         check(json!({"verbs": ["*"], "nonResourceURLs": ["/x"]}), r#"{NonResourceURLs:["/x"], Verbs:["*"]}"#);
-        assert_eq!(missing(&Rule::full_authority(), &Rule::full_authority()), "");
+        assert_eq!(uncovered(&PolicyRule::full_authority(), &PolicyRule::full_authority()), "");
         let named = [rule(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"]}))];
-        assert_ne!(missing(&named, &held), "", "one object is less than all");
+        assert_ne!(uncovered(&named, &held), "", "one object is less than all");
     }
 }

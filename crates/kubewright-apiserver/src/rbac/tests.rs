@@ -2,57 +2,57 @@ use serde_json::json;
 
 use super::*;
 
-fn place(namespace: &str, name: &str) -> Place {
+fn key(namespace: &str, name: &str) -> RoleKey {
     (namespace.into(), name.into())
 }
 
-fn pods(verb: &str) -> Vec<Rule> {
-    vec![Rule::parse(&json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}))]
+fn pods(verb: &str) -> Vec<PolicyRule> {
+    vec![PolicyRule::parse(&json!({"verbs": [verb], "apiGroups": [""], "resources": ["pods"]}))]
 }
 
-fn binding(role: Place, subject: Subject) -> Option<Binding> {
-    Some(Binding { role, shown: "B".into(), subjects: vec![(subject, "S".into())] })
+fn binding(role: RoleKey, subject: Subject) -> Option<Binding> {
+    Some(Binding { role, description: "B".into(), subjects: vec![(subject, "S".into())] })
 }
 
-fn attempt(verb: &str, namespace: &str) -> Attempt {
-    Attempt { verb: verb.into(), resource: "pods".into(), namespace: namespace.into(), ..Attempt::default() }
+fn attributes(verb: &str, namespace: &str) -> Attributes {
+    Attributes { verb: verb.into(), resource: "pods".into(), namespace: namespace.into(), ..Attributes::default() }
 }
 
 #[test]
-fn bindings_reach_as_far_as_their_place() {
-    let grants = Grants::default();
+fn bindings_apply_to_their_own_namespace() {
+    let authorizer = Authorizer::default();
     let jane = UserInfo::new("jane", ["staff"]);
-    let may = |verb: &str, namespace: &str| grants.decide(&jane, &attempt(verb, namespace)).allowed;
-    grants.set_role(&place("", "all"), Some(pods("get")));
-    grants.set_role(&place("a", "own"), Some(pods("list")));
+    let may = |verb: &str, namespace: &str| authorizer.authorize(&jane, &attributes(verb, namespace)).allowed;
+    authorizer.set_role(&key("", "all"), Some(pods("get")));
+    authorizer.set_role(&key("a", "own"), Some(pods("list")));
     assert!(!may("get", "a"));
-    grants.set_binding(&place("a", "one"), binding(place("", "all"), Subject::User("jane".into())));
+    authorizer.set_binding(&key("a", "one"), binding(key("", "all"), Subject::User("jane".into())));
     assert!(may("get", "a") && !may("get", "b") && !may("get", "") && !may("list", "a"));
-    grants.set_binding(&place("a", "two"), binding(place("a", "own"), Subject::Group("staff".into())));
+    authorizer.set_binding(&key("a", "two"), binding(key("a", "own"), Subject::Group("staff".into())));
     assert!(may("list", "a") && !may("list", "b"));
-    grants.set_binding(&place("", "three"), binding(place("", "all"), Subject::Group("staff".into())));
+    authorizer.set_binding(&key("", "three"), binding(key("", "all"), Subject::Group("staff".into())));
     assert!(may("get", "b") && may("get", ""));
-    assert_eq!(grants.held(&jane, "a").rules.len(), 3);
-    assert_eq!(grants.held(&jane, "").rules.len(), 1);
-    // A binding that changes lets go of those it no longer names.
-    grants.set_binding(&place("", "three"), binding(place("", "all"), Subject::Group("others".into())));
+    assert_eq!(authorizer.effective_rules(&jane, "a").rules.len(), 3);
+    assert_eq!(authorizer.effective_rules(&jane, "").rules.len(), 1);
+    // A binding that changes no longer applies to its former subjects.
+    authorizer.set_binding(&key("", "three"), binding(key("", "all"), Subject::Group("others".into())));
     assert!(!may("get", "b"));
-    grants.set_binding(&place("a", "one"), None);
+    authorizer.set_binding(&key("a", "one"), None);
     assert!(!may("get", "a") && may("list", "a"));
-    grants.set_role(&place("a", "own"), None);
+    authorizer.set_role(&key("a", "own"), None);
     assert!(!may("list", "a"));
-    assert!(grants.decide(&UserInfo::admin(), &attempt("delete", "a")).allowed);
+    assert!(authorizer.authorize(&UserInfo::admin(), &attributes("delete", "a")).allowed);
 }
 
 #[test]
-fn verdicts_say_why() {
-    let grants = Grants::default();
+fn decisions_have_a_reason() {
+    let authorizer = Authorizer::default();
     let jane = UserInfo::new("jane", ["staff"]);
-    grants.set_role(&place("", "all"), Some(pods("get")));
-    grants.set_binding(&place("", "b"), binding(place("", "all"), Subject::Group("staff".into())));
-    grants.set_binding(&place("a", "c"), binding(place("a", "gone"), Subject::User("jane".into())));
-    assert_eq!(grants.decide(&jane, &attempt("get", "a")).reason, "RBAC: allowed by B to S");
-    let denied = grants.decide(&jane, &attempt("list", "a"));
+    authorizer.set_role(&key("", "all"), Some(pods("get")));
+    authorizer.set_binding(&key("", "b"), binding(key("", "all"), Subject::Group("staff".into())));
+    authorizer.set_binding(&key("a", "c"), binding(key("a", "gone"), Subject::User("jane".into())));
+    assert_eq!(authorizer.authorize(&jane, &attributes("get", "a")).reason, "RBAC: allowed by B to S");
+    let denied = authorizer.authorize(&jane, &attributes("list", "a"));
     assert_eq!(denied.reason, r#"RBAC: role.rbac.authorization.k8s.io "gone" not found"#);
-    assert_eq!(grants.decide(&jane, &attempt("list", "b")).reason, "");
+    assert_eq!(authorizer.authorize(&jane, &attributes("list", "b")).reason, "");
 }

@@ -1,30 +1,30 @@
-//! The event log: a ring of the latest changes, bounded by number and by memory.
+//! The event log: the latest changes, bounded by number and by memory.
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::object::Stored;
+use super::{key::Key, object::Stored};
 
 /// One change of one object.
 #[derive(Debug)]
 pub(crate) struct Event {
-    /// Where the object is stored: `group/plural`.
+    /// The stored resource: `group/plural`.
     pub(crate) storage: Arc<str>,
-    /// Which object.
-    pub(crate) key: super::Key,
-    /// The object after the change; after a removal, as it was last, at the revision of the removal.
+    /// The key of the object.
+    pub(crate) key: Key,
+    /// The object after the change; after a removal its last state, at the revision of the removal.
     pub(crate) object: Arc<Stored>,
     /// The object before the change.
     pub(crate) previous: Option<Arc<Stored>>,
 }
 
-/// How much a [`Log`] keeps.
+/// The limits of a [`Log`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// The most events.
     pub(crate) events: usize,
-    /// The most memory, estimated, in bytes.
+    /// The most bytes of memory, estimated.
     pub(crate) bytes: usize,
-    /// The latest changes whose objects stay parsed.
+    /// The number of latest changes whose objects stay parsed.
     pub(crate) warm: usize,
 }
 
@@ -34,10 +34,10 @@ impl Default for Limits {
     }
 }
 
-/// A reader asked for changes that the log no longer has.
+/// The error of reading changes that the log has dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expired {
-    /// The oldest revision from which changes are still complete.
+    /// The oldest revision after which all changes are available.
     pub(crate) oldest: u64,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Expired {
 #[derive(Debug)]
 pub(crate) struct Log {
     events: VecDeque<Arc<Event>>,
-    /// Every event above this revision is here.
+    /// The log has all events after this revision.
     floor: u64,
     bytes: usize,
     limits: Limits,
@@ -56,7 +56,7 @@ impl Log {
         Self { events: VecDeque::new(), floor: 0, bytes: 0, limits }
     }
 
-    /// Appends a change and gives back those that no longer fit, for the caller to drop when it holds no lock.
+    /// Appends a change, and returns those that are over the limits, for the caller to drop outside of the lock.
     pub(crate) fn push(&mut self, event: Arc<Event>) -> Vec<Arc<Event>> {
         self.bytes += event.object.weight();
         self.events.push_back(event);
@@ -70,7 +70,7 @@ impl Log {
         dropped
     }
 
-    /// The object of the event that just ceased to be one of the latest, to be cooled.
+    /// The object of the event that just left the latest ones, to be cooled.
     pub(crate) fn cooling(&self) -> Option<Arc<Stored>> {
         let index = self.events.len().checked_sub(self.limits.warm + 1)?;
         Some(self.events.get(index)?.object.clone())

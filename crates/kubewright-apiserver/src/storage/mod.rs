@@ -1,12 +1,13 @@
 //! Multi-version storage: one revision counter, an ordered map of the present objects, and a log of the latest changes.
 //!
-//! * A list is a snapshot: cloning the persistent map is free, and an older revision is had by undoing the log.
+//! * A list is a snapshot: cloning the persistent map is cheap, and an older revision is restored by undoing the log.
 //! * A watch is a [`Cursor`] into the log of its resource. Nothing is queued for a watcher, so a slow one costs no memory;
-//!   one that falls off the log is told so.
-//! * A write is an optimistic transaction: the decision is taken without any lock and committed if nothing changed.
+//!   once the log has dropped its place, its reads fail.
+//! * A write is an optimistic transaction: it is decided without a lock, and committed if the object hasn't changed since.
 //!
-//! It knows nothing of requests, kinds or schemas. It never waits while it holds its lock.
+//! The store doesn't know requests, kinds or schemas. It never waits while it holds its lock.
 
+mod key;
 mod log;
 mod object;
 #[cfg(test)]
@@ -25,6 +26,7 @@ use tokio::sync::watch;
 
 pub use self::object::ChangeKind;
 pub(crate) use self::{
+    key::Key,
     log::{Event, Expired, Limits},
     object::{Stored, frame},
 };
@@ -33,21 +35,6 @@ use self::log::Log;
 
 /// The revision of an empty store. Clients take 0 for "any version", so the count starts above it.
 const FIRST_REVISION: u64 = 1;
-
-/// An object's place within its resource. The order is that of lists: by namespace, then by name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
-    /// Empty for objects without a namespace.
-    pub(crate) namespace: Arc<str>,
-    /// The object's name.
-    pub(crate) name: Arc<str>,
-}
-
-impl Key {
-    pub(crate) fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-}
 
 /// The objects of one resource, in order.
 pub(crate) type Objects = OrdMap<Key, Arc<Stored>>;
@@ -59,32 +46,32 @@ pub(crate) struct Snapshot {
     pub(crate) objects: Objects,
 }
 
-/// What a transaction wants done.
+/// The change that a transaction makes.
 #[derive(Debug)]
-pub(crate) enum Decision {
-    /// Store this.
+pub(crate) enum Mutation {
+    /// Stores this object.
     Put(Value),
-    /// Remove the object; this is its last state.
+    /// Removes the object, whose last state this is.
     Remove(Value),
-    /// Nothing is to change.
+    /// Changes nothing.
     Keep,
 }
 
-/// What a transaction did.
+/// The result of a transaction.
 #[derive(Debug)]
 pub(crate) struct Committed {
-    /// The object after the transaction, or as it was last when it is gone.
+    /// The object after the transaction, or its last state if it was removed.
     pub(crate) object: Option<Arc<Stored>>,
-    /// What changed, if anything did.
+    /// The change, if there was one.
     pub(crate) change: Option<ChangeKind>,
 }
 
-/// A read of a revision that isn't there.
+/// The error of reading a revision that isn't available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadError {
-    /// It is too old.
+    /// The revision is too old.
     Expired(Expired),
-    /// It is yet to come; the present one is given.
+    /// The revision is yet to come; this is the present one.
     Future(u64),
 }
 
@@ -92,7 +79,7 @@ pub(crate) enum ReadError {
 struct Collection {
     objects: Objects,
     log: Log,
-    /// Woken after each commit, outside the lock. The value is of no interest.
+    /// Notified after each commit, outside of the lock. The value isn't used.
     changed: watch::Sender<u64>,
 }
 
@@ -100,7 +87,7 @@ struct Collection {
 struct State {
     revision: u64,
     collections: BTreeMap<Arc<str>, Collection>,
-    /// The changes of all resources.
+    /// The log of the changes of all resources.
     log: Log,
 }
 
@@ -113,7 +100,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// An empty store whose logs keep so much.
+    /// An empty store whose logs have these limits.
     pub(crate) fn new(limits: Limits) -> Self {
         let state = State { revision: FIRST_REVISION, collections: BTreeMap::new(), log: Log::new(limits) };
         Self { state: RwLock::new(state), limits, changed: watch::Sender::new(0) }
@@ -157,14 +144,14 @@ impl Store {
         Ok(Snapshot { revision, objects })
     }
 
-    /// A cursor that stands behind the changes up to `revision`.
+    /// A cursor after the changes up to `revision`.
     pub(crate) fn cursor(&self, storage: &Arc<str>, revision: u64) -> Cursor {
         let mut state = self.state.write();
         let changed = state.collection(storage, self.limits).changed.subscribe();
         Cursor { storage: Some(storage.clone()), revision, changed }
     }
 
-    /// A cursor over the changes of all resources, together with what exists.
+    /// A cursor over the changes of all resources, and all objects at its revision.
     pub(crate) fn everything(&self) -> (Cursor, Vec<(Arc<str>, Objects)>) {
         let state = self.state.read();
         let objects = state.collections.iter().map(|(storage, held)| (storage.clone(), held.objects.clone())).collect();
@@ -181,23 +168,23 @@ impl Store {
         }
     }
 
-    /// Changes one object. `decide` sees its present state and is called again if that changes before the commit.
-    /// `committed` is told of the change, before and after, in revision order and before any watcher.
+    /// Changes one object. `decide` gets its present state, and is called again if that changes before the commit.
+    /// `committed` observes the object before and after the change, in revision order and before any watcher.
     pub(crate) fn transact<E>(
         &self,
         storage: &Arc<str>,
         key: &Key,
-        mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Decision, E>,
+        mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, E>,
         committed: impl FnOnce(Option<&Value>, Option<&Value>),
     ) -> Result<Committed, E> {
         loop {
             let before = self.get(storage, key);
             let old = before.as_ref().map(|stored| stored.value());
             let (value, change) = match (decide(old.as_ref())?, &before) {
-                (Decision::Put(value), None) => (value, ChangeKind::Added),
-                (Decision::Put(value), Some(_)) => (value, ChangeKind::Modified),
-                (Decision::Remove(value), Some(_)) => (value, ChangeKind::Deleted),
-                (Decision::Remove(_), None) | (Decision::Keep, _) => {
+                (Mutation::Put(value), None) => (value, ChangeKind::Added),
+                (Mutation::Put(value), Some(_)) => (value, ChangeKind::Modified),
+                (Mutation::Remove(value), Some(_)) => (value, ChangeKind::Deleted),
+                (Mutation::Remove(_), None) | (Mutation::Keep, _) => {
                     return Ok(Committed { object: before, change: None });
                 }
             };
@@ -207,20 +194,20 @@ impl Store {
             }
             let written = state.commit(storage, key, before.clone(), change, value, self.limits);
             let after = (change != ChangeKind::Deleted).then(|| written.object.value());
-            let told = catch_unwind(AssertUnwindSafe(|| committed(old.as_deref(), after.as_deref())));
+            let observed = catch_unwind(AssertUnwindSafe(|| committed(old.as_deref(), after.as_deref())));
             drop(state);
-            // What is expensive waits until the lock is free: waking the watchers, dropping what fell off the logs.
+            // Expensive work waits until the lock is free: notifying watchers, dropping old events.
             written.changed.send_replace(written.object.revision());
             self.changed.send_replace(written.object.revision());
-            written.settle();
-            // The write stands, whatever became of its being told; watchers had to learn of it first.
-            told.unwrap_or_else(|panic| resume_unwind(panic));
+            written.cool();
+            // The write is committed even if its observer panicked; watchers had to be notified first.
+            observed.unwrap_or_else(|panic| resume_unwind(panic));
             return Ok(Committed { object: Some(written.object), change: Some(change) });
         }
     }
 }
 
-/// A commit, as it leaves the lock.
+/// A commit, with the work that is done after the lock is released.
 struct Written {
     object: Arc<Stored>,
     changed: watch::Sender<u64>,
@@ -229,11 +216,11 @@ struct Written {
 }
 
 impl Written {
-    /// Lets go of what is no longer news.
-    fn settle(&self) {
-        let fallen = self.dropped.iter().flatten().map(|event| &event.object);
-        for object in self.cooling.iter().chain(fallen) {
-            // What nothing but the event held on to goes with it.
+    /// Cools objects that aren't among the latest any more.
+    fn cool(&self) {
+        let dropped = self.dropped.iter().flatten().map(|event| &event.object);
+        for object in self.cooling.iter().chain(dropped) {
+            // An object that only the event references is dropped with it.
             if Arc::strong_count(object) > 1 {
                 object.cool();
             }
@@ -278,22 +265,22 @@ impl State {
     }
 }
 
-/// A reader's place in a log.
+/// The position of a reader in a log.
 #[derive(Debug)]
 pub(crate) struct Cursor {
-    /// Absent for the log of all resources.
+    /// `None` for the log of all resources.
     storage: Option<Arc<str>>,
     revision: u64,
     changed: watch::Receiver<u64>,
 }
 
 impl Cursor {
-    /// Every change up to this revision has been read.
+    /// The revision up to which all changes have been read.
     pub(crate) fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// The next changes, at most `most`, without waiting. None means that there are none at present.
+    /// The next changes, at most `most`, without waiting; empty if there are none.
     pub(crate) fn read(&mut self, store: &Store, most: usize) -> Result<Vec<Arc<Event>>, Expired> {
         self.changed.borrow_and_update();
         let state = store.state.read();
@@ -312,7 +299,7 @@ impl Cursor {
         Ok(events)
     }
 
-    /// Waits until there may be something to read. False means that the store is gone.
+    /// Waits until there may be changes to read. Returns false if the store is gone.
     pub(crate) async fn wait(&mut self) -> bool {
         self.changed.changed().await.is_ok()
     }

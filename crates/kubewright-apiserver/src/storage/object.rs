@@ -1,4 +1,4 @@
-//! One version of one object: its value, and the bytes that watchers and readers share.
+//! One version of an object: its value, and the text that watchers and readers share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,14 +6,14 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use serde_json::Value;
 
-/// What happened to an object.
+/// The kind of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChangeKind {
-    /// It was created.
+    /// The object was created.
     Added,
-    /// It was updated.
+    /// The object was updated.
     Modified,
-    /// It was removed.
+    /// The object was removed.
     Deleted,
 }
 
@@ -33,16 +33,16 @@ const FRAME_END: &[u8] = b"}\n";
 
 /// A version of an object, in its stored form, immutable once written.
 ///
-/// The JSON text is made once, by whoever needs it first, and outside of every lock. It is made as a whole watch event, of
-/// which the object's own text is a slice, so that one allocation serves readers and watchers.
+/// The JSON text is written once, when it is first needed, and outside of every lock. It is written as a whole watch event,
+/// of which the object's own text is a slice, so that one allocation serves readers and watchers.
 ///
-/// A parsed value takes some fifteen times the memory of its text. A version that has not been written lately is therefore
-/// [cooled](Self::cool): only the text stays, and what lists and selectors read.
+/// A parsed value takes about fifteen times the memory of its text. A version that isn't among the latest is therefore
+/// [cooled](Self::cool): it keeps only the text, and what lists and selectors read.
 #[derive(Debug)]
 pub(crate) struct Stored {
     revision: u64,
     change: ChangeKind,
-    /// Absent once cooled; the text is there then.
+    /// `None` after cooling; the text exists then.
     value: RwLock<Option<Arc<Value>>>,
     labels: Box<[(Box<str>, Box<str>)]>,
     api_version: Box<str>,
@@ -51,7 +51,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// A version written at `revision`, which goes into the object as `metadata.resourceVersion`.
+    /// A version written at `revision`, which becomes its `metadata.resourceVersion`.
     pub(crate) fn new(change: ChangeKind, revision: u64, mut value: Value) -> Self {
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.insert("resourceVersion".into(), Value::String(revision.to_string()));
@@ -59,13 +59,13 @@ impl Stored {
         Self::of(change, revision, value)
     }
 
-    /// A version that was not written (a dry run): it carries no revision.
-    pub(crate) fn rehearsed(value: Value) -> Self {
+    /// A version that isn't stored, as of a dry run. It has no revision.
+    pub(crate) fn unsaved(value: Value) -> Self {
         Self::of(ChangeKind::Added, 0, value)
     }
 
-    /// The same version of the object, in another form.
-    pub(crate) fn shown_as(&self, value: Value) -> Self {
+    /// The same version of the object with another value, to which it was converted.
+    pub(crate) fn with_value(&self, value: Value) -> Self {
         Self::of(self.change, self.revision, value)
     }
 
@@ -85,12 +85,12 @@ impl Stored {
         self.revision
     }
 
-    /// What the write did.
+    /// The kind of the change.
     pub(crate) fn change(&self) -> ChangeKind {
         self.change
     }
 
-    /// Roughly the memory it takes, in bytes.
+    /// The estimated memory of the value in bytes.
     pub(crate) fn weight(&self) -> usize {
         self.weight
     }
@@ -105,29 +105,29 @@ impl Stored {
         self.labels.iter().find(|(label, _)| **label == *key).map(|(_, value)| &**value)
     }
 
-    /// The object; parsed anew each time if the version is cool.
+    /// The object. A cooled version is parsed each time.
     pub(crate) fn value(&self) -> Arc<Value> {
         if let Some(value) = &*self.value.read() {
             return value.clone();
         }
-        // The text was written from a value, so it can be read.
+        // The text was written from a value, so it can be parsed.
         Arc::new(serde_json::from_slice(&self.json()).unwrap_or_default())
     }
 
-    /// Keeps only the text.
+    /// Drops the value and keeps the text.
     pub(crate) fn cool(&self) {
         self.frame();
         self.value.write().take();
     }
 
-    /// The whole watch event of this version, newline included.
+    /// The whole watch event of this version, with a newline.
     pub(crate) fn frame(&self) -> Bytes {
         let make = || {
-            // The weight is some three times the text; growing step by step would copy the text again and again.
+            // The weight is about three times the text; growing step by step would copy the text repeatedly.
             let mut text = Vec::with_capacity(256 + self.weight / 3);
             text.extend_from_slice(&frame_start(self.change));
             if let Some(value) = &*self.value.read() {
-                // Writing a value into a vector cannot fail: keys are strings and numbers are finite.
+                // Writing to a vector can't fail: keys are strings and numbers are finite.
                 let _ = serde_json::to_writer(&mut text, &**value);
             }
             text.extend_from_slice(FRAME_END);
@@ -148,13 +148,13 @@ fn frame_start(change: ChangeKind) -> Vec<u8> {
     format!(r#"{{"type":"{}","object":"#, change.as_str()).into_bytes()
 }
 
-/// A watch event of any type around an object's JSON text.
+/// A watch event of any type with an object's JSON text.
 pub(crate) fn frame(kind: &str, object: &[u8]) -> Bytes {
     let start = format!(r#"{{"type":"{kind}","object":"#);
     Bytes::from([start.as_bytes(), object, FRAME_END].concat())
 }
 
-/// Roughly how much memory a value takes, in bytes. Used for bounds, so a cheap estimate will do.
+/// The estimated memory of a value in bytes.
 fn weight(value: &Value) -> usize {
     const NODE: usize = 40;
     match value {
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_objects_text_is_a_slice_of_the_event() {
+    fn the_text_of_an_object_is_a_slice_of_its_event() {
         let stored = Stored::new(ChangeKind::Modified, 7, json!({"metadata": {"name": "a"}}));
         assert_eq!(stored.json(), r#"{"metadata":{"name":"a","resourceVersion":"7"}}"#);
         assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cool_version_is_the_same() {
+    fn cooling_changes_nothing_but_memory() {
         let stored =
             Stored::new(ChangeKind::Added, 7, json!({"metadata": {"labels": {"a": "b"}}, "data": [1.5, "x", null]}));
         let warm = stored.value();

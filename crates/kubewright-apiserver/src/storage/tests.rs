@@ -11,13 +11,13 @@ fn put(store: &Store, name: &str, value: Value) -> u64 {
     committed.unwrap().object.unwrap().revision()
 }
 
-fn decide(value: &Value) -> Result<Decision, Infallible> {
-    Ok(Decision::Put(json!({"metadata": {}, "data": value})))
+fn decide(value: &Value) -> Result<Mutation, Infallible> {
+    Ok(Mutation::Put(json!({"metadata": {}, "data": value})))
 }
 
 fn remove(store: &Store, name: &str) {
     let decide = |present: Option<&Arc<Value>>| {
-        Ok::<_, Infallible>(Decision::Remove(present.map(|value| (**value).clone()).unwrap_or_default()))
+        Ok::<_, Infallible>(Mutation::Remove(present.map(|value| (**value).clone()).unwrap_or_default()))
     };
     store.transact(&"/pods".into(), &Key::new("ns", name), decide, |_, _| {}).unwrap();
 }
@@ -27,7 +27,7 @@ fn names(objects: &Objects) -> Vec<String> {
 }
 
 #[test]
-fn an_older_revision_is_read_by_undoing_the_log() {
+fn an_older_revision_is_restored_by_undoing_the_log() {
     let store = Store::new(LIMITS);
     put(&store, "a", json!(1));
     let revision = put(&store, "b", json!(1));
@@ -39,7 +39,7 @@ fn an_older_revision_is_read_by_undoing_the_log() {
 }
 
 #[test]
-fn what_fell_off_the_log_cannot_be_read() {
+fn dropped_changes_cannot_be_read() {
     let store = Store::new(LIMITS);
     let first = put(&store, "a", json!(0));
     let mut cursor = store.cursor(&"/pods".into(), first);
@@ -87,7 +87,7 @@ fn a_cursor_sees_every_change_once_and_in_order() {
 }
 
 #[test]
-fn a_decision_is_taken_again_when_the_object_changed_meanwhile() {
+fn a_decision_is_repeated_if_the_object_has_changed() {
     let store = Store::new(Limits::default());
     put(&store, "a", json!(1));
     let mut calls = 0;
@@ -111,7 +111,7 @@ fn a_decision_is_taken_again_when_the_object_changed_meanwhile() {
 }
 
 #[tokio::test]
-async fn a_waiting_cursor_is_woken() {
+async fn a_waiting_cursor_is_notified() {
     let store = Arc::new(Store::new(Limits::default()));
     let mut cursor = store.cursor(&"/pods".into(), store.revision());
     assert!(cursor.read(&store, 10).unwrap().is_empty());
@@ -124,12 +124,12 @@ async fn a_waiting_cursor_is_woken() {
 }
 
 #[test]
-fn a_panic_of_who_is_told_hides_the_write_from_no_one() {
+fn a_panic_of_the_observer_does_not_hide_the_write() {
     let store = Store::new(Limits::default());
     let mut cursor = store.cursor(&"/pods".into(), store.revision());
     let write = || store.transact(&"/pods".into(), &Key::new("ns", "a"), |_| decide(&json!(1)), |_, _| panic!("a bug"));
     assert!(catch_unwind(AssertUnwindSafe(write)).is_err());
-    assert!(cursor.changed.has_changed().unwrap(), "the cursor was woken");
+    assert!(cursor.changed.has_changed().unwrap(), "the cursor is notified");
     assert_eq!(cursor.read(&store, 10).unwrap().len(), 1);
     put(&store, "a", json!(2));
     assert_eq!(cursor.read(&store, 10).unwrap().len(), 1);

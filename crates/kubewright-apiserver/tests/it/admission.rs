@@ -1,4 +1,4 @@
-//! Admission webhooks, as requests and webhooks see them.
+//! Admission webhooks.
 
 use std::{
     sync::{
@@ -52,8 +52,8 @@ pub(crate) fn config(name: &str) -> Value {
 #[track_caller]
 pub(crate) fn refused(answer: &Answer, code: u16, message: &str) {
     assert_eq!(answer.code, code, "{}", answer.text);
-    let told = answer.json()["message"].as_str().unwrap().to_owned();
-    assert!(told.contains(message), "{told}");
+    let found = answer.json()["message"].as_str().unwrap().to_owned();
+    assert!(found.contains(message), "{found}");
 }
 
 fn annotation(answer: &Answer, key: &str) -> Value {
@@ -93,7 +93,7 @@ async fn webhooks_change_an_object_in_the_order_of_their_configurations() {
 }
 
 #[tokio::test]
-async fn what_a_webhook_changes_belongs_to_who_asked() {
+async fn fields_set_by_a_webhook_belong_to_the_requester() {
     let api = ApiServer::builder().build();
     let hook = Hook::start(|_, _| patch(&json!([{"op": "add", "path": "/data/b", "value": "2"}]))).await;
     configure(&api, "Mutating", "m", &[entry("m", hook.client("/"), json!({}))]).await;
@@ -105,7 +105,7 @@ async fn what_a_webhook_changes_belongs_to_who_asked() {
 }
 
 #[tokio::test]
-async fn who_wants_it_is_asked_once_more_after_others_changed_the_object() {
+async fn webhooks_are_reinvoked_after_others_changed_the_object() {
     let api = ApiServer::builder().build();
     let hook = Hook::start(|path, request| match path {
         "/idle" | "/never" => allow(),
@@ -127,7 +127,7 @@ async fn who_wants_it_is_asked_once_more_after_others_changed_the_object() {
 }
 
 #[tokio::test]
-async fn unknown_fields_go_and_defaults_come_between_webhooks() {
+async fn objects_are_pruned_and_defaulted_between_webhooks() {
     let api = ApiServer::builder().build();
     let crd = json!({
         "metadata": {"name": "things.example.com"},
@@ -166,12 +166,12 @@ async fn unknown_fields_go_and_defaults_come_between_webhooks() {
     let requests = hook.requests();
     assert_eq!(requests[1]["object"]["spec"], json!({"on": true, "size": 3}));
     assert_eq!(requests[1].get("name"), None, "the name is not there yet");
-    // What webhooks make of an object is checked as what clients send, its metadata first of all.
+    // Objects changed by webhooks are validated as those of clients, including their metadata.
     refused(&create(&api, path, thing(json!({"size": 1}))).await, 422, "should be less than or equal to 5");
 }
 
 #[tokio::test]
-async fn a_webhook_is_asked_only_about_what_it_selects() {
+async fn a_webhook_is_called_only_for_objects_that_it_selects() {
     let api = ApiServer::builder().build();
     let hook = Hook::start(|_, _| allow()).await;
     let rule = |operations: Value, resources: Value| json!([{"operations": operations, "apiGroups": ["*"], "apiVersions": ["*"], "resources": resources}]);
@@ -224,7 +224,7 @@ async fn a_webhook_is_asked_only_about_what_it_selects() {
 }
 
 #[tokio::test]
-async fn another_version_of_the_same_objects_is_shown_to_who_knows_only_that() {
+async fn a_webhook_gets_the_version_that_its_rules_name() {
     let api = ApiServer::builder().build();
     let version = |name: &str, storage: bool| {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}});
@@ -258,7 +258,7 @@ async fn another_version_of_the_same_objects_is_shown_to_who_knows_only_that() {
 }
 
 #[tokio::test]
-async fn a_denial_passes_on_what_the_webhook_said() {
+async fn a_denial_has_the_message_of_the_webhook() {
     let api = ApiServer::builder().build();
     let hook = Hook::start(|_, request| match request["operation"].as_str().unwrap() {
         "CREATE" => Reply::Response(json!({"allowed": false, "warnings": ["think again"], "status": {
@@ -310,7 +310,7 @@ async fn warnings_reach_the_client() {
 }
 
 #[tokio::test]
-async fn a_rehearsal_is_told_and_not_stored() {
+async fn a_dry_run_reaches_webhooks_and_is_not_stored() {
     let api = ApiServer::builder().build();
     let hook = Hook::start(|_, request| annotate(request, "seen", "yes")).await;
     configure(&api, "Mutating", "m", &[entry("m", hook.client("/"), json!({"sideEffects": "NoneOnDryRun"}))]).await;
@@ -322,7 +322,7 @@ async fn a_rehearsal_is_told_and_not_stored() {
 }
 
 #[tokio::test]
-async fn configurations_themselves_are_never_shown() {
+async fn webhooks_are_not_called_for_their_configurations() {
     let api = ApiServer::builder().build();
     let hook = Hook::start(|_, _| Reply::Response(json!({"allowed": false}))).await;
     let all = json!({"rules": [{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"]}]});
@@ -344,7 +344,7 @@ async fn configurations_themselves_are_never_shown() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_change_that_was_overtaken_is_shown_again() {
+async fn a_change_that_conflicts_is_reviewed_again() {
     let api = ApiServer::builder().build();
     create(&api, CONFIG_MAPS, config("c")).await;
     let rival = api.clone();
@@ -382,8 +382,8 @@ async fn a_change_that_was_overtaken_is_shown_again() {
     overtake.await.unwrap();
 }
 
-/// Both policies for a webhook that can't be asked: the failure must be told so, and passed over if it may be.
-async fn check_row_52(client: Value, more: Value, message: &str) {
+/// Checks both failure policies for a webhook that can't be called: `Fail` reports the error, `Ignore` continues.
+async fn check_failure(client: Value, more: Value, message: &str) {
     let api = ApiServer::builder().build();
     let mut fields = more;
     configure(&api, "Validating", "v", &[entry("v", client.clone(), fields.clone())]).await;
@@ -399,41 +399,41 @@ async fn check_row_52(client: Value, more: Value, message: &str) {
 }
 
 #[tokio::test]
-async fn row_52_a_webhook_that_is_down() {
+async fn a_webhook_that_is_down_fails_by_its_policy() {
     let hook = Hook::start(|_, _| allow()).await;
     let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let client = json!({"url": format!("https://{address}/x"), "caBundle": hook.authority});
     let message = format!(
         "failed to call webhook: Post \"https://{address}/x?timeout=5s\": dial tcp {address}: connect: connection refused"
     );
-    check_row_52(client, json!({}), &message).await;
+    check_failure(client, json!({}), &message).await;
 }
 
 #[tokio::test]
-async fn row_52_a_webhook_that_is_slow() {
+async fn a_webhook_that_times_out_fails_by_its_policy() {
     let hook = Hook::start(|_, _| Reply::Silence).await;
     let message = "failed to call webhook: Post \"https://";
-    check_row_52(hook.client("/"), json!({"timeoutSeconds": 1}), message).await;
+    check_failure(hook.client("/"), json!({"timeoutSeconds": 1}), message).await;
     let api = ApiServer::builder().build();
     configure(&api, "Mutating", "v", &[entry("v", hook.client("/"), json!({"timeoutSeconds": 1}))]).await;
     refused(&create(&api, CONFIG_MAPS, config("c")).await, 500, "?timeout=1s\": context deadline exceeded");
 }
 
 #[tokio::test]
-async fn row_52_a_webhook_with_a_wrong_certificate() {
+async fn a_webhook_with_a_wrong_certificate_fails_by_its_policy() {
     let hook = Hook::start(|_, _| allow()).await;
     let other = Hook::start(|_, _| allow()).await;
     let mut client = hook.client("/");
     client["caBundle"] = json!(other.authority);
     let unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority";
-    check_row_52(client, json!({}), unknown).await;
+    check_failure(client, json!({}), unknown).await;
     let named = Hook::start_as(&["elsewhere.example"], |_, _| allow()).await;
     let wrong = "tls: failed to verify certificate: x509: certificate is valid for elsewhere.example, not 127.0.0.1";
-    check_row_52(named.client("/"), json!({}), wrong).await;
+    check_failure(named.client("/"), json!({}), wrong).await;
 }
 
 #[tokio::test]
-async fn row_52_answers_that_are_huge_or_make_no_sense() {
+async fn huge_and_invalid_responses_fail_by_the_policy() {
     let hook = Hook::start(|path, _| match path {
         "/huge" => Reply::Raw(StatusCode::OK, vec![b' '; 10 << 20]),
         "/html" => Reply::Raw(StatusCode::OK, b"<html>".to_vec()),
@@ -447,7 +447,7 @@ async fn row_52_answers_that_are_huge_or_make_no_sense() {
     })
     .await;
     for (path, message) in [
-        ("/huge", "the answer is larger than 7340032 bytes"),
+        ("/huge", "the response is larger than 7340032 bytes"),
         ("/html", "failed to call webhook: error decoding JSON"),
         ("/error", r#"an error on the server ("oh no") has prevented the request from succeeding"#),
         ("/absent", "the server could not find the requested resource"),
@@ -457,12 +457,12 @@ async fn row_52_answers_that_are_huge_or_make_no_sense() {
             "received invalid webhook response: expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview",
         ),
     ] {
-        check_row_52(hook.client(path), json!({}), message).await;
+        check_failure(hook.client(path), json!({}), message).await;
     }
 }
 
 #[tokio::test]
-async fn row_52_patches_that_break_the_object() {
+async fn patches_that_break_the_object_are_refused() {
     let hook = Hook::start(|path, _| {
         patch(&match path {
             "/missing" => json!([{"op": "remove", "path": "/data/nothing"}]),
@@ -476,7 +476,7 @@ async fn row_52_patches_that_break_the_object() {
         })
     })
     .await;
-    let unusable = r#"admission webhook "m.example.com" made an unusable patch: "#;
+    let unusable = r#"admission webhook "m.example.com" returned an invalid patch: "#;
     for (path, code, message) in [
         ("/missing", 500, unusable),
         ("/type", 500, unusable),

@@ -1,4 +1,4 @@
-//! Admission beyond whole objects: scales, bindings, evictions, connections; and webhooks behind services.
+//! Admission of scales, bindings, evictions and connections, and webhooks of services.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn rule(group: &str, resource: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_scale_is_shown_as_a_scale() {
+async fn webhooks_see_scales_as_scales() {
     let api = ApiServer::builder().build();
     let labels = json!({"app": "d"});
     let deployment = json!({"metadata": {"name": "d"}, "spec": {
@@ -53,7 +53,7 @@ async fn a_scale_is_shown_as_a_scale() {
 }
 
 #[tokio::test]
-async fn bindings_and_evictions_are_creations() {
+async fn bindings_and_evictions_are_reviewed_as_creations() {
     let api = ApiServer::builder().build();
     let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     assert_eq!(create(&api, PODS, pod).await.code, 201);
@@ -91,7 +91,7 @@ impl Action for Echo {
 }
 
 #[tokio::test]
-async fn connections_are_shown_by_their_options() {
+async fn webhooks_see_the_options_of_connections() {
     let api = ApiServer::builder()
         .action("", "v1", "pods", "exec", Arc::new(Echo))
         .action("", "v1", "pods", "log", Arc::new(Echo))
@@ -132,7 +132,7 @@ async fn connections_are_shown_by_their_options() {
 }
 
 #[tokio::test]
-async fn row_52_patches_of_what_no_schema_describes() {
+async fn patches_of_bodies_without_a_schema_are_checked() {
     let api = ApiServer::builder().build();
     let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let crd = json!({"metadata": {"name": "things.example.com"}, "spec": {
@@ -156,14 +156,14 @@ async fn row_52_patches_of_what_no_schema_describes() {
         json!([{"op": "remove", "path": "/kind"}]),
     ] {
         let answer = thing(json!({"name": "t"}), operations).await;
-        refused(&answer, 500, "admission webhook \"m.example.com\" made an unusable patch: ");
+        refused(&answer, 500, "admission webhook \"m.example.com\" returned an invalid patch: ");
     }
     let named = thing(json!({"generateName": "t-"}), add("/metadata/name", json!("given"))).await;
     assert_eq!((named.code, &named.json()["metadata"]["name"]), (201, &json!("given")));
 }
 
 #[tokio::test]
-async fn a_webhook_behind_a_service_is_reached_at_its_endpoints() {
+async fn a_webhook_of_a_service_is_called_at_its_endpoints() {
     let api = ApiServer::builder().build();
     let hook = Hook::start(|_, request| annotate(request, "seen", "yes")).await;
     let service = json!({"namespace": "default", "name": "hook", "path": "/mutate"});

@@ -1,4 +1,4 @@
-//! Row 49: whatever is sent, the answer is a `Status` that says what is wrong, and nothing is stored.
+//! Invalid input: the response is a `Status` with the error, and nothing is stored.
 
 use kubewright_apiserver::ApiServer;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ async fn check(api: &ApiServer, content: &str, body: impl Into<Vec<u8>>, code: u
 }
 
 #[tokio::test]
-async fn row_49_malformed_bodies() {
+async fn malformed_bodies_are_refused() {
     let (api, _) = start();
     let deep = |open: &str, close: &str| {
         let nested = open.repeat(10_000) + "1" + &close.repeat(10_000);
@@ -53,7 +53,7 @@ async fn row_49_malformed_bodies() {
 }
 
 #[tokio::test]
-async fn row_49_size() {
+async fn bodies_are_limited_in_size() {
     let (api, _) = start();
     let mut body = config("a").to_string();
     body.push_str(&" ".repeat(3 * 1024 * 1024 - body.len()));
@@ -64,7 +64,7 @@ async fn row_49_size() {
 }
 
 #[tokio::test]
-async fn row_49_wrong_kinds_and_places() {
+async fn wrong_kinds_names_and_namespaces_are_refused() {
     let (api, _) = start();
     let with = |change: &dyn Fn(&mut Value)| {
         let mut object = config("a");
@@ -83,7 +83,7 @@ async fn row_49_wrong_kinds_and_places() {
 }
 
 #[tokio::test]
-async fn row_49_unknown_and_duplicate_fields() {
+async fn unknown_and_duplicate_fields_are_refused_in_strict_validation() {
     let (api, _) = start();
     let mut unknown = config("a");
     unknown["metadata"]["foo"] = json!(1);
@@ -102,7 +102,7 @@ async fn row_49_unknown_and_duplicate_fields() {
 }
 
 #[tokio::test]
-async fn row_49_names_and_labels() {
+async fn invalid_names_and_labels_are_refused() {
     let (api, _) = start();
     let long = "a".repeat(254);
     for name in ["A", "a_b", "-a", "a..b", "a/b", "ü", " ", &long] {
@@ -137,7 +137,7 @@ async fn row_49_names_and_labels() {
 }
 
 #[tokio::test]
-async fn row_49_numbers() {
+async fn numbers_of_wrong_types_are_refused() {
     let (api, _) = start();
     let path = "POST /apis/apps/v1/namespaces/default/deployments";
     for replicas in ["99999999999999999999999", "1.5", "\"3\"", "2147483648", "-99999999999", "true"] {
@@ -152,7 +152,7 @@ async fn row_49_numbers() {
 }
 
 #[tokio::test]
-async fn row_49_parameters() {
+async fn invalid_query_parameters_are_refused() {
     let (api, _) = start();
     for (query, code) in [
         ("limit=x", 400),
@@ -179,7 +179,7 @@ async fn row_49_parameters() {
 }
 
 #[tokio::test]
-async fn row_49_patches() {
+async fn invalid_patches_are_refused() {
     let (api, _) = start();
     send(&api, &format!("POST {CONFIGS}"), &[JSON], config("a").to_string()).await;
     let before = send(&api, &format!("GET {CONFIGS}/a"), &[], "").await.text;
@@ -210,7 +210,7 @@ async fn row_49_patches() {
 }
 
 #[tokio::test]
-async fn row_49_deep_nesting_that_is_allowed() {
+async fn nesting_within_the_limit_is_accepted() {
     let (api, _) = start();
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -1,4 +1,4 @@
-//! Custom resource definitions that name what the server itself serves.
+//! Custom resource definitions with the names of built-in kinds.
 
 use kubewright_apiserver::{ApiServer, UserInfo};
 use serde_json::{Value, json};
@@ -126,7 +126,7 @@ async fn a_definition_is_not_served_in_a_built_in_group_version() {
 }
 
 #[tokio::test]
-async fn protected_groups_need_an_approval_that_says_something() {
+async fn protected_groups_need_a_valid_approval() {
     let (api, _) = start();
     let with = |annotation: Value| {
         let mut definition = definition("others", "Other", "v1alpha7");

@@ -1,4 +1,4 @@
-//! Versions of custom kinds that a webhook converts.
+//! Conversion of custom kinds by a webhook.
 
 use std::{sync::Arc, time::Duration};
 
@@ -133,13 +133,13 @@ impl World {
         self.send(&format!("POST {path}"), &[], pane(version, name, spec)).await.expect_code(201).json()
     }
 
-    /// What the webhook was asked since last time: the wanted version and how many objects.
+    /// The requests to the webhook since the last call: the desired version and the number of objects.
     fn asked(&self) -> Vec<(String, usize)> {
-        let told = |request: Value| {
+        let summary = |request: Value| {
             let version = request["desiredAPIVersion"].as_str().unwrap_or("admission").to_owned();
             (version, request["objects"].as_array().map_or(0, Vec::len))
         };
-        self.hook.requests().into_iter().map(told).collect()
+        self.hook.requests().into_iter().map(summary).collect()
     }
 }
 
@@ -184,7 +184,7 @@ async fn objects_are_stored_in_one_version_and_served_in_all() {
 }
 
 #[tokio::test]
-async fn every_write_keeps_the_version_it_came_in() {
+async fn responses_have_the_version_of_the_request() {
     let world = World::start().await;
     let created = world.create("v1", "a", json!({"size": "3x4", "replicas": 1})).await;
     let mut wanted = created.clone();
@@ -216,8 +216,8 @@ async fn every_write_keeps_the_version_it_came_in() {
     world.send(&format!("PATCH {V1}/new?fieldManager=applier"), &header, new).await.expect_code(201);
     assert_eq!(world.get(&format!("{V2}/new")).await["spec"]["width"], 2);
     let status = json!({"status": {"replicas": 4}, "spec": {"size": "0x0"}});
-    let told = world.send(&format!("PATCH {V1}/a/status"), &[MERGE], status).await.expect_code(200).json();
-    assert_eq!((&told["status"]["replicas"], &told["spec"]["size"]), (&json!(4), &json!("1x1")));
+    let patched = world.send(&format!("PATCH {V1}/a/status"), &[MERGE], status).await.expect_code(200).json();
+    assert_eq!((&patched["status"]["replicas"], &patched["spec"]["size"]), (&json!(4), &json!("1x1")));
     let scale = world.send(&format!("PATCH {V1}/a/scale"), &[MERGE], json!({"spec": {"replicas": 3}})).await;
     let scale = scale.expect_code(200).json();
     assert_eq!((&scale["spec"]["replicas"], &scale["status"]["replicas"]), (&json!(3), &json!(4)));
@@ -229,7 +229,7 @@ async fn every_write_keeps_the_version_it_came_in() {
 }
 
 #[tokio::test]
-async fn deletions_are_told_in_the_version_that_asks() {
+async fn deletions_return_the_version_of_the_request() {
     let world = World::start().await;
     let mut held = pane("v1", "held", json!({"size": "1x2"}));
     held["metadata"]["finalizers"] = json!(["example.com/x"]);
@@ -250,7 +250,7 @@ async fn deletions_are_told_in_the_version_that_asks() {
 }
 
 #[tokio::test]
-async fn webhooks_see_the_version_that_they_ask_for() {
+async fn admission_webhooks_get_the_version_that_they_name() {
     let world = World::start().await;
     let rules = |version: &str| {
         let rule = json!({"operations": ["*"], "apiGroups": ["example.com"], "apiVersions": [version], "resources": ["panes"]});
@@ -275,7 +275,7 @@ async fn webhooks_see_the_version_that_they_ask_for() {
 }
 
 #[tokio::test]
-async fn the_stored_version_moves_and_old_ones_go_once_nothing_is_stored_in_them() {
+async fn a_former_storage_version_is_removable_once_unused() {
     let world = World::start().await;
     world.create("v1", "old", json!({"size": "3x4"})).await;
     let versions = async |versions: &[Value]| {
@@ -309,7 +309,7 @@ async fn the_stored_version_moves_and_old_ones_go_once_nothing_is_stored_in_them
     refused(&world.send(&status, &[MERGE], too_much).await, 422, "must have at least one stored version");
     let wrong = json!({"status": {"storedVersions": ["v2"]}});
     refused(&world.send(&status, &[MERGE], wrong).await, 422, "must have the storage version v1");
-    // An object that is written back unchanged is stored anew, once.
+    // An object that is written back unchanged is stored in the new version, once.
     for item in listed["items"].as_array().unwrap() {
         let name = item["metadata"]["name"].as_str().unwrap();
         let put = world.send(&format!("PUT {V1}/{name}"), &[], item.clone()).await.expect_code(200).json();
@@ -340,7 +340,7 @@ async fn without_a_webhook_only_the_version_changes() {
 }
 
 #[tokio::test]
-async fn versions_are_told_in_kubernetes_order_each_with_its_schema() {
+async fn versions_are_in_kubernetes_order_with_their_schemas() {
     let world = World::start().await;
     let mut old = version("v1", false);
     old["deprecated"] = true.into();
@@ -367,7 +367,7 @@ async fn events(world: &World, query: &str) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_watch_is_told_in_its_version() {
+async fn a_watch_has_events_in_its_version() {
     let world = World::start().await;
     world.create("v1", "a", json!({"size": "3x4"})).await;
     let start = world.get(V2).await["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -390,7 +390,7 @@ async fn a_watch_is_told_in_its_version() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_at_what_cant_be_converted_and_tells_what_was_before() {
+async fn a_watch_ends_at_an_object_that_cannot_be_converted() {
     let world = World::start().await;
     let start = world.get(V2).await["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     world.create("v2", "good", json!({"width": 1, "height": 2})).await;
@@ -400,15 +400,15 @@ async fn a_watch_ends_at_what_cant_be_converted_and_tells_what_was_before() {
         true => Reply::Response(json!({"result": {"status": "Failed", "message": "no such glass"}})),
         false => convert(request),
     });
-    let told = events(&world, &format!("timeoutSeconds=30&resourceVersion={start}")).await;
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert_eq!((&told[0]["type"], &told[0]["object"]["spec"]["size"]), (&json!("ADDED"), &json!("1x2")));
-    assert_eq!((&told[1]["type"], &told[1]["object"]["code"]), (&json!("ERROR"), &json!(500)));
+    let seen = events(&world, &format!("timeoutSeconds=30&resourceVersion={start}")).await;
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert_eq!((&seen[0]["type"], &seen[0]["object"]["spec"]["size"]), (&json!("ADDED"), &json!("1x2")));
+    assert_eq!((&seen[1]["type"], &seen[1]["object"]["code"]), (&json!("ERROR"), &json!(500)));
     let why = "conversion webhook for example.com/v2, Kind=Pane failed: no such glass";
-    assert_eq!(told[1]["object"]["message"], why);
-    // Who begins anew where it was, once the webhook is mended, misses nothing.
+    assert_eq!(seen[1]["object"]["message"], why);
+    // A client that resumes at its last version after the webhook works again misses nothing.
     world.becomes(convert);
-    let version = told[0]["object"]["metadata"]["resourceVersion"].as_str().unwrap();
+    let version = seen[0]["object"]["metadata"]["resourceVersion"].as_str().unwrap();
     let rest = events(&world, &format!("timeoutSeconds=1&resourceVersion={version}")).await;
     assert_eq!(rest.len(), 2, "{rest:?}");
 }
@@ -417,7 +417,7 @@ async fn a_watch_ends_at_what_cant_be_converted_and_tells_what_was_before() {
 async fn a_watch_follows_a_definition_that_changes() {
     let world = World::start().await;
     let request = Request::get(format!("{V1}?watch=true&resourceVersion=0")).extension(UserInfo::admin());
-    let mut watch = world.api.answer(request.body(Full::<Bytes>::default()).unwrap()).await.into_body();
+    let mut watch = world.api.handle(request.body(Full::<Bytes>::default()).unwrap()).await.into_body();
     let first = tokio::spawn(async move { watch.frame().await.unwrap().unwrap().into_data().unwrap() });
     tokio::task::yield_now().await;
     let second = Hook::start(|_, request| convert(request)).await;

@@ -1,4 +1,4 @@
-//! Webhooks for conversion that fail, lie, or are behind a service.
+//! Conversion webhooks that fail or return invalid objects, and those of services.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ async fn only_labels_and_annotations_of_the_metadata_may_change() {
 }
 
 #[tokio::test]
-async fn another_object_is_no_conversion() {
+async fn a_conversion_may_not_return_another_object() {
     let world = World::start().await;
     world.create("v2", "a", json!({"width": 1, "height": 2})).await;
     let place = "conversion webhook for example.com/v2, Kind=Pane returned";
@@ -86,7 +86,7 @@ async fn another_object_is_no_conversion() {
 }
 
 #[tokio::test]
-async fn a_webhook_that_fails_is_named_and_nothing_is_written() {
+async fn a_failed_conversion_is_reported_and_nothing_is_written() {
     let world = World::start().await;
     let failing = "conversion webhook for example.com/v1, Kind=Pane failed: ";
     let create = async || {
@@ -116,7 +116,7 @@ async fn a_webhook_that_fails_is_named_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn a_webhook_behind_a_service_converts() {
+async fn a_conversion_webhook_of_a_service_is_called() {
     let world = World::start().await;
     let service = json!({"metadata": {"name": "hook"}, "spec": {"ports": [{"port": 9443, "targetPort": 1}]}});
     world.send("POST /api/v1/namespaces/default/services", &[], service).await.expect_code(201);
@@ -139,7 +139,7 @@ async fn a_webhook_behind_a_service_converts() {
 }
 
 #[tokio::test]
-async fn writes_that_meet_are_all_done() {
+async fn concurrent_writes_all_succeed() {
     let world = World::start().await;
     world.create("v1", "a", json!({"size": "1x2", "replicas": 0})).await;
     world.becomes(convert);

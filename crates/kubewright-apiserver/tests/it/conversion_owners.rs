@@ -1,4 +1,4 @@
-//! Who owns fields that versions name differently.
+//! Managed fields of kinds whose versions name fields differently.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ async fn an_apply_in_one_version_conflicts_with_owners_in_another() {
     // The same value is no conflict: both own it, each by its own name.
     panes.apply("v2", "new", json!({"width": 3, "height": 4})).await;
     panes.own(&[("new", "v2 height width"), ("old", "v1 size")]).await;
-    // What isn't touched stays; what is taken is lost.
+    // Untouched fields keep their owner; changed ones lose it.
     panes.try_apply("v2", "another", json!({"replicas": 2}), "").await.expect_code(200);
     panes.try_apply("v2", "new", json!({"width": 5, "height": 4}), "&force=true").await.expect_code(200);
     panes.own(&[("another", "v2 replicas"), ("new", "v2 height width")]).await;
@@ -93,7 +93,7 @@ async fn an_update_in_one_version_takes_from_owners_in_another() {
 }
 
 #[tokio::test]
-async fn what_is_applied_no_more_stays_while_another_owns_it_by_another_name() {
+async fn a_field_no_longer_applied_stays_if_another_version_of_it_is_owned() {
     let panes = Appliers(World::start().await);
     panes.apply("v1", "old", json!({"size": "3x4", "replicas": 1})).await;
     panes.apply("v2", "new", json!({"width": 3, "height": 4})).await;
@@ -105,7 +105,7 @@ async fn what_is_applied_no_more_stays_while_another_owns_it_by_another_name() {
 }
 
 #[tokio::test]
-async fn a_manager_that_changes_the_version_takes_along_what_it_applied() {
+async fn a_manager_keeps_its_fields_when_it_changes_the_version() {
     let panes = Appliers(World::start().await);
     panes.apply("v1", "mover", json!({"size": "3x4", "replicas": 1})).await;
     panes.apply("v2", "mover", json!({"width": 3, "height": 4})).await;

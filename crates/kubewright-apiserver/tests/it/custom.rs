@@ -64,7 +64,7 @@ fn widget(name: &str, spec: &Value) -> DynamicObject {
 }
 
 #[tokio::test]
-async fn an_object_of_a_custom_kind_lives() {
+async fn custom_objects_are_created_updated_and_deleted() {
     let (api, client) = start();
     refused(widgets(&client, "v1").list(&ListParams::default()).await, 404, "could not find the requested resource");
     define(&client, json!([version("v1", true)])).await;
@@ -105,7 +105,7 @@ async fn an_object_of_a_custom_kind_lives() {
 }
 
 #[tokio::test]
-async fn all_versions_show_the_same_objects() {
+async fn all_versions_serve_the_same_objects() {
     let (_, client) = start();
     let definitions = define(&client, json!([version("v1", true), version("v1beta1", false)])).await;
     let (v1, v1beta1) = (widgets(&client, "v1"), widgets(&client, "v1beta1"));
@@ -123,7 +123,7 @@ async fn all_versions_show_the_same_objects() {
 }
 
 #[tokio::test]
-async fn a_watch_ends_when_its_kind_goes() {
+async fn a_watch_ends_when_its_kind_is_removed() {
     let (_, client) = start();
     let definitions = define(&client, json!([version("v1", true)])).await;
     let widgets = widgets(&client, "v1");
@@ -138,7 +138,7 @@ async fn a_watch_ends_when_its_kind_goes() {
 }
 
 #[tokio::test]
-async fn whoever_uses_a_deprecated_version_is_warned() {
+async fn deprecated_versions_return_a_warning() {
     let (api, client) = start();
     let mut old = version("v1", false);
     old["deprecated"] = true.into();

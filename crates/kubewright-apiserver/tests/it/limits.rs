@@ -1,4 +1,4 @@
-//! Bounds on what clients can make the server keep.
+//! Limits of the memory and connections that clients can use.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn an_object_does_not_grow_past_the_limit_by_updates_patches_or_status() {
 }
 
 #[tokio::test]
-async fn managed_fields_go_before_an_object_is_refused_for_its_size() {
+async fn an_object_that_is_too_large_loses_its_managed_fields() {
     let (api, _) = start();
     define(&api).await;
     // Many small fields: as managed fields they take as much room again.
@@ -98,7 +98,7 @@ async fn managed_fields_go_before_an_object_is_refused_for_its_size() {
 }
 
 #[tokio::test]
-async fn what_is_remembered_of_refused_requests_is_bounded() {
+async fn the_record_of_denied_requests_is_bounded() {
     let (api, _) = start();
     let user = UserInfo::new("mallory", ["system:authenticated"]);
     for number in 0..3_000 {
@@ -116,7 +116,7 @@ async fn what_is_remembered_of_refused_requests_is_bounded() {
 }
 
 #[tokio::test]
-async fn what_is_remembered_of_users_is_bounded() {
+async fn the_record_of_users_is_bounded() {
     let (api, _) = start();
     for number in 0..1_500 {
         let user = UserInfo::new(format!("user-{number}"), ["system:authenticated"]);

@@ -1,4 +1,4 @@
-//! The server as its clients see it.
+//! Tests of the server by requests.
 
 mod admission;
 mod admission_beyond;

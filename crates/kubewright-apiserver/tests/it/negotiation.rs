@@ -1,4 +1,4 @@
-//! Forms of answers, and what the server tells of itself.
+//! Content negotiation, health, version and discovery.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -40,7 +40,7 @@ async fn tables() {
 }
 
 #[tokio::test]
-async fn a_large_table_is_whole() {
+async fn a_large_table_has_all_rows() {
     let (api, _) = start();
     for number in 0..1001 {
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("c{number:04}")}});
@@ -67,7 +67,7 @@ async fn metadata_only_and_yaml() {
 }
 
 #[tokio::test]
-async fn what_is_not_served_is_refused() {
+async fn unsupported_media_types_are_refused() {
     let api = with_pod().await;
     assert_eq!(get(&api, PODS, "application/vnd.kubernetes.protobuf").await.code, 406);
     assert_eq!(get(&api, PODS, "application/vnd.kubernetes.protobuf,application/json").await.code, 200);

@@ -1,4 +1,4 @@
-//! Objects come, change and go.
+//! The life cycle of objects.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::{
@@ -19,7 +19,7 @@ fn pod(name: &str) -> Pod {
 }
 
 #[tokio::test]
-async fn an_object_lives() {
+async fn objects_are_created_updated_and_deleted() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     let created = api.create(&PostParams::default(), &config("a")).await.unwrap();
@@ -47,7 +47,7 @@ async fn an_object_lives() {
 }
 
 #[tokio::test]
-async fn the_status_is_apart() {
+async fn the_status_is_isolated() {
     let (_, client) = start();
     let api: Api<Pod> = Api::default_namespaced(client);
     let mut wanted = serde_json::to_value(pod("p")).unwrap();
@@ -63,7 +63,7 @@ async fn the_status_is_apart() {
 }
 
 #[tokio::test]
-async fn lists_page_and_select() {
+async fn lists_have_pages_and_selectors() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
     for name in ["a", "b", "c", "d", "e"] {
@@ -104,14 +104,14 @@ async fn deletion_waits_for_finalizers_and_grace() {
 }
 
 #[tokio::test]
-async fn objects_live_in_namespaces_that_exist() {
+async fn objects_need_an_existing_namespace() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::namespaced(client, "nowhere");
     refused(api.create(&PostParams::default(), &config("a")).await, 404, "namespaces \"nowhere\" not found");
 }
 
 #[tokio::test]
-async fn some_namespaces_stay_and_those_that_go_take_nothing_in() {
+async fn terminating_namespaces_accept_no_objects_and_some_cannot_be_deleted() {
     let (_, client) = start();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     for name in ["default", "kube-system", "kube-public"] {
@@ -128,7 +128,7 @@ async fn some_namespaces_stay_and_those_that_go_take_nothing_in() {
 }
 
 #[tokio::test]
-async fn metadata_has_nothing_empty() {
+async fn empty_metadata_fields_are_removed() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     let empty = json!({"labels": {}, "annotations": {}, "finalizers": [], "ownerReferences": [], "generateName": ""});

@@ -55,14 +55,14 @@ async fn a_shutdown_ends_watches_and_frees_the_port() {
 }
 
 #[tokio::test]
-async fn others_cannot_reach_it_unless_allowed() {
+async fn addresses_other_than_loopback_need_an_option() {
     let (api, _) = start();
     let error = api.listen("0.0.0.0:0".parse::<std::net::SocketAddr>().unwrap()).await.unwrap_err();
     assert!(matches!(error, ListenError::NotLoopback(_)));
 }
 
 #[tokio::test]
-async fn row_53_unknown_and_tampered_credentials_are_refused() {
+async fn unknown_and_tampered_credentials_are_refused() {
     let (listener, _) = listen().await;
     let (other, _) = listen().await;
     let good = Kubeconfig::from_yaml(&listener.kubeconfig()).unwrap();

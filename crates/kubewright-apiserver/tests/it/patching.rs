@@ -1,4 +1,4 @@
-//! Patches, and who owns what afterwards.
+//! Patches and managed fields.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -33,7 +33,7 @@ fn images(deployment: &Deployment) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn four_ways_to_patch() {
+async fn objects_are_patched_by_all_patch_types() {
     let (_, client) = start();
     let api: Api<Deployment> = Api::default_namespaced(client);
     let created: Deployment = serde_json::from_value(deployment()).unwrap();
@@ -59,7 +59,7 @@ async fn four_ways_to_patch() {
 }
 
 #[tokio::test]
-async fn appliers_share_an_object() {
+async fn several_managers_apply_one_object() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     let config =
@@ -84,7 +84,7 @@ async fn appliers_share_an_object() {
 }
 
 #[tokio::test]
-async fn what_the_server_decides_is_nobodys() {
+async fn fields_set_by_the_server_have_no_owner() {
     let (_, client) = start();
     let services: Api<Service> = Api::default_namespaced(client);
     let service = json!({"metadata": {"name": "s"}, "spec": {"ports": [{"port": 80}]}});
@@ -97,7 +97,7 @@ async fn what_the_server_decides_is_nobodys() {
 }
 
 #[tokio::test]
-async fn strict_validation_names_what_it_does_not_know() {
+async fn strict_validation_names_unknown_fields() {
     let (api, client) = start();
     let mut body = deployment();
     body["spec"]["foo"] = json!(1);
@@ -117,7 +117,7 @@ async fn strict_validation_names_what_it_does_not_know() {
 }
 
 #[tokio::test]
-async fn anything_with_replicas_scales() {
+async fn every_kind_with_replicas_has_a_scale() {
     let (_, client) = start();
     let api: Api<Deployment> = Api::default_namespaced(client);
     let created: Deployment = serde_json::from_value(deployment()).unwrap();

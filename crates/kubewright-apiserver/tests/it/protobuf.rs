@@ -1,4 +1,4 @@
-//! Protobuf bodies, which kubectl and Go operators send for built-in kinds.
+//! Protobuf bodies, which kubectl and Go clients send for built-in kinds.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use jiff::Timestamp;
@@ -38,7 +38,7 @@ async fn a_protobuf_body_makes_the_same_object_as_json() {
 }
 
 #[tokio::test]
-async fn odd_protobuf_is_refused_and_nothing_is_stored() {
+async fn malformed_protobuf_is_refused() {
     let api = start();
     let namespace = captured().remove(0);
     let path = namespace["path"].as_str().unwrap();
@@ -60,7 +60,7 @@ async fn odd_protobuf_is_refused_and_nothing_is_stored() {
 }
 
 #[tokio::test]
-async fn options_of_a_deletion_may_be_protobuf() {
+async fn delete_options_may_be_protobuf() {
     let api = start();
     let record = captured().remove(1);
     let path = record["path"].as_str().unwrap();

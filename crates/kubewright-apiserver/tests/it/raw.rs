@@ -1,11 +1,11 @@
-//! Requests as bytes, for what no typed client would send.
+//! Raw requests, for input that no typed client would send.
 
 use http::{HeaderMap, Request};
 use http_body_util::{BodyExt, Full};
 use kubewright_apiserver::{ApiServer, UserInfo};
 use serde_json::Value;
 
-/// An answer, collected.
+/// A collected response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -34,7 +34,7 @@ pub(crate) async fn send(api: &ApiServer, line: &str, headers: &[&str], body: im
     send_as(api, &UserInfo::admin(), line, headers, body).await
 }
 
-/// Sends a request as someone.
+/// Sends a request as a user.
 pub(crate) async fn send_as(
     api: &ApiServer,
     user: &UserInfo,
@@ -48,7 +48,7 @@ pub(crate) async fn send_as(
         let (name, value) = header.split_once(": ").unwrap();
         request = request.header(name, value);
     }
-    let answer = api.answer(request.body(Full::from(body.into())).unwrap()).await;
+    let answer = api.handle(request.body(Full::from(body.into())).unwrap()).await;
     let (parts, body) = answer.into_parts();
     let bytes = body.collect().await.unwrap().to_bytes();
     Answer { code: parts.status.as_u16(), headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }

@@ -1,4 +1,4 @@
-//! Roles, and what they let their subjects do.
+//! Role-based access control.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use kube::{
@@ -55,7 +55,7 @@ fn config_map(name: &str) -> ConfigMap {
 }
 
 #[tokio::test]
-async fn row_53_without_a_role_all_but_what_everyone_may_is_forbidden() {
+async fn without_a_role_only_public_requests_are_allowed() {
     let (api, _) = start();
     let client = api.client_of(robot());
     let pods = |namespace| Api::<Pod>::namespaced(client.clone(), namespace);
@@ -77,7 +77,7 @@ async fn row_53_without_a_role_all_but_what_everyone_may_is_forbidden() {
     let metrics = get(&robot(), "/metrics").await.expect_code(403).json();
     let said = "forbidden: User \"system:serviceaccount:default:robot\" cannot get path \"/metrics\"";
     assert_eq!((&metrics["message"], &metrics["reason"]), (&json!(said), &json!("Forbidden")));
-    // What isn't served is as forbidden as what is.
+    // Resources that aren't served are forbidden, too.
     let unknown = get(&robot(), "/apis/x.example.com/v1/namespaces/a/things/b").await.expect_code(403).json();
     let said = "things.x.example.com \"b\" is forbidden: User \"system:serviceaccount:default:robot\" cannot get \
                 resource \"things\" in API group \"x.example.com\" in the namespace \"a\"";
@@ -93,7 +93,7 @@ async fn row_53_without_a_role_all_but_what_everyone_may_is_forbidden() {
 }
 
 #[tokio::test]
-async fn a_role_lets_its_subjects_do_what_it_says_where_it_is_bound() {
+async fn a_role_applies_to_its_subjects_in_its_namespace() {
     let (api, admin) = start();
     let rules = json!([
         {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]},
@@ -138,7 +138,7 @@ async fn api_replace_role(admin: &Client, rules: Value) {
 }
 
 #[tokio::test]
-async fn default_roles_are_bound_and_say_why() {
+async fn default_roles_are_bound() {
     let (api, _) = start();
     for (role, resource, verb, allowed) in [
         ("view", "pods", "list", true),
@@ -167,7 +167,7 @@ async fn default_roles_are_bound_and_say_why() {
 }
 
 #[tokio::test]
-async fn nobody_gives_what_they_do_not_have() {
+async fn nobody_grants_rights_that_they_do_not_hold() {
     let (api, _) = start();
     let own = json!([
         {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles", "rolebindings"], "verbs": ["create", "patch"]},
@@ -208,7 +208,7 @@ async fn nobody_gives_what_they_do_not_have() {
 }
 
 #[tokio::test]
-async fn an_aggregated_role_is_changed_only_by_who_holds_everything() {
+async fn an_aggregated_role_is_changed_only_with_all_rights() {
     let (api, _) = start();
     let own = json!([
         {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "verbs": ["create", "update", "patch"]},
@@ -258,7 +258,7 @@ async fn roles_and_bindings_are_checked() {
 }
 
 #[tokio::test]
-async fn one_acts_in_anothers_name_where_one_may() {
+async fn impersonation_needs_a_right() {
     let (api, _) = start();
     let whoami = async |user: &UserInfo, headers: &[&str]| {
         send_as(&api, user, "POST /apis/authentication.k8s.io/v1/selfsubjectreviews", headers, "{}").await
@@ -293,7 +293,7 @@ async fn one_acts_in_anothers_name_where_one_may() {
 }
 
 #[tokio::test]
-async fn rules_of_oneself_are_told() {
+async fn rules_reviews_list_the_requesters_rules() {
     let (api, _) = start();
     give(&api, "maps", json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}])).await;
     let ask = async |namespace: &str| {

@@ -1,4 +1,4 @@
-//! Versions of lists, and kinds with two faces.
+//! Resource versions of lists, and kinds that are served in two groups.
 
 use k8s_openapi::api::{
     core::v1::{ConfigMap, Event as CoreEvent},

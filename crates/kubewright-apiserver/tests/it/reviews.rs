@@ -1,4 +1,4 @@
-//! Kinds that are questions.
+//! Access, token and user reviews.
 
 use http::Request;
 use http_body_util::{BodyExt, Full};
@@ -75,7 +75,7 @@ async fn questions_are_not_stored_and_only_for_those_who_are_known() {
         assert_eq!(send(&api, &line, &[], "").await.code, 405, "{line}");
     }
     let request = Request::post(&path).extension(UserInfo::anonymous()).body(Full::from("{}")).unwrap();
-    let (parts, body) = api.answer(request).await.into_parts();
+    let (parts, body) = api.handle(request).await.into_parts();
     body.collect().await.unwrap();
     assert_eq!(parts.status, 403);
     let document = send(&api, "GET /openapi/v3/apis/authentication.k8s.io/v1", &[], "").await.json();

@@ -1,4 +1,4 @@
-//! Rules of custom kinds, in CEL.
+//! CEL rules of custom kinds.
 
 use kube::{
     Api,

@@ -1,4 +1,4 @@
-//! Row 50: watchers that don't read.
+//! Slow watches.
 
 use futures::TryStreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -30,7 +30,7 @@ async fn create(api: &Api<ConfigMap>) -> String {
 }
 
 #[tokio::test]
-async fn row_50_a_slow_watcher_is_told_to_begin_anew() {
+async fn a_slow_watch_ends_with_410() {
     let (_api, configs) = start();
     let version = create(&configs).await;
     let events = configs.watch(&WatchParams::default(), &version).await.unwrap();
@@ -48,7 +48,7 @@ async fn row_50_a_slow_watcher_is_told_to_begin_anew() {
 }
 
 #[tokio::test]
-async fn row_50_a_slow_feed_begins_anew() {
+async fn a_slow_feed_restarts_with_a_snapshot() {
     let (api, configs) = start();
     let mut feed = api.feed();
     create(&configs).await;

@@ -32,17 +32,17 @@ fn text(request: &Value) -> &str {
     request["status"]["token"].as_str().unwrap()
 }
 
-/// Who the bearer of a token is; the code if the server doesn't know.
+/// The user of a token; the code of the response if the token is invalid.
 async fn whoami(api: &ApiServer, token: &str) -> Result<Value, u16> {
     let request = Request::post("/apis/authentication.k8s.io/v1/selfsubjectreviews");
     let request = request.header("Authorization", format!("Bearer {token}")).body(Full::from("{}")).unwrap();
-    let (parts, body) = api.answer(request).await.into_parts();
+    let (parts, body) = api.handle(request).await.into_parts();
     let body: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
     if parts.status == 201 { Ok(body["status"]["userInfo"].clone()) } else { Err(parts.status.as_u16()) }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_stands_for_its_account_until_it_expires() {
+async fn a_token_is_valid_until_it_expires() {
     let api = start().await;
     let made = token(&api, json!({"expirationSeconds": 600})).await;
     assert_eq!((&made["kind"], &made["apiVersion"]), (&json!("TokenRequest"), &json!("authentication.k8s.io/v1")));
@@ -56,11 +56,11 @@ async fn a_token_stands_for_its_account_until_it_expires() {
     tokio::time::advance(Duration::from_secs(599)).await;
     assert!(whoami(&api, text(&made)).await.is_ok());
     tokio::time::advance(Duration::from_secs(1)).await;
-    assert_eq!(whoami(&api, text(&made)).await, Err(401), "row 53: expired");
+    assert_eq!(whoami(&api, text(&made)).await, Err(401), "expired");
 }
 
 #[tokio::test]
-async fn row_53_tokens_of_others_and_of_what_is_gone_are_refused() {
+async fn foreign_and_revoked_tokens_are_refused() {
     let api = start().await;
     let other = start().await;
     let made = token(&api, json!({})).await;
@@ -87,7 +87,7 @@ async fn row_53_tokens_of_others_and_of_what_is_gone_are_refused() {
 }
 
 #[tokio::test]
-async fn token_requests_are_checked_and_need_a_right() {
+async fn token_requests_are_validated_and_authorized() {
     let api = start().await;
     let path = format!("POST {ACCOUNTS}/robot/token");
     for (spec, code) in [(json!({"expirationSeconds": 10}), 422), (json!(1), 400)] {
@@ -103,7 +103,7 @@ async fn token_requests_are_checked_and_need_a_right() {
 }
 
 #[tokio::test]
-async fn reviews_know_tokens() {
+async fn token_reviews_authenticate_tokens() {
     let api = start().await;
     let review = async |token: &str, audiences: Value| {
         let question = json!({"spec": {"token": token, "audiences": audiences}});

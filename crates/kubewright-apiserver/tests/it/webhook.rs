@@ -1,4 +1,4 @@
-//! A webhook server over real TLS that does as a test tells it.
+//! A webhook server over TLS whose responses a test sets.
 
 use std::{
     convert::Infallible,
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::{net::TcpListener, task::JoinHandle};
 use tokio_rustls::TlsAcceptor;
 
-/// What a webhook answers.
+/// The response of a webhook.
 pub(crate) enum Reply {
     /// This response, to either kind of review; it gets the uid of its request if it has none.
     Response(Value),
@@ -93,7 +93,7 @@ impl Hook {
         std::mem::take(&mut *self.seen.lock()).into_iter().map(|(path, _)| path).collect()
     }
 
-    /// How many connections were made.
+    /// The number of connections that were made.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::{Api, ResourceExt, api::ListParams};
-use kubewright_apiserver::Attempt;
+use kubewright_apiserver::Attributes;
 
 use crate::Cluster;
 
@@ -45,8 +45,8 @@ impl Cluster {
     /// If roles and bindings can't be listed.
     pub async fn rights_of(&self, namespace: &str, account: &str) -> Result<RightsUsage, kube::Error> {
         let usage = self.api().usage(&format!("system:serviceaccount:{namespace}:{account}"));
-        let tried = |attempts: &BTreeMap<Attempt, u64>| {
-            let right = |attempt: &Attempt| match attempt.path.as_str() {
+        let tried = |attempts: &BTreeMap<Attributes, u64>| {
+            let right = |attempt: &Attributes| match attempt.path.as_str() {
                 "" => right(&attempt.group, &attempt.full_resource(), &attempt.verb),
                 path => format!("{path} {}", attempt.verb),
             };

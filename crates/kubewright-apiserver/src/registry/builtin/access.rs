@@ -1,5 +1,7 @@
-//! Roles and their bindings: checked here, kept from giving more than their author has, and turned into the index that
-//! requests are judged by (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/>).
+//! Roles and their bindings: their validation, the prevention of privilege escalation, and their index for the authorizer
+//! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/>).
+
+use std::sync::Arc;
 
 use kubewright_apimachinery::{
     name,
@@ -8,34 +10,32 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-use super::{
-    columns::{age, string},
-    fields::{each, fill, has, list, text, within},
-};
+use super::columns::{age, string};
 use crate::{
-    auth::{Access, Attempt, service_account_name},
-    rbac::{Binding, Place, Rule, Subject, missing, quoted},
-    registry::{Column, Registry, Strategy},
+    auth::{Attributes, Requester, service_account_name},
+    fields::{each, fill, has, list, text, within},
+    rbac::{Authorizer, Binding, PolicyRule, RoleKey, Subject, quoted, uncovered},
+    registry::{Column, Strategy},
 };
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 /// The selectors of the roles that a role is aggregated from.
 const AGGREGATION: &str = "/aggregationRule/clusterRoleSelectors";
 
-/// Whether an object is of one namespace or of the whole cluster.
+/// The scope of roles and bindings: one namespace or the whole cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     Namespace,
     Cluster,
 }
 
-fn place(object: &Value) -> Place {
+fn key(object: &Value) -> RoleKey {
     (text(object, "/metadata/namespace").into(), text(object, "/metadata/name").into())
 }
 
-/// Whether an update is more than what the garbage collector does.
-fn says_something_new(old: Option<&Value>, new: &Value) -> bool {
-    let said = |object: &Value| {
+/// Whether a write changes more than the fields that the garbage collector needs to change.
+fn changes_content(old: Option<&Value>, new: &Value) -> bool {
+    let content = |object: &Value| {
         let mut object = object.clone();
         if let Some(metadata) = object["metadata"].as_object_mut() {
             for field in ["ownerReferences", "finalizers", "managedFields", "resourceVersion"] {
@@ -44,19 +44,24 @@ fn says_something_new(old: Option<&Value>, new: &Value) -> bool {
         }
         object
     };
-    old.is_none_or(|old| said(old) != said(new))
+    old.is_none_or(|old| content(old) != content(new))
 }
 
-/// Refuses to give rules to others that who asks does not hold.
-fn refuse_escalation(access: &Access<'_>, resource: &str, object: &Value, rules: &[Rule]) -> Result<(), Status> {
-    let user = access.user();
-    let held = access.held(user, text(object, "/metadata/namespace"));
-    let lacking = missing(&held.rules, rules);
-    if lacking.is_empty() {
+/// Refuses to grant rules that the requester doesn't hold.
+fn check_escalation(
+    requester: &Requester<'_>,
+    resource: &str,
+    object: &Value,
+    rules: &[PolicyRule],
+) -> Result<(), Status> {
+    let user = requester.user();
+    let held = requester.effective_rules(user, text(object, "/metadata/namespace"));
+    let uncovered = uncovered(&held.rules, rules);
+    if uncovered.is_empty() {
         return Ok(());
     }
     let mut why = format!(
-        "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{lacking}",
+        "user {:?} (groups={}) is attempting to grant RBAC permissions not currently held:\n{uncovered}",
         user.name,
         quoted(&user.groups),
     );
@@ -66,13 +71,16 @@ fn refuse_escalation(access: &Access<'_>, resource: &str, object: &Value, rules:
     Err(Status::forbidden(GROUP, resource, text(object, "/metadata/name"), &why))
 }
 
-/// Roles.
+/// The strategy of roles. It reports them to the authorizer.
 #[derive(Debug)]
-pub(super) struct RoleStrategy(pub(super) Scope);
+pub(super) struct RoleStrategy {
+    pub(super) scope: Scope,
+    pub(super) authorizer: Arc<Authorizer>,
+}
 
 impl RoleStrategy {
     fn resource(&self) -> &'static str {
-        if self.0 == Scope::Cluster { "clusterroles" } else { "roles" }
+        if self.scope == Scope::Cluster { "clusterroles" } else { "roles" }
     }
 }
 
@@ -80,7 +88,7 @@ impl Strategy for RoleStrategy {
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         for (index, rule) in list(new, "/rules").iter().enumerate() {
-            check_rule(rule, &format!("rules[{index}]"), self.0, &mut causes);
+            check_rule(rule, &format!("rules[{index}]"), self.scope, &mut causes);
         }
         if has(new, "/aggregationRule") {
             check_aggregation(&new["aggregationRule"], &mut causes);
@@ -88,25 +96,25 @@ impl Strategy for RoleStrategy {
         causes
     }
 
-    fn check_access(&self, access: &Access<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+    fn check_access(&self, requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
         let name = text(new, "/metadata/name");
-        let escalate = Attempt {
+        let escalate = Attributes {
             verb: "escalate".into(),
             group: GROUP.into(),
             resource: self.resource().into(),
             namespace: text(new, "/metadata/namespace").into(),
             name: name.into(),
-            ..Attempt::default()
+            ..Attributes::default()
         };
-        if access.user().is_master() || !says_something_new(old, new) || access.may(&escalate) {
+        if requester.user().is_master() || !changes_content(old, new) || requester.may(&escalate) {
             return Ok(());
         }
-        refuse_escalation(access, self.resource(), new, &rules(new))?;
+        check_escalation(requester, self.resource(), new, &rules(new))?;
         // An aggregation can gather any rule, and without it a role keeps none of those gathered: setting, changing and
         // removing one takes every right there is.
         if [old, Some(new)].into_iter().flatten().any(|role| !list(role, AGGREGATION).is_empty()) {
-            let held = access.held(access.user(), "").rules;
-            if !missing(&held, &Rule::full_authority()).is_empty() {
+            let held = requester.effective_rules(requester.user(), "").rules;
+            if !uncovered(&held, &PolicyRule::full_authority()).is_empty() {
                 let why = "must have cluster-admin privileges to use the aggregationRule";
                 return Err(Status::forbidden(GROUP, self.resource(), name, why));
             }
@@ -114,9 +122,9 @@ impl Strategy for RoleStrategy {
         Ok(())
     }
 
-    fn committed(&self, registry: &Registry, before: Option<&Value>, after: Option<&Value>) {
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
         if let Some(role) = after.or(before) {
-            registry.grants().set_role(&place(role), after.map(rules));
+            self.authorizer.set_role(&key(role), after.map(rules));
         }
     }
 
@@ -129,8 +137,8 @@ impl Strategy for RoleStrategy {
     }
 }
 
-fn rules(role: &Value) -> Vec<Rule> {
-    list(role, "/rules").iter().map(Rule::parse).collect()
+fn rules(role: &Value) -> Vec<PolicyRule> {
+    list(role, "/rules").iter().map(PolicyRule::parse).collect()
 }
 
 fn check_rule(rule: &Value, path: &str, scope: Scope, causes: &mut Vec<Cause>) {
@@ -171,13 +179,16 @@ fn check_aggregation(rule: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Bindings of roles.
+/// The strategy of bindings. It reports them to the authorizer.
 #[derive(Debug)]
-pub(super) struct BindingStrategy(pub(super) Scope);
+pub(super) struct BindingStrategy {
+    pub(super) scope: Scope,
+    pub(super) authorizer: Arc<Authorizer>,
+}
 
 impl BindingStrategy {
     fn resource(&self) -> &'static str {
-        if self.0 == Scope::Cluster { "clusterrolebindings" } else { "rolebindings" }
+        if self.scope == Scope::Cluster { "clusterrolebindings" } else { "rolebindings" }
     }
 }
 
@@ -197,13 +208,13 @@ impl Strategy for BindingStrategy {
         if role["apiGroup"] != GROUP {
             causes.push(Cause::not_supported("roleRef.apiGroup", &role["apiGroup"], &[GROUP]));
         }
-        let kinds: &[&str] = if self.0 == Scope::Cluster { &["ClusterRole"] } else { &["ClusterRole", "Role"] };
+        let kinds: &[&str] = if self.scope == Scope::Cluster { &["ClusterRole"] } else { &["ClusterRole", "Role"] };
         if !kinds.contains(&text(role, "/kind")) {
             causes.push(Cause::not_supported("roleRef.kind", &role["kind"], kinds));
         }
         check_name(role, "roleRef.name", name::path_segment, &mut causes);
         for (index, subject) in list(new, "/subjects").iter().enumerate() {
-            check_subject(subject, &format!("subjects[{index}]"), self.0, &mut causes);
+            check_subject(subject, &format!("subjects[{index}]"), self.scope, &mut causes);
         }
         if old.is_some_and(|old| old["roleRef"] != *role) {
             causes.push(Cause::invalid("roleRef", role, "cannot change roleRef"));
@@ -211,29 +222,29 @@ impl Strategy for BindingStrategy {
         causes
     }
 
-    fn check_access(&self, access: &Access<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
+    fn check_access(&self, requester: &Requester<'_>, old: Option<&Value>, new: &Value) -> Result<(), Status> {
         let cluster = text(new, "/roleRef/kind") == "ClusterRole";
         let resource = if cluster { "clusterroles" } else { "roles" };
         let (namespace, role) = (text(new, "/metadata/namespace"), text(new, "/roleRef/name"));
-        let bind = Attempt {
+        let bind = Attributes {
             verb: "bind".into(),
             group: GROUP.into(),
             resource: resource.into(),
             namespace: namespace.into(),
             name: role.into(),
-            ..Attempt::default()
+            ..Attributes::default()
         };
-        if access.user().is_master() || !says_something_new(old, new) || access.may(&bind) {
+        if requester.user().is_master() || !changes_content(old, new) || requester.may(&bind) {
             return Ok(());
         }
-        let rules = access.role((!cluster).then_some(namespace), role);
+        let rules = requester.role((!cluster).then_some(namespace), role);
         let rules = rules.ok_or_else(|| Status::not_found(GROUP, resource, role))?;
-        refuse_escalation(access, self.resource(), new, &rules)
+        check_escalation(requester, self.resource(), new, &rules)
     }
 
-    fn committed(&self, registry: &Registry, before: Option<&Value>, after: Option<&Value>) {
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
         if let Some(binding) = after.or(before) {
-            registry.grants().set_binding(&place(binding), after.map(|after| self.binding(after)));
+            self.authorizer.set_binding(&key(binding), after.map(|after| self.binding(after)));
         }
     }
 
@@ -250,18 +261,19 @@ impl BindingStrategy {
     fn binding(&self, object: &Value) -> Binding {
         let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
         let (kind, role) = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
-        let shown = match self.0 {
+        let description = match self.scope {
             Scope::Cluster => format!("ClusterRoleBinding {name:?} of {kind} {role:?}"),
             Scope::Namespace => format!("RoleBinding {:?} of {kind} {role:?}", format!("{name}/{namespace}")),
         };
-        let home = if kind == "ClusterRole" { "" } else { namespace };
-        let subjects = list(object, "/subjects").iter().filter_map(|subject| who(subject, namespace)).collect();
-        Binding { role: (home.into(), role.into()), shown, subjects }
+        let role_namespace = if kind == "ClusterRole" { "" } else { namespace };
+        let subjects =
+            list(object, "/subjects").iter().filter_map(|subject| parse_subject(subject, namespace)).collect();
+        Binding { role: (role_namespace.into(), role.into()), description, subjects }
     }
 }
 
-/// Whom a subject means, and how messages name it. A service account without a namespace is of the binding's own.
-fn who(subject: &Value, namespace: &str) -> Option<(Subject, String)> {
+/// Reads a subject, with its name in messages. A service account without a namespace is in that of the binding.
+fn parse_subject(subject: &Value, namespace: &str) -> Option<(Subject, String)> {
     let (kind, name) = (text(subject, "/kind"), text(subject, "/name"));
     match kind {
         "User" => Some((Subject::User(name.into()), format!("{kind} {name:?}"))),
@@ -269,8 +281,8 @@ fn who(subject: &Value, namespace: &str) -> Option<(Subject, String)> {
         "ServiceAccount" => {
             let own = text(subject, "/namespace");
             let namespace = if own.is_empty() { namespace } else { own };
-            let shown = format!("{kind} {:?}", format!("{name}/{namespace}"));
-            Some((Subject::User(service_account_name(namespace, name).into()), shown))
+            let description = format!("{kind} {:?}", format!("{name}/{namespace}"));
+            Some((Subject::User(service_account_name(namespace, name).into()), description))
         }
         _ => None,
     }
@@ -340,14 +352,18 @@ mod tests {
 
     use super::*;
 
+    fn role_strategy(scope: Scope) -> RoleStrategy {
+        RoleStrategy { scope, authorizer: Arc::default() }
+    }
+
     fn fields(causes: &[Cause]) -> Vec<&str> {
         causes.iter().map(|cause| cause.field.as_str()).collect()
     }
 
     #[test]
-    fn rules_are_about_resources_or_paths() {
+    fn rules_are_for_resources_or_paths() {
         let check = |rule: Value, scope: Scope, expect: &[&str]| {
-            let causes = RoleStrategy(scope).validate(None, &json!({"rules": [rule]}));
+            let causes = role_strategy(scope).validate(None, &json!({"rules": [rule]}));
             assert_eq!(fields(&causes), expect, "{rule}");
         };
         check(json!({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}), Scope::Namespace, &[]);
@@ -358,13 +374,13 @@ mod tests {
         let both = json!({"verbs": ["get"], "nonResourceURLs": ["/x"], "resources": ["pods"]});
         check(both, Scope::Cluster, &["rules[0].nonResourceURLs"]);
         let aggregated = json!({"aggregationRule": {"clusterRoleSelectors": []}});
-        let causes = RoleStrategy(Scope::Cluster).validate(None, &aggregated);
+        let causes = role_strategy(Scope::Cluster).validate(None, &aggregated);
         assert_eq!(fields(&causes), ["aggregationRule.clusterRoleSelectors"]);
     }
 
     #[test]
-    fn bindings_name_a_role_and_subjects() {
-        let strategy = BindingStrategy(Scope::Cluster);
+    fn bindings_need_a_valid_role_and_subjects() {
+        let strategy = BindingStrategy { scope: Scope::Cluster, authorizer: Arc::default() };
         let mut binding = json!({
             "roleRef": {"kind": "ClusterRole", "name": "a"},
             "subjects": [

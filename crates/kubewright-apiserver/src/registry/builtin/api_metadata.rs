@@ -36,7 +36,7 @@ struct File<'a> {
 /// The metadata of a resource; `None` for one that Kubernetes doesn't publish.
 pub(super) fn of(group: &str, version: &str, plural: &str) -> Option<&'static ApiResource<'static>> {
     static FILE: LazyLock<File<'static>> = LazyLock::new(|| {
-        // The file is part of the program, and a test reads it.
+        // A test parses the embedded file.
         serde_json::from_str(include_str!("../../../data/resources.json")).unwrap_or(File { resources: Vec::new() })
     });
     FILE.resources.iter().find(|found| (found.group, found.version, found.resource) == (group, version, plural))

@@ -1,14 +1,13 @@
-//! Checks that many kinds share, in Kubernetes' words.
+//! Validation that many kinds share, worded as in Kubernetes.
 
+use crate::fields::entries;
 use kubewright_apimachinery::{selector::LabelSelector, status::Cause};
 use serde_json::Value;
 
-use super::fields::entries;
-
-/// The word for a change of what must stay.
+/// The message for changes of immutable fields.
 pub(super) const IMMUTABLE: &str = "field is immutable";
 
-/// A string field, if it is there, must be one of these.
+/// Checks that a string field, if present, has one of these values.
 pub(super) fn one_of(object: &Value, path: &str, field: &str, allowed: &[&str], causes: &mut Vec<Cause>) {
     if let Some(value) = object.get(field)
         && value.as_str().is_some_and(|value| !allowed.contains(&value))
@@ -17,7 +16,7 @@ pub(super) fn one_of(object: &Value, path: &str, field: &str, allowed: &[&str], 
     }
 }
 
-/// A string field, if it isn't empty, must follow a rule.
+/// Checks a string field, if it isn't empty, by a rule.
 pub(super) fn each_sentence(
     object: &Value,
     path: &str,
@@ -32,7 +31,7 @@ pub(super) fn each_sentence(
     }
 }
 
-/// A number, if it is there, has a lower bound.
+/// Checks that a number, if present, isn't less than a minimum.
 pub(super) fn at_least(object: &Value, path: &str, field: &str, least: i64, causes: &mut Vec<Cause>) {
     if let Some(value) = object.get(field)
         && value.as_i64().is_some_and(|number| number < least)
@@ -42,14 +41,14 @@ pub(super) fn at_least(object: &Value, path: &str, field: &str, least: i64, caus
     }
 }
 
-/// A port's number.
+/// Checks the number of a port.
 pub(super) fn positive_port(value: &Value, field: &str, causes: &mut Vec<Cause>) {
     if !value.as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
         causes.push(Cause::invalid(field, value, "must be between 1 and 65535, inclusive"));
     }
 }
 
-/// A part of a spec that may not change.
+/// Checks that a part of the spec doesn't change.
 pub(super) fn immutable(old: &Value, new: &Value, pointer: &str, causes: &mut Vec<Cause>) {
     let (before, after) = (old.pointer(pointer), new.pointer(pointer));
     if before != after {
@@ -58,7 +57,7 @@ pub(super) fn immutable(old: &Value, new: &Value, pointer: &str, causes: &mut Ve
     }
 }
 
-/// A workload's selector must be there, make sense, and match the labels of its own template.
+/// Checks that a workload has a valid selector, which matches the labels of its template.
 pub(super) fn selects_template(object: &Value, kind: &str, causes: &mut Vec<Cause>) {
     let selector = &object["spec"]["selector"];
     if selector.is_null() {

@@ -3,16 +3,16 @@
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
-use super::{
-    columns::{NONE, age, count, integer, string, value_or},
+use super::columns::{NONE, age, count, integer, string, value_or};
+use crate::{
     fields::{entries, fill, flag, has, list, remove, set, text, within},
+    registry::{Column, Strategy},
 };
-use crate::registry::{Column, Strategy};
 
-/// The namespaces without which a cluster would not be one.
+/// The namespaces that can't be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Namespaces. Their content is removed by a controller, which the finalizer in their spec waits for.
+/// The strategy of namespaces. The finalizer in their spec waits for a controller that deletes their content.
 #[derive(Debug)]
 pub(super) struct NamespaceStrategy;
 
@@ -38,7 +38,7 @@ impl Strategy for NamespaceStrategy {
         set(object, "status", json!({"phase": "Active"}));
     }
 
-    /// Finalizers change only by the `finalize` subresource.
+    /// Keeps the finalizers, which only the `finalize` subresource changes.
     fn prepare_update(&self, old: &Value, new: &mut Value) {
         set(new, "spec", old["spec"].clone());
         within(new, "status", |status| fill(status, "phase", "Active"));
@@ -52,8 +52,8 @@ impl Strategy for NamespaceStrategy {
         within(object, "status", |status| set(status, "phase", "Terminating"));
     }
 
-    /// It stays until its controller has emptied it.
-    fn held(&self, object: &Value) -> bool {
+    /// A namespace stays until its controller has deleted its content.
+    fn is_held(&self, object: &Value) -> bool {
         !list(object, "/spec/finalizers").is_empty()
     }
 
@@ -76,7 +76,7 @@ pub(super) fn namespace_columns() -> Vec<Column> {
     vec![string("Status", |object, _| text(object, "/status/phase").into()), age()]
 }
 
-/// Nodes.
+/// The strategy of nodes.
 #[derive(Debug)]
 pub(super) struct NodeStrategy;
 
@@ -153,12 +153,12 @@ fn node_address(node: &Value, kind: &str) -> Value {
     found.map_or(NONE, |address| text(address, "/address")).into()
 }
 
-/// Service accounts.
+/// The strategy of service accounts.
 #[derive(Debug)]
 pub(super) struct ServiceAccountStrategy;
 
 impl Strategy for ServiceAccountStrategy {
-    /// An empty list is as good as none.
+    /// Removes empty lists, as the real API server does.
     fn default(&self, object: &mut Value) {
         if has(object, "/secrets") && list(object, "/secrets").is_empty() {
             remove(object, "secrets");
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(namespace["metadata"]["labels"], json!({"kubernetes.io/metadata.name": "n"}));
         assert_eq!(namespace["spec"], json!({"finalizers": ["kubernetes"]}));
         assert_eq!(namespace["status"], json!({"phase": "Active"}));
-        assert!(NamespaceStrategy.held(&namespace) && !NamespaceStrategy.held(&json!({})));
+        assert!(NamespaceStrategy.is_held(&namespace) && !NamespaceStrategy.is_held(&json!({})));
         let mut update = json!({"metadata": {"name": "n"}, "spec": {"finalizers": []}, "status": {"phase": "Active"}});
         NamespaceStrategy.prepare_update(&namespace, &mut update);
         assert_eq!(update["spec"], namespace["spec"]);

@@ -1,23 +1,23 @@
-//! What the columns of many kinds have in common.
+//! Columns that many kinds share.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::fields::{entries, has, int, list, text};
 use crate::{
+    fields::{entries, has, int, list, text},
     registry::{Cell, Column},
     table::age_of,
 };
 
-/// What kubectl prints where there is nothing.
+/// The text of cells without a value.
 pub(super) const NONE: &str = "<none>";
 
-/// A column whose cells are text.
+/// A column of text.
 pub(super) fn string(name: &str, cell: fn(&Value, Timestamp) -> Value) -> Column {
     column(name, "string", cell)
 }
 
-/// A column whose cells are whole numbers.
+/// A column of whole numbers.
 pub(super) fn integer(name: &str, cell: fn(&Value, Timestamp) -> Value) -> Column {
     column(name, "integer", cell)
 }
@@ -33,17 +33,17 @@ fn column(name: &str, kind: &str, cell: fn(&Value, Timestamp) -> Value) -> Colum
     }
 }
 
-/// `Age`
+/// The column `Age`.
 pub(super) fn age() -> Column {
     string("Age", |object, now| age_of(object.pointer("/metadata/creationTimestamp"), now).into())
 }
 
-/// `Created At`: all that kinds without columns of their own show.
+/// The column `Created At`, of kinds without columns of their own.
 pub(super) fn created_at() -> Column {
     column("Created At", "date", |object, _| text(object, "/metadata/creationTimestamp").into())
 }
 
-/// `Containers`, `Images` and `Selector` of a kind with a pod template at this place; only with `-o wide`.
+/// The columns `Containers`, `Images` and `Selector` of kinds with a pod template, only with `-o wide`.
 pub(super) fn of_template() -> Vec<Column> {
     vec![
         string("Containers", |object, _| container_fields(object, "/spec/template/spec/containers", "name")).wide(),
@@ -52,18 +52,18 @@ pub(super) fn of_template() -> Vec<Column> {
     ]
 }
 
-/// One field of every container, joined by commas.
+/// A field of all containers, joined by commas.
 pub(super) fn container_fields(object: &Value, containers: &str, field: &str) -> Value {
     let names: Vec<_> = list(object, containers).iter().filter_map(|container| container[field].as_str()).collect();
     names.join(",").into()
 }
 
-/// `3/5`, from two numbers.
+/// A cell such as `3/5`.
 pub(super) fn ratio(object: &Value, part: &str, whole: &str) -> Value {
     format!("{}/{}", int(object, part), int(object, whole)).into()
 }
 
-/// A `LabelSelector` in the form in which it is typed.
+/// A `LabelSelector` as text, as kubectl takes it.
 pub(super) fn selector(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return NONE.into() };
     let mut parts: Vec<_> = entries(selector, "/matchLabels")
@@ -94,7 +94,7 @@ pub(super) fn or_none(text: &str) -> String {
     if text.is_empty() { NONE.into() } else { text.into() }
 }
 
-/// The value at a pointer, or what stands for none.
+/// The value at a pointer, or a replacement.
 pub(super) fn value_or(object: &Value, pointer: &str, none: &str) -> Value {
     if has(object, pointer) { object.pointer(pointer).cloned().unwrap_or_default() } else { json!(none) }
 }
@@ -109,7 +109,7 @@ pub(super) fn count(object: &Value, pointers: &[&str]) -> Value {
     pointers.iter().map(count).sum::<usize>().into()
 }
 
-/// `True`, `False`, or what stands for none.
+/// `True`, `False`, or a replacement.
 pub(super) fn boolean(object: &Value, pointer: &str, none: &str) -> Value {
     match object.pointer(pointer) {
         Some(Value::Bool(true)) => "True".into(),

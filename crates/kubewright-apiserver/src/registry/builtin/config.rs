@@ -1,4 +1,4 @@
-//! ConfigMaps and Secrets: maps of small files.
+//! ConfigMaps and Secrets.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,16 @@ use serde_json::{Value, json};
 use super::{
     check::IMMUTABLE,
     columns::{age, count, integer, string},
-    fields::{entries, fill, flag, remove, set, text, within},
 };
-use crate::registry::{Column, Strategy};
+use crate::{
+    fields::{entries, fill, flag, remove, set, text, within},
+    registry::{Column, Strategy},
+};
 
-/// Bytes that all values together may have.
+/// The most bytes of all values together.
 const LIMIT: usize = 1024 * 1024;
 
-/// Config maps.
+/// The strategy of config maps.
 #[derive(Debug)]
 pub(super) struct ConfigMapStrategy;
 
@@ -47,11 +49,11 @@ impl Strategy for ConfigMapStrategy {
     }
 }
 
-/// Secrets.
+/// The strategy of secrets.
 #[derive(Debug)]
 pub(super) struct SecretStrategy;
 
-/// Keys that a type of secret must have.
+/// The keys that secrets of a type must have.
 const REQUIRED_KEYS: &[(&str, &[&str])] = &[
     ("kubernetes.io/dockercfg", &[".dockercfg"]),
     ("kubernetes.io/dockerconfigjson", &[".dockerconfigjson"]),
@@ -105,7 +107,7 @@ fn check_key(field: &str, key: &str, causes: &mut Vec<Cause>) {
     causes.extend(sentences.iter().map(|why| Cause::invalid(format!("{field}[{key}]"), &json!(key), why)));
 }
 
-/// Bytes of a value, of an encoded one about as many as it decodes to.
+/// The bytes of a value. Of a base64 value this is about the number of decoded bytes.
 fn value_size(encoded: bool, value: &Value) -> usize {
     let length = value.as_str().map_or(0, str::len);
     if encoded { length / 4 * 3 } else { length }
@@ -114,13 +116,13 @@ fn value_size(encoded: bool, value: &Value) -> usize {
 fn check_size(field: &str, size: usize, causes: &mut Vec<Cause>) {
     if size > LIMIT {
         let message = format!("Too long: may not be more than {LIMIT} bytes");
-        // Kubernetes calls the whole object so.
+        // Kubernetes names the whole object this way.
         let field = if field.is_empty() { "[]" } else { field };
         causes.push(Cause::new("FieldValueTooLong", field, message));
     }
 }
 
-/// What is marked immutable stays so, and so does its data.
+/// Checks that an immutable object stays immutable and keeps its data.
 fn check_frozen(old: &Value, new: &Value, fields: &[&str], causes: &mut Vec<Cause>) {
     if !flag(old, "/immutable") {
         return;

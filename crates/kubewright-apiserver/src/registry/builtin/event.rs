@@ -1,4 +1,4 @@
-//! Events. Both APIs, `v1` and `events.k8s.io/v1`, show the same stored objects, which have the form of `v1`.
+//! Events. `v1` and `events.k8s.io/v1` serve the same stored objects, which have the form of `v1`.
 
 use jiff::Timestamp;
 use kubewright_apimachinery::{name, status::Cause};
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::{
     check::one_of,
     columns::{integer, string},
-    fields::{fill, has, remove, set, text},
 };
 use crate::{
+    fields::{fill, has, remove, set, text},
     registry::{Column, Strategy},
     table::age_of,
 };
 
-/// Fields that a field selector may name, by their name in `v1`, each read at the path of its name.
+/// The fields that field selectors may name, by their name in `v1`, which is also their path.
 pub(super) const SELECTABLE: &[&str] = &[
     "involvedObject.kind",
     "involvedObject.namespace",
@@ -28,7 +28,7 @@ pub(super) const SELECTABLE: &[&str] = &[
     "type",
 ];
 
-/// The stored name of each field that `events.k8s.io/v1` calls otherwise.
+/// The fields that `events.k8s.io/v1` names differently, with their stored names.
 const RENAMED: &[(&str, &str)] = &[
     ("regarding", "involvedObject"),
     ("note", "message"),
@@ -39,20 +39,20 @@ const RENAMED: &[(&str, &str)] = &[
     ("deprecatedCount", "count"),
 ];
 
-/// The name in `events.k8s.io/v1` of a field that a selector may name.
+/// The name in `events.k8s.io/v1` of a selectable field.
 pub(super) fn served_name(stored: &str) -> String {
     let (first, rest) = stored.split_at(stored.find('.').unwrap_or(stored.len()));
     let served = RENAMED.iter().find(|(_, name)| *name == first).map_or(first, |(served, _)| served);
     format!("{served}{rest}")
 }
 
-/// The source that a selector sees: the component, whichever field names it.
+/// The value of the field selector `source`: the component, whichever field names it.
 pub(super) fn source(event: &Value) -> String {
     let legacy = text(event, "/source/component");
     if legacy.is_empty() { text(event, "/reportingComponent").into() } else { legacy.into() }
 }
 
-/// Events of `v1`.
+/// The strategy of events of `v1`.
 #[derive(Debug)]
 pub(super) struct CoreEvents;
 
@@ -72,7 +72,7 @@ impl Strategy for CoreEvents {
     }
 }
 
-/// Events of `events.k8s.io/v1`.
+/// The strategy of events of `events.k8s.io/v1`.
 #[derive(Debug)]
 pub(super) struct ModernEvents;
 
@@ -114,7 +114,7 @@ impl Strategy for ModernEvents {
     }
 }
 
-/// An event lives in the namespace of the object that it is about; for an object without one, in a system namespace.
+/// Checks that an event is in the namespace of its object, or in a system namespace if the object has none.
 fn check_namespace(event: &Value, field: &str, causes: &mut Vec<Cause>) {
     let (own, about) = (text(event, "/metadata/namespace"), text(event, "/involvedObject/namespace"));
     let fits = if about.is_empty() { matches!(own, "default" | "kube-system" | "") } else { about == own };
@@ -149,7 +149,7 @@ fn check_modern(event: &Value, controller: &str, note: &str, causes: &mut Vec<Ca
     causes.iter_mut().for_each(|cause| cause.field = cause.field.trim_start_matches('.').into());
 }
 
-/// The columns of events of either API. The name is no leading column.
+/// The columns of events of either API. There is no leading column with the name.
 pub(super) fn columns() -> Vec<Column> {
     let mut name = string("Name", |event, _| show(event, "/metadata/name").into()).wide();
     name.format = "name".into();
@@ -167,7 +167,7 @@ pub(super) fn columns() -> Vec<Column> {
     ]
 }
 
-/// The value at a pointer of the stored form, in an event that may be in the other one.
+/// The value at a pointer of the stored form, of an event in either form.
 fn look<'a>(event: &'a Value, pointer: &str) -> Option<&'a Value> {
     let found = event.pointer(pointer).or_else(|| {
         let (field, rest) =

@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 use super::{
     check::{at_least, immutable, one_of, selects_template},
     columns::{NONE, age, boolean, integer, of_template, string, value_or},
-    fields::{fill, flag, has, int, list, present, set, text, within},
     pod::validate_template,
     workload::default_template,
 };
 use crate::{
+    fields::{fill, flag, has, int, list, present, set, text, within},
     registry::{Column, Strategy},
     table::{age_of, human_duration},
 };
 
-/// Jobs: pods that are to end. The server gives each job a selector of its own, so that no two adopt each other's pods.
+/// The strategy of jobs. The server gives each job a selector of its own, so that no two jobs adopt each other's pods.
 #[derive(Debug)]
 pub(super) struct JobStrategy;
 
@@ -73,7 +73,7 @@ impl Strategy for JobStrategy {
     }
 }
 
-/// The defaults of a job's spec, also of one in a cron job.
+/// Sets the defaults of a job's spec, also in a cron job.
 fn default_spec(spec: &mut Value) {
     default_template(spec);
     if !has(spec, "/completions") && !has(spec, "/parallelism") {
@@ -87,7 +87,7 @@ fn default_spec(spec: &mut Value) {
     fill(spec, "podReplacementPolicy", replace);
 }
 
-/// Checks a job's spec that stands at `path`.
+/// Checks the spec of a job at `path`.
 fn validate_spec(spec: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     for field in ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"] {
@@ -103,11 +103,11 @@ fn validate_spec(spec: &Value, path: &str) -> Vec<Cause> {
     causes
 }
 
-/// Cron jobs: jobs on a schedule.
+/// The strategy of cron jobs.
 #[derive(Debug)]
 pub(super) struct CronJobStrategy;
 
-/// A job's name gets eleven characters more than its cron job's.
+/// The most characters of a name: those of the jobs are eleven characters longer.
 const CRON_JOB_NAME_LIMIT: usize = 52;
 
 impl Strategy for CronJobStrategy {
@@ -140,7 +140,7 @@ impl Strategy for CronJobStrategy {
     }
 }
 
-/// What the field selector `status.successful` reads.
+/// The value of the field selector `status.successful`.
 pub(super) fn successful(job: &Value) -> String {
     int(job, "/status/succeeded").to_string()
 }

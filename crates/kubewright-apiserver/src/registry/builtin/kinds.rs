@@ -12,13 +12,12 @@ use k8s_openapi::{
 use kubewright_apimachinery::random::Random;
 
 use super::{
-    Entry,
     access::{self, BindingStrategy, RoleStrategy, Scope},
     cluster::{self, NamespaceStrategy, NodeStrategy, ServiceAccountStrategy},
     config::{self, ConfigMapStrategy, SecretStrategy},
     crd::CrdStrategy,
+    entry::{Entry, Indexes},
     event::{self, CoreEvents, ModernEvents},
-    fields::flag,
     job::{self, CronJobStrategy, JobStrategy},
     other::{self, ClaimStrategy, LeaseStrategy, Simple},
     pod::{self, PodStrategy},
@@ -30,11 +29,11 @@ use super::{
         StatefulSetStrategy,
     },
 };
-use crate::admission::Phase;
+use crate::{admission::Phase, fields::flag};
 
 /// Every built-in kind.
-pub(super) fn all(random: &Random) -> Vec<Entry> {
-    let groups = [core_group(random), workload_groups(), policy_groups(), machinery_groups(), reviews()];
+pub(super) fn all(random: &Random, indexes: &Indexes) -> Vec<Entry> {
+    let groups = [core_group(random), workload_groups(), policy_groups(indexes), machinery_groups(indexes), reviews()];
     groups.into_iter().flatten().collect()
 }
 
@@ -141,22 +140,23 @@ fn workload_groups() -> Vec<Entry> {
     ]
 }
 
-fn policy_groups() -> Vec<Entry> {
+fn policy_groups(indexes: &Indexes) -> Vec<Entry> {
+    let role = |scope| RoleStrategy { scope, authorizer: indexes.authorizer.clone() };
+    let binding = |scope| BindingStrategy { scope, authorizer: indexes.authorizer.clone() };
     vec![
         Entry::of::<networking::Ingress>().short(&["ing"]).columns(other::ingress_columns()),
         Entry::of::<networking::NetworkPolicy>().short(&["netpol"]).columns(other::network_policy_columns()),
         Entry::of::<policy::PodDisruptionBudget>().short(&["pdb"]).columns(other::disruption_budget_columns()),
-        Entry::of::<rbac::ClusterRoleBinding>()
-            .strategy(BindingStrategy(Scope::Cluster))
-            .columns(access::binding_columns()),
-        Entry::of::<rbac::ClusterRole>().strategy(RoleStrategy(Scope::Cluster)),
-        Entry::of::<rbac::RoleBinding>().strategy(BindingStrategy(Scope::Namespace)).columns(access::binding_columns()),
-        Entry::of::<rbac::Role>().strategy(RoleStrategy(Scope::Namespace)),
+        Entry::of::<rbac::ClusterRoleBinding>().strategy(binding(Scope::Cluster)).columns(access::binding_columns()),
+        Entry::of::<rbac::ClusterRole>().strategy(role(Scope::Cluster)),
+        Entry::of::<rbac::RoleBinding>().strategy(binding(Scope::Namespace)).columns(access::binding_columns()),
+        Entry::of::<rbac::Role>().strategy(role(Scope::Namespace)),
         Entry::of::<scheduling::PriorityClass>().short(&["pc"]).columns(other::priority_class_columns()),
     ]
 }
 
-fn machinery_groups() -> Vec<Entry> {
+fn machinery_groups(indexes: &Indexes) -> Vec<Entry> {
+    let webhook_strategy = |phase| WebhookStrategy { phase, webhooks: indexes.webhooks.clone() };
     vec![
         Entry::of::<events::Event>()
             .short(&["ev"])
@@ -166,16 +166,16 @@ fn machinery_groups() -> Vec<Entry> {
             .select_stored(event::SELECTABLE, event::served_name),
         Entry::of::<admissionregistration::MutatingWebhookConfiguration>()
             .in_categories(&["api-extensions"])
-            .strategy(WebhookStrategy(Phase::Mutating))
+            .strategy(webhook_strategy(Phase::Mutating))
             .columns(webhook::columns()),
         Entry::of::<admissionregistration::ValidatingWebhookConfiguration>()
             .in_categories(&["api-extensions"])
-            .strategy(WebhookStrategy(Phase::Validating))
+            .strategy(webhook_strategy(Phase::Validating))
             .columns(webhook::columns()),
         Entry::of::<apiextensions::CustomResourceDefinition>()
             .short(&["crd", "crds"])
             .in_categories(&["api-extensions"])
-            .strategy(CrdStrategy::default()),
+            .strategy(CrdStrategy::new(indexes.custom.clone())),
         Entry::of::<coordination::Lease>().strategy(LeaseStrategy).columns(other::lease_columns()),
         Entry::of::<discovery::EndpointSlice>().columns(other::endpoint_slice_columns()),
     ]
@@ -186,7 +186,7 @@ fn reviews() -> Vec<Entry> {
         Entry::unlisted::<authentication::SelfSubjectReview>().strategy(SelfReview),
         Entry::unlisted::<authentication::TokenReview>().strategy(TokenReview),
         Entry::unlisted::<authorization::LocalSubjectAccessReview>().strategy(AccessReview(Subject::Local)),
-        Entry::unlisted::<authorization::SelfSubjectAccessReview>().strategy(AccessReview(Subject::Asker)),
+        Entry::unlisted::<authorization::SelfSubjectAccessReview>().strategy(AccessReview(Subject::Requester)),
         Entry::unlisted::<authorization::SelfSubjectRulesReview>().strategy(RulesReview),
         Entry::unlisted::<authorization::SubjectAccessReview>().strategy(AccessReview(Subject::Named)),
     ]

@@ -1,4 +1,4 @@
-//! Kinds that are stored for clients and controllers, with few rules of their own.
+//! Kinds with few rules of their own.
 
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::Value;
@@ -6,11 +6,13 @@ use serde_json::Value;
 use super::{
     check::at_least,
     columns::{NONE, age, integer, selector, string, value_or},
-    fields::{entries, fill, has, int, list, text, within},
 };
-use crate::registry::{Column, Strategy};
+use crate::{
+    fields::{entries, fill, has, int, list, text, within},
+    registry::{Column, Strategy},
+};
 
-/// A kind with no more rules than how it is named and whether its generation is counted.
+/// The strategy of kinds whose only rules are for names and generations.
 #[derive(Debug)]
 pub(super) struct Simple {
     names: fn(&str) -> Vec<String>,
@@ -18,7 +20,7 @@ pub(super) struct Simple {
 }
 
 impl Simple {
-    /// Without a generation.
+    /// The strategy of kinds without a generation.
     pub(super) const UNCOUNTED: Self = Self { names: name::dns1123_subdomain, generation: false };
 }
 
@@ -32,7 +34,7 @@ impl Strategy for Simple {
     }
 }
 
-/// Leases.
+/// The strategy of leases.
 #[derive(Debug)]
 pub(super) struct LeaseStrategy;
 
@@ -54,7 +56,7 @@ impl Strategy for LeaseStrategy {
     }
 }
 
-/// Claims of storage.
+/// The strategy of persistent volume claims.
 #[derive(Debug)]
 pub(super) struct ClaimStrategy;
 
@@ -81,7 +83,7 @@ pub(super) fn endpoints_columns() -> Vec<Column> {
     vec![string("Endpoints", |object, _| endpoints(object).into()), age()]
 }
 
-/// How many addresses fit in a cell before the rest is only counted.
+/// The most addresses that a cell lists; further ones are counted.
 const SHOWN: usize = 3;
 
 fn endpoints(object: &Value) -> String {

@@ -1,37 +1,36 @@
-//! Kinds that are questions: who am I, whose token is this, may someone do something
+//! Reviews of users, tokens and rights, which are answered and not stored
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access>).
 
 use kubewright_apimachinery::status::{Cause, Status};
 use serde_json::{Value, json};
 
-use super::fields::{entries, has, list, text};
 use crate::{
-    auth::{Access, Attempt, UserInfo},
-    rbac::{Held, Rule, Verdict},
+    auth::{Attributes, Requester, UserInfo},
+    fields::{entries, has, list, text},
+    rbac::{Decision, EffectiveRules, PolicyRule},
     registry::Strategy,
 };
 
-/// Who is meant by an access review.
+/// The subject of an access review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// Who asks.
-    Asker,
-    /// Who is named in the question.
+    /// The requester.
+    Requester,
+    /// The user that the review names.
     Named,
-    /// Who is named in the question, within the question's namespace.
+    /// The user that the review names, in the namespace of the review.
     Local,
 }
 
-/// `SelfSubjectAccessReview`, `SubjectAccessReview` and `LocalSubjectAccessReview`: may someone do this?
+/// `SelfSubjectAccessReview`, `SubjectAccessReview` and `LocalSubjectAccessReview`.
 #[derive(Debug)]
 pub(super) struct AccessReview(pub(super) Subject);
 
 impl AccessReview {
-    fn causes(&self, question: &Value) -> Vec<Cause> {
+    fn causes(&self, review: &Value) -> Vec<Cause> {
         let (resource, path) = ("spec.resourceAttributes", "spec.nonResourceAttributes");
         let value = json!(null);
-        let mut causes = match (has(question, "/spec/resourceAttributes"), has(question, "/spec/nonResourceAttributes"))
-        {
+        let mut causes = match (has(review, "/spec/resourceAttributes"), has(review, "/spec/nonResourceAttributes")) {
             (true, true) => {
                 let why = "cannot be specified in combination with resourceAttributes";
                 vec![Cause::invalid(path, &value, why)]
@@ -45,14 +44,14 @@ impl AccessReview {
             }
             _ => Vec::new(),
         };
-        if self.0 != Subject::Asker
-            && text(question, "/spec/user").is_empty()
-            && list(question, "/spec/groups").is_empty()
+        if self.0 != Subject::Requester
+            && text(review, "/spec/user").is_empty()
+            && list(review, "/spec/groups").is_empty()
         {
             causes.push(Cause::invalid("spec.user", &json!(""), "at least one of user or group must be specified"));
         }
-        let namespace = text(question, "/spec/resourceAttributes/namespace");
-        if self.0 == Subject::Local && namespace != text(question, "/metadata/namespace") {
+        let namespace = text(review, "/spec/resourceAttributes/namespace");
+        if self.0 == Subject::Local && namespace != text(review, "/metadata/namespace") {
             let field = "spec.resourceAttributes.namespace";
             causes.push(Cause::invalid(field, &json!(namespace), "must match metadata.namespace"));
         }
@@ -65,11 +64,11 @@ impl Strategy for AccessReview {
         self.causes(new)
     }
 
-    fn answer(&self, question: &Value, access: &Access<'_>) -> Option<Result<Value, Status>> {
-        let attempt = attempt(question);
-        let Verdict { allowed, reason } = match self.0 {
-            Subject::Asker => access.decide(access.user(), &attempt),
-            Subject::Named | Subject::Local => access.decide(&named(question), &attempt),
+    fn review(&self, review: &Value, requester: &Requester<'_>) -> Option<Result<Value, Status>> {
+        let attributes = attributes(review);
+        let Decision { allowed, reason } = match self.0 {
+            Subject::Requester => requester.authorize(requester.user(), &attributes),
+            Subject::Named | Subject::Local => requester.authorize(&named_user(review), &attributes),
         };
         let mut status = json!({"allowed": allowed});
         if !reason.is_empty() {
@@ -79,29 +78,33 @@ impl Strategy for AccessReview {
     }
 }
 
-/// Who is named in a question.
-fn named(question: &Value) -> UserInfo {
+/// The user that a review names.
+fn named_user(review: &Value) -> UserInfo {
     let strings = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
     };
-    let extra = entries(question, "/spec/extra").map(|(key, values)| (key.to_lowercase(), strings(values)));
+    let extra = entries(review, "/spec/extra").map(|(key, values)| (key.to_lowercase(), strings(values)));
     UserInfo {
-        name: text(question, "/spec/user").into(),
-        uid: text(question, "/spec/uid").into(),
-        groups: strings(&question["spec"]["groups"]),
+        name: text(review, "/spec/user").into(),
+        uid: text(review, "/spec/uid").into(),
+        groups: strings(&review["spec"]["groups"]),
         extra: extra.collect(),
     }
 }
 
-/// What is asked about.
-fn attempt(question: &Value) -> Attempt {
-    if has(question, "/spec/nonResourceAttributes") {
-        let spec = &question["spec"]["nonResourceAttributes"];
-        return Attempt { verb: text(spec, "/verb").into(), path: text(spec, "/path").into(), ..Attempt::default() };
+/// The attributes that a review asks about.
+fn attributes(review: &Value) -> Attributes {
+    if has(review, "/spec/nonResourceAttributes") {
+        let spec = &review["spec"]["nonResourceAttributes"];
+        return Attributes {
+            verb: text(spec, "/verb").into(),
+            path: text(spec, "/path").into(),
+            ..Attributes::default()
+        };
     }
-    let spec = &question["spec"]["resourceAttributes"];
+    let spec = &review["spec"]["resourceAttributes"];
     let field = |name: &str| spec[name].as_str().unwrap_or_default().to_owned();
-    Attempt {
+    Attributes {
         verb: field("verb"),
         group: field("group"),
         resource: field("resource"),
@@ -112,21 +115,21 @@ fn attempt(question: &Value) -> Attempt {
     }
 }
 
-/// `SelfSubjectRulesReview`: what may I do?
+/// `SelfSubjectRulesReview`.
 #[derive(Debug)]
 pub(super) struct RulesReview;
 
 impl Strategy for RulesReview {
-    fn answer(&self, question: &Value, access: &Access<'_>) -> Option<Result<Value, Status>> {
-        let namespace = text(question, "/spec/namespace");
+    fn review(&self, review: &Value, requester: &Requester<'_>) -> Option<Result<Value, Status>> {
+        let namespace = text(review, "/spec/namespace");
         if namespace.is_empty() {
             return Some(Err(Status::bad_request("no namespace on request")));
         }
-        let Held { rules, errors } = access.held(access.user(), namespace);
-        let (paths, objects): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_about_paths());
-        let shown = |rules: Vec<&Rule>| rules.into_iter().map(Rule::to_value).collect::<Value>();
+        let EffectiveRules { rules, errors } = requester.effective_rules(requester.user(), namespace);
+        let (paths, objects): (Vec<_>, Vec<_>) = rules.iter().partition(|rule| rule.is_non_resource());
+        let values = |rules: Vec<&PolicyRule>| rules.into_iter().map(PolicyRule::to_value).collect::<Value>();
         let mut status =
-            json!({"resourceRules": shown(objects), "nonResourceRules": shown(paths), "incomplete": false});
+            json!({"resourceRules": values(objects), "nonResourceRules": values(paths), "incomplete": false});
         if !errors.is_empty() {
             status["incomplete"] = true.into();
             status["evaluationError"] = errors.join(", ").into();
@@ -135,29 +138,29 @@ impl Strategy for RulesReview {
     }
 }
 
-/// `SelfSubjectReview`: who am I?
+/// `SelfSubjectReview`.
 #[derive(Debug)]
 pub(super) struct SelfReview;
 
 impl Strategy for SelfReview {
-    fn answer(&self, _question: &Value, access: &Access<'_>) -> Option<Result<Value, Status>> {
-        Some(Ok(json!({"userInfo": access.user().to_value()})))
+    fn review(&self, _review: &Value, requester: &Requester<'_>) -> Option<Result<Value, Status>> {
+        Some(Ok(json!({"userInfo": requester.user().to_value()})))
     }
 }
 
-/// `TokenReview`: whose token is this?
+/// `TokenReview`.
 #[derive(Debug)]
 pub(super) struct TokenReview;
 
 impl Strategy for TokenReview {
-    fn answer(&self, question: &Value, access: &Access<'_>) -> Option<Result<Value, Status>> {
-        let token = text(question, "/spec/token");
+    fn review(&self, review: &Value, requester: &Requester<'_>) -> Option<Result<Value, Status>> {
+        let token = text(review, "/spec/token");
         if token.is_empty() {
             return Some(Err(Status::bad_request("token is required for TokenReview in authentication")));
         }
-        let wanted: Vec<_> =
-            list(question, "/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        Some(Ok(match access.bearer(token, &wanted) {
+        let audiences: Vec<_> =
+            list(review, "/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        Some(Ok(match requester.authenticate_token(token, &audiences) {
             Ok((user, audiences)) => {
                 json!({"authenticated": true, "user": user.to_value(), "audiences": audiences})
             }

@@ -1,4 +1,4 @@
-//! The roles that every cluster has, as far as an embedded one's users lean on them, and to whom they are bound
+//! The default roles that users of an embedded cluster rely on, and their bindings
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#default-roles-and-role-bindings>).
 
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ const DISCOVERY: &[&str] = &[
 const MONITORING: &[&str] =
     &["/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/metrics/slis", "/readyz", "/readyz/*"];
 
-/// A rule about resources, as a table line.
+/// A rule for resources: group, resources and verbs.
 type Line = (&'static str, &'static [&'static str], &'static [&'static str]);
 
 const VIEW: &[Line] = &[
@@ -166,7 +166,7 @@ fn label(role: &str) -> String {
     format!("rbac.authorization.k8s.io/aggregate-to-{role}")
 }
 
-/// A role; one with a target is a part of the role of that name.
+/// A cluster role; with a target it is aggregated to the role of that name.
 fn role(name: &str, part_of: Option<&str>, rules: Vec<Value>) -> Value {
     let mut role = object("ClusterRole", name);
     if let Some(target) = part_of {
@@ -176,7 +176,7 @@ fn role(name: &str, part_of: Option<&str>, rules: Vec<Value>) -> Value {
     role
 }
 
-/// A role that is put together of its parts. It has them from the start; a controller sees to it later.
+/// An aggregated role. It has its rules from the start; a controller updates them later.
 fn aggregated(name: &str, part_of: Option<&str>, parts: [Vec<Value>; 2]) -> Value {
     let mut role = role(name, part_of, parts.concat());
     role["aggregationRule"] = json!({"clusterRoleSelectors": [{"matchLabels": {label(name): "true"}}]});
@@ -192,13 +192,13 @@ fn binding(role: &str, groups: &[&str]) -> Value {
     binding
 }
 
-/// The roles.
+/// The default cluster roles.
 pub(super) fn roles() -> Vec<Value> {
     let everything = vec![
         json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}),
         json!({"nonResourceURLs": ["*"], "verbs": ["*"]}),
     ];
-    // The parts are in the order of their roles' names, which is what the controller goes by.
+    // Rules are in the order of the names of the aggregated roles, as the controller sorts them.
     let view = rules(VIEW);
     let edit = [rules(EDIT), view.clone()];
     let admin = [edit.concat(), rules(ADMIN)];
@@ -218,7 +218,7 @@ pub(super) fn roles() -> Vec<Value> {
     ]
 }
 
-/// The bindings.
+/// The bindings of the default cluster roles.
 pub(super) fn bindings() -> Vec<Value> {
     vec![
         binding("cluster-admin", &["system:masters"]),

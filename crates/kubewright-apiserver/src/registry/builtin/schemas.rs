@@ -1,6 +1,6 @@
-//! The schemas of the built-in kinds: the types of k8s-openapi joined with the published list and patch markers.
+//! The schemas of the built-in kinds: those of k8s-openapi with the published list and patch markers.
 //!
-//! All built-in kinds, of whatever server in this process, share one table, built when first looked at.
+//! All servers of a process share one table, which is built at its first use.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ pub fn definitions() -> Arc<Definitions> {
     TABLE.clone()
 }
 
-/// A schema that stands for a named definition.
+/// A schema that refers to a named definition.
 pub(crate) fn reference(name: &str) -> Schema {
     Schema { reference: Some(name.into()), ..Schema::default() }
 }
@@ -48,14 +48,14 @@ fn build() -> Definitions {
         if let Some(root) = table.get_mut(&*(builtin.schema_name)()) {
             let (group, version, kind) = (builtin.group, builtin.version, builtin.kind);
             root.group_version_kind.push((group.into(), version.into(), kind.into()));
-            // The crate always writes metadata; the published schema does not demand it.
+            // The crate always writes metadata; the published schema doesn't require it.
             root.required.retain(|field| field != "metadata");
         }
     }
     Definitions(table)
 }
 
-/// Request bodies that are no stored kind.
+/// Request bodies that aren't kinds with objects.
 const BODIES: &[fn(&mut SchemaGenerator)] = &[
     collect::<Binding>,
     collect::<DeleteOptions>,
@@ -67,7 +67,7 @@ const BODIES: &[fn(&mut SchemaGenerator)] = &[
     collect::<TokenRequest>,
 ];
 
-/// Types whose values have a form of their own, which the crate's schema says too narrowly.
+/// Types for which the schema of the crate is too narrow.
 const FREE_FORM: &[&str] = &[
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON",
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray",
@@ -86,7 +86,7 @@ fn convert(name: &str, document: &Value) -> Schema {
     schema
 }
 
-/// The markers of one type or field that the crate does not carry.
+/// The published markers of a type or field, which the crate doesn't have.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Markers<'a> {
@@ -107,9 +107,9 @@ struct MarkerFile<'a> {
 
 const MARKERS: &str = include_str!("../../../data/schema-extensions.json");
 
-/// Joins the published list types, keys and patch strategies.
+/// Adds the published list types, keys and patch strategies.
 fn mark_lists(table: &mut BTreeMap<Arc<str>, Schema>) {
-    // The file is part of the program, and a test reads it.
+    // A test parses the embedded file.
     let Ok(file) = serde_json::from_str::<MarkerFile<'_>>(MARKERS) else { return };
     for (name, markers) in file.types {
         let Some(schema) = table.get_mut(name) else { continue };
@@ -134,8 +134,7 @@ fn mark(schema: &mut Schema, markers: Markers<'_>) {
     schema.patch_merge_key = markers.patch_merge_key;
 }
 
-/// Adds what the published schema says beyond types and markers: defaults of fields that are keys of a list, without
-/// which an element that leaves one out could not be told from others.
+/// Adds the published defaults of list keys. Without them, elements that leave out a key couldn't be told apart.
 fn complete(table: &mut BTreeMap<Arc<str>, Schema>) {
     for name in ["io.k8s.api.core.v1.ContainerPort", "io.k8s.api.core.v1.ServicePort"] {
         if let Some(protocol) = table.get_mut(name).and_then(|port| port.properties.get_mut("protocol")) {
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_marker_file_is_read_and_all_its_lists_of_pods_are_joined() {
+    fn published_markers_are_added() {
         assert!(serde_json::from_str::<MarkerFile<'_>>(MARKERS).unwrap().types.len() > 100);
         let ports = at("io.k8s.api.core.v1.Pod/spec/containers/*/ports");
         assert_eq!(ports.list, List::Map(vec!["containerPort".into(), "protocol".into()]));
@@ -173,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn types_keep_their_form() {
+    fn formats_and_defaults_are_kept() {
         assert!(at("io.k8s.api.core.v1.Service/spec/ports/*/targetPort").int_or_string);
         assert_eq!(at("io.k8s.api.core.v1.Secret/data").kind, Some(Kind::Object));
         assert_eq!(at("io.k8s.api.core.v1.Pod/metadata/creationTimestamp").format.as_deref(), Some("date-time"));
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn no_reference_leads_nowhere() {
+    fn every_reference_resolves() {
         fn walk(schema: &Schema, table: &Definitions) {
             if let Some(name) = &schema.reference {
                 assert!(table.0.contains_key(name), "{name}");

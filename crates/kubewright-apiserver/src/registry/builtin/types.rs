@@ -63,6 +63,11 @@ pub(super) fn is_builtin_version(group: &str, version: &str) -> bool {
     TYPES.iter().any(|builtin| (builtin.group, builtin.version) == (group, version))
 }
 
+/// Whether the server itself serves this resource, in any version.
+pub(super) fn is_builtin_resource(group: &str, plural: &str) -> bool {
+    TYPES.iter().any(|builtin| (builtin.group, builtin.plural) == (group, plural))
+}
+
 /// Every built-in type, in the order of Kubernetes' groups.
 pub(super) const TYPES: &[BuiltinType] = &[
     BuiltinType::of::<core::ConfigMap>(),

@@ -1,5 +1,7 @@
-//! Configurations of admission webhooks: checked here, and turned into the list that the pipeline asks
+//! Configurations of admission webhooks
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#webhook-configuration>).
+
+use std::sync::Arc;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::Uri;
@@ -10,21 +12,24 @@ use serde_json::{Value, json};
 use super::{
     check::{one_of, positive_port},
     columns::{age, count, integer},
-    fields::{each, fill, has, list, text},
 };
 use crate::{
-    admission::{Phase, Webhook},
-    registry::{Column, Registry, Strategy},
+    admission::{Phase, Webhook, Webhooks},
+    fields::{each, fill, has, list, text},
+    registry::{Column, Strategy},
 };
 
-/// The only version of reviews that the server speaks.
+/// The only supported version of reviews.
 const REVIEWS: &str = "v1";
-/// Conditions that one webhook may have.
-const CONDITIONS: usize = 64;
+/// The most match conditions of a webhook.
+const MAX_CONDITIONS: usize = 64;
 
-/// The life of a configuration.
+/// The strategy of configurations. It keeps the list of webhooks.
 #[derive(Debug)]
-pub(super) struct WebhookStrategy(pub(super) Phase);
+pub(super) struct WebhookStrategy {
+    pub(super) phase: Phase,
+    pub(super) webhooks: Arc<Webhooks>,
+}
 
 impl Strategy for WebhookStrategy {
     fn default(&self, object: &mut Value) {
@@ -34,7 +39,7 @@ impl Strategy for WebhookStrategy {
             fill(webhook, "namespaceSelector", json!({}));
             fill(webhook, "objectSelector", json!({}));
             fill(webhook, "timeoutSeconds", 10);
-            if self.0 == Phase::Mutating {
+            if self.phase == Phase::Mutating {
                 fill(webhook, "reinvocationPolicy", "Never");
             }
             for rule in each(webhook, "rules") {
@@ -65,14 +70,14 @@ impl Strategy for WebhookStrategy {
         false
     }
 
-    fn committed(&self, registry: &Registry, before: Option<&Value>, after: Option<&Value>) {
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
         let Some(configuration) = after.or(before) else { return };
         if before.map(|before| &before["webhooks"]) == after.map(|after| &after["webhooks"]) {
             return;
         }
         let webhooks = after.map(|after| list(after, "/webhooks")).unwrap_or_default();
         let webhooks = webhooks.iter().map(Webhook::new).collect();
-        registry.admission().replace(self.0, text(configuration, "/metadata/name"), webhooks);
+        self.webhooks.replace(self.phase, text(configuration, "/metadata/name"), webhooks);
     }
 }
 
@@ -142,8 +147,8 @@ fn check_rule(rule: &Value, path: &str, causes: &mut Vec<Cause>) {
 }
 
 fn check_conditions(conditions: &[Value], path: &str, causes: &mut Vec<Cause>) {
-    if conditions.len() > CONDITIONS {
-        let why = format!("Too many: {}: must have at most {CONDITIONS} items", conditions.len());
+    if conditions.len() > MAX_CONDITIONS {
+        let why = format!("Too many: {}: must have at most {MAX_CONDITIONS} items", conditions.len());
         causes.push(Cause::new("FieldValueTooMany", path, why));
         return;
     }
@@ -163,7 +168,7 @@ fn check_conditions(conditions: &[Value], path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks where a webhook is; that of a definition, too.
+/// Checks the client configuration of a webhook, also of a conversion webhook.
 pub(super) fn check_client(config: &Value, path: &str, causes: &mut Vec<Cause>) {
     match (has(config, "/url"), has(config, "/service")) {
         (true, false) => check_url(text(config, "/url"), &format!("{path}.url"), causes),
@@ -228,33 +233,37 @@ pub(super) fn columns() -> Vec<Column> {
 mod tests {
     use super::*;
 
-    fn sound() -> Value {
+    fn strategy() -> WebhookStrategy {
+        WebhookStrategy { phase: Phase::Mutating, webhooks: Arc::default() }
+    }
+
+    fn valid() -> Value {
         let mut object = json!({"kind": "MutatingWebhookConfiguration", "webhooks": [{
             "name": "w.example.com", "sideEffects": "None", "admissionReviewVersions": ["v1"],
             "clientConfig": {"service": {"name": "s", "namespace": "n", "path": "/mutate"}},
             "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["*"], "resources": ["pods/*"]}],
         }]});
-        WebhookStrategy(Phase::Mutating).default(&mut object);
+        strategy().default(&mut object);
         object
     }
 
     #[test]
     fn webhooks_get_their_published_defaults() {
-        let object = sound();
+        let object = valid();
         let webhook = &object["webhooks"][0];
         assert_eq!(webhook["failurePolicy"], "Fail");
         assert_eq!(webhook["reinvocationPolicy"], "Never");
         assert_eq!(webhook["clientConfig"]["service"]["port"], 443);
         assert_eq!(webhook["rules"][0]["scope"], "*");
-        assert_eq!(WebhookStrategy(Phase::Mutating).validate(None, &object), Vec::new());
+        assert_eq!(strategy().validate(None, &object), Vec::new());
     }
 
     #[test]
-    fn what_could_never_be_asked_is_refused() {
+    fn webhooks_that_could_never_be_called_are_refused() {
         let check = |pointer: &str, value: Value, field: &str, why: &str| {
-            let mut object = sound();
+            let mut object = valid();
             *object.pointer_mut(pointer).unwrap() = value;
-            let causes = WebhookStrategy(Phase::Mutating).validate(None, &object);
+            let causes = strategy().validate(None, &object);
             let found = causes.iter().any(|cause| cause.field == field && cause.message.contains(why));
             assert!(found, "{field}: {why}: {causes:?}");
         };
@@ -286,9 +295,9 @@ mod tests {
         let bundle = json!({"url": "https://a", "caBundle": "bm90IGEgY2VydGlmaWNhdGU="});
         check(&at("/clientConfig"), bundle, &format!("{client}.caBundle"), "unable to parse bytes as PEM block");
         let conditions = json!([{"name": "a", "expression": "object."}]);
-        let mut object = sound();
+        let mut object = valid();
         object["webhooks"][0]["matchConditions"] = conditions;
-        let causes = WebhookStrategy(Phase::Mutating).validate(None, &object);
+        let causes = strategy().validate(None, &object);
         assert_eq!(causes[0].field, "webhooks[0].matchConditions[0].expression");
     }
 }

@@ -6,12 +6,14 @@ use serde_json::{Value, json};
 use super::{
     check::{at_least, immutable, one_of, selects_template},
     columns::{age, integer, labels, of_template, ratio, string},
-    fields::{fill, has, int, set, text, within},
     pod::{default_spec, validate_template},
 };
-use crate::registry::{Column, Strategy};
+use crate::{
+    fields::{fill, has, int, set, text, within},
+    registry::{Column, Strategy},
+};
 
-/// Deployments: a template, and how its changes are rolled out.
+/// The strategy of deployments.
 #[derive(Debug)]
 pub(super) struct DeploymentStrategy;
 
@@ -43,7 +45,7 @@ impl Strategy for DeploymentStrategy {
     }
 }
 
-/// Checks a deployment's `strategy`.
+/// Checks `spec.strategy` of a deployment.
 fn rollout(strategy: &Value, causes: &mut Vec<Cause>) {
     one_of(strategy, "spec.strategy", "type", &["Recreate", "RollingUpdate"], causes);
     if text(strategy, "/type") == "Recreate" && has(strategy, "/rollingUpdate") {
@@ -59,7 +61,7 @@ fn rollout(strategy: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Replica sets: a number of pods.
+/// The strategy of replica sets.
 #[derive(Debug)]
 pub(super) struct ReplicaSetStrategy;
 
@@ -80,12 +82,12 @@ impl Strategy for ReplicaSetStrategy {
     }
 }
 
-/// Replication controllers: what replica sets were before selectors had operators.
+/// The strategy of replication controllers.
 #[derive(Debug)]
 pub(super) struct ReplicationControllerStrategy;
 
 impl Strategy for ReplicationControllerStrategy {
-    /// Without labels and a selector of its own it takes those of its pods.
+    /// Labels and selector default to the labels of the template.
     fn default(&self, object: &mut Value) {
         ReplicaSetStrategy.default(object);
         let labels = object.pointer("/spec/template/metadata/labels").cloned().unwrap_or_default();
@@ -121,7 +123,7 @@ fn has_entries(map: &Value) -> bool {
     map.as_object().is_some_and(|map| !map.is_empty())
 }
 
-/// Stateful sets: pods with names that stay.
+/// The strategy of stateful sets.
 #[derive(Debug)]
 pub(super) struct StatefulSetStrategy;
 
@@ -147,7 +149,7 @@ impl Strategy for StatefulSetStrategy {
     }
 }
 
-/// Daemon sets: a pod on each node.
+/// The strategy of daemon sets.
 #[derive(Debug)]
 pub(super) struct DaemonSetStrategy;
 
@@ -165,7 +167,7 @@ impl Strategy for DaemonSetStrategy {
     }
 }
 
-/// The defaults of a pod template that stands in `spec.template`.
+/// Sets the defaults of the pod template in `spec.template`.
 pub(super) fn default_template(spec: &mut Value) {
     within(spec, "template", |template| {
         within(template, "metadata", |_| {});
@@ -173,7 +175,7 @@ pub(super) fn default_template(spec: &mut Value) {
     });
 }
 
-/// A rollout strategy is `RollingUpdate` unless said otherwise, with these numbers unless given.
+/// Sets the default rollout strategy, `RollingUpdate` with these numbers.
 fn rolling_update(spec: &mut Value, field: &str, defaults: Value) {
     within(spec, field, |strategy| {
         fill(strategy, "type", "RollingUpdate");
@@ -188,7 +190,7 @@ fn rolling_update(spec: &mut Value, field: &str, defaults: Value) {
     });
 }
 
-/// What holds for everything that keeps pods of one template running.
+/// Checks the rules of all kinds that run pods of a template.
 fn validate_workload(old: Option<&Value>, new: &Value, kind: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     at_least(&new["spec"], "spec", "replicas", 0, &mut causes);

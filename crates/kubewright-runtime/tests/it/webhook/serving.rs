@@ -98,7 +98,7 @@ async fn row_52_slow_down_and_broken_webhooks_are_told_clearly() {
     patience_for_defaults(&scene, 30).await;
     let (code, message) = scene.refused("c", json!({"break": "huge"})).await;
     assert_eq!(code, 500, "{message}");
-    assert!(message.contains("the answer is larger than 7340032 bytes"), "{message}");
+    assert!(message.contains("the response is larger than 7340032 bytes"), "{message}");
     let (code, message) = scene.refused("c", json!({"break": "label"})).await;
     assert_eq!(code, 422, "{message}");
     assert!(message.contains("metadata.labels: Invalid value: \"a b\""), "{message}");

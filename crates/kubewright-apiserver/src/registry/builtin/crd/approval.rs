@@ -1,15 +1,14 @@
 //! The approval that definitions in Kubernetes' own groups need
 //! (<https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/2337-k8s.io-group-protection>).
 
+use crate::fields::text;
 use http::Uri;
 use kubewright_apimachinery::status::Cause;
 use serde_json::Value;
 
-use crate::registry::builtin::fields::text;
-
 const ANNOTATION: &str = "api-approved.kubernetes.io";
 
-/// What the annotation of a definition says.
+/// The state of the approval annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Approval {
     Missing,

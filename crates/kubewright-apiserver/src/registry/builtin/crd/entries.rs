@@ -1,4 +1,4 @@
-//! From a definition to what is served.
+//! The entries of the registry for a definition.
 
 use std::sync::Arc;
 
@@ -7,41 +7,44 @@ use serde_json::Value;
 
 use super::status::holds;
 use crate::{
-    convert::{Definition, Webhook},
-    discovery::{group_version, version_priority},
+    conversion::{Definition, Webhook},
+    fields::{flag, has, int, list, text},
+    group_version::{group_version, version_priority},
     registry::{
         Cell, Column, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue, Versions,
         builtin::{
-            fields::{flag, has, int, list, text},
             schemas::{definitions, reference},
-            types::is_builtin_version,
+            types::{is_builtin_resource, is_builtin_version},
         },
     },
 };
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
-/// While the definition is being deleted, its objects can only go; for that their finalizers must be removable.
-const LAST_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+/// The verbs while the definition is being deleted: no object can be created, but finalizers can be removed.
+const TERMINATING_VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-/// Where the objects of a definition are stored.
+/// The stored resource of a definition.
 pub(super) fn storage(definition: &Value) -> String {
     format!("{}/{}", text(definition, "/spec/group"), text(definition, "/spec/names/plural"))
 }
 
-/// One entry for each served version.
+/// An entry for each served version. There is none for a built-in resource or group version: a definition that names one
+/// isn't established, but clients can write its status.
 pub(super) fn entries(definition: &Value) -> Vec<Resource> {
     let versions = Arc::new(versions(definition));
     let all = list(definition, "/spec/versions");
     let stored = all.iter().find(|version| flag(version, "/storage"));
     let stored = stored.map(|version| text(version, "/name")).unwrap_or_default();
     let group = text(definition, "/spec/group");
-    // As in Kubernetes the server's own versions of a group come first, whatever a definition says.
+    if is_builtin_resource(group, text(definition, "/spec/names/plural")) {
+        return Vec::new();
+    }
     let is_free = |version: &&Value| !is_builtin_version(group, text(version, "/name"));
     let served = all.iter().filter(|version| flag(version, "/served")).filter(is_free);
     served.filter_map(|version| entry(definition, version, stored, &versions)).collect()
 }
 
-/// All versions, served or not: objects are stored in the one, or are still stored in another.
+/// All versions, served or not: objects may still be stored in any of them.
 fn versions(definition: &Value) -> Versions {
     let (group, kind) = (text(definition, "/spec/group"), text(definition, "/status/acceptedNames/kind"));
     let schema = |version: &Value| {
@@ -67,7 +70,7 @@ fn entry(definition: &Value, version: &Value, stored: &str, versions: &Arc<Versi
     let (group, kind) = (text(definition, "/spec/group"), text(names, "/kind"));
     let name = text(version, "/name");
     let strings = |pointer| list(names, pointer).iter().filter_map(Value::as_str).map(String::from).collect();
-    let verbs = if holds(definition, "Terminating") { LAST_VERBS } else { VERBS };
+    let verbs = if holds(definition, "Terminating") { TERMINATING_VERBS } else { VERBS };
     Some(Resource {
         group: group.into(),
         version: name.into(),
@@ -96,8 +99,7 @@ fn entry(definition: &Value, version: &Value, stored: &str, versions: &Arc<Versi
     })
 }
 
-/// The warning of a deprecated version that has none of its own: it names the best version that is newer and isn't
-/// deprecated.
+/// The warning of a deprecated version without one of its own. It names the preferred newer version that isn't deprecated.
 fn deprecation(definition: &Value, deprecated: &str, kind: &str) -> String {
     let group = text(definition, "/spec/group");
     let warning = format!("{group}/{deprecated} {kind} is deprecated");
@@ -116,7 +118,7 @@ fn schema_name(group: &str, version: &str, kind: &str) -> String {
     format!("{}.{version}.{kind}", reversed.join("."))
 }
 
-/// The schema of the kind, completed by what every object has. A schema that can't be read has been refused before.
+/// The schema of the kind with the fields that every object has. Invalid schemas have been refused before.
 fn root(group: &str, version: &str, kind: &str, document: &Value) -> Schema {
     let mut root = structural::parse(document).unwrap_or_default();
     let text = |description: &str| Schema {
@@ -127,7 +129,7 @@ fn root(group: &str, version: &str, kind: &str, document: &Value) -> Schema {
     let fields = &mut root.properties;
     fields.entry("apiVersion".into()).or_insert_with(|| text("The group and version of this representation."));
     fields.entry("kind".into()).or_insert_with(|| text("The kind of the object."));
-    // A definition may only restrict the name; what else metadata is, it doesn't say.
+    // A definition may restrict the name in `metadata`, and nothing else of it.
     if fields.get("metadata").is_none_or(|metadata| metadata.properties.is_empty()) {
         fields.insert("metadata".into(), reference(OBJECT_META));
     }

@@ -1,7 +1,7 @@
-//! Custom resource definitions: the kind whose objects make other kinds.
+//! Custom resource definitions.
 //!
-//! A definition is checked and given its status here; once it is established, [`entries`] turns it into registry entries,
-//! one for each version that is served. All show the same stored objects, as [`crate::convert`] turns one into another.
+//! A definition is validated and gets its status in the same write. Once it is established, [`entries`] makes an entry of the
+//! registry for each served version. All of them serve the same stored objects, which [`crate::codec`] converts.
 
 mod approval;
 mod entries;
@@ -17,16 +17,26 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use self::status::Names;
-use super::fields::{each, fill, list, present, set, text, within};
-use crate::registry::{Registry, Strategy};
+use crate::{
+    fields::{each, fill, list, present, set, text, within},
+    registry::{CustomResources, Strategy},
+};
 
-/// Keeps a definition until its objects are gone, which a controller sees to.
+/// The finalizer that keeps a definition until a controller has deleted its objects.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The life of a custom resource definition. It knows which names the established ones have.
+/// The strategy of custom resource definitions. It keeps the names of all definitions, and the entries of their resources.
 #[derive(Debug, Default)]
 pub(super) struct CrdStrategy {
     names: Mutex<Names>,
+    custom: Arc<CustomResources>,
+}
+
+impl CrdStrategy {
+    /// A strategy that keeps the entries of these custom resources.
+    pub(super) fn new(custom: Arc<CustomResources>) -> Self {
+        Self { names: Mutex::default(), custom }
+    }
 }
 
 impl Strategy for CrdStrategy {
@@ -79,24 +89,24 @@ impl Strategy for CrdStrategy {
         validate::definition(old, new)
     }
 
-    fn committed(&self, registry: &Registry, before: Option<&Value>, after: Option<&Value>) {
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
         self.names.lock().replace(before, after);
         let Some(definition) = after.or(before) else { return };
         let storage: Arc<str> = entries::storage(definition).into();
         let Some(after) = after.filter(|after| status::holds(after, "Established")) else {
-            registry.replace(&storage, Vec::new());
+            self.custom.replace(&storage, Vec::new());
             return;
         };
         if before.is_none_or(|before| served_part(before) != served_part(after)) {
-            registry.replace(&storage, entries::entries(after));
+            self.custom.replace(&storage, entries::entries(after));
         }
     }
 }
 
-/// What an API server would say of a new definition: everything that is wrong with it, nothing if it would be taken. It needs no server.
+/// Validates a new definition as an API server would. Returns all errors; empty if it is valid. It needs no server.
 ///
 /// ```
-/// let wrong = kubewright_apiserver::registry::builtin::check_definition(&serde_json::json!({
+/// let errors = kubewright_apiserver::registry::builtin::check_definition(&serde_json::json!({
 ///     "metadata": {"name": "cows.my.domain"},
 ///     "spec": {
 ///         "group": "my.domain", "scope": "Namespaced", "names": {"kind": "Cow", "plural": "cows"},
@@ -105,7 +115,7 @@ impl Strategy for CrdStrategy {
 ///         }}}],
 ///     },
 /// }));
-/// assert_eq!(wrong[0].field, "spec.validation.openAPIV3Schema.properties[spec].default");
+/// assert_eq!(errors[0].field, "spec.validation.openAPIV3Schema.properties[spec].default");
 /// ```
 pub fn check_definition(definition: &Value) -> Vec<Cause> {
     let mut definition = definition.clone();
@@ -114,7 +124,7 @@ pub fn check_definition(definition: &Value) -> Vec<Cause> {
     strategy.validate(None, &definition)
 }
 
-/// What of a definition decides what is served.
+/// The parts of a definition that its entries depend on.
 fn served_part(definition: &Value) -> (&Value, &Value, bool, bool) {
     let holds = |condition| status::holds(definition, condition);
     (&definition["spec"], &definition["status"]["acceptedNames"], holds("Established"), holds("Terminating"))

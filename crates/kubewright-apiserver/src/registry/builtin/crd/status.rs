@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::approval;
-use crate::registry::builtin::{
+use crate::{
     fields::{each, fill, list, set, text, within},
-    types::{TYPES, is_builtin_version},
+    registry::builtin::types::{TYPES, is_builtin_version},
 };
 
 /// The group and names of each definition whose names were accepted, by the definition's name.
@@ -18,7 +18,7 @@ use crate::registry::builtin::{
 pub(super) struct Names(BTreeMap<String, (String, Value)>);
 
 impl Names {
-    /// Follows a change of a definition.
+    /// Updates the names of a definition.
     pub(super) fn replace(&mut self, before: Option<&Value>, after: Option<&Value>) {
         if let Some(before) = before {
             self.0.remove(text(before, "/metadata/name"));
@@ -105,7 +105,7 @@ pub(super) fn settle(definition: &mut Value, names: &Names) {
         }
         Some((reason, message)) => {
             condition(definition, "NamesAccepted", false, reason, &message);
-            // What was once established goes on under the names that it has.
+            // An established definition stays so, under the names that it has.
             if !holds(definition, "Established") {
                 condition(definition, "Established", false, "NotAccepted", "not all names are accepted");
             }
@@ -135,8 +135,7 @@ pub(super) fn holds(definition: &Value, kind: &str) -> bool {
         .any(|condition| text(condition, "/type") == kind && text(condition, "/status") == "True")
 }
 
-/// Sets a condition. A transition is dated by the event behind it that the object itself knows of: its deletion, or its
-/// creation.
+/// Sets a condition. The time of a transition is that of the object's deletion or creation.
 fn condition(definition: &mut Value, kind: &str, holds: bool, reason: &str, message: &str) {
     let times = ["/metadata/deletionTimestamp", "/metadata/creationTimestamp"];
     let time = times.iter().map(|pointer| text(definition, pointer)).find(|time| !time.is_empty());

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::registry::Registry;
+use crate::registry::Resource;
 
 fn definition() -> Value {
     json!({
@@ -24,11 +24,16 @@ fn definition() -> Value {
     })
 }
 
-/// A strategy and a registry, into which definitions are stored.
+/// A strategy to which definitions are written.
 #[derive(Default)]
 struct Server {
     strategy: CrdStrategy,
-    registry: Registry,
+}
+
+impl Server {
+    fn find(&self, version: &str, plural: &str) -> Option<Arc<Resource>> {
+        self.strategy.custom.find(|entry| &*entry.version == version && &*entry.plural == plural)
+    }
 }
 
 impl Server {
@@ -39,7 +44,7 @@ impl Server {
         if !causes.is_empty() {
             return Err(causes.iter().map(ToString::to_string).collect());
         }
-        self.strategy.committed(&self.registry, None, Some(&object));
+        self.strategy.committed(None, Some(&object));
         Ok(object)
     }
 
@@ -50,7 +55,7 @@ impl Server {
         if !causes.is_empty() {
             return Err(causes.iter().map(ToString::to_string).collect());
         }
-        self.strategy.committed(&self.registry, Some(old), Some(&new));
+        self.strategy.committed(Some(old), Some(&new));
         Ok(new)
     }
 }
@@ -80,7 +85,7 @@ fn a_definition_is_established_and_served_at_once() {
     assert_eq!(object["status"]["storedVersions"], json!(["v1alpha1"]));
     assert_eq!(object["status"]["acceptedNames"], object["spec"]["names"]);
     assert_eq!(condition(&object, "Established")["status"], "True");
-    let entry = server.registry.find("cnat.d2iq.com", "v1alpha1", "ats").unwrap();
+    let entry = server.find("v1alpha1", "ats").unwrap();
     assert_eq!((&*entry.kind, &*entry.list_kind, &*entry.singular), ("At", "AtList", "at"));
     assert_eq!(entry.schema.name, "com.d2iq.cnat.v1alpha1.At");
     assert!(entry.status && entry.scale.is_none() && entry.namespaced && entry.schema.custom);
@@ -91,27 +96,27 @@ fn a_definition_is_established_and_served_at_once() {
 }
 
 #[test]
-fn a_definition_that_goes_takes_its_kind_with_it() {
+fn a_deleted_definition_is_no_longer_served() {
     let server = Server::default();
     let old = server.create(definition()).unwrap();
     let mut going = old.clone();
     going["metadata"]["deletionTimestamp"] = "2024-01-01T00:01:00Z".into();
     server.strategy.prepare_delete(&mut going);
     assert_eq!(condition(&going, "Terminating")["lastTransitionTime"], "2024-01-01T00:01:00Z");
-    server.strategy.committed(&server.registry, Some(&old), Some(&going));
-    let entry = server.registry.find("cnat.d2iq.com", "v1alpha1", "ats").unwrap();
+    server.strategy.committed(Some(&old), Some(&going));
+    let entry = server.find("v1alpha1", "ats").unwrap();
     assert!(!entry.verbs.contains(&"create") && entry.verbs.contains(&"delete"));
-    server.strategy.committed(&server.registry, Some(&going), None);
-    assert!(server.registry.find("cnat.d2iq.com", "v1alpha1", "ats").is_none());
+    server.strategy.committed(Some(&going), None);
+    assert!(server.find("v1alpha1", "ats").is_none());
 }
 
 #[test]
-fn a_kind_without_columns_shows_its_age() {
+fn a_kind_without_columns_has_its_age() {
     let server = Server::default();
     let mut object = definition();
     object["spec"]["versions"][0].as_object_mut().unwrap().remove("additionalPrinterColumns");
     server.create(object).unwrap();
-    let entry = server.registry.find("cnat.d2iq.com", "v1alpha1", "ats").unwrap();
+    let entry = server.find("v1alpha1", "ats").unwrap();
     assert_eq!((entry.columns.len(), &*entry.columns[0].name, &*entry.columns[0].kind), (1, "Age", "date"));
 }
 
@@ -126,7 +131,7 @@ fn all_versions_share_one_storage() {
     new["spec"]["versions"].as_array_mut().unwrap().push(version);
     let new = server.update(&old, new).unwrap();
     assert_eq!(new["status"]["storedVersions"], json!(["v1alpha1", "v1"]));
-    let entries: Vec<_> = ["v1alpha1", "v1"].map(|it| server.registry.find("cnat.d2iq.com", it, "ats").unwrap()).into();
+    let entries: Vec<_> = ["v1alpha1", "v1"].map(|it| server.find(it, "ats").unwrap()).into();
     assert_eq!(entries[0].storage, entries[1].storage);
     assert_eq!((&*entries[0].stored_as.1, &*entries[1].stored_as.1), ("v1", "v1"));
     let mut gone = new.clone();
@@ -149,16 +154,16 @@ fn names_in_use_are_not_accepted() {
     assert_eq!(condition(&other, "NamesAccepted")["reason"], "SingularConflict");
     assert_eq!(condition(&other, "NamesAccepted")["message"], "\"at\" is already in use");
     assert_eq!(condition(&other, "Established")["status"], "False");
-    assert!(server.registry.find("cnat.d2iq.com", "v1alpha1", "others").is_none());
+    assert!(server.find("v1alpha1", "others").is_none());
     let mut renamed = other.clone();
     renamed["spec"]["names"] =
         json!({"plural": "others", "singular": "other", "kind": "Other", "listKind": "OtherList"});
     server.update(&other, renamed).unwrap();
-    assert!(server.registry.find("cnat.d2iq.com", "v1alpha1", "others").is_some());
+    assert!(server.find("v1alpha1", "others").is_some());
 }
 
 #[test]
-fn wrong_definitions_are_refused_in_kubernetes_words() {
+fn invalid_definitions_are_refused_as_in_kubernetes() {
     check(|_| {}, &[]);
     check(
         |object| object["metadata"]["name"] = "x".into(),
@@ -227,7 +232,7 @@ fn subresources_columns_and_selectable_fields_are_checked() {
 }
 
 #[test]
-fn a_conversion_must_lead_to_a_webhook_that_can_be_asked() {
+fn a_conversion_needs_a_webhook_that_can_be_called() {
     let client = "spec.conversion.webhookClientConfig";
     let reviews = "spec.conversion.conversionReviewVersions";
     let conversion = |strategy: &'static str, client: Value, reviews: Value| {
@@ -266,7 +271,7 @@ fn a_conversion_must_lead_to_a_webhook_that_can_be_asked() {
 }
 
 #[test]
-fn group_scope_and_kind_stay() {
+fn the_scope_is_immutable() {
     let server = Server::default();
     let old = server.create(definition()).unwrap();
     let mut new = old.clone();

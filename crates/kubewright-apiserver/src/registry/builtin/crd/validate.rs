@@ -1,4 +1,4 @@
-//! What a definition must obey, in Kubernetes' words
+//! The validation of definitions, worded as in Kubernetes
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/extend-resources/custom-resource-definition-v1/>).
 
 use std::collections::BTreeSet;
@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 
 use super::{approval, status::holds};
 use crate::{
-    convert::REVIEWS as KNOWN_REVIEWS,
+    conversion::REVIEW_VERSIONS,
+    fields::{flag, has, list, text},
     registry::builtin::{
         check::{each_sentence, immutable, one_of},
-        fields::{flag, has, list, text},
         schemas::definitions,
         webhook::check_client,
     },
 };
 
-/// How many fields of a version may be selected by.
-const SELECTABLE_LIMIT: usize = 8;
+/// The most selectable fields of a version.
+const MAX_SELECTABLE: usize = 8;
 
 /// Checks a definition; `old` is what it replaces.
 pub(super) fn definition(old: Option<&Value>, new: &Value) -> Vec<Cause> {
@@ -118,7 +118,7 @@ fn versions(spec: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::required(format!("{path}.name"), ""));
         }
         each_sentence(version, &path, "name", name::dns1035_label, causes);
-        // Of a single version Kubernetes speaks as if its parts stood in the spec itself.
+        // Kubernetes reports the fields of a single version as if they were fields of the spec.
         let single = versions.len() == 1;
         let place = if single { "spec".to_owned() } else { path };
         schema(version, &place, single, causes);
@@ -211,8 +211,8 @@ fn columns(version: &Value, place: &str, causes: &mut Vec<Cause>) {
 fn selectable(version: &Value, place: &str, causes: &mut Vec<Cause>) {
     let fields = list(version, "/selectableFields");
     let place = format!("{place}.selectableFields");
-    if fields.len() > SELECTABLE_LIMIT {
-        let message = format!("Too many: {}: must have at most {SELECTABLE_LIMIT} items", fields.len());
+    if fields.len() > MAX_SELECTABLE {
+        let message = format!("Too many: {}: must have at most {MAX_SELECTABLE} items", fields.len());
         causes.push(Cause::new("FieldValueTooMany", place.clone(), message));
     }
     let schema = structural::parse(&version["schema"]["openAPIV3Schema"]).unwrap_or_default();
@@ -286,8 +286,8 @@ fn conversion(conversion: &Value, causes: &mut Vec<Cause>) {
         let wrong = name::dns1035_label(version.as_str().unwrap_or_default());
         causes.extend(wrong.iter().map(|why| Cause::invalid(place.clone(), version, why)));
     }
-    if !versions.iter().any(|version| KNOWN_REVIEWS.iter().any(|known| version == known)) {
-        let why = format!("must include at least one of {}", KNOWN_REVIEWS.join(", "));
+    if !versions.iter().any(|version| REVIEW_VERSIONS.iter().any(|known| version == known)) {
+        let why = format!("must include at least one of {}", REVIEW_VERSIONS.join(", "));
         causes.push(Cause::invalid(REVIEWS, &webhook["conversionReviewVersions"], &why));
     }
 }
@@ -302,7 +302,7 @@ fn update(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     stored_versions(new, causes);
 }
 
-/// Objects may be stored in any of these: none goes before its objects are stored in another.
+/// Objects may be stored in any of the stored versions, so none may be removed from the spec.
 fn stored_versions(definition: &Value, causes: &mut Vec<Cause>) {
     const PATH: &str = "status.storedVersions";
     let (versions, stored) = (list(definition, "/spec/versions"), list(definition, "/status/storedVersions"));

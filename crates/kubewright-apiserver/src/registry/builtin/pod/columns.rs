@@ -1,15 +1,13 @@
-//! What `kubectl get pods` shows: the rules by which a pod's many states become one word.
+//! The columns of pods, with the rules that derive the status of a pod.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
+    fields::{flag, has, int, list, text},
     registry::{
         Column,
-        builtin::{
-            columns::{NONE, age, string, value_or},
-            fields::{flag, has, int, list, text},
-        },
+        builtin::columns::{NONE, age, string, value_or},
     },
     table::age_of,
 };
@@ -50,7 +48,7 @@ fn is_true(pod: &Value, condition: &str) -> bool {
         .any(|found| text(found, "/type") == condition && text(found, "/status") == "True")
 }
 
-/// A pod in a line.
+/// The row of a pod.
 struct Summary {
     status: String,
     ready: usize,
@@ -104,7 +102,7 @@ impl Summary {
         summary
     }
 
-    /// Goes through the init containers. True if all are through; else the status says which one is at work.
+    /// Evaluates the init containers. Returns whether all have finished; if not, the status names the first one that hasn't.
     fn initialize(&mut self, pod: &Value) -> bool {
         for (index, container) in list(pod, "/status/initContainerStatuses").iter().enumerate() {
             self.restarts.add(container);
@@ -127,7 +125,7 @@ impl Summary {
         true
     }
 
-    /// Goes through the containers proper. The first one that isn't simply running gives the status.
+    /// Evaluates the containers. The first one that isn't running determines the status.
     fn run(&mut self, pod: &Value) {
         let mut running = false;
         for container in list(pod, "/status/containerStatuses").iter().rev() {
@@ -157,7 +155,7 @@ impl Summary {
     }
 }
 
-/// An init container that goes on running beside the others.
+/// Whether an init container is a sidecar, which keeps running.
 fn is_sidecar(container: &Value) -> bool {
     text(container, "/restartPolicy") == "Always"
 }
@@ -177,7 +175,7 @@ fn restarts_of_sidecars(pod: &Value) -> Restarts {
     restarts
 }
 
-/// How a container ended, in a word.
+/// The reason of a container's termination.
 fn end_of(container: &Value) -> String {
     let reason = text(container, "/state/terminated/reason");
     let signal = int(container, "/state/terminated/signal");

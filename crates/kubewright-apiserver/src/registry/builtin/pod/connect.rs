@@ -1,4 +1,4 @@
-//! What a connection to a pod asks for, as an object: webhooks are shown it.
+//! The options of connections to pods, as webhooks see them.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use crate::registry::ConnectionOptions;
 
 const YES_OR_NO: [&str; 4] = ["stdin", "stdout", "stderr", "tty"];
 
-/// What makes an object of a request's parameters, for the subresource of this name.
+/// The function that makes the options object of a subresource from query parameters.
 pub(crate) fn connection(subresource: &str) -> Option<ConnectionOptions> {
     match subresource {
         "attach" => Some(|parameters| options("PodAttachOptions", parameters)),
@@ -16,7 +16,7 @@ pub(crate) fn connection(subresource: &str) -> Option<ConnectionOptions> {
     }
 }
 
-/// Of the parameters that all three have. An absent one leaves its field out.
+/// Adds the parameters that all three have in common. Missing parameters are left out.
 fn options(kind: &str, parameters: &[(String, String)]) -> Value {
     let all =
         |name: &'static str| parameters.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str());

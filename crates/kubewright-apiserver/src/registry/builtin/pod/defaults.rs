@@ -1,14 +1,13 @@
 //! The published defaults of pods and pod templates
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/>).
 
+use crate::fields::{each, fill, list, present, set, text, within};
 use serde_json::{Map, Value, json};
-
-use crate::registry::builtin::fields::{each, fill, list, present, set, text, within};
 
 /// The file mode of projected files: 0644.
 const FILE_MODE: i64 = 0o644;
 
-/// The defaults of a pod's spec, also of one in a template.
+/// Sets the defaults of a pod's spec, also in a template.
 pub(in crate::registry::builtin) fn spec(spec: &mut Value) {
     fill(spec, "restartPolicy", "Always");
     fill(spec, "dnsPolicy", "ClusterFirst");
@@ -23,7 +22,7 @@ pub(in crate::registry::builtin) fn spec(spec: &mut Value) {
     each(spec, "volumes").for_each(volume);
 }
 
-/// The account's deprecated second name follows the first, or gives it.
+/// Sets the service account's name and its deprecated alias to the same value.
 fn mirror_service_account(spec: &mut Value) {
     let name = [text(spec, "/serviceAccountName"), text(spec, "/serviceAccount")]
         .into_iter()
@@ -35,7 +34,7 @@ fn mirror_service_account(spec: &mut Value) {
     }
 }
 
-/// What admission adds to a pod that is created: its account, priority, and patience with failing nodes.
+/// Sets what admission adds to new pods: service account, priority, and tolerations of failing nodes.
 pub(super) fn admitted(spec: &mut Value) {
     fill(spec, "serviceAccountName", "default");
     mirror_service_account(spec);
@@ -54,7 +53,7 @@ pub(super) fn admitted(spec: &mut Value) {
     }
 }
 
-/// A resource that is limited and not requested is requested up to its limit.
+/// Sets missing resource requests to the limits.
 pub(super) fn requests(spec: &mut Value) {
     each(spec, "containers").for_each(request_limits);
     each(spec, "initContainers").for_each(request_limits);
@@ -97,7 +96,7 @@ fn container(container: &mut Value, host_network: bool) {
     });
 }
 
-/// `latest`, also when it is only implied, may change behind its name.
+/// Whether an image has the tag `latest`, also by default, which may change.
 fn pull_policy(image: &str) -> &'static str {
     let name = image.rsplit('/').next().unwrap_or(image);
     let tag = if name.contains('@') { Some("digest") } else { name.split_once(':').map(|(_, tag)| tag) };

@@ -14,10 +14,12 @@ pub(super) use self::{
     defaults::spec as default_spec,
     validate::{spec as validate_spec, template as validate_template},
 };
-use super::fields::{entries, fill, has, int, list, set, text, within};
-use crate::registry::Strategy;
+use crate::{
+    fields::{entries, fill, has, int, list, set, text, within},
+    registry::Strategy,
+};
 
-/// Fields of pods that a field selector may name, each read at the path of its name.
+/// The fields that field selectors may name, each read at the path of its name.
 pub(super) const SELECTABLE: &[&str] = &[
     "spec.nodeName",
     "spec.restartPolicy",
@@ -28,7 +30,7 @@ pub(super) const SELECTABLE: &[&str] = &[
     "status.nominatedNodeName",
 ];
 
-/// The life of a pod, as far as the API server has a part in it.
+/// The strategy of pods.
 #[derive(Debug)]
 pub(super) struct PodStrategy;
 
@@ -61,7 +63,7 @@ impl Strategy for PodStrategy {
         causes
     }
 
-    /// A pod that no node has, or that has ended, is gone at once: nobody would confirm its end.
+    /// A pod that isn't scheduled or has terminated gets no grace period: no node would confirm its termination.
     fn grace_period(&self, object: &Value) -> Option<i64> {
         let ended = matches!(text(object, "/status/phase"), "Succeeded" | "Failed");
         if ended || text(object, "/spec/nodeName").is_empty() {
@@ -92,7 +94,7 @@ impl Strategy for PodStrategy {
     }
 }
 
-/// The class that decides which pods a node evicts first
+/// The quality of service class, by which nodes evict pods
 /// (<https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/>).
 fn quality_of_service(pod: &Value) -> &'static str {
     const COUNTED: [&str; 2] = ["cpu", "memory"];

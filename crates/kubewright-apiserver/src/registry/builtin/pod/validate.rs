@@ -1,16 +1,16 @@
-//! What pods and pod templates must obey beyond their schema, in Kubernetes' words.
+//! The validation of pods and pod templates beyond their schema, worded as in Kubernetes.
 
 use std::collections::BTreeSet;
 
 use kubewright_apimachinery::{name, status::Cause};
 use serde_json::{Value, json};
 
-use crate::registry::builtin::{
-    check::{at_least, each_sentence, one_of, positive_port},
+use crate::{
     fields::{each, has, list, set, text},
+    registry::builtin::check::{at_least, each_sentence, one_of, positive_port},
 };
 
-/// Checks a pod's spec, also one in a template, that stands at `path`.
+/// Checks the spec of a pod or template at `path`.
 pub(in crate::registry::builtin) fn spec(spec: &Value, path: &str) -> Vec<Cause> {
     let mut causes = Vec::new();
     let volumes = volumes(spec, path, &mut causes);
@@ -46,7 +46,7 @@ pub(in crate::registry::builtin) fn spec(spec: &Value, path: &str) -> Vec<Cause>
     causes
 }
 
-/// Checks a pod template at `path`: the labels, and the spec.
+/// Checks a pod template at `path`.
 pub(in crate::registry::builtin) fn template(template: &Value, path: &str) -> Vec<Cause> {
     let mut causes = name::labels(&format!("{path}.metadata.labels"), &template["metadata"]["labels"]);
     causes.extend(name::annotations(&format!("{path}.metadata.annotations"), &template["metadata"]["annotations"]));
@@ -153,7 +153,7 @@ const MAY_CHANGE: &str = "pod updates may not change fields other than `spec.con
      `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing \
      tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Checks what of a pod's spec has changed: hardly anything may.
+/// Checks an update of a pod's spec, of which only few fields may change.
 pub(super) fn update(old: &Value, new: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let (before, after) = (list(old, "/tolerations"), list(new, "/tolerations"));
@@ -190,7 +190,7 @@ fn deadline(old: &Value, new: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The spec without what may change.
+/// The spec without the fields that may change.
 fn unchangeable(spec: &Value) -> Value {
     let mut spec = spec.clone();
     for field in ["containers", "initContainers"] {

@@ -1,16 +1,16 @@
-//! Numbers that are given out one after the other: addresses and ports.
+//! Allocation of numbers: addresses and ports.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
 /// A range of numbers, of which some are in use.
 ///
-/// Giving out moves on, and what is given out only counts as used when told so: a number that came to nothing is not
-/// lost, and two creations at the same time don't get the same one.
+/// Each allocation continues after the former one, and a number counts as used only once its object is committed. So a
+/// failed creation loses no number, and two concurrent creations don't get the same one.
 #[derive(Debug)]
 pub(super) struct Pool {
     range: RangeInclusive<u32>,
     next: u32,
-    /// How many hold each number. More than one when two asked for it in the same moment.
+    /// The number of users of each number. There can be several if they asked for it at the same time.
     used: BTreeMap<u32, usize>,
 }
 
@@ -19,7 +19,7 @@ impl Pool {
         Self { range, next: first, used: BTreeMap::new() }
     }
 
-    /// A number that nobody uses; `None` when all are in use.
+    /// Returns a free number; `None` if all are in use.
     pub(super) fn next(&mut self) -> Option<u32> {
         let (first, last) = (*self.range.start(), *self.range.end());
         // Among one more number than there are in use, one is free.
@@ -37,7 +37,7 @@ impl Pool {
         self.used.contains_key(&number)
     }
 
-    /// Releases some numbers and takes others.
+    /// Releases some numbers and marks others as used.
     pub(super) fn replace(&mut self, released: &[u32], taken: &[u32]) {
         for number in taken {
             *self.used.entry(*number).or_default() += 1;

@@ -1,12 +1,12 @@
-//! What `kubectl get services` shows.
+//! The columns of services.
 
 use serde_json::Value;
 
-use crate::registry::{
-    Column,
-    builtin::{
-        columns::{NONE, age, labels, or_none, string},
-        fields::{int, list, text},
+use crate::{
+    fields::{int, list, text},
+    registry::{
+        Column,
+        builtin::columns::{NONE, age, labels, or_none, string},
     },
 };
 

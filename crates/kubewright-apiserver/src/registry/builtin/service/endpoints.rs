@@ -1,11 +1,11 @@
-//! Where a service's connections go.
+//! The endpoints of services.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
 
 use crate::{
-    registry::builtin::fields::{list, text},
+    fields::{list, text},
     storage::{Key, Store},
 };
 

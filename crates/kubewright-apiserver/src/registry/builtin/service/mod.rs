@@ -1,4 +1,4 @@
-//! Services: defaults, rules, and the addresses and node ports that the server gives out.
+//! Services, with the allocation of their addresses and node ports.
 
 mod allocate;
 mod columns;
@@ -14,20 +14,22 @@ use serde_json::{Value, json};
 use self::allocate::Pool;
 pub(super) use self::columns::columns;
 pub(crate) use self::endpoints::service_endpoints;
-use super::fields::{each, fill, has, int, list, remove, set, text, within};
-use crate::registry::{Registry, Strategy};
+use crate::{
+    fields::{each, fill, has, int, list, remove, set, text, within},
+    registry::Strategy,
+};
 
-/// Node ports, as Kubernetes has them by default.
+/// The range of node ports, Kubernetes' default.
 const NODE_PORTS: RangeInclusive<u32> = 30_000..=32_767;
-/// The range of addresses as it is written. It is part of the loopback network, so that a node on Linux can answer there.
+/// The range of addresses as text. It is part of the loopback network, so that a node on Linux can listen there.
 const RANGE: &str = "127.96.0.0/12";
-/// That range without its first and last address.
+/// The range without its first and last address.
 const ADDRESSES: RangeInclusive<u32> = 0x7f60_0001..=0x7f6f_fffe;
-/// How many of the lowest addresses and ports are left to be asked for by name, as long as there are others: as many as in
-/// Kubernetes (KEP-3070, KEP-3668).
+/// The number of lowest addresses and ports that are allocated only if all others are in use, so that services can ask for
+/// them; the same as in Kubernetes (KEP-3070, KEP-3668).
 const ASKED_FOR: (u32, u32) = (256, 86);
 
-/// The life of a service. It holds what is given out, and learns by [`Strategy::committed`] what is in use.
+/// The strategy of services. It allocates addresses and ports, and observes in [`Strategy::committed`] which are in use.
 #[derive(Debug)]
 pub(super) struct ServiceStrategy {
     addresses: Mutex<Pool>,
@@ -35,7 +37,7 @@ pub(super) struct ServiceStrategy {
 }
 
 impl ServiceStrategy {
-    /// Giving out begins at a place drawn by lot: all clusters of a machine share its loopback network.
+    /// A strategy whose allocation starts at random numbers: all clusters of a machine share its loopback network.
     pub(super) fn new(random: &Random) -> Self {
         let pool = |range: RangeInclusive<u32>, asked_for: u32| {
             let least = range.start() + asked_for;
@@ -45,7 +47,7 @@ impl ServiceStrategy {
         Self { addresses: pool(ADDRESSES, ASKED_FOR.0), node_ports: pool(NODE_PORTS, ASKED_FOR.1) }
     }
 
-    /// Gives an address and node ports to a service that is to have some and names none.
+    /// Allocates an address and node ports for a service that needs them and doesn't set them.
     fn allocate(&self, service: &mut Value) {
         let Some(spec) = service.get_mut("spec") else { return };
         let kind = text(spec, "/type").to_owned();
@@ -113,7 +115,7 @@ impl Strategy for ServiceStrategy {
 
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let mut causes = validate::service(old, new);
-        // What the old object already holds is no conflict, however often it is in the pool.
+        // Numbers that the old object has don't conflict, however often they are in use.
         let addresses = self.addresses.lock();
         let had = old.map(|old| text(old, "/spec/clusterIP")).unwrap_or_default();
         let address = text(new, "/spec/clusterIP");
@@ -147,7 +149,7 @@ impl Strategy for ServiceStrategy {
         false
     }
 
-    fn committed(&self, _registry: &Registry, before: Option<&Value>, after: Option<&Value>) {
+    fn committed(&self, before: Option<&Value>, after: Option<&Value>) {
         let address = |service: Option<&Value>| {
             service.and_then(|service| address_bits(text(service, "/spec/clusterIP"))).into_iter().collect::<Vec<_>>()
         };
@@ -173,7 +175,7 @@ fn node_ports_of(service: &Value) -> Vec<u32> {
     list(service, "/spec/ports").iter().filter_map(node_port).collect()
 }
 
-/// An update that doesn't mention what was given out keeps it, as long as the service's type still needs it.
+/// Keeps allocated addresses and ports that an update doesn't set, as long as the type of the service needs them.
 fn carry_over(old: &Value, new: &mut Value) {
     let kind = text(new, "/spec/type").to_owned();
     let (old_spec, Some(spec)) = (&old["spec"], new.get_mut("spec")) else { return };
@@ -222,7 +224,7 @@ mod tests {
         strategy.prepare_create(&mut service);
         let causes = strategy.validate(None, &service);
         if causes.is_empty() {
-            strategy.committed(&Registry::default(), None, Some(&service));
+            strategy.committed(None, Some(&service));
         }
         (service, causes.iter().map(ToString::to_string).collect())
     }
@@ -278,7 +280,7 @@ mod tests {
         let strategy = fresh();
         let wanted = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30685}]});
         let (service, _) = create(&strategy, wanted.clone());
-        strategy.committed(&Registry::default(), Some(&service), None);
+        strategy.committed(Some(&service), None);
         assert_eq!(create(&strategy, wanted).1, [""; 0]);
     }
 }

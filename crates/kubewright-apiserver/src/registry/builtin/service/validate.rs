@@ -1,4 +1,4 @@
-//! What services must obey beyond their schema, in Kubernetes' words.
+//! The validation of services beyond their schema, worded as in Kubernetes.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,9 @@ use kubewright_apimachinery::{name, status::Cause};
 use serde_json::Value;
 
 use super::{NODE_PORTS, has_node_ports};
-use crate::registry::builtin::{
-    check::{each_sentence, one_of, positive_port},
+use crate::{
     fields::{int, list, text},
+    registry::builtin::check::{each_sentence, one_of, positive_port},
 };
 
 pub(super) fn service(old: Option<&Value>, new: &Value) -> Vec<Cause> {

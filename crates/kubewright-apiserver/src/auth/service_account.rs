@@ -1,4 +1,4 @@
-//! Tokens of service accounts: what one says, and whom it stands for
+//! Tokens of service accounts: their claims, and the users that they stand for
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/authentication-resources/token-request-v1/>).
 
 use std::sync::Arc;
@@ -7,41 +7,49 @@ use jiff::{SignedDuration, Timestamp};
 use kubewright_apimachinery::status::{Cause, Status};
 use serde_json::{Value, json};
 
-use super::fields::{has, list, text};
+use super::{
+    token::ISSUER,
+    user::{UserInfo, service_account_name},
+};
 use crate::{
-    auth::{ISSUER, UserInfo, service_account_name},
+    fields::{has, list, text},
     meta,
 };
 
-/// How long a token is good for if nothing is said, at least, and at most, in seconds.
-const SECONDS: (i64, i64, i64) = (3_600, 600, 1 << 32);
-/// How long a token outlives the end of what it is bound to, once that has been asked for: pods shut down with it.
-const AFTERLIFE: SignedDuration = SignedDuration::from_secs(60);
+/// The lifetime of a token in seconds: the default, the minimum and the maximum.
+const LIFETIME: (i64, i64, i64) = (3_600, 600, 1 << 32);
+/// The time for which a token stays valid after the deletion of its object was requested: pods shut down with it.
+const DELETION_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
-/// Where service accounts are stored.
+/// The storage of service accounts.
 const ACCOUNTS: &str = "/serviceaccounts";
-/// What tokens can be bound to: the kind, where it is stored, whether in a namespace, and the claim that names it.
+/// The kinds that tokens can be bound to: kind, storage, whether namespaced, and the claim that names the object.
 const BINDABLE: [(&str, &str, bool, &str); 3] =
     [("Pod", "/pods", true, "pod"), ("Secret", "/secrets", true, "secret"), ("Node", "/nodes", false, "node")];
 
-/// Finds an object by where it is stored, its namespace and its name.
+/// Finds an object by its storage, namespace and name.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str, &str, &str) -> Option<Arc<Value>>;
 
-/// A token to be made.
+/// The contents of a token to be signed.
 #[derive(Debug)]
-pub(crate) struct Draft {
+pub(crate) struct TokenSpec {
     pub(crate) claims: Value,
-    /// The request's `spec`, with what it left open.
+    /// The request's `spec` with its defaults.
     pub(crate) spec: Value,
-    /// How long it is good for.
+    /// The lifetime in seconds.
     pub(crate) seconds: i64,
 }
 
-/// What the token that is asked for will say.
+/// The contents of the token that a `TokenRequest` asks for.
 ///
 /// # Errors
-/// 400, 404, 409 and 422 for requests that make no sense.
-pub(crate) fn draft(account: &Value, request: &Value, id: String, lookup: Lookup<'_>) -> Result<Draft, Status> {
+/// 400, 404, 409 and 422 for invalid requests.
+pub(crate) fn token_spec(
+    account: &Value,
+    request: &Value,
+    id: String,
+    lookup: Lookup<'_>,
+) -> Result<TokenSpec, Status> {
     let (namespace, name) = (meta::text(account, "namespace"), meta::text(account, "name"));
     let mut spec = request["spec"].clone();
     if spec.is_null() {
@@ -68,11 +76,11 @@ pub(crate) fn draft(account: &Value, request: &Value, id: String, lookup: Lookup
     let claims = json!({
         "aud": spec["audiences"], "jti": id, "sub": service_account_name(namespace, name), "kubernetes.io": own,
     });
-    Ok(Draft { claims, spec, seconds })
+    Ok(TokenSpec { claims, spec, seconds })
 }
 
 fn seconds(spec: &Value, name: &str) -> Result<i64, Status> {
-    let (default, least, most) = SECONDS;
+    let (default, least, most) = LIFETIME;
     let sent = &spec["expirationSeconds"];
     let wrong = |why: &str| {
         let cause = Cause::invalid("spec.expirationSeconds", sent, why);
@@ -87,7 +95,7 @@ fn seconds(spec: &Value, name: &str) -> Result<i64, Status> {
     }
 }
 
-/// The object that a token is to be bound to, and the claim that will name it.
+/// The object that a token is bound to, and the claim that names it.
 fn bound(
     wanted: &Value,
     namespace: &str,
@@ -119,10 +127,10 @@ fn bound(
     Ok((claim, object))
 }
 
-/// Whom a genuine token stands for, if its service account and what it is bound to are still there.
+/// The user of a token with valid claims, if its service account and the object that it is bound to still exist.
 ///
 /// # Errors
-/// Says what is gone.
+/// Names the object that is gone.
 pub(crate) fn identify(claims: &Value, now: Timestamp, lookup: Lookup<'_>) -> Result<UserInfo, String> {
     let own = &claims["kubernetes.io"];
     let namespace = text(own, "/namespace");
@@ -135,7 +143,7 @@ pub(crate) fn identify(claims: &Value, now: Timestamp, lookup: Lookup<'_>) -> Re
             return Err(format!("{what} UID ({present}) does not match claim ({uid})"));
         }
         let ended = meta::parse_time(&object["metadata"]["deletionTimestamp"]);
-        if ended.is_some_and(|ended| now.duration_since(ended) > AFTERLIFE) {
+        if ended.is_some_and(|ended| now.duration_since(ended) > DELETION_GRACE) {
             return Err(format!("{what} {name:?} has been deleted"));
         }
         Ok(())
@@ -145,9 +153,9 @@ pub(crate) fn identify(claims: &Value, now: Timestamp, lookup: Lookup<'_>) -> Re
     user.uid = text(own, "/serviceaccount/uid").into();
     for (_, storage, namespaced, claim) in BINDABLE {
         let reference = &own[claim];
-        // The node of a pod is only told of.
-        let told = claim == "node" && has(own, "/pod");
-        if !reference.is_null() && !told {
+        // The node of a pod is for information only.
+        let informational = claim == "node" && has(own, "/pod");
+        if !reference.is_null() && !informational {
             alive(claim, storage, if namespaced { namespace } else { "" }, reference)?;
         }
         for field in ["name", "uid"] {
@@ -186,9 +194,9 @@ mod tests {
         }
     }
 
-    fn make(spec: Value) -> Result<Draft, Status> {
+    fn make(spec: Value) -> Result<TokenSpec, Status> {
         let account = world("/serviceaccounts", "n", "robot").unwrap();
-        draft(&account, &json!({"spec": spec}), "id".into(), &world)
+        token_spec(&account, &json!({"spec": spec}), "id".into(), &world)
     }
 
     fn pod(name: &str) -> Value {
@@ -214,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_stands_for_its_account_as_long_as_what_it_is_bound_to_lives() {
+    fn a_token_is_valid_as_long_as_its_account_and_bound_object_exist() {
         let now = "2024-01-01T00:00:30Z".parse().unwrap();
         let claims = make(pod("p")).unwrap().claims;
         let user = identify(&claims, now, &world).unwrap();

@@ -1,22 +1,22 @@
-//! Asking a webhook to convert objects
+//! Conversion by a webhook
 //! (<https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-conversion>).
 //!
-//! A webhook may change everything but which object it is: of the metadata it answers with, labels and annotations alone
-//! count.
+//! A webhook may change everything but the identity of an object. Of the metadata that it returns only labels and
+//! annotations are used.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use kubewright_apimachinery::{decode, name, status::Cause};
 use serde_json::{Map, Value, json};
 
-use crate::{endpoint::Endpoint, server::Inner};
+use crate::webhook_client::{Endpoint, WebhookClient};
 
 const GROUP: &str = "apiextensions.k8s.io";
-/// The versions of reviews that are spoken, the best first.
-pub(crate) const REVIEWS: [&str; 2] = ["v1", "v1beta1"];
-/// How long a webhook has for a review.
+/// The supported versions of reviews, the preferred first.
+pub(crate) const REVIEW_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+/// The time that a webhook has for a review.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The most objects of a review, and about how many bytes of them: the answer must fit, too.
+/// The most objects of a review, and about the most bytes of them: the response has to fit, too.
 const BATCH: (usize, usize) = (500, 2 << 20);
 
 /// A webhook that converts the objects of one definition.
@@ -28,21 +28,21 @@ pub(crate) struct Webhook {
 }
 
 impl Webhook {
-    /// From the `webhook` of a conversion that has been checked.
+    /// The webhook of a valid `conversion.webhook`.
     pub(crate) fn new(webhook: &Value) -> Self {
         let versions = webhook["conversionReviewVersions"].as_array();
-        let known = versions.into_iter().flatten().find(|version| REVIEWS.iter().any(|known| version == known));
-        let version = known.and_then(Value::as_str).unwrap_or(REVIEWS[0]);
+        let known = versions.into_iter().flatten().find(|version| REVIEW_VERSIONS.iter().any(|known| version == known));
+        let version = known.and_then(Value::as_str).unwrap_or(REVIEW_VERSIONS[0]);
         Self { review: format!("{GROUP}/{version}"), endpoint: Endpoint::new(&webhook["clientConfig"], None) }
     }
 
-    /// The objects, all of this kind and none of them of the version `to`, in that version and in their order.
+    /// Converts objects of one kind, none of them in the version `to` already. They keep their order.
     ///
     /// # Errors
-    /// In the words of Kubernetes: the webhook can't be asked, says that it can't, or answers what can't be.
+    /// Worded as in Kubernetes, if the webhook can't be called, reports a failure or returns invalid objects.
     pub(super) async fn convert(
         &self,
-        server: &Arc<Inner>,
+        client: &WebhookClient,
         kind: &str,
         objects: Vec<Value>,
         to: &str,
@@ -53,12 +53,12 @@ impl Webhook {
         let mut rest = objects.as_slice();
         while !rest.is_empty() {
             let batch = texts(rest);
-            let answered = self.ask(server, &batch, to).await.map_err(|why| format!("{place} failed: {why}"))?;
-            if answered.len() != batch.len() {
-                return Err(format!("{place} returned {} objects, expected {}", answered.len(), batch.len()));
+            let returned = self.call(client, &batch, to).await.map_err(|why| format!("{place} failed: {why}"))?;
+            if returned.len() != batch.len() {
+                return Err(format!("{place} returned {} objects, expected {}", returned.len(), batch.len()));
             }
-            let (asked, others) = rest.split_at(batch.len());
-            for (index, (before, mut after)) in asked.iter().zip(answered).enumerate() {
+            let (sent, others) = rest.split_at(batch.len());
+            for (index, (before, mut after)) in sent.iter().zip(returned).enumerate() {
                 check(before, &after, kind, to)
                     .and_then(|()| restore_metadata(before, &mut after))
                     .map_err(|why| format!("{place} returned invalid converted object at index {index}: {why}"))?;
@@ -69,19 +69,19 @@ impl Webhook {
         Ok(converted)
     }
 
-    async fn ask(&self, server: &Arc<Inner>, objects: &[String], to: &str) -> Result<Vec<Value>, String> {
-        let (uid, review) = (server.random.uuid(), &self.review);
+    async fn call(&self, client: &WebhookClient, objects: &[String], to: &str) -> Result<Vec<Value>, String> {
+        let (uid, review) = (client.random.uuid(), &self.review);
         let body = format!(
             r#"{{"kind":"ConversionReview","apiVersion":"{review}","request":{{"uid":"{uid}","desiredAPIVersion":{},"objects":[{}]}}}}"#,
             json!(to),
             objects.join(",")
         );
-        let answer = self.endpoint.post(&server.store, &server.clock, body.into(), TIMEOUT).await?;
-        read(&answer, review, &uid)
+        let response = self.endpoint.post(client, body.into(), TIMEOUT).await?;
+        read(&response, review, &uid)
     }
 }
 
-/// The texts of the first objects, as many as go into one review.
+/// The texts of the first objects, as many as fit into one review.
 fn texts(objects: &[Value]) -> Vec<String> {
     let (most, bytes) = BATCH;
     let (mut texts, mut size) = (Vec::new(), 0);
@@ -96,7 +96,7 @@ fn texts(objects: &[Value]) -> Vec<String> {
     texts
 }
 
-/// The objects that the answer to the review of this uid brings.
+/// Reads the objects of the response to the review with this UID.
 fn read(body: &[u8], version: &str, uid: &str) -> Result<Vec<Value>, String> {
     let mut review = decode::json(body).map_err(|error| error.to_string())?.value;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -126,7 +126,7 @@ fn read(body: &[u8], version: &str, uid: &str) -> Result<Vec<Value>, String> {
     }
 }
 
-/// Whether an answer is the object that was asked about, in the version that was asked for.
+/// Checks that a converted object is the object that was sent, in the version `to`.
 fn check(before: &Value, after: &Value, kind: &str, to: &str) -> Result<(), String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (version, got) = (text(&after["apiVersion"]), text(&after["kind"]));
@@ -145,9 +145,9 @@ fn check(before: &Value, after: &Value, kind: &str, to: &str) -> Result<(), Stri
     Ok(())
 }
 
-/// Gives the converted object the metadata that it had, but for labels and annotations.
+/// Gives a converted object its former metadata, except for labels and annotations.
 fn restore_metadata(before: &Value, after: &mut Value) -> Result<(), String> {
-    let answered = match after.get_mut("metadata").map(Value::take) {
+    let returned = match after.get_mut("metadata").map(Value::take) {
         Some(Value::Object(metadata)) => metadata,
         Some(_) => return Err("metadata is no object in converted object".into()),
         None => return Err("missing metadata in converted object".into()),
@@ -156,7 +156,7 @@ fn restore_metadata(before: &Value, after: &mut Value) -> Result<(), String> {
     type Rule = fn(&str, &Value) -> Vec<Cause>;
     let rules: [(&str, Rule); 2] = [("labels", name::labels), ("annotations", name::annotations)];
     for (field, rule) in rules {
-        let Some(texts) = answered.get(field).filter(|value| !value.is_null()) else {
+        let Some(texts) = returned.get(field).filter(|value| !value.is_null()) else {
             metadata.remove(field);
             continue;
         };
@@ -183,9 +183,9 @@ mod tests {
     const V1: &str = "apiextensions.k8s.io/v1";
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
-        let failed = |version: &str, answer: Value, expect: &str| {
-            let why = read(answer.to_string().as_bytes(), version, "u").unwrap_err();
+    fn invalid_responses_are_refused() {
+        let failed = |version: &str, response: Value, expect: &str| {
+            let why = read(response.to_string().as_bytes(), version, "u").unwrap_err();
             assert!(why.contains(expect), "{why}");
         };
         let review = |response: Value| json!({"kind": "ConversionReview", "apiVersion": V1, "response": response});
@@ -201,13 +201,13 @@ mod tests {
         let success = json!({"status": "Success"});
         failed(V1, review(json!({"uid": "u", "result": success, "convertedObjects": 1})), "is not a list");
         assert!(read(b"<html>", V1, "u").is_err());
-        // The older reviews say less.
+        // Responses of v1beta1 may lack kind and UID.
         let old = json!({"response": {"result": success, "convertedObjects": [{}]}});
         assert_eq!(read(old.to_string().as_bytes(), "apiextensions.k8s.io/v1beta1", "u").unwrap(), [json!({})]);
     }
 
     #[test]
-    fn of_the_metadata_labels_and_annotations_alone_may_change() {
+    fn only_labels_and_annotations_of_the_metadata_may_change() {
         let before = json!({"metadata": {"name": "a", "uid": "1", "generation": 3, "labels": {"a": "b"}}});
         let mut after = json!({"metadata": {"name": "a", "generation": 9, "annotations": {"x/y": "z"}}, "spec": {}});
         restore_metadata(&before, &mut after).unwrap();
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn another_object_is_refused() {
+    fn the_identity_of_an_object_may_not_change() {
         let before = json!({"metadata": {"name": "a", "namespace": "n", "uid": "1"}});
         let sound = json!({"apiVersion": "g/v2", "kind": "K", "metadata": before["metadata"]});
         assert_eq!(check(&before, &sound, "K", "g/v2"), Ok(()));

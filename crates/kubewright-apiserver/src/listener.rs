@@ -1,6 +1,12 @@
-//! The server on a socket: TLS, HTTP/1.1 and HTTP/2, and an end that leaves nothing behind.
+//! The server on a socket: TLS, HTTP/1.1 and HTTP/2, and a shutdown that waits for every task.
 
-use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use http::Request;
 use hyper::{body::Incoming, service::service_fn};
@@ -18,32 +24,34 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    auth::{Closing, UserInfo},
-    respond,
-    server::ApiServer,
+    auth::UserInfo,
+    handlers::{self, Closing},
+    response::{self, Response},
+    state::State,
+    storage::Key,
     tls::{Credentials, TlsError},
 };
 
-/// How long requests that are under way may go on after a shutdown began.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a client may take for its handshake.
-const GREETING: Duration = Duration::from_secs(10);
-/// How long a connection may wait for its next request. Clients give up idle connections themselves, after 90 seconds
-/// mostly; were the server first, a request could run into the closing.
-const IDLE: Duration = Duration::from_secs(300);
-/// How long to wait when the system refuses a connection, for want of file descriptors for instance.
-const BREATH: Duration = Duration::from_millis(50);
-/// Streams that a client may have open on one HTTP/2 connection: a watch is one.
-const STREAMS: u32 = 10_000;
+/// The time that requests have to finish after a shutdown began.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time that a client has for its TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The time that a connection may wait for its next request. Most clients close idle connections after 90 seconds; if the
+/// server came first, it could close a connection just as a request arrives.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+/// The pause after the system failed to accept a connection, for instance for want of file descriptors.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(50);
+/// The most concurrent streams of one HTTP/2 connection: each watch is one.
+const MAX_STREAMS: u32 = 10_000;
 
-/// Where to listen.
+/// Options of a listener.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ListenOptions {
-    /// The address; `127.0.0.1:0`, a free port, by default.
+    /// The address to bind; `127.0.0.1:0`, a free port, by default.
     pub address: SocketAddr,
-    /// Whether an address that others can reach is allowed. It is not, by default: whoever holds the kubeconfig can run
-    /// commands on this machine.
+    /// Whether addresses that other machines can reach are allowed. By default they aren't: anyone with the kubeconfig can
+    /// run commands on this machine.
     pub allow_remote: bool,
     /// The most connections at once, 10,000 by default: an HTTP/1.1 client has one for each watch. Further ones wait in the
     /// operating system's queue until another has ended.
@@ -62,51 +70,51 @@ impl From<SocketAddr> for ListenOptions {
     }
 }
 
-/// Why the server does not listen.
+/// An error of listening.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// Others could reach the address.
-    #[error("{0} is not a loopback address")]
+    /// Other machines could reach the address.
+    #[error("{0} is not a loopback address; set allow_remote to listen on it")]
     NotLoopback(SocketAddr),
-    /// The address can't be had.
-    #[error("could not listen on {address}")]
+    /// The address can't be bound.
+    #[error("failed to listen on {address}")]
     Bind {
         /// The address asked for.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
-    /// The credentials could not be made.
+    /// The credentials can't be generated.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// A server that listens. Dropping it closes the socket and ends all connections; [`Listener::shutdown`] also waits for
-/// them.
+/// A socket on which the server listens. Dropping it closes the socket and all connections; [`Listener::shutdown`] also
+/// waits for them. Its token is invalid afterwards.
 #[derive(Debug)]
 pub struct Listener {
     address: SocketAddr,
     kubeconfig: String,
     authority: String,
     token: String,
-    server: ApiServer,
-    stop: Stop,
+    state: Arc<State>,
+    shutdown: Shutdown,
     tasks: TaskTracker,
 }
 
-/// The two steps of an end.
+/// The two steps of a shutdown.
 #[derive(Clone, Debug, Default)]
-struct Stop {
-    /// No further requests; streams end.
+struct Shutdown {
+    /// No further requests are accepted, and streams end.
     closing: CancellationToken,
-    /// Everything ends.
+    /// Every task ends.
     abort: CancellationToken,
 }
 
 impl Listener {
-    pub(crate) async fn start(server: ApiServer, options: ListenOptions) -> Result<Self, ListenError> {
+    pub(crate) async fn start(state: Arc<State>, options: ListenOptions) -> Result<Self, ListenError> {
         let ListenOptions { address, allow_remote, max_connections } = options;
         if !address.ip().is_loopback() && !allow_remote {
             return Err(ListenError::NotLoopback(address));
@@ -114,23 +122,23 @@ impl Listener {
         let bind_error = |source| ListenError::Bind { address, source };
         let socket = TcpListener::bind(address).await.map_err(bind_error)?;
         let address = socket.local_addr().map_err(bind_error)?;
-        let addresses: Vec<_> = [address.ip()].into_iter().chain(server.entrance()).collect();
+        let addresses: Vec<_> = [address.ip()].into_iter().chain(kubernetes_service_ip(&state)).collect();
         let credentials = Credentials::generate(&addresses)?;
-        server.allow(credentials.token(), UserInfo::admin());
+        state.authenticator.add_token(credentials.token(), UserInfo::admin());
         let listener = Self {
             address,
             kubeconfig: credentials.kubeconfig(&format!("https://{address}")),
             authority: credentials.authority().to_owned(),
             token: credentials.token().to_owned(),
-            server: server.clone(),
-            stop: Stop::default(),
+            state: state.clone(),
+            shutdown: Shutdown::default(),
             tasks: TaskTracker::new(),
         };
         let shared = Arc::new(Shared {
             acceptor: TlsAcceptor::from(credentials.server.clone()),
-            server,
+            state,
             credentials,
-            stop: listener.stop.clone(),
+            shutdown: listener.shutdown.clone(),
             tasks: listener.tasks.clone(),
             connections: Arc::new(Semaphore::new(max_connections.clamp(1, Semaphore::MAX_PERMITS))),
         });
@@ -138,17 +146,17 @@ impl Listener {
         Ok(listener)
     }
 
-    /// The address listened on, with the port that was chosen.
+    /// The bound address, with the port that was chosen.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A kubeconfig whose user may do everything, as YAML. It holds a private key: keep it from others (mode 0600).
+    /// A kubeconfig in YAML whose user may do everything. It contains a private key: protect it (mode 0600).
     pub fn kubeconfig(&self) -> String {
         self.kubeconfig.clone()
     }
 
-    /// The certificate of the authority that signed the server's, in PEM.
+    /// The certificate of the authority that signed the server's certificate, in PEM.
     pub fn authority(&self) -> &str {
         &self.authority
     }
@@ -159,12 +167,12 @@ impl Listener {
     }
 
     /// Closes the socket, ends watches, lets other requests finish for up to two seconds, and returns when every task has
-    /// ended. The token is invalid from then on.
+    /// ended.
     pub async fn shutdown(self) {
-        self.stop.closing.cancel();
+        self.shutdown.closing.cancel();
         self.tasks.close();
-        if timeout(PATIENCE, self.tasks.wait()).await.is_err() {
-            self.stop.abort.cancel();
+        if timeout(SHUTDOWN_TIMEOUT, self.tasks.wait()).await.is_err() {
+            self.shutdown.abort.cancel();
             self.tasks.wait().await;
         }
     }
@@ -172,18 +180,24 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        self.server.revoke(&self.token);
-        self.stop.closing.cancel();
-        self.stop.abort.cancel();
+        self.state.authenticator.remove_token(&self.token);
+        self.shutdown.closing.cancel();
+        self.shutdown.abort.cancel();
     }
 }
 
-/// What all connections of a listener share.
+/// The address of the service `kubernetes`, under which pods reach the server.
+fn kubernetes_service_ip(state: &State) -> Option<IpAddr> {
+    let service = state.store.get("/services", &Key::new("default", "kubernetes"))?.value();
+    service["spec"]["clusterIP"].as_str()?.parse().ok()
+}
+
+/// The state that all connections of a listener share.
 struct Shared {
-    server: ApiServer,
+    state: Arc<State>,
     credentials: Credentials,
     acceptor: TlsAcceptor,
-    stop: Stop,
+    shutdown: Shutdown,
     tasks: TaskTracker,
     /// A permit for each further connection.
     connections: Arc<Semaphore>,
@@ -194,7 +208,7 @@ impl Shared {
         loop {
             let accepted = tokio::select! {
                 accepted = self.next_connection(&socket) => accepted,
-                () = self.stop.closing.cancelled() => return,
+                () = self.shutdown.closing.cancelled() => return,
             };
             match accepted {
                 Ok((stream, permit)) => {
@@ -203,22 +217,22 @@ impl Shared {
                         let _permit = permit;
                         tokio::select! {
                             () = shared.clone().connection(stream) => {}
-                            () = shared.stop.abort.cancelled() => {}
+                            () = shared.shutdown.abort.cancelled() => {}
                         }
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "a connection could not be accepted");
-                    sleep(BREATH).await;
+                    tracing::warn!(%error, "failed to accept a connection");
+                    sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
     }
 
-    /// The next connection, when there may be one more.
+    /// Accepts the next connection, once their number is below the limit.
     async fn next_connection(&self, socket: &TcpListener) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
         if self.connections.available_permits() == 0 {
-            tracing::warn!("the limit of connections is reached; further ones wait until another has ended");
+            tracing::warn!("the limit of connections is reached; further ones wait until one ends");
         }
         let permit = self.connections.clone().acquire_owned().await.map_err(io::Error::other)?;
         let (stream, _) = socket.accept().await?;
@@ -226,75 +240,75 @@ impl Shared {
     }
 
     async fn connection(self: Arc<Self>, stream: TcpStream) {
-        // Answers are small and awaited: without this each could wait for the client's delayed acknowledgement.
+        // Responses are small: without this each could wait for the client's delayed acknowledgement.
         let _ = stream.set_nodelay(true);
-        let stream = match timeout(GREETING, self.acceptor.accept(stream)).await {
+        let stream = match timeout(HANDSHAKE_TIMEOUT, self.acceptor.accept(stream)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return tracing::debug!(%error, "a TLS handshake failed"),
             Err(_) => return tracing::debug!("a TLS handshake took too long"),
         };
-        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        // A certificate that is not ours is no identity, as a wrong token is none.
-        let identity = match shown {
-            Some(_) if !self.credentials.is_client(shown) => Identity::Stranger,
-            Some(_) => Identity::Known(UserInfo::admin()),
-            None => Identity::Unsaid,
+        let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let identity = match certificate {
+            Some(_) if !self.credentials.is_client(certificate) => Identity::Unknown,
+            Some(_) => Identity::User(UserInfo::admin()),
+            None => Identity::None,
         };
-        let service = service_fn(|request: Request<Incoming>| self.answer(&identity, request));
-        let mut builder = auto::Builder::new(Tracked(self.tasks.clone(), self.stop.abort.clone()));
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE);
-        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS);
+        let service = service_fn(|request: Request<Incoming>| self.handle(&identity, request));
+        let mut builder = auto::Builder::new(TrackedExecutor(self.tasks.clone(), self.shutdown.abort.clone()));
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT);
+        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
         let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
-            () = self.stop.closing.cancelled() => {
+            () = self.shutdown.closing.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 connection.await
             }
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "a connection broke off");
+            tracing::debug!(%error, "a connection failed");
         }
     }
 
-    fn answer(
+    fn handle(
         &self,
         identity: &Identity,
         mut request: Request<Incoming>,
-    ) -> impl Future<Output = Result<respond::Answer, std::convert::Infallible>> + use<> {
-        let server = self.server.clone();
-        request.extensions_mut().insert(Closing(self.stop.closing.clone()));
-        if let Identity::Known(user) = identity {
+    ) -> impl Future<Output = Result<Response, std::convert::Infallible>> + use<> {
+        let state = self.state.clone();
+        request.extensions_mut().insert(Closing(self.shutdown.closing.clone()));
+        if let Identity::User(user) = identity {
             request.extensions_mut().insert(user.clone());
         }
-        let stranger =
-            matches!(identity, Identity::Stranger) && !request.headers().contains_key(http::header::AUTHORIZATION);
+        // An unknown certificate is an invalid credential, as an unknown token is. A token beside it decides.
+        let unauthorized =
+            matches!(identity, Identity::Unknown) && !request.headers().contains_key(http::header::AUTHORIZATION);
         async move {
-            Ok(if stranger {
-                respond::status(&Status::new(401, "Unauthorized", "Unauthorized"))
+            Ok(if unauthorized {
+                response::status(&Status::new(401, "Unauthorized", "Unauthorized"))
             } else {
-                server.answer(request).await
+                handlers::handle(state, request).await
             })
         }
     }
 }
 
-/// Who a connection's certificate says it comes from.
+/// The identity that a client's certificate proves.
 enum Identity {
-    /// There is none: tokens decide.
-    Unsaid,
-    /// A certificate of ours.
-    Known(UserInfo),
-    /// A certificate of someone else.
-    Stranger,
+    /// The client sent no certificate.
+    None,
+    /// The certificate that the server issued to this user.
+    User(UserInfo),
+    /// A certificate of another authority.
+    Unknown,
 }
 
-/// Runs hyper's tasks where they can be waited for.
+/// Runs hyper's tasks so that a shutdown can wait for them.
 #[derive(Clone)]
-struct Tracked(TaskTracker, CancellationToken);
+struct TrackedExecutor(TaskTracker, CancellationToken);
 
-impl<F> hyper::rt::Executor<F> for Tracked
+impl<F> hyper::rt::Executor<F> for TrackedExecutor
 where
     F: Future + Send + 'static,
     F::Output: Send,

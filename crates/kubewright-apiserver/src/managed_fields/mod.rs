@@ -1,4 +1,7 @@
-//! Who owns which field: the pipeline's side of server-side apply.
+//! Managed fields: who owns which field of an object
+//! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#field-management>).
+
+mod conversions;
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,44 +12,40 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-use crate::{
-    convert::{self, Conversions},
-    discovery::group_version,
-    meta,
-    registry::Resource,
-};
+pub(crate) use self::conversions::Conversions;
+use crate::{codec, group_version::group_version, meta, registry::Resource};
 
 static STATUS: LazyLock<FieldSet> = LazyLock::new(|| FieldSet::of(["status"]));
 
-/// Who writes, and how.
+/// The field manager of a write, and how it writes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Owner<'a> {
-    /// The field manager.
-    pub(crate) manager: &'a str,
-    /// The subresource written to; empty for the object itself.
+pub(crate) struct Manager<'a> {
+    /// The manager's name.
+    pub(crate) name: &'a str,
+    /// The subresource that is written; empty for the object itself.
     pub(crate) subresource: &'a str,
-    /// The write is an apply, which records its ownership itself.
+    /// Whether the write is an apply, which records ownership itself.
     pub(crate) applies: bool,
-    /// Whether an apply takes what others own.
+    /// Whether an apply takes fields that others own.
     pub(crate) force: bool,
     /// The time of the request.
     pub(crate) now: Timestamp,
-    /// How the object looks in other versions.
+    /// The object in other versions.
     pub(crate) conversions: &'a Conversions,
 }
 
-impl Owner<'_> {
-    fn with<T>(&self, resource: &Resource, use_it: impl FnOnce(&Context<'_>) -> T) -> T {
+impl Manager<'_> {
+    fn with_context<T>(&self, resource: &Resource, run: impl FnOnce(&Context<'_>) -> T) -> T {
         let writable = match self.subresource {
             "status" => Writable::Only(&STATUS),
             _ if resource.status => Writable::Except(&STATUS),
             _ => Writable::All,
         };
         let versions = self.conversions.of(resource);
-        use_it(&Context {
+        run(&Context {
             node: resource.schema.node(),
             group_version: &group_version(&resource.group, &resource.version),
-            manager: self.manager,
+            manager: self.name,
             subresource: Some(self.subresource).filter(|name| !name.is_empty()),
             force: self.force,
             now: self.now,
@@ -55,21 +54,21 @@ impl Owner<'_> {
         })
     }
 
-    /// Applies a configuration to an object, or to none; both in served form.
+    /// Applies a configuration to the live object, if there is one. All are in served form.
     pub(crate) fn apply(&self, resource: &Resource, live: Option<&Value>, config: &Value) -> Result<Value, Status> {
-        self.with(resource, |context| apply::apply(live, config, context))
+        self.with_context(resource, |context| apply::apply(live, config, context))
     }
 
-    /// Records who owns the fields of an object in its stored form, which replaces `old` (served form) or is new.
+    /// Records the owners of the fields of an object in stored form, which replaces `old` (in served form) or is new.
     pub(crate) fn track(&self, resource: &Resource, old: Option<&Value>, object: Value) -> Value {
         if self.applies {
             return object;
         }
-        if convert::is_stored_form(resource) {
-            return self.with(resource, |context| apply::update(old, object, context));
+        if codec::is_stored_form(resource) {
+            return self.with_context(resource, |context| apply::update(old, object, context));
         }
-        let served = convert::to_served(resource, &Arc::new(object.clone()));
-        let tracked = self.with(resource, |context| apply::update(old, (*served).clone(), context));
+        let served = codec::to_served(resource, &Arc::new(object.clone()));
+        let tracked = self.with_context(resource, |context| apply::update(old, (*served).clone(), context));
         let mut object = object;
         meta::set(&mut object, "managedFields", tracked["metadata"].get("managedFields").cloned());
         object

@@ -1,4 +1,4 @@
-//! The versions of a custom kind, and how an object gets from one to another.
+//! The versions of a custom kind.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,26 +10,26 @@ use kubewright_apimachinery::{schema, status::Status};
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::review::Webhook;
-use crate::{registry::ResourceSchema, server::Inner, storage::Stored};
+use super::webhook::Webhook;
+use crate::{registry::schema::ResourceSchema, storage::Stored, webhook_client::WebhookClient};
 
-/// How many converted states of objects are remembered: watchers of one version share them.
-const REMEMBERED: usize = 256;
+/// The most converted objects that are cached for the watchers of one version.
+const CACHED: usize = 256;
 
-/// What a definition says of its versions.
+/// The versions of a definition, and the conversion between them.
 pub(crate) struct Definition {
     /// `Widget`
     pub(crate) kind: Arc<str>,
     /// The schemas of all versions, served or not, by `apiVersion`.
     pub(crate) schemas: BTreeMap<String, Arc<ResourceSchema>>,
-    /// Who converts; without one a conversion sets `apiVersion`, and what the other version doesn't know is dropped.
+    /// The webhook that converts. Without one a conversion sets `apiVersion` and prunes what the version doesn't have.
     pub(crate) webhook: Option<Webhook>,
 }
 
-/// The versions of a custom kind. All entries of one definition share it; a definition that changes makes a new one.
+/// The versions of a custom kind. All entries of one definition share it; a change of the definition makes a new one.
 pub struct Versions {
-    pub(super) definition: Definition,
-    /// What was converted last: revision and version, and the object.
+    definition: Definition,
+    /// The latest conversions: revision, version and object.
     recent: Mutex<VecDeque<(u64, String, Arc<Stored>)>>,
 }
 
@@ -46,21 +46,26 @@ impl Versions {
         Self { definition, recent: Mutex::default() }
     }
 
+    /// Whether objects are converted by a webhook.
+    pub(crate) fn has_webhook(&self) -> bool {
+        self.definition.webhook.is_some()
+    }
+
     /// The schema of a version, served or not.
     pub(crate) fn schema(&self, api_version: &str) -> Option<&Arc<ResourceSchema>> {
         self.definition.schemas.get(api_version)
     }
 
-    /// Stored objects in another version, each at its revision. As in Kubernetes they get the defaults of the version in
-    /// which they are stored.
-    pub(super) async fn load(
+    /// Converts stored objects, each at its revision. As in Kubernetes they get the defaults of the version in which they
+    /// are stored.
+    pub(crate) async fn load(
         &self,
-        server: &Arc<Inner>,
+        client: &WebhookClient,
         objects: Vec<Arc<Stored>>,
         to: &str,
     ) -> Result<Vec<Arc<Stored>>, Status> {
-        let mut shown: Vec<_> = objects.iter().map(|stored| self.remembered(stored, to)).collect();
-        let unknown: Vec<_> = (0..objects.len()).filter(|&index| shown[index].is_none()).collect();
+        let mut converted: Vec<_> = objects.iter().map(|stored| self.cached(stored, to)).collect();
+        let unknown: Vec<_> = (0..objects.len()).filter(|&index| converted[index].is_none()).collect();
         let mut values = Vec::with_capacity(unknown.len());
         for &index in &unknown {
             let mut value = Arc::unwrap_or_clone(objects[index].value());
@@ -70,44 +75,44 @@ impl Versions {
             }
             values.push(value);
         }
-        let converted = self.convert(server, values, to).await?;
-        for (index, value) in unknown.into_iter().zip(converted) {
-            let stored = Arc::new(objects[index].shown_as(value));
-            self.remember(&stored, to);
-            shown[index] = Some(stored);
+        let values = self.convert(client, values, to).await?;
+        for (index, value) in unknown.into_iter().zip(values) {
+            let stored = Arc::new(objects[index].with_value(value));
+            self.cache(&stored, to);
+            converted[index] = Some(stored);
         }
-        Ok(shown.into_iter().flatten().collect())
+        Ok(converted.into_iter().flatten().collect())
     }
 
-    fn remembered(&self, stored: &Stored, to: &str) -> Option<Arc<Stored>> {
+    fn cached(&self, stored: &Stored, to: &str) -> Option<Arc<Stored>> {
         let recent = self.recent.lock();
         let known = recent.iter().find(|(revision, version, _)| (*revision, &**version) == (stored.revision(), to));
-        known.map(|(_, _, shown)| shown.clone())
+        known.map(|(_, _, converted)| converted.clone())
     }
 
-    /// A state of an object is known by its revision. One that was only rehearsed has none.
-    fn remember(&self, shown: &Arc<Stored>, to: &str) {
-        if shown.revision() == 0 {
+    /// Caches a conversion under the revision of the object. The object of a dry run has none.
+    fn cache(&self, converted: &Arc<Stored>, to: &str) {
+        if converted.revision() == 0 {
             return;
         }
         let mut recent = self.recent.lock();
-        recent.push_back((shown.revision(), to.to_owned(), shown.clone()));
-        if recent.len() > REMEMBERED {
+        recent.push_back((converted.revision(), to.to_owned(), converted.clone()));
+        if recent.len() > CACHED {
             recent.pop_front();
         }
     }
 
-    /// One object in another version.
-    pub(super) async fn convert_one(&self, server: &Arc<Inner>, object: Value, to: &str) -> Result<Value, Status> {
-        let converted = self.convert(server, vec![object], to).await?.pop();
-        converted.ok_or_else(|| Status::internal("a conversion lost its object"))
+    /// Converts one object.
+    pub(crate) async fn convert_one(&self, client: &WebhookClient, object: Value, to: &str) -> Result<Value, Status> {
+        let converted = self.convert(client, vec![object], to).await?.pop();
+        converted.ok_or_else(|| Status::internal("the conversion returned no object"))
     }
 
-    /// Objects in another version, in their order. Those that have it already stay as they are; what the version's schema
-    /// doesn't know is dropped from the others.
-    pub(super) async fn convert(
+    /// Converts objects, in their order. Those that are in the version already stay as they are; the others are pruned by
+    /// its schema.
+    pub(crate) async fn convert(
         &self,
-        server: &Arc<Inner>,
+        client: &WebhookClient,
         mut objects: Vec<Value>,
         to: &str,
     ) -> Result<Vec<Value>, Status> {
@@ -125,8 +130,8 @@ impl Versions {
         }
         let sent = others.iter().map(|&index| objects[index].take()).collect();
         let converted = match &self.definition.webhook {
-            None => nothing_but_the_version(sent, to),
-            Some(webhook) => webhook.convert(server, &self.definition.kind, sent, to).await.map_err(failed)?,
+            None => set_version(sent, to),
+            Some(webhook) => webhook.convert(client, &self.definition.kind, sent, to).await.map_err(failed)?,
         };
         for (index, mut object) in others.into_iter().zip(converted) {
             schema::prune(schema.node(), &mut object);
@@ -136,15 +141,15 @@ impl Versions {
     }
 }
 
-/// The strategy `None`.
-fn nothing_but_the_version(mut objects: Vec<Value>, to: &str) -> Vec<Value> {
+/// Converts by the strategy `None`.
+fn set_version(mut objects: Vec<Value>, to: &str) -> Vec<Value> {
     for object in objects.iter_mut().filter_map(Value::as_object_mut) {
         object.insert("apiVersion".into(), to.into());
     }
     objects
 }
 
-/// 500, as Kubernetes says it: in the webhook's words alone.
+/// 500 with the webhook's message alone, as in Kubernetes.
 fn failed(why: String) -> Status {
     Status::new(500, "", why)
 }

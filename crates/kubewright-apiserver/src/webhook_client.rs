@@ -1,4 +1,4 @@
-//! The way to a webhook: HTTPS with connections that are kept, to a URL or to the endpoints of a service.
+//! The client of webhooks: HTTPS with pooled connections, to a URL or to the endpoints of a service.
 
 use std::{
     error::Error,
@@ -19,7 +19,7 @@ use hyper_util::{
     client::legacy,
     rt::{TokioExecutor, TokioIo, TokioTimer},
 };
-use kubewright_apimachinery::clock::SharedClock;
+use kubewright_apimachinery::{clock::SharedClock, random::Random};
 use rustls::{
     CertificateError, ClientConfig, RootCertStore,
     crypto::ring,
@@ -29,18 +29,36 @@ use rustls::{
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use crate::{registry::builtin, storage::Store};
+use crate::storage::Store;
 
-/// The bytes that an answer may have: a patch of the largest object, in base64, with room to spare.
-pub(crate) const ANSWER_LIMIT: usize = 7 * 1024 * 1024;
-/// How long a connection is kept that nobody uses.
-const IDLE: Duration = Duration::from_secs(90);
-/// Connections kept for one webhook.
-const KEPT: usize = 32;
+/// The largest response of a webhook in bytes: a patch of the largest object, in base64, with room to spare.
+const MAX_RESPONSE: usize = 7 * 1024 * 1024;
+/// The time after which an idle connection is closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// The most idle connections to one webhook.
+const MAX_IDLE: usize = 32;
 
 type Client = legacy::Client<HttpsConnector<Dialer>, Full<Bytes>>;
 
-/// A service of the cluster, and the port of it that is meant.
+/// Resolves the namespace, name and port of a service to the addresses of its endpoints. The error says, in Kubernetes'
+/// words, why there are none.
+pub(crate) type ServiceResolver = fn(&Store, &str, &str, u16) -> Result<Vec<SocketAddr>, String>;
+
+/// The dependencies of calls to webhooks: the store, the time, randomness, and the endpoints of services.
+pub(crate) struct WebhookClient {
+    pub(crate) store: Arc<Store>,
+    pub(crate) clock: SharedClock,
+    pub(crate) random: Random,
+    pub(crate) resolver: ServiceResolver,
+}
+
+impl fmt::Debug for WebhookClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WebhookClient").finish_non_exhaustive()
+    }
+}
+
+/// A port of a service of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ServicePort {
     namespace: String,
@@ -48,7 +66,7 @@ struct ServicePort {
     port: u16,
 }
 
-/// Where a webhook is.
+/// The address of a webhook, and the connections to it.
 pub(crate) struct Endpoint {
     url: String,
     service: Option<ServicePort>,
@@ -63,7 +81,7 @@ impl fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// From a `clientConfig` that has been checked. With a number of seconds, the webhook is told how long it has.
+    /// The endpoint of a valid `clientConfig`. A timeout in seconds is sent to the webhook as the query parameter `timeout`.
     pub(crate) fn new(config: &Value, seconds: Option<u64>) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let service = config.get("service").filter(|service| service.is_object()).map(|service| ServicePort {
@@ -87,15 +105,14 @@ impl Endpoint {
         }
     }
 
-    /// Sends a review, and gives back the body of the answer. The error is in the words of Kubernetes' own client.
+    /// Sends a review and returns the body of the response. Errors are worded as by Kubernetes' own client.
     pub(crate) async fn post(
         &self,
-        store: &Arc<Store>,
-        clock: &SharedClock,
+        webhooks: &WebhookClient,
         review: Bytes,
         timeout: Duration,
     ) -> Result<Bytes, String> {
-        let client = match self.client.get_or_init(|| self.connect(store, clock)) {
+        let client = match self.client.get_or_init(|| self.connect(webhooks)) {
             Ok(client) => client,
             Err(why) => return Err(why.clone()),
         };
@@ -108,12 +125,12 @@ impl Endpoint {
             .body(Full::new(review))
             .map_err(|error| failed(error.to_string()))?;
         let exchange = async {
-            let answer = client.request(request).await.map_err(|error| failed(words(&error)))?;
-            let code = answer.status();
-            let body = Limited::new(answer.into_body(), ANSWER_LIMIT).collect().await;
+            let response = client.request(request).await.map_err(|error| failed(describe(&error)))?;
+            let code = response.status();
+            let body = Limited::new(response.into_body(), MAX_RESPONSE).collect().await;
             let body = body.map_err(|error| match error.is::<LengthLimitError>() {
-                true => failed(format!("the answer is larger than {ANSWER_LIMIT} bytes")),
-                false => failed(words(&*error)),
+                true => failed(format!("the response is larger than {MAX_RESPONSE} bytes")),
+                false => failed(describe(&*error)),
             })?;
             if code.is_success() { Ok(body.to_bytes()) } else { Err(unsuccessful(code, &body.to_bytes())) }
         };
@@ -121,7 +138,7 @@ impl Endpoint {
         in_time.unwrap_or_else(|_| Err(failed("context deadline exceeded".to_owned())))
     }
 
-    fn connect(&self, store: &Arc<Store>, clock: &SharedClock) -> Result<Client, String> {
+    fn connect(&self, webhooks: &WebhookClient) -> Result<Client, String> {
         let mut roots = RootCertStore::empty();
         match &self.authority {
             Some(bundle) => {
@@ -131,41 +148,43 @@ impl Endpoint {
                     return Err("unable to load root certificates: unable to parse bytes as PEM block".to_owned());
                 }
             }
-            // As for any other client: those that the machine trusts.
+            // As for any other client: the authorities that the machine trusts.
             None => {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        let time = Arc::new(ServersTime(clock.clone()));
+        let time = Arc::new(ServerTime(webhooks.clock.clone()));
         let config = ClientConfig::builder_with_details(Arc::new(ring::default_provider()), time)
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let dialer = Dialer { store: store.clone(), service: self.service.clone() };
+        let (store, resolver) = (webhooks.store.clone(), webhooks.resolver);
+        let dialer = Dialer { store, resolver, service: self.service.clone() };
         let mut connector = HttpsConnector::from((dialer, config));
         connector.enforce_https();
         let mut builder = legacy::Client::builder(TokioExecutor::new());
-        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).pool_max_idle_per_host(KEPT);
+        builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE_TIMEOUT).pool_max_idle_per_host(MAX_IDLE);
         Ok(builder.build(connector))
     }
 }
 
-/// Certificates are valid, or not, by the server's own clock.
+/// The server's own clock, by which certificates are valid or not.
 #[derive(Debug)]
-struct ServersTime(SharedClock);
+struct ServerTime(SharedClock);
 
-impl TimeProvider for ServersTime {
+impl TimeProvider for ServerTime {
     fn current_time(&self) -> Option<UnixTime> {
         let seconds = u64::try_from(self.0.now().as_second()).ok()?;
         Some(UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
     }
 }
 
-/// Opens connections: to the host and port of a URL, or to an endpoint of a service, whatever its URL says.
+/// Opens connections: to the host and port of a URL, or to an endpoint of a service.
 #[derive(Clone)]
 struct Dialer {
     store: Arc<Store>,
+    resolver: ServiceResolver,
     service: Option<ServicePort>,
 }
 
@@ -179,10 +198,14 @@ impl tower::Service<Uri> for Dialer {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let Self { store, service } = self.clone();
+        let Self { store, resolver, service } = self.clone();
         Box::pin(async move {
             let stream = match service {
-                Some(service) => dial_any(&endpoints(&store, &service).map_err(io::Error::other)?).await?,
+                Some(service) => {
+                    let ServicePort { namespace, name, port } = service;
+                    let addresses = resolver(&store, &namespace, &name, port).map_err(io::Error::other)?;
+                    dial_any(&addresses).await?
+                }
                 None => {
                     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
                     let port = uri.port_u16().unwrap_or(443);
@@ -193,18 +216,14 @@ impl tower::Service<Uri> for Dialer {
                     dial_any(&addresses).await?
                 }
             };
-            // A review is one small message and its answer: waiting for more to send only costs time.
+            // A review is one small message: waiting for more to send would only delay it.
             stream.set_nodelay(true)?;
             Ok(TokioIo::new(stream))
         })
     }
 }
 
-fn endpoints(store: &Store, service: &ServicePort) -> Result<Vec<SocketAddr>, String> {
-    builtin::service_endpoints(store, &service.namespace, &service.name, service.port)
-}
-
-/// A connection to the first of these that takes one.
+/// Connects to the first of these addresses that accepts.
 async fn dial_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     let mut failure = io::Error::other("dial tcp: no address");
     for address in addresses {
@@ -222,16 +241,16 @@ async fn dial_any(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
     Err(failure)
 }
 
-/// What went wrong, as Go's client would say it: the innermost cause.
-fn words(error: &(dyn Error + 'static)) -> String {
+/// The innermost cause of an error, worded as by Go's client.
+fn describe(error: &(dyn Error + 'static)) -> String {
     let mut at = Some(error);
     let mut innermost = error;
     while let Some(error) = at {
         if let Some(tls) = error.downcast_ref::<rustls::Error>() {
-            return tls_words(tls);
+            return describe_tls(tls);
         }
         innermost = error;
-        // An I/O error passes over what it carries when it is asked for its source.
+        // The source of an I/O error is that of the error inside of it, not that error itself.
         let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         at = match carried {
             Some(carried) => Some(carried),
@@ -241,9 +260,9 @@ fn words(error: &(dyn Error + 'static)) -> String {
     innermost.to_string()
 }
 
-fn tls_words(error: &rustls::Error) -> String {
+fn describe_tls(error: &rustls::Error) -> String {
     let why = match error {
-        // A signature is bad where another authority goes by the name of the right one.
+        // The signature is bad if another authority has the name of the right one.
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature) => {
             "certificate signed by unknown authority".to_owned()
         }
@@ -263,13 +282,13 @@ fn tls_words(error: &rustls::Error) -> String {
     format!("tls: failed to verify certificate: x509: {why}")
 }
 
-/// A certificate's name without the type that goes before it: `DnsName("a.b")` is `a.b`.
+/// A certificate's name without its type: `DnsName("a.b")` is `a.b`.
 fn plain_name(name: &str) -> &str {
     let inner = name.split_once('(').map_or(name, |(_, rest)| rest.trim_end_matches(')'));
     inner.trim_matches('"')
 }
 
-/// An answer with a code that means failure.
+/// The error of a response with an unsuccessful code.
 fn unsuccessful(code: StatusCode, body: &[u8]) -> String {
     const SHOWN: usize = 512;
     match code {

@@ -1,18 +1,18 @@
-//! The largest object that is stored: that of a request to etcd, behind a real API server.
+//! The limit of the size of stored objects, which etcd sets behind a real API server.
 
 use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
 use crate::meta;
 
-/// The bytes of an object, encoded, as etcd's `--max-request-bytes` limits them by default (1.5 MiB).
+/// The most bytes of an encoded object: etcd's default for `--max-request-bytes`, 1.5 MiB.
 const MAX_OBJECT: usize = 3 << 19;
 
-/// The object as it may be stored: if it is too large, without its managed fields, as Kubernetes drops them.
+/// Returns the object as it can be stored. One that is too large loses its managed fields first, as in Kubernetes.
 ///
 /// # Errors
-/// 500 with etcd's own text if it is too large even so.
-pub(super) fn fit(mut object: Value) -> Result<Value, Status> {
+/// 500 with etcd's own message if it is still too large.
+pub(crate) fn limit(mut object: Value) -> Result<Value, Status> {
     if encoded_size(&object) <= MAX_OBJECT {
         return Ok(object);
     }
@@ -23,8 +23,8 @@ pub(super) fn fit(mut object: Value) -> Result<Value, Status> {
     Err(Status::new(500, "", "etcdserver: request is too large"))
 }
 
-/// The bytes of a value as JSON, with every character of a text counted as it is: escapes are JSON's alone, and built-in
-/// kinds are stored as protobuf.
+/// The bytes of a value as JSON, without escapes in strings: behind a real API server built-in kinds are stored as
+/// protobuf, which has none.
 fn encoded_size(value: &Value) -> usize {
     match value {
         Value::Null => 4,
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_is_about_that_of_the_text() {
+    fn the_size_is_about_that_of_the_json_text() {
         for value in [json!(null), json!([1, 2.5, true]), json!({"a": {"b": ["c", "d"]}, "e": -7})] {
             let (size, text) = (encoded_size(&value), value.to_string().len());
             assert!(size >= text && size <= text + 8, "{value}: {size}, {text}");

@@ -1,4 +1,4 @@
-//! Asking the webhooks that want a request, and doing what they say.
+//! The review of one request by the webhooks that match it.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -10,30 +10,37 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    Attributes, NAMESPACES, Operation,
-    answer::{self, Allowed, Refusal},
-    rule::Match,
+    attributes::{Attributes, NAMESPACES, Operation},
+    matching::Match,
+    response::{self, Allowed, CallError},
+    webhooks::{Phase, Webhooks},
 };
-use crate::{convert, handlers, meta, registry::Resource, schema_rules, server::Inner, storage::Key};
+use crate::{
+    codec, meta, object_meta,
+    registry::{Registry, Resource},
+    schema_rules,
+    storage::Key,
+    webhook_client::WebhookClient,
+};
 
-/// How long a request may wait for all its webhooks together, as in Kubernetes any request may take.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The characters that all warnings of a request may have together, and each one if that is too much.
-const WARNINGS: (usize, usize) = (4096, 256);
+/// The time that all webhooks of a request have together; Kubernetes gives any request as long.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The most characters of all warnings of a request together, and of each if those are more.
+const MAX_WARNINGS: (usize, usize) = (4096, 256);
 
-/// One request and the webhooks that want it.
+/// The review of one request by the webhooks that match it.
 #[derive(Debug)]
 pub(crate) struct Review {
-    server: Arc<Inner>,
+    client: Arc<WebhookClient>,
     attributes: Attributes,
     mutating: Vec<Match>,
     validating: Vec<Match>,
     warnings: Mutex<Vec<String>>,
-    /// When the time is up that all webhooks have together.
+    /// The monotonic time at which the webhooks' time is up.
     deadline: Duration,
 }
 
-/// The state of an object that a request is about; a creation has no old one, a deletion no new one.
+/// The new and old state of the object; a creation has no old one, a deletion no new one.
 #[derive(Clone, Copy, Debug)]
 struct Objects<'a> {
     new: Option<&'a Value>,
@@ -45,12 +52,12 @@ struct AdmissionReview<'a> {
     kind: &'static str,
     #[serde(rename = "apiVersion")]
     api_version: &'static str,
-    request: Asked<'a>,
+    request: AdmissionRequest<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Asked<'a> {
+struct AdmissionRequest<'a> {
     #[serde(flatten)]
     request: &'a Value,
     object: Option<&'a Value>,
@@ -58,22 +65,30 @@ struct Asked<'a> {
 }
 
 impl Review {
-    pub(super) fn new(
-        server: Arc<Inner>,
+    /// The review of a request by the webhooks whose rules match it; `None` if none does.
+    pub(crate) fn new(
+        client: &Arc<WebhookClient>,
+        webhooks: &Webhooks,
+        registry: &Registry,
         attributes: Attributes,
-        mutating: Vec<Match>,
-        validating: Vec<Match>,
-    ) -> Self {
-        let deadline = server.clock.monotonic().saturating_add(PATIENCE);
-        Self { server, attributes, mutating, validating, warnings: Mutex::default(), deadline }
+    ) -> Option<Self> {
+        let all = registry.all();
+        let mutating = webhooks.matching(Phase::Mutating, &attributes, &all);
+        let validating = webhooks.matching(Phase::Validating, &attributes, &all);
+        if mutating.is_empty() && validating.is_empty() {
+            return None;
+        }
+        let deadline = client.clock.monotonic().saturating_add(REQUEST_TIMEOUT);
+        let client = client.clone();
+        Some(Self { client, attributes, mutating, validating, warnings: Mutex::default(), deadline })
     }
 
-    /// What the webhooks want the client to be warned of.
+    /// The warnings of the webhooks so far.
     pub(crate) fn warnings(&self) -> Vec<String> {
         let mut warnings = std::mem::take(&mut *self.warnings.lock());
         let mut seen = BTreeSet::new();
         warnings.retain(|warning| seen.insert(warning.clone()));
-        let (all, each) = WARNINGS;
+        let (all, each) = MAX_WARNINGS;
         if warnings.iter().map(String::len).sum::<usize>() > all {
             let mut left = all;
             warnings = warnings.iter().map(|warning| warning.chars().take(each).collect()).collect();
@@ -88,41 +103,41 @@ impl Review {
         warnings
     }
 
-    /// The object as the mutating webhooks make it, one after the other. Whoever wants it is asked once more if others
-    /// changed the object after it. `None` is for a deletion, of which there is nothing to change.
+    /// Calls the mutating webhooks one after the other, and returns the object as they changed it. Those with a
+    /// reinvocation policy are called once more if others changed the object after them. A deletion has no object.
     pub(crate) async fn mutate(&self, object: Option<Value>, old: Option<&Value>) -> Result<Option<Value>, Status> {
         if self.mutating.is_empty() {
             return Ok(object);
         }
         let mut object = object;
         if let Some(object) = &mut object {
-            self.settle(object)?;
+            self.normalize(object)?;
         }
-        let mut asked = Vec::new();
-        let mut again = BTreeSet::new();
+        let mut called = Vec::new();
+        let mut reinvoked = BTreeSet::new();
         for (index, one) in self.mutating.iter().enumerate() {
             let Some(changed) = self.mutate_by(one, &mut object, old).await? else { continue };
             if changed {
-                again.extend(asked.iter().copied());
+                reinvoked.extend(called.iter().copied());
             }
-            if one.webhook.again {
-                asked.push(index);
+            if one.webhook.reinvoked {
+                called.push(index);
             }
         }
-        for index in again {
+        for index in reinvoked {
             self.mutate_by(&self.mutating[index], &mut object, old).await?;
         }
         Ok(object)
     }
 
-    /// Lets one webhook change the object, and tells whether it did; `None` if it was not concerned.
+    /// Calls one mutating webhook. Returns whether it changed the object; `None` if it wasn't called.
     async fn mutate_by(
         &self,
         one: &Match,
         object: &mut Option<Value>,
         old: Option<&Value>,
     ) -> Result<Option<bool>, Status> {
-        let Some(Allowed { patch, warnings }) = self.ask(one, Objects { new: object.as_ref(), old }).await? else {
+        let Some(Allowed { patch, warnings }) = self.call(one, Objects { new: object.as_ref(), old }).await? else {
             return Ok(None);
         };
         self.warnings.lock().extend(warnings);
@@ -131,42 +146,43 @@ impl Review {
         };
         let name = &one.webhook.name;
         let broken =
-            |why: String| Status::internal(format!("admission webhook {name:?} made an unusable patch: {why}"));
+            |why: String| Status::internal(format!("admission webhook {name:?} returned an invalid patch: {why}"));
         let Some(before) = object.as_ref() else {
             let why = "attempted to modify the object, which is not supported for this operation";
             return Err(Status::internal(format!("admission webhook {name:?} {why}")));
         };
-        let shown = self.to_face(one, before).await?;
-        let patched = json::apply(&shown, &patch).map_err(|error| broken(error.to_string()))?;
-        self.check_identity(&shown, &patched).map_err(broken)?;
-        let mut after = self.convert(&one.face, &self.attributes.resource, patched).await?;
-        self.settle(&mut after).map_err(|status| broken(status.message))?;
+        let sent = self.convert_for(one, before).await?;
+        let patched = json::apply(&sent, &patch).map_err(|error| broken(error.to_string()))?;
+        self.check_identity(&sent, &patched).map_err(broken)?;
+        let mut after = self.convert(&one.resource, &self.attributes.resource, patched).await?;
+        self.normalize(&mut after).map_err(|status| broken(status.message))?;
         let changed = *before != after;
         *object = Some(after);
         Ok(Some(changed))
     }
 
-    /// Asks the validating webhooks, all at once. Of several refusals the first in order counts.
+    /// Calls the validating webhooks, all at once. Of several refusals the first one in their order is returned.
     pub(crate) async fn validate(&self, object: Option<&Value>, old: Option<&Value>) -> Result<(), Status> {
-        let asked = self.validating.iter().map(|one| self.ask(one, Objects { new: object, old }));
-        for answer in join_all(asked).await {
-            if let Some(allowed) = answer? {
+        let calls = self.validating.iter().map(|one| self.call(one, Objects { new: object, old }));
+        for response in join_all(calls).await {
+            if let Some(allowed) = response? {
                 self.warnings.lock().extend(allowed.warnings);
             }
         }
         Ok(())
     }
 
-    /// Asks one webhook; `None` if it does not want this object, or could not be asked and need not be.
-    async fn ask(&self, one: &Match, objects: Objects<'_>) -> Result<Option<Allowed>, Status> {
+    /// Calls one webhook; `None` if its selectors or conditions exclude the object, or if the call failed and failures are
+    /// ignored.
+    async fn call(&self, one: &Match, objects: Objects<'_>) -> Result<Option<Allowed>, Status> {
         let name = &one.webhook.name;
         if !self.selects(one, objects)? {
             return Ok(None);
         }
         let (mut new, mut old) = (None, None);
-        for (face, object) in [(&mut new, objects.new), (&mut old, objects.old)] {
+        for (converted, object) in [(&mut new, objects.new), (&mut old, objects.old)] {
             if let Some(object) = object {
-                *face = Some(self.to_face(one, object).await?);
+                *converted = Some(self.convert_for(one, object).await?);
             }
         }
         let request = self.request(one);
@@ -175,65 +191,64 @@ impl Review {
             ("oldObject", old.as_ref().unwrap_or(&Value::Null)),
             ("request", &request),
         ];
-        let answered = match one.webhook.conditions.hold(&conditions).await {
+        let result = match one.webhook.conditions.hold(&conditions).await {
             Ok(false) => return Ok(None),
-            Ok(true) if self.attributes.dry_run && !one.webhook.rehearses => {
+            Ok(true) if self.attributes.dry_run && !one.webhook.supports_dry_run => {
                 return Err(Status::bad_request(format!("admission webhook {name:?} does not support dry run")));
             }
-            Ok(true) => self.exchange(one, &request, new.as_ref(), old.as_ref()).await,
-            Err(why) => Err(Refusal::Failed(why)),
+            Ok(true) => self.send(one, &request, new.as_ref(), old.as_ref()).await,
+            Err(why) => Err(CallError::Failed(why)),
         };
-        match answered {
+        match result {
             Ok(allowed) => Ok(Some(allowed)),
-            Err(Refusal::Denied { status, warnings }) => {
+            Err(CallError::Denied { status, warnings }) => {
                 self.warnings.lock().extend(warnings);
                 self.attributes.warnings.lock().extend(self.warnings());
                 Err(status)
             }
-            Err(Refusal::Failed(why)) if one.webhook.optional => {
-                tracing::warn!(webhook = name, why, "a webhook failed and is passed over");
+            Err(CallError::Failed(why)) if one.webhook.ignores_failure => {
+                tracing::warn!(webhook = name, why, "the failure of a webhook was ignored");
                 Ok(None)
             }
-            Err(Refusal::Failed(why)) => Err(Status::internal(format!("failed calling webhook {name:?}: {why}"))),
+            Err(CallError::Failed(why)) => Err(Status::internal(format!("failed calling webhook {name:?}: {why}"))),
         }
     }
 
-    async fn exchange(
+    async fn send(
         &self,
         one: &Match,
         request: &Value,
         object: Option<&Value>,
         old_object: Option<&Value>,
-    ) -> Result<Allowed, Refusal> {
+    ) -> Result<Allowed, CallError> {
         let review = AdmissionReview {
             kind: "AdmissionReview",
-            api_version: answer::VERSION,
-            request: Asked { request, object, old_object },
+            api_version: response::VERSION,
+            request: AdmissionRequest { request, object, old_object },
         };
-        let body = serde_json::to_vec(&review).map_err(|error| Refusal::Failed(error.to_string()))?;
-        let left = self.deadline.saturating_sub(self.server.clock.monotonic());
+        let body = serde_json::to_vec(&review).map_err(|error| CallError::Failed(error.to_string()))?;
+        let left = self.deadline.saturating_sub(self.client.clock.monotonic());
         let timeout = one.webhook.timeout.min(left);
-        let answered =
-            one.webhook.endpoint.post(&self.server.store, &self.server.clock, Bytes::from(body), timeout).await;
-        let body = answered.map_err(|why| Refusal::Failed(format!("failed to call webhook: {why}")))?;
-        answer::read(&one.webhook.name, request["uid"].as_str().unwrap_or_default(), &body)
+        let result = one.webhook.endpoint.post(&self.client, Bytes::from(body), timeout).await;
+        let body = result.map_err(|why| CallError::Failed(format!("failed to call webhook: {why}")))?;
+        response::read(&one.webhook.name, request["uid"].as_str().unwrap_or_default(), &body)
     }
 
-    /// The facts of the request beside the objects.
+    /// The request of the review, without the objects.
     fn request(&self, one: &Match) -> Value {
-        let Attributes { resource, subresource, exchanges, namespace, name, options, user, .. } = &self.attributes;
-        let kind = |face: &Resource| match exchanges {
+        let Attributes { resource, subresource, subresource_kind, namespace, name, options, user, .. } =
+            &self.attributes;
+        let kind = |resource: &Resource| match subresource_kind {
             Some((group, version, kind)) => json!({"group": group, "version": version, "kind": kind}),
-            None => json!({"group": &*face.group, "version": &*face.version, "kind": &*face.kind}),
+            None => json!({"group": &*resource.group, "version": &*resource.version, "kind": &*resource.kind}),
         };
-        let place =
-            |face: &Resource| json!({"group": &*face.group, "version": &*face.version, "resource": &*face.plural});
+        let name_of = |resource: &Resource| json!({"group": &*resource.group, "version": &*resource.version, "resource": &*resource.plural});
         let mut request = json!({
-            "uid": self.server.random.uuid(),
-            "kind": kind(&one.face),
-            "resource": place(&one.face),
+            "uid": self.client.random.uuid(),
+            "kind": kind(&one.resource),
+            "resource": name_of(&one.resource),
             "requestKind": kind(resource),
-            "requestResource": place(resource),
+            "requestResource": name_of(resource),
             "operation": self.attributes.operation.as_str(),
             "userInfo": user.to_value(),
             "dryRun": self.attributes.dry_run,
@@ -252,7 +267,7 @@ impl Review {
         request
     }
 
-    /// Whether the selectors of a webhook mean this request.
+    /// Whether the selectors of a webhook match the request.
     fn selects(&self, one: &Match, objects: Objects<'_>) -> Result<bool, Status> {
         let by_labels = |selector: &kubewright_apimachinery::selector::LabelSelector| {
             let mut states = [objects.new, objects.old].into_iter().flatten();
@@ -260,34 +275,34 @@ impl Review {
         };
         let Attributes { resource, namespace, .. } = &self.attributes;
         let namespaces = &one.webhook.namespaces;
-        let in_place = if namespaces.is_empty() {
+        let in_namespace = if namespaces.is_empty() {
             true
         } else if &*resource.storage == NAMESPACES {
             by_labels(namespaces)
         } else if namespace.is_empty() {
             true
         } else {
-            let stored = self.server.store.get(NAMESPACES, &Key::new("", namespace));
+            let stored = self.client.store.get(NAMESPACES, &Key::new("", namespace));
             let stored = stored.ok_or_else(|| Status::not_found("", "namespaces", namespace))?;
             namespaces.matches(|key| stored.label(key))
         };
-        Ok(in_place && by_labels(&one.webhook.objects))
+        Ok(in_namespace && by_labels(&one.webhook.objects))
     }
 
-    /// The object in the version that a webhook wants.
-    async fn to_face(&self, one: &Match, object: &Value) -> Result<Value, Status> {
-        self.convert(&self.attributes.resource, &one.face, object.clone()).await
+    /// Converts the object to the version that a webhook expects.
+    async fn convert_for(&self, one: &Match, object: &Value) -> Result<Value, Status> {
+        self.convert(&self.attributes.resource, &one.resource, object.clone()).await
     }
 
-    /// What can't be converted can't be shown, whatever the webhook's policy.
+    /// Converts an object from one resource to another. Failures aren't subject to the webhook's failure policy.
     async fn convert(&self, from: &Arc<Resource>, to: &Arc<Resource>, object: Value) -> Result<Value, Status> {
-        if Arc::ptr_eq(from, to) || self.attributes.exchanges.is_some() {
+        if Arc::ptr_eq(from, to) || self.attributes.subresource_kind.is_some() {
             return Ok(object);
         }
-        convert::between(&self.server, from, to, object).await
+        codec::between(&self.client, from, to, object).await
     }
 
-    /// A patch may not make another object of it. A name that is not there yet may be given.
+    /// Checks that a patch keeps the identity of the object. A name that isn't set yet may be set.
     fn check_identity(&self, before: &Value, after: &Value) -> Result<(), String> {
         for (field, before, after) in [
             ("apiVersion", &before["apiVersion"], &after["apiVersion"]),
@@ -295,29 +310,29 @@ impl Review {
             ("metadata.name", &before["metadata"]["name"], &after["metadata"]["name"]),
             ("metadata.namespace", &before["metadata"]["namespace"], &after["metadata"]["namespace"]),
         ] {
-            let given = field == "metadata.name" && matches!(before.as_str(), None | Some(""));
-            if before != after && !given {
+            let set = field == "metadata.name" && matches!(before.as_str(), None | Some(""));
+            if before != after && !set {
                 return Err(format!("{field} may not be changed from {before} to {after}"));
             }
         }
         Ok(())
     }
 
-    /// Brings an object that webhooks see into the form that its schema wants: nothing unknown, all defaults.
-    fn settle(&self, object: &mut Value) -> Result<(), Status> {
-        if self.attributes.exchanges.is_some() {
+    /// Prunes and defaults an object by its schema, before a webhook sees it and after one changed it.
+    fn normalize(&self, object: &mut Value) -> Result<(), Status> {
+        if self.attributes.subresource_kind.is_some() {
             return Ok(());
         }
         let resource = &*self.attributes.resource;
         if !object.is_object() {
-            return Err(Status::bad_request("it is no object"));
+            return Err(Status::bad_request("the patched value is not an object"));
         }
         schema_rules::check_readable(resource, object)?;
-        handlers::check_metadata_types(resource, object)?;
+        object_meta::check_types(resource, object)?;
         meta::edit(object, |_| {});
         schema_rules::prune(resource, object);
         schema_rules::default(resource, object);
-        if convert::is_stored_form(resource) && self.attributes.operation != Operation::Delete {
+        if codec::is_stored_form(resource) && self.attributes.operation != Operation::Delete {
             resource.strategy.default(object);
         }
         Ok(())

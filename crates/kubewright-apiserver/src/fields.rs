@@ -1,49 +1,49 @@
-//! Reading and filling the fields of untyped objects.
+//! Access to the fields of untyped objects.
 //!
-//! Defaults run before the schema check, so nothing here may assume that a value has its type: what doesn't fit is read
-//! as absent and is left alone.
+//! Defaults are set before the schema is checked, so a value may have any type: one of the wrong type is read as absent and
+//! stays unchanged.
 
 use serde_json::{Map, Value};
 
 static EMPTY: Vec<Value> = Vec::new();
 
 /// The string at a JSON pointer; empty when absent.
-pub(super) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// The number at a JSON pointer; 0 when absent.
-pub(super) fn int(value: &Value, pointer: &str) -> i64 {
+pub(crate) fn int(value: &Value, pointer: &str) -> i64 {
     value.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
 /// The boolean at a JSON pointer; false when absent.
-pub(super) fn flag(value: &Value, pointer: &str) -> bool {
+pub(crate) fn flag(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer) == Some(&Value::Bool(true))
 }
 
 /// The list at a JSON pointer; empty when absent.
-pub(super) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
+pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).unwrap_or(&EMPTY)
 }
 
 /// Whether there is something other than null at a JSON pointer.
-pub(super) fn has(value: &Value, pointer: &str) -> bool {
+pub(crate) fn has(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer).is_some_and(|value| !value.is_null())
 }
 
 /// The entries of the map at a JSON pointer.
-pub(super) fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
+pub(crate) fn entries<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = (&'a String, &'a Value)> + use<'a> {
     value.pointer(pointer).and_then(Value::as_object).into_iter().flatten()
 }
 
-/// The elements of a list field, to be changed.
-pub(super) fn each<'a>(value: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
+/// The elements of a list field, mutable.
+pub(crate) fn each<'a>(value: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
     value.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Gives a field a value if it has none.
-pub(super) fn fill(value: &mut Value, field: &str, default: impl Into<Value>) {
+/// Sets a field that is missing or null.
+pub(crate) fn fill(value: &mut Value, field: &str, default: impl Into<Value>) {
     if let Value::Object(map) = value
         && map.get(field).is_none_or(Value::is_null)
     {
@@ -51,26 +51,26 @@ pub(super) fn fill(value: &mut Value, field: &str, default: impl Into<Value>) {
     }
 }
 
-/// Gives a field a value, whatever it had.
-pub(super) fn set(value: &mut Value, field: &str, to: impl Into<Value>) {
+/// Sets a field.
+pub(crate) fn set(value: &mut Value, field: &str, to: impl Into<Value>) {
     if let Value::Object(map) = value {
         map.insert(field.into(), to.into());
     }
 }
 
 /// Removes a field.
-pub(super) fn remove(value: &mut Value, field: &str) -> Option<Value> {
+pub(crate) fn remove(value: &mut Value, field: &str) -> Option<Value> {
     value.as_object_mut()?.remove(field)
 }
 
-/// Changes an object field, which is made if it is absent.
-pub(super) fn within(value: &mut Value, field: &str, change: impl FnOnce(&mut Value)) {
+/// Changes an object field, which is added if it is missing.
+pub(crate) fn within(value: &mut Value, field: &str, change: impl FnOnce(&mut Value)) {
     fill(value, field, Map::new());
     present(value, field, change);
 }
 
-/// Changes a field that is there and not null.
-pub(super) fn present(value: &mut Value, field: &str, change: impl FnOnce(&mut Value)) {
+/// Changes a field that is present and not null.
+pub(crate) fn present(value: &mut Value, field: &str, change: impl FnOnce(&mut Value)) {
     if let Some(child) = value.get_mut(field).filter(|child| !child.is_null()) {
         change(child);
     }

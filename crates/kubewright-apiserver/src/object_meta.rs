@@ -1,4 +1,4 @@
-//! What is right and wrong in `metadata`, whatever the kind.
+//! Validation of `metadata`, whatever the kind.
 
 use kubewright_apimachinery::{
     name,
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{meta, registry::Resource, schema_rules};
 
-/// The types of `ObjectMeta`'s fields, whatever a kind's schema says.
+/// Checks the types of the fields of `ObjectMeta`, whatever the schema of the kind says.
 pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Status> {
     const TEXTS: [&str; 6] = ["name", "generateName", "namespace", "uid", "resourceVersion", "selfLink"];
     let wrong = |field: &str, expected: &str, value: &Value| {
@@ -46,9 +46,8 @@ pub(crate) fn check_types(resource: &Resource, object: &Value) -> Result<(), Sta
     Ok(())
 }
 
-/// Drops what is empty: `ObjectMeta` is stored without such fields. Only of the field managers an empty list says
-/// something, namely that they are to be forgotten.
-pub(super) fn drop_empty(object: &mut Value) {
+/// Removes empty fields, which `ObjectMeta` is stored without. An empty list of managed fields stays: it resets them.
+pub(crate) fn drop_empty(object: &mut Value) {
     meta::edit(object, |metadata| {
         metadata.retain(|field, value| match value {
             _ if field == "managedFields" => true,
@@ -61,15 +60,15 @@ pub(super) fn drop_empty(object: &mut Value) {
     });
 }
 
-/// The kind's rule for names.
-pub(super) fn check_name(resource: &Resource, object: &Value) -> Vec<Cause> {
+/// Checks the name by the rule of the kind.
+pub(crate) fn check_name(resource: &Resource, object: &Value) -> Vec<Cause> {
     let name = meta::text(object, "name");
     let wrong = resource.strategy.name_rule()(name);
     wrong.iter().map(|why| Cause::invalid("metadata.name", &json!(name), why)).collect()
 }
 
-/// The syntax of labels, annotations, finalizers and owners.
-pub(super) fn check_syntax(object: &Value) -> Vec<Cause> {
+/// Checks the syntax of labels, annotations, finalizers and owner references.
+pub(crate) fn check_syntax(object: &Value) -> Vec<Cause> {
     let metadata = &object["metadata"];
     let mut causes = Vec::new();
     causes.extend(name::labels("metadata.labels", &metadata["labels"]));
@@ -95,8 +94,8 @@ pub(super) fn check_syntax(object: &Value) -> Vec<Cause> {
     causes
 }
 
-/// What the metadata of a living object may not become. Fields the client left out keep their values.
-pub(super) fn check_update(old: &Value, object: &mut Value) -> Vec<Cause> {
+/// Checks an update of the metadata. Fields that the client left out keep their values.
+pub(crate) fn check_update(old: &Value, object: &mut Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let deleting = meta::is_terminating(old);
     for field in ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {

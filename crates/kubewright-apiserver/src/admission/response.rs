@@ -1,4 +1,4 @@
-//! What a webhook answers, and what is to be made of it.
+//! The responses of admission webhooks.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kubewright_apimachinery::{
@@ -7,32 +7,33 @@ use kubewright_apimachinery::{
 };
 use serde_json::Value;
 
-/// The one version of reviews that is spoken.
+/// The only supported version of reviews.
 pub(super) const VERSION: &str = "admission.k8s.io/v1";
 
-/// An answer that allows the request.
+/// A response that allows the request.
 #[derive(Debug, Default)]
 pub(super) struct Allowed {
     pub(super) patch: Option<Value>,
     pub(super) warnings: Vec<String>,
 }
 
-/// Why there is no such answer.
+/// The failure of a call, or a response that denies the request.
 #[derive(Debug)]
-pub(super) enum Refusal {
-    /// The webhook could not be asked, or what it answered makes no sense. Its failure policy decides.
+pub(super) enum CallError {
+    /// The webhook could not be called, or its response is invalid. Its failure policy decides.
     Failed(String),
-    /// The request is refused, whatever the policy.
+    /// The webhook denied the request.
     Denied { status: Status, warnings: Vec<String> },
 }
 
-/// Reads the answer to the review of this uid.
-pub(super) fn read(name: &str, uid: &str, body: &[u8]) -> Result<Allowed, Refusal> {
-    let invalid = |why: String| Refusal::Failed(format!("received invalid webhook response: {why}"));
-    let review = decode::json(body).map_err(|error| Refusal::Failed(format!("failed to call webhook: {error}")))?.value;
+/// Reads the response to the review with this UID.
+pub(super) fn read(name: &str, uid: &str, body: &[u8]) -> Result<Allowed, CallError> {
+    let invalid = |why: String| CallError::Failed(format!("received invalid webhook response: {why}"));
+    let review =
+        decode::json(body).map_err(|error| CallError::Failed(format!("failed to call webhook: {error}")))?.value;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let Some(response) = review.get("response").filter(|response| response.is_object()) else {
-        return Err(Refusal::Failed("webhook response was absent".to_owned()));
+        return Err(CallError::Failed("webhook response was absent".to_owned()));
     };
     let (kind, version) = (text(&review["kind"]), text(&review["apiVersion"]));
     if (kind.as_str(), version.as_str()) != ("AdmissionReview", VERSION) {
@@ -46,7 +47,7 @@ pub(super) fn read(name: &str, uid: &str, body: &[u8]) -> Result<Allowed, Refusa
     let warnings = response["warnings"].as_array().into_iter().flatten();
     let warnings = warnings.filter_map(Value::as_str).map(str::to_owned).collect();
     if response["allowed"] != Value::Bool(true) {
-        return Err(Refusal::Denied { status: denied(name, &response["status"]), warnings });
+        return Err(CallError::Denied { status: denied(name, &response["status"]), warnings });
     }
     let (patch, kind) = (text(&response["patch"]), text(&response["patchType"]));
     match (patch.is_empty(), kind.as_str()) {
@@ -62,7 +63,7 @@ pub(super) fn read(name: &str, uid: &str, body: &[u8]) -> Result<Allowed, Refusa
     }
 }
 
-/// The webhook's own status, saying who refused. It can't say that all went well.
+/// The webhook's own status with its name in the message. A code that doesn't mean failure becomes 400.
 fn denied(name: &str, status: &Value) -> Status {
     let text = |field: &str| status[field].as_str().unwrap_or_default();
     let denied = format!("admission webhook {name:?} denied the request");
@@ -77,7 +78,7 @@ fn denied(name: &str, status: &Value) -> Status {
     Status { details: details.map(Box::new), ..Status::new(code.unwrap_or(400), text("reason"), message) }
 }
 
-/// Details as far as they can be read.
+/// The details of a status, without fields of wrong types.
 fn details(details: &Value) -> Details {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let causes = details["causes"].as_array().into_iter().flatten();
@@ -102,9 +103,9 @@ mod tests {
 
     use super::*;
 
-    fn failed(answer: Value, expect: &str) {
-        match read("w", "u", answer.to_string().as_bytes()) {
-            Err(Refusal::Failed(why)) => assert!(why.contains(expect), "{why}"),
+    fn failed(response: Value, expect: &str) {
+        match read("w", "u", response.to_string().as_bytes()) {
+            Err(CallError::Failed(why)) => assert!(why.contains(expect), "{why}"),
             other => panic!("{other:?}"),
         }
     }
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_a_failure() {
+    fn invalid_responses_are_failures() {
         failed(json!([]), "response was absent");
         failed(json!({"kind": "AdmissionReview", "apiVersion": VERSION}), "response was absent");
         failed(
@@ -129,11 +130,11 @@ mod tests {
             review(json!({"uid": "u", "allowed": true, "patch": "?", "patchType": "JSONPatch"})),
             "response.patch: ",
         );
-        assert!(matches!(read("w", "u", b"<html>"), Err(Refusal::Failed(_))));
+        assert!(matches!(read("w", "u", b"<html>"), Err(CallError::Failed(_))));
     }
 
     #[test]
-    fn a_denial_never_says_that_all_is_well() {
+    fn a_denial_always_has_an_error_code() {
         let check = |status: Value, code: u16, message: &str| {
             let status = denied("w", &status);
             assert_eq!((status.code, status.message.as_str()), (code, message));

@@ -1,25 +1,25 @@
-//! Answers: which form the client wants, and objects and errors in that form.
+//! Responses: negotiation of their media type, and objects and errors in it.
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
 use crate::body::Body;
 
-/// An answer.
-pub(crate) type Answer = Response<Body>;
+/// The response to a request.
+pub(crate) type Response = http::Response<Body>;
 
 const ACCEPTED: &str = "application/json, application/yaml";
 
-/// The text form of an answer.
+/// The text format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Text {
     Json,
     Yaml,
 }
 
-/// What is to be shown of objects.
+/// The representation of objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// The objects.
@@ -30,7 +30,7 @@ pub(crate) enum Shape {
     Metadata,
 }
 
-/// What the client accepts.
+/// The media type that the client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accept {
     pub(crate) text: Text,
@@ -41,7 +41,10 @@ impl Accept {
     /// Plain JSON.
     pub(crate) const JSON: Self = Self { text: Text::Json, shape: Shape::Whole };
 
-    /// The first form of the `Accept` header that is served, by weight and then by order.
+    /// The supported media type of the `Accept` header with the greatest weight, and of those the first.
+    ///
+    /// # Errors
+    /// 406 if none is supported.
     pub(crate) fn parse(headers: &HeaderMap) -> Result<Self, Status> {
         let mut clauses: Vec<(f32, Option<Self>)> = Vec::new();
         for value in headers.get_all(header::ACCEPT) {
@@ -51,7 +54,7 @@ impl Accept {
         if clauses.is_empty() {
             return Ok(Self::JSON);
         }
-        // The sort is stable: of equal weights the first named stays first.
+        // The sort is stable: of equal weights the first one stays first.
         clauses.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         clauses.into_iter().find_map(|(_, accept)| accept).ok_or_else(|| {
             let message = format!("only the following media types are accepted: {ACCEPTED}");
@@ -86,39 +89,39 @@ impl Accept {
     }
 }
 
-/// An answer of JSON text.
-pub(crate) fn bytes(code: StatusCode, body: impl Into<Body>) -> Answer {
-    let mut answer = Response::new(body.into());
-    *answer.status_mut() = code;
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    answer.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-    answer
+/// A response with JSON text.
+pub(crate) fn bytes(code: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
 }
 
-/// An answer of plain text.
-pub(crate) fn plain(code: StatusCode, body: impl Into<Body>) -> Answer {
-    let mut answer = bytes(code, body);
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    answer
+/// A response with plain text.
+pub(crate) fn plain(code: StatusCode, body: impl Into<Body>) -> Response {
+    let mut response = bytes(code, body);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
 }
 
-/// An answer in the text form that the client wants.
-pub(crate) fn value(code: StatusCode, text: Text, value: &Value) -> Answer {
+/// A response with a value in the text format that the client accepts.
+pub(crate) fn value(code: StatusCode, text: Text, value: &Value) -> Response {
     match text {
         Text::Json => bytes(code, value.to_string()),
         Text::Yaml => match serde_saphyr::to_string(value) {
             Ok(text) => {
-                let mut answer = bytes(code, text);
-                answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
-                answer
+                let mut response = bytes(code, text);
+                response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/yaml"));
+                response
             }
             Err(error) => status(&Status::internal(error)),
         },
     }
 }
 
-/// An answer whose JSON text is at hand.
-pub(crate) fn json_text(code: StatusCode, accept: Text, json: Bytes) -> Answer {
+/// A response with a value of which the JSON text exists already.
+pub(crate) fn json_text(code: StatusCode, accept: Text, json: Bytes) -> Response {
     match accept {
         Text::Json => bytes(code, json),
         Text::Yaml => match serde_json::from_slice::<Value>(&json) {
@@ -128,22 +131,22 @@ pub(crate) fn json_text(code: StatusCode, accept: Text, json: Bytes) -> Answer {
     }
 }
 
-/// An error.
-pub(crate) fn status(status: &Status) -> Answer {
+/// The response with an error.
+pub(crate) fn status(status: &Status) -> Response {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut answer = bytes(code, status.to_json().to_string());
+    let mut response = bytes(code, status.to_json().to_string());
     if let Some(seconds) = status.details.as_ref().and_then(|details| details.retry_after_seconds) {
-        answer.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
-    answer
+    response
 }
 
 /// Adds `Warning` headers, which kubectl shows to its user (RFC 7234, code 299).
-pub(crate) fn warn(answer: &mut Answer, warnings: &[String]) {
+pub(crate) fn add_warnings(response: &mut Response, warnings: &[String]) {
     for warning in warnings {
         let escaped = warning.replace('\\', r"\\").replace('"', r#"\""#).replace(char::is_control, " ");
         if let Ok(value) = HeaderValue::try_from(format!(r#"299 - "{escaped}""#)) {
-            answer.headers_mut().append(header::WARNING, value);
+            response.headers_mut().append(header::WARNING, value);
         }
     }
 }
@@ -160,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_form_served_wins() {
+    fn the_first_supported_media_type_is_used() {
         check("application/json", Some((Text::Json, Shape::Whole)));
         check("application/vnd.kubernetes.protobuf, application/json", Some((Text::Json, Shape::Whole)));
         check("application/vnd.kubernetes.protobuf", None);

@@ -1,0 +1,64 @@
+//! The webhooks of all configurations.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use super::{
+    attributes::Attributes,
+    matching::{Match, match_webhook},
+    webhook::Webhook,
+};
+use crate::registry::Resource;
+
+/// The phase of admission in which a webhook is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Before validation: webhooks may change the object.
+    Mutating,
+    /// After all changes and the server's own validation.
+    Validating,
+}
+
+/// The webhooks of one configuration, in their order.
+#[derive(Clone, Debug)]
+struct Configuration {
+    phase: Phase,
+    name: Arc<str>,
+    webhooks: Arc<[Arc<Webhook>]>,
+}
+
+/// The webhooks of all configurations, in the order of the configurations' names.
+#[derive(Debug, Default)]
+pub(crate) struct Webhooks {
+    configurations: ArcSwap<Vec<Configuration>>,
+}
+
+impl Webhooks {
+    /// Replaces the webhooks of a configuration; an empty list removes it.
+    pub(crate) fn replace(&self, phase: Phase, name: &str, webhooks: Vec<Webhook>) {
+        let webhooks: Arc<[_]> = webhooks.into_iter().map(Arc::new).collect();
+        self.configurations.rcu(|present| {
+            let others = present.iter().filter(|other| other.phase != phase || &*other.name != name);
+            let mut next: Vec<_> = others.cloned().collect();
+            if !webhooks.is_empty() {
+                next.push(Configuration { phase, name: name.into(), webhooks: webhooks.clone() });
+                next.sort_by(|one, other| one.name.cmp(&other.name));
+            }
+            next
+        });
+    }
+
+    /// Whether any webhook may match a request for this resource. Without webhooks this is a single load.
+    pub(crate) fn may_match(&self, resource: &Resource) -> bool {
+        !self.configurations.load().is_empty() && resource.strategy.is_admitted()
+    }
+
+    /// The webhooks of a phase whose rules match a request; `all` are the resources that are served.
+    pub(super) fn matching(&self, phase: Phase, attributes: &Attributes, all: &[Arc<Resource>]) -> Vec<Match> {
+        let configurations = self.configurations.load();
+        let of_phase = configurations.iter().filter(|configuration| configuration.phase == phase);
+        let webhooks = of_phase.flat_map(|configuration| &*configuration.webhooks);
+        webhooks.filter_map(|webhook| match_webhook(webhook, attributes, all)).collect()
+    }
+}

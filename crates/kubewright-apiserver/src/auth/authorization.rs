@@ -1,0 +1,44 @@
+//! Authorization: whether a user may do something.
+
+use std::sync::Arc;
+
+use kubewright_apimachinery::status::Status;
+
+use super::{attributes::Attributes, user::UserInfo};
+use crate::{
+    audit::{Audit, Usage},
+    rbac::{Authorizer, Decision},
+};
+
+/// The authorizer of requests, and the record of what was allowed and denied.
+#[derive(Debug)]
+pub(crate) struct Authorization {
+    authorizer: Arc<Authorizer>,
+    audit: Audit,
+}
+
+impl Authorization {
+    pub(crate) fn new(authorizer: Arc<Authorizer>) -> Self {
+        Self { authorizer, audit: Audit::default() }
+    }
+
+    /// Allows or denies a request, and records it.
+    ///
+    /// # Errors
+    /// 403 with Kubernetes' own message.
+    pub(crate) fn authorize(&self, user: &UserInfo, attributes: &Attributes) -> Result<(), Status> {
+        let Decision { allowed, reason } = self.authorizer.authorize(user, attributes);
+        self.audit.record(user, attributes, allowed);
+        if allowed { Ok(()) } else { Err(attributes.forbidden(user, &reason)) }
+    }
+
+    /// The authorizer, for decisions that aren't recorded.
+    pub(crate) fn authorizer(&self) -> &Authorizer {
+        &self.authorizer
+    }
+
+    /// The requests of a user so far.
+    pub(crate) fn usage(&self, user: &str) -> Usage {
+        self.audit.of(user)
+    }
+}

@@ -1,0 +1,127 @@
+//! One request for a resource, as the handlers see it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{StatusCode, header, request::Parts};
+use kubewright_apimachinery::status::Status;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    filters,
+    query::{Query, WriteOptions},
+    route::Target,
+};
+use crate::{
+    admission::Warnings,
+    auth::{Requester, UserInfo},
+    codec,
+    managed_fields::{Conversions, Manager},
+    registry::Resource,
+    response::{Accept, Response},
+    state::State,
+    storage::{Key, Stored},
+};
+
+/// A token in the extensions of a request. Its cancellation ends streams, since the server shuts down.
+#[derive(Clone, Debug)]
+pub(crate) struct Closing(pub(crate) CancellationToken);
+
+/// One request for a resource.
+pub(super) struct Call {
+    pub(super) state: Arc<State>,
+    pub(super) resource: Arc<Resource>,
+    /// Empty for all namespaces, and for resources without.
+    pub(super) namespace: String,
+    /// The object's name; empty if the request is for the whole collection.
+    pub(super) name: String,
+    pub(super) subresource: Option<String>,
+    pub(super) query: Query,
+    pub(super) user: UserInfo,
+    pub(super) accept: Accept,
+    pub(super) parts: Parts,
+    pub(super) body: Bytes,
+    /// Warnings for a response that refuses the request.
+    pub(super) warnings: Warnings,
+    /// The object in versions in which others own fields of it.
+    pub(super) conversions: Conversions,
+}
+
+/// 405.
+pub(super) fn method_not_allowed() -> Status {
+    Status::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+}
+
+impl Call {
+    /// Authorizes the user for another verb on the object of this call.
+    pub(super) fn authorize(&self, verb: &str) -> Result<(), Status> {
+        if self.user.is_master() {
+            return Ok(());
+        }
+        let target = Target {
+            resource: self.resource.clone(),
+            namespace: self.namespace.clone(),
+            name: Some(self.name.clone()),
+            subresource: self.subresource.clone(),
+        };
+        let attributes = filters::of_target(&self.parts.method, &target, &self.query).with_verb(verb);
+        self.state.authorization.authorize(&self.user, &attributes)
+    }
+
+    /// The user behind the call, as strategies see it.
+    pub(super) fn requester(&self) -> Requester<'_> {
+        Requester::new(&self.user, &self.state.authenticator, self.state.authorization.authorizer())
+    }
+
+    /// The key of the object.
+    pub(super) fn key(&self) -> Key {
+        Key::new(&self.namespace, &self.name)
+    }
+
+    /// 404 for the object.
+    pub(super) fn not_found(&self) -> Status {
+        Status::not_found(&self.resource.group, &self.resource.plural, &self.name)
+    }
+
+    /// The name of the field manager: that of the options, or else the first part of the `User-Agent`.
+    pub(super) fn manager_name(&self, options: &WriteOptions) -> String {
+        options.field_manager.clone().unwrap_or_else(|| self.agent())
+    }
+
+    fn agent(&self) -> String {
+        let agent =
+            self.parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let name: String = agent.split('/').next().unwrap_or_default().chars().take(128).collect();
+        if name.is_empty() { "unknown".into() } else { name }
+    }
+
+    /// The field manager of an update, or of any other write that is no apply.
+    pub(super) fn manager<'a>(&'a self, name: &'a str, subresource: &'a str) -> Manager<'a> {
+        let (now, conversions) = (self.state.clock.now(), &self.conversions);
+        Manager { name, subresource, applies: false, force: false, now, conversions }
+    }
+
+    /// The response to a GET of the object.
+    pub(super) async fn get(&self) -> Result<Response, Status> {
+        let object = self.load(self.present()?).await?;
+        Ok(self.object(StatusCode::OK, &object, &[]))
+    }
+
+    /// Whether the object exists.
+    pub(super) fn exists(&self) -> bool {
+        self.state.store.get(&self.resource.storage, &self.key()).is_some()
+    }
+
+    /// The object as it is stored.
+    ///
+    /// # Errors
+    /// 404 if it doesn't exist.
+    pub(super) fn present(&self) -> Result<Arc<Stored>, Status> {
+        self.state.store.get(&self.resource.storage, &self.key()).ok_or_else(|| self.not_found())
+    }
+
+    /// Converts a stored object to the version of this call.
+    pub(super) async fn load(&self, stored: Arc<Stored>) -> Result<Arc<Stored>, Status> {
+        codec::load_one(&self.state.webhook_client, &self.resource, stored).await
+    }
+}

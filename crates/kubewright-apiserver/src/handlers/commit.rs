@@ -1,0 +1,69 @@
+//! Commits of objects to the store.
+
+use std::sync::Arc;
+
+use kubewright_apimachinery::status::Status;
+use serde_json::Value;
+
+use super::call::Call;
+use crate::{
+    meta, object_size,
+    registry::Resource,
+    storage::{Committed, Key, Mutation, Stored},
+};
+
+impl Call {
+    /// Commits a decision about an object of this resource.
+    ///
+    /// # Errors
+    /// Those of the decision, and 500 for an object that is too large to be stored.
+    pub(super) fn commit(
+        &self,
+        key: &Key,
+        mut decide: impl FnMut(Option<&Arc<Value>>) -> Result<Mutation, Status>,
+    ) -> Result<Committed, Status> {
+        let decide = |present: Option<&Arc<Value>>| match decide(present)? {
+            Mutation::Put(object) => object_size::limit(object).map(Mutation::Put),
+            other => Ok(other),
+        };
+        let Resource { storage, strategy, .. } = &*self.resource;
+        self.state.store.transact(storage, key, decide, |before, after| strategy.committed(before, after))
+    }
+
+    /// Replaces the object of this call with the one that `propose` returns (in stored form), and returns what is stored
+    /// then. An object whose deletion waited for this change is removed; an unchanged one is not written.
+    pub(super) fn modify(
+        &self,
+        dry_run: bool,
+        mut propose: impl FnMut(Option<&Arc<Value>>) -> Result<Value, Status>,
+    ) -> Result<Arc<Stored>, Status> {
+        let mut decide = |old: Option<&Arc<Value>>| {
+            let new = propose(old)?;
+            Ok(if old.is_some() && is_removable(&self.resource, &new) {
+                Mutation::Remove(new)
+            } else if old.is_some_and(|old| **old == new) {
+                Mutation::Keep
+            } else {
+                Mutation::Put(new)
+            })
+        };
+        let key = self.key();
+        if dry_run {
+            let present = self.state.store.get(&self.resource.storage, &key);
+            return match (decide(present.as_ref().map(|stored| stored.value()).as_ref())?, present) {
+                (Mutation::Put(object) | Mutation::Remove(object), _) => Ok(Arc::new(Stored::unsaved(object))),
+                (Mutation::Keep, Some(present)) => Ok(present),
+                (Mutation::Keep, None) => Err(self.not_found()),
+            };
+        }
+        self.commit(&key, decide)?.object.ok_or_else(|| self.not_found())
+    }
+}
+
+/// Whether an object that is being deleted has nothing left to wait for.
+pub(super) fn is_removable(resource: &Resource, object: &Value) -> bool {
+    meta::is_terminating(object)
+        && meta::finalizers(object).is_empty()
+        && object["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+        && !resource.strategy.is_held(object)
+}

@@ -1,0 +1,244 @@
+//! Changes of existing objects, with admission by webhooks.
+//!
+//! No lock is held while a webhook is called. The change is committed only if the object is still in the state that the
+//! webhook saw; otherwise everything is repeated.
+
+use std::{future::ready, sync::Arc};
+
+use futures::FutureExt;
+use kubewright_apimachinery::status::Status;
+use serde_json::{Value, json};
+
+use super::{call::Call, lifecycle::Incoming, part::Part, query::WriteOptions};
+use crate::{
+    admission::{Attributes, NAMESPACES, Operation, Review},
+    codec,
+    managed_fields::Manager,
+    meta,
+    registry::Subresource,
+    state::State,
+    storage::Stored,
+};
+
+/// The most attempts of a change that conflicts with writes of others while webhooks are called.
+pub(super) const MAX_ATTEMPTS: usize = 16;
+
+/// A change of the object of a call, in the form that its endpoint takes. All objects are in served form.
+pub(super) trait Edit: Sync {
+    /// The object that the client wants, given the present one.
+    fn desired(&self, served: &Value) -> Result<Incoming, Status>;
+
+    /// The object to store for the desired one, in stored form. Yields to other tasks while its validation takes long.
+    fn prepare(
+        &self,
+        old: &Value,
+        served: &Value,
+        desired: Value,
+    ) -> impl Future<Output = Result<Value, Status>> + Send;
+
+    /// The object in the form that the endpoint takes.
+    fn view(&self, object: Arc<Value>) -> Result<Arc<Value>, Status> {
+        Ok(object)
+    }
+
+    /// The `(group, version, kind)` that the endpoint takes, if it isn't that of the object.
+    fn kind(&self) -> Option<(String, String, String)> {
+        None
+    }
+}
+
+/// A change of an object, or of a part of it. `desired` returns the new object for the old one.
+pub(super) struct PartEdit<'a, F> {
+    pub(super) call: &'a Call,
+    pub(super) part: Part,
+    pub(super) manager: &'a Manager<'a>,
+    pub(super) desired: F,
+}
+
+impl<F: Fn(&Value) -> Result<Incoming, Status> + Sync> Edit for PartEdit<'_, F> {
+    fn desired(&self, served: &Value) -> Result<Incoming, Status> {
+        (self.desired)(served)
+    }
+
+    async fn prepare(&self, old: &Value, served: &Value, desired: Value) -> Result<Value, Status> {
+        self.call.prepare_update(self.part, old, served, desired, self.manager).await
+    }
+}
+
+/// A body after admission.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    pub(super) object: Value,
+    pub(super) warnings: Vec<String>,
+}
+
+/// The result of an edit.
+#[derive(Debug)]
+pub(super) struct Edited {
+    pub(super) stored: Arc<Stored>,
+    pub(super) warnings: Vec<String>,
+}
+
+impl Call {
+    /// The review of a request by webhooks; `None` if none matches it.
+    pub(super) fn review(
+        &self,
+        operation: Operation,
+        name: &str,
+        subresource: &str,
+        subresource_kind: Option<(String, String, String)>,
+        options: impl FnOnce() -> Value,
+        dry_run: bool,
+    ) -> Option<Review> {
+        if !self.state.webhooks.may_match(&self.resource) {
+            return None;
+        }
+        // A namespace counts as being in itself.
+        let own = &*self.resource.storage == NAMESPACES;
+        let attributes = Attributes {
+            operation,
+            resource: self.resource.clone(),
+            subresource: subresource.to_owned(),
+            subresource_kind,
+            namespace: if own { name.to_owned() } else { self.namespace.clone() },
+            name: name.to_owned(),
+            options: options(),
+            dry_run,
+            user: self.user.clone(),
+            warnings: self.warnings.clone(),
+        };
+        let State { webhook_client, webhooks, registry, .. } = &*self.state;
+        Review::new(webhook_client, webhooks, registry, attributes)
+    }
+
+    /// Admits a body that is sent to a subresource without stored objects of its own, and returns it as the webhooks changed
+    /// it.
+    pub(super) async fn admit_body(
+        &self,
+        operation: Operation,
+        subresource: &Subresource,
+        sent: Value,
+        dry_run: bool,
+    ) -> Result<Admitted, Status> {
+        let (group, version, kind) = subresource.kind;
+        // A connection has no body; webhooks see its options.
+        let kind = if operation == Operation::Connect { sent["kind"].as_str().unwrap_or_default() } else { kind };
+        let kind = (group.to_owned(), version.to_owned(), kind.to_owned());
+        let options = || match operation {
+            Operation::Connect => Value::Null,
+            _ if dry_run => json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "dryRun": ["All"]}),
+            _ => json!({"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}),
+        };
+        let review = self.review(operation, &self.name, subresource.name, Some(kind), options, dry_run);
+        let Some(review) = review else { return Ok(Admitted { object: sent, warnings: Vec::new() }) };
+        let object = review.mutate(Some(sent), None).await?.unwrap_or_default();
+        review.validate(Some(&object), None).await?;
+        Ok(Admitted { object, warnings: review.warnings() })
+    }
+
+    /// Changes the object of this call, with admission by webhooks.
+    pub(super) async fn edit(
+        &self,
+        edit: &impl Edit,
+        options: &WriteOptions,
+        subresource: &str,
+    ) -> Result<Edited, Status> {
+        let review = self.review(
+            Operation::Update,
+            &self.name,
+            subresource,
+            edit.kind(),
+            || options.to_value(),
+            options.dry_run,
+        );
+        if review.is_none() && self.needs_no_conversion()? {
+            let edited = self.edit_directly(edit, options);
+            if let Some(edited) = edited.filter(|_| !self.conversions.are_missing()) {
+                return edited;
+            }
+        }
+        for _ in 0..MAX_ATTEMPTS {
+            let old = self.load(self.present()?).await?.value();
+            let served = codec::to_served(&self.resource, &old);
+            let Incoming { object, mut warnings } = self.decide(|| ready(edit.desired(&served))).await?;
+            let new = match &review {
+                Some(review) => {
+                    let before = edit.view(served.clone())?;
+                    let desired = review.mutate(Some(object), Some(&before)).await?.unwrap_or_default();
+                    let new = self.prepare(edit, &old, &served, desired).await?;
+                    let after = edit.view(codec::to_served(&self.resource, &Arc::new(new.clone())))?;
+                    review.validate(Some(&after), Some(&before)).await?;
+                    warnings.extend(review.warnings());
+                    new
+                }
+                None => self.prepare(edit, &old, &served, object).await?,
+            };
+            let new = codec::save(&self.state.webhook_client, &self.resource, new).await?;
+            if let Some(stored) = self.store_over(&old, new, options.dry_run)? {
+                return Ok(Edited { stored: self.load(stored).await?, warnings });
+            }
+        }
+        Err(Status::stale(&self.resource.group, &self.resource.plural, &self.name))
+    }
+
+    /// The object to store for the desired one.
+    async fn prepare(&self, edit: &impl Edit, old: &Value, served: &Value, desired: Value) -> Result<Value, Status> {
+        match &self.resource.versions {
+            None => edit.prepare(old, served, desired).await,
+            Some(_) => self.decide(|| edit.prepare(old, served, desired.clone())).await,
+        }
+    }
+
+    /// Makes a decision, and repeats it while it lacks conversions.
+    async fn decide<T, D>(&self, decide: impl Fn() -> D) -> Result<T, Status>
+    where
+        D: Future<Output = Result<T, Status>>,
+    {
+        for _ in 0..MAX_ATTEMPTS {
+            let decision = decide().await;
+            if !self.conversions.make(&self.state.webhook_client, &self.resource).await? {
+                return decision;
+            }
+        }
+        Err(Status::internal("failed to decide who owns the fields of the object: each conversion needs another one"))
+    }
+
+    /// Whether the object is stored in the version of this call and stays in it.
+    fn needs_no_conversion(&self) -> Result<bool, Status> {
+        let resource = &self.resource;
+        Ok(resource.versions.is_none()
+            || codec::is_storage_version(resource) && codec::is_served_form(resource, &*self.present()?))
+    }
+
+    /// Edits in one transaction; `None` if the edit takes so long that other tasks have to run in between.
+    fn edit_directly(&self, edit: &impl Edit, options: &WriteOptions) -> Option<Result<Edited, Status>> {
+        let mut warnings = Vec::new();
+        let mut yielded = false;
+        let stored = self.modify(options.dry_run, |old| {
+            let old = old.ok_or_else(|| self.not_found())?;
+            let served = codec::to_served(&self.resource, old);
+            let incoming = edit.desired(&served)?;
+            warnings = incoming.warnings;
+            let new = edit.prepare(old, &served, incoming.object).now_or_never();
+            yielded = new.is_none();
+            // Others own fields in other versions: a webhook has to convert first. The caller sees that and drops the error.
+            new.filter(|_| !self.conversions.are_missing()).unwrap_or_else(|| Err(self.not_found()))
+        });
+        if yielded { None } else { Some(stored.map(|stored| Edited { stored, warnings })) }
+    }
+
+    /// Replaces this state of the object; `None` if the object has changed since.
+    fn store_over(&self, old: &Value, new: Value, dry_run: bool) -> Result<Option<Arc<Stored>>, Status> {
+        let mut conflict = false;
+        let written = self.modify(dry_run, |present| {
+            conflict = !present.is_some_and(|present| is_same_state(present, old));
+            if conflict { Err(self.not_found()) } else { Ok(new.clone()) }
+        });
+        if conflict { Ok(None) } else { written.map(Some) }
+    }
+}
+
+/// Whether two values are the same object at the same version.
+pub(super) fn is_same_state(one: &Value, other: &Value) -> bool {
+    ["uid", "resourceVersion"].iter().all(|field| meta::text(one, field) == meta::text(other, field))
+}

@@ -1,0 +1,105 @@
+//! The filters that every request passes before it is handled: authentication, impersonation, authorization.
+
+use http::{Method, request::Parts};
+use kubewright_apimachinery::{selector::FieldSelector, status::Status};
+
+use super::{
+    query::Query,
+    route::{Route, Target},
+};
+use crate::{
+    admission::NAMESPACES,
+    auth::{self, Attributes, UserInfo},
+    state::State,
+};
+
+/// Authenticates and authorizes a request. Returns the user that it acts as.
+///
+/// # Errors
+/// 401 for invalid credentials, 403 for what the user may not do.
+pub(super) fn filter(state: &State, parts: &Parts, route: &Route) -> Result<UserInfo, Status> {
+    let user = state.authenticator.authenticate(parts)?;
+    let user = auth::impersonate(&state.authorization, user, &parts.headers)?;
+    // Most requests come from the cluster itself or its administrator, and need no attributes.
+    if !user.is_master() {
+        let query = Query::parse(parts.uri.query());
+        let path = || non_resource(&parts.method, parts.uri.path());
+        let attributes = match route {
+            Route::Resource(target) => of_target(&parts.method, target, &query),
+            Route::Unknown(segments) => of_unknown(&parts.method, segments, &query).unwrap_or_else(path),
+            _ => path(),
+        };
+        state.authorization.authorize(&user, &attributes)?;
+    }
+    Ok(user)
+}
+
+/// The attributes of a request for a path that isn't a resource's.
+fn non_resource(method: &Method, path: &str) -> Attributes {
+    Attributes { verb: method.as_str().to_lowercase(), path: path.into(), ..Attributes::default() }
+}
+
+/// The attributes of a request for a resource that is served.
+pub(super) fn of_target(method: &Method, target: &Target, query: &Query) -> Attributes {
+    let Target { resource, namespace, name, subresource } = target;
+    let name = name.clone().unwrap_or_default();
+    // A namespace counts as being in itself.
+    let namespace = if &*resource.storage == NAMESPACES { name.clone() } else { namespace.clone() };
+    let attributes = Attributes {
+        group: resource.group.to_string(),
+        resource: resource.plural.to_string(),
+        subresource: subresource.as_deref().and_then(|path| path.split('/').next()).unwrap_or_default().into(),
+        namespace,
+        name,
+        ..Attributes::default()
+    };
+    with_verb(attributes, method, query)
+}
+
+/// The attributes of a request for a resource that isn't served; `None` for other paths. Such requests need the same
+/// rights as others, so that 404 tells nobody what isn't served.
+fn of_unknown(method: &Method, segments: &[String], query: &Query) -> Option<Attributes> {
+    let (group, rest) = match segments {
+        [api, _version, rest @ ..] if api == "api" => ("", rest),
+        [apis, group, _version, rest @ ..] if apis == "apis" => (group.as_str(), rest),
+        _ => return None,
+    };
+    let (namespace, rest) = match rest {
+        [namespaces, namespace, rest @ ..] if namespaces == "namespaces" && !rest.is_empty() => (&**namespace, rest),
+        _ => ("", rest),
+    };
+    let segment = |index: usize| rest.get(index).cloned().unwrap_or_default();
+    let attributes = Attributes {
+        group: group.into(),
+        resource: rest.first()?.clone(),
+        name: segment(1),
+        subresource: segment(2),
+        namespace: namespace.into(),
+        ..Attributes::default()
+    };
+    Some(with_verb(attributes, method, query))
+}
+
+/// Sets the verb that a method stands for.
+fn with_verb(mut attributes: Attributes, method: &Method, query: &Query) -> Attributes {
+    let collection = attributes.name.is_empty();
+    attributes.verb = match *method {
+        Method::POST => "create",
+        Method::GET | Method::HEAD if !collection => "get",
+        Method::GET | Method::HEAD if query.flag("watch") == Some(true) => "watch",
+        Method::GET | Method::HEAD => "list",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if collection => "deletecollection",
+        Method::DELETE => "delete",
+        _ => "",
+    }
+    .into();
+    // Users with a right to one object may select it by name from the collection.
+    if collection && matches!(attributes.verb.as_str(), "list" | "watch") {
+        let fields = FieldSelector::parse(query.get("fieldSelector").unwrap_or_default()).ok();
+        let name = fields.as_ref().and_then(|fields| fields.exact("metadata.name"));
+        attributes.name = name.unwrap_or_default().into();
+    }
+    attributes
+}

@@ -1,0 +1,23 @@
+//! The parts of an object that writes can change.
+
+/// The part of an object that a write can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// Everything but the status, where that is a subresource.
+    Main,
+    /// Only the status.
+    Status,
+    /// Only `spec.finalizers`, as namespaces have them.
+    Finalizers,
+}
+
+impl Part {
+    /// The name of the subresource; empty for the object itself.
+    pub(super) fn subresource(self) -> &'static str {
+        match self {
+            Self::Main => "",
+            Self::Status => "status",
+            Self::Finalizers => "finalize",
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Conversions of objects to the versions in which other managers own fields of them.
+//!
+//! Ownership is decided without waiting, but a conversion may need a call of a webhook. So a decision records the
+//! conversions that it lacks; the caller makes them and repeats the decision.
+
+use std::{collections::BTreeMap, mem, sync::Arc};
+
+use kubewright_apimachinery::{
+    apply::{self, Converted},
+    status::Status,
+};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::{conversion::Versions, registry::Resource, webhook_client::WebhookClient};
+
+/// The conversions of one request's decisions.
+#[derive(Debug, Default)]
+pub(crate) struct Conversions(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Objects, the version they were converted to, and the converted objects.
+    known: Vec<(Value, String, Arc<Value>)>,
+    /// The objects to convert, by version.
+    missing: BTreeMap<String, Vec<Value>>,
+}
+
+impl Conversions {
+    /// The conversions of one resource; `None` where all versions have the same fields.
+    pub(crate) fn of<'a>(&'a self, resource: &'a Resource) -> Option<OfResource<'a>> {
+        let versions = resource.versions.as_deref().filter(|versions| versions.has_webhook())?;
+        Some(OfResource { versions, conversions: self })
+    }
+
+    /// Whether the last decision lacked conversions, and so is invalid.
+    pub(crate) fn are_missing(&self) -> bool {
+        !self.0.lock().missing.is_empty()
+    }
+
+    /// Makes the missing conversions. Returns whether there were any.
+    pub(crate) async fn make(&self, client: &WebhookClient, resource: &Resource) -> Result<bool, Status> {
+        let missing = mem::take(&mut self.0.lock().missing);
+        let Some(versions) = resource.versions.as_ref().filter(|_| !missing.is_empty()) else { return Ok(false) };
+        for (version, objects) in missing {
+            let converted = versions.convert(client, objects.clone(), &version).await?;
+            let known = objects.into_iter().zip(converted);
+            let known = known.map(|(object, converted)| (object, version.clone(), Arc::new(converted)));
+            self.0.lock().known.extend(known);
+        }
+        Ok(true)
+    }
+}
+
+/// [`Conversions`] between the versions of one kind.
+#[derive(Debug)]
+pub(crate) struct OfResource<'a> {
+    versions: &'a Versions,
+    conversions: &'a Conversions,
+}
+
+impl apply::Versions for OfResource<'_> {
+    fn convert(&self, object: &Value, api_version: &str) -> Converted<'_> {
+        let Some(schema) = self.versions.schema(api_version) else { return Converted::NoVersion };
+        if object["apiVersion"] == api_version {
+            return Converted::Known(Arc::new(object.clone()), schema.node());
+        }
+        let mut state = self.conversions.0.lock();
+        let known = state.known.iter().find(|(known, version, _)| version == api_version && known == object);
+        if let Some((_, _, converted)) = known {
+            return Converted::Known(converted.clone(), schema.node());
+        }
+        let missing = state.missing.entry(api_version.to_owned()).or_default();
+        if !missing.contains(object) {
+            missing.push(object.clone());
+        }
+        Converted::Unknown
+    }
+}

@@ -1,0 +1,199 @@
+//! The entries of built-in kinds.
+
+use std::sync::Arc;
+
+use k8s_openapi::{ListableResource, schemars::JsonSchema};
+use serde_json::Value;
+
+use super::{
+    api_metadata, columns, pod,
+    schemas::{self, definitions},
+    types::BuiltinType,
+};
+use crate::{
+    admission::Webhooks,
+    rbac::Authorizer,
+    registry::{
+        Column, CustomResources, Operation, Plain, Resource, ResourceSchema, Scale, Selectable, SelectableValue,
+        Strategy, Subresource,
+    },
+};
+
+/// The parts of the server that depend on objects of certain kinds. The strategies of those kinds keep them up to date.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Indexes {
+    /// Roles and their bindings.
+    pub(crate) authorizer: Arc<Authorizer>,
+    /// Webhook configurations.
+    pub(crate) webhooks: Arc<Webhooks>,
+    /// Custom resource definitions.
+    pub(crate) custom: Arc<CustomResources>,
+}
+
+/// A built-in kind, before it becomes an entry of the registry.
+pub(super) struct Entry {
+    pub(super) builtin: BuiltinType,
+    short_names: &'static [&'static str],
+    categories: &'static [&'static str],
+    stored_as: (&'static str, &'static str, &'static str),
+    strategy: Arc<dyn Strategy>,
+    columns: Vec<Column>,
+    selectable: Vec<Selectable>,
+    selector: Option<&'static str>,
+}
+
+impl Entry {
+    /// A kind whose objects are stored, without rules of its own.
+    pub(super) fn of<T: k8s_openapi::Resource + ListableResource + JsonSchema>() -> Self {
+        Self::new(BuiltinType::of::<T>())
+    }
+
+    /// A kind whose objects aren't stored, and of which there are no lists.
+    pub(super) fn unlisted<T: k8s_openapi::Resource + JsonSchema>() -> Self {
+        Self::new(BuiltinType::unlisted::<T>())
+    }
+
+    fn new(builtin: BuiltinType) -> Self {
+        Self {
+            builtin,
+            short_names: &[],
+            categories: &[],
+            stored_as: (builtin.group, builtin.version, builtin.kind),
+            strategy: Arc::new(Plain),
+            columns: vec![columns::created_at()],
+            selectable: Vec::new(),
+            selector: None,
+        }
+    }
+
+    pub(super) fn short(mut self, names: &'static [&'static str]) -> Self {
+        self.short_names = names;
+        self
+    }
+
+    /// Puts the kind in the category `all`, which `kubectl get all` prints.
+    pub(super) fn in_all(mut self) -> Self {
+        self.categories = &["all"];
+        self
+    }
+
+    pub(super) fn in_categories(mut self, names: &'static [&'static str]) -> Self {
+        self.categories = names;
+        self
+    }
+
+    pub(super) fn strategy(mut self, strategy: impl Strategy) -> Self {
+        self.strategy = Arc::new(strategy);
+        self
+    }
+
+    pub(super) fn columns(mut self, columns: Vec<Column>) -> Self {
+        self.columns = columns;
+        self
+    }
+
+    /// Adds fields that field selectors may name, read at the path of the same name.
+    pub(super) fn select(mut self, labels: &[&str]) -> Self {
+        self.selectable.extend(
+            labels
+                .iter()
+                .map(|label| Selectable { label: (*label).into(), value: SelectableValue::Path(format!(".{label}")) }),
+        );
+        self
+    }
+
+    /// Adds fields that are stored under other names than they are served; `served` returns the label.
+    pub(super) fn select_stored(mut self, labels: &[&str], served: fn(&str) -> String) -> Self {
+        self.selectable.extend(
+            labels
+                .iter()
+                .map(|label| Selectable { label: served(label), value: SelectableValue::Path(format!(".{label}")) }),
+        );
+        self
+    }
+
+    /// Adds a field that field selectors may name, read by a function.
+    pub(super) fn select_by(mut self, label: &str, read: fn(&Value) -> String) -> Self {
+        self.selectable.push(Selectable { label: label.into(), value: SelectableValue::Computed(read) });
+        self
+    }
+
+    /// Sets the path of the selector for the scale subresource.
+    pub(super) fn scaled_by(mut self, selector: &'static str) -> Self {
+        self.selector = Some(selector);
+        self
+    }
+
+    /// Stores the objects as the kind of another group with the same plural.
+    pub(super) fn stored_as(mut self, group: &'static str, version: &'static str, kind: &'static str) -> Self {
+        self.stored_as = (group, version, kind);
+        self
+    }
+
+    /// The entry of the registry. `None` for a kind without published metadata, which a test rules out.
+    pub(super) fn into_resource(self) -> Option<Resource> {
+        let BuiltinType { group, version, kind, list_kind, plural, schema_name, .. } = self.builtin;
+        let schema_name = schema_name();
+        let metadata = api_metadata::of(group, version, plural)?;
+        let subresources = metadata
+            .subresources
+            .iter()
+            .filter_map(|(name, exchange)| {
+                let served = SERVED.iter().find(|(of, served, _)| (*of, *served) == (plural, *name));
+                served.map(|(_, _, operation)| (name, exchange, *operation))
+            })
+            .map(|(name, exchange, operation)| Subresource {
+                name,
+                operation,
+                connection: (exchange.verbs == ["connect"]).then(|| pod::connection(name)).flatten(),
+                kind: (exchange.group, exchange.version, exchange.kind),
+                verbs: if exchange.verbs == ["connect"] { vec!["create", "get"] } else { exchange.verbs.clone() },
+            })
+            .collect();
+        let (stored_group, stored_version, stored_kind) = self.stored_as;
+        Some(Resource {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+            list_kind: list_kind.into(),
+            plural: plural.into(),
+            singular: kind.to_lowercase().into(),
+            short_names: self.short_names.iter().map(ToString::to_string).collect(),
+            categories: self.categories.iter().map(ToString::to_string).collect(),
+            namespaced: metadata.namespaced,
+            verbs: metadata.verbs.clone(),
+            storage: format!("{stored_group}/{plural}").into(),
+            stored_as: (stored_group.into(), stored_version.into(), stored_kind.into()),
+            versions: None,
+            schema: Arc::new(ResourceSchema {
+                root: schemas::reference(&schema_name),
+                definitions: definitions(),
+                name: schema_name,
+                custom: false,
+            }),
+            strategy: self.strategy,
+            status: metadata.subresources.contains_key("status"),
+            scale: metadata.subresources.contains_key("scale").then(|| Scale {
+                spec_replicas: ".spec.replicas".into(),
+                status_replicas: ".status.replicas".into(),
+                selector: self.selector.map(String::from),
+            }),
+            subresources,
+            columns: self.columns,
+            selectable: self.selectable,
+            deprecated: None,
+        })
+    }
+}
+
+/// The subresources that are served beside `status` and `scale`: resource, subresource and operation.
+const SERVED: &[(&str, &str, Option<Operation>)] = &[
+    ("namespaces", "finalize", Some(Operation::Finalize)),
+    ("pods", "attach", None),
+    ("pods", "binding", Some(Operation::Bind)),
+    ("pods", "eviction", Some(Operation::Evict)),
+    ("pods", "exec", None),
+    ("pods", "log", None),
+    ("pods", "portforward", None),
+    ("serviceaccounts", "token", Some(Operation::Token)),
+];

@@ -1,0 +1,151 @@
+//! Entries of the registry: everything that the server knows of a served resource.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{schema::ResourceSchema, strategy::Strategy};
+use crate::conversion::versions::Versions;
+
+/// One served version of one resource.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    /// The API group; empty for the core group.
+    pub group: Arc<str>,
+    /// The served version.
+    pub version: Arc<str>,
+    /// `Pod`
+    pub kind: Arc<str>,
+    /// `PodList`
+    pub list_kind: Arc<str>,
+    /// `pods`: the name in paths.
+    pub plural: Arc<str>,
+    /// `pod`
+    pub singular: Arc<str>,
+    /// `po`
+    pub short_names: Vec<String>,
+    /// `all`
+    pub categories: Vec<String>,
+    /// Whether objects live in namespaces.
+    pub namespaced: bool,
+    /// The verbs that are served: `get`, `list`, `watch`, `create`, …
+    pub verbs: Vec<&'static str>,
+    /// The stored resource, `group/plural`. Entries with the same one serve the same objects.
+    pub storage: Arc<str>,
+    /// The `(group, version, kind)` in which objects are stored. [`Strategy::decode`] and [`Strategy::encode`] convert
+    /// between it and the served one, or [`Self::versions`] do.
+    pub stored_as: (Arc<str>, Arc<str>, Arc<str>),
+    /// The versions of a custom kind, and the conversion between them.
+    pub versions: Option<Arc<Versions>>,
+    /// The schema of the kind.
+    pub schema: Arc<ResourceSchema>,
+    /// The rules of the kind.
+    pub strategy: Arc<dyn Strategy>,
+    /// Whether `/status` is served, and the status isolated.
+    pub status: bool,
+    /// The paths of `/scale`, if it is served.
+    pub scale: Option<Scale>,
+    /// Other subresources, such as `log`.
+    pub subresources: Vec<Subresource>,
+    /// The columns of `kubectl get`. A column `Name` precedes them, unless one has the format `name`.
+    pub columns: Vec<Column>,
+    /// The fields that field selectors may name, beside `metadata.name` and `metadata.namespace`.
+    pub selectable: Vec<Selectable>,
+    /// The warning of a deprecated version.
+    pub deprecated: Option<String>,
+}
+
+/// The JSON paths of the scale subresource, such as `.spec.replicas`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scale {
+    /// The path of the desired number of replicas.
+    pub spec_replicas: String,
+    /// The path of the observed number of replicas.
+    pub status_replicas: String,
+    /// The path of the label selector: a string, or an object in built-in workloads.
+    pub selector: Option<String>,
+}
+
+/// A subresource other than `status` and `scale`.
+#[derive(Clone, Debug)]
+pub struct Subresource {
+    /// `exec`
+    pub name: &'static str,
+    /// The `(group, version, kind)` of its request and response bodies; for a connection that of the parent.
+    pub kind: (&'static str, &'static str, &'static str),
+    /// The verbs that are served.
+    pub verbs: Vec<&'static str>,
+    /// The operation of the server itself; `None` for subresources of an attached [`Action`](crate::Action).
+    pub operation: Option<Operation>,
+    /// The function that makes the options object of a connection, which webhooks see.
+    pub connection: Option<ConnectionOptions>,
+}
+
+/// Makes the options object of a connection from its query parameters.
+pub type ConnectionOptions = fn(&[(String, String)]) -> Value;
+
+/// An operation of a subresource that the server itself implements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// An update of `spec.finalizers` alone.
+    Finalize,
+    /// An assignment of the object to a node, by [`Strategy::bind`].
+    Bind,
+    /// An eviction.
+    Evict,
+    /// A token for a service account.
+    Token,
+}
+
+/// A column of `kubectl get`.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// The heading.
+    pub name: String,
+    /// `string`, `integer`, `date`, …
+    pub kind: String,
+    /// `name` for the name column, otherwise usually empty.
+    pub format: String,
+    /// The description, for documentation.
+    pub description: String,
+    /// 0 for columns that are always printed, more for those of `-o wide`.
+    pub priority: i32,
+    /// The source of the cells.
+    pub cell: Cell,
+}
+
+impl Column {
+    /// Returns the column printed only with `-o wide`.
+    #[must_use]
+    pub fn wide(mut self) -> Self {
+        self.priority = 1;
+        self
+    }
+}
+
+/// The source of a cell's value.
+#[derive(Clone, Debug)]
+pub enum Cell {
+    /// A JSON path such as `.status.phase`.
+    Path(String),
+    /// A function of the object and the present time, which ages need.
+    Computed(fn(&Value, jiff::Timestamp) -> Value),
+}
+
+/// A field that field selectors may name.
+#[derive(Clone, Debug)]
+pub struct Selectable {
+    /// The label, such as `status.phase`.
+    pub label: String,
+    /// The source of its value in a stored object. A missing field counts as the empty string.
+    pub value: SelectableValue,
+}
+
+/// The source of a selectable field's value.
+#[derive(Clone, Debug)]
+pub enum SelectableValue {
+    /// A JSON path.
+    Path(String),
+    /// A function of the object.
+    Computed(fn(&Value) -> String),
+}

@@ -1,0 +1,37 @@
+//! The state that all requests share.
+
+use std::{fmt, sync::Arc};
+
+use kubewright_apimachinery::{clock::SharedClock, random::Random};
+
+use crate::{
+    action::Actions,
+    admission::Webhooks,
+    auth::{Authenticator, Authorization},
+    openapi::OpenApi,
+    registry::Registry,
+    storage::Store,
+    webhook_client::WebhookClient,
+};
+
+/// The state that all requests share.
+pub(crate) struct State {
+    pub(crate) store: Arc<Store>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) clock: SharedClock,
+    pub(crate) random: Random,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) authorization: Authorization,
+    /// The admission webhooks.
+    pub(crate) webhooks: Arc<Webhooks>,
+    /// Calls webhooks, for admission and for conversion.
+    pub(crate) webhook_client: Arc<WebhookClient>,
+    pub(crate) actions: Actions,
+    pub(crate) openapi: OpenApi,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("revision", &self.store.revision()).finish_non_exhaustive()
+    }
+}
