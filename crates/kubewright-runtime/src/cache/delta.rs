@@ -19,6 +19,7 @@ use crate::{
     client::AnyObject,
     object::{KindName, ObjectKey},
     predicate::{Before, Change, ChangeType},
+    trace::{Difference, ObservedChange, Reason, Trigger},
 };
 
 /// Why a change is told.
@@ -66,17 +67,11 @@ impl Step {
     }
 }
 
-/// What an update has changed, to be compared when it is wanted: until then both states are kept.
-pub(crate) struct Changes {
+/// The two states of an update, kept until they are compared.
+pub(super) struct Changes {
     old: Row,
     new: Row,
     dictionary: Arc<Dictionary>,
-}
-
-impl fmt::Debug for Changes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Changes").field("object", &self.new.key).finish_non_exhaustive()
-    }
 }
 
 impl Changes {
@@ -85,7 +80,7 @@ impl Changes {
     }
 
     /// The paths of what differs, such as `spec.replicas` or `status.conditions[0].status`: some, if there are many.
-    pub(crate) fn fields(&self) -> Vec<String> {
+    fn fields(&self) -> Vec<String> {
         packed::changed_fields(self.old.bytes(), self.new.bytes(), &self.dictionary)
     }
 }
@@ -126,8 +121,7 @@ impl<'a> Delta<'a> {
         self.step.changed.get_or_init(compare).clone()
     }
 
-    /// [`Delta::changed_fields`], to be compared later.
-    pub(crate) fn changes(&self) -> Option<Changes> {
+    fn changes(&self) -> Option<Changes> {
         Some(self.cache.changes(self.before()?, self.newest))
     }
 
@@ -150,6 +144,28 @@ impl<'a> Delta<'a> {
     /// The state before an update.
     fn before(&self) -> Option<&'a Row> {
         self.step.old.as_ref().filter(|_| self.change == ChangeType::Updated)
+    }
+}
+
+impl ObservedChange for Delta<'_> {
+    fn trigger(&self) -> Trigger {
+        let reason = match (self.cause, self.change) {
+            (Cause::FirstList, _) => Reason::InitialList,
+            (Cause::Resync, _) => Reason::Resync,
+            (Cause::Event, ChangeType::Added) => Reason::Added,
+            (Cause::Event, ChangeType::Updated) => Reason::Updated,
+            (Cause::Event, ChangeType::Deleted) => Reason::Deleted,
+        };
+        Trigger::change(reason, self.kind.kind.clone().into(), self.object.clone())
+    }
+
+    fn fields(&self) -> Vec<String> {
+        self.changed_fields()
+    }
+
+    fn difference(&self) -> Option<Difference> {
+        let changes = self.changes()?;
+        Some(Arc::new(move || changes.fields()))
     }
 }
 

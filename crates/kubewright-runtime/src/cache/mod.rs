@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::keeper::Start;
 pub(crate) use self::{
-    delta::{Cause, Changes, Delta},
+    delta::{Cause, Delta},
     keeper::Watches,
     kind::{Arrival, Handler, Kind, Listener},
     live::{LiveView, Objects, Overlay},

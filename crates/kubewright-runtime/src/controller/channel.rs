@@ -60,7 +60,7 @@ impl Waker {
     pub(super) fn want(&self, key: ObjectKey, priority: i32) {
         self.queue.add_noting(key, priority, When::Now, |key, now| {
             if let Some(tracer) = &self.tracer {
-                tracer.wanted(key, Trigger::channel(self.name.as_deref()).at(now.wall));
+                tracer.wanted(key, Trigger::channel(self.name.as_deref()), now.wall);
             }
         });
     }

@@ -288,7 +288,7 @@ impl Dispatcher {
                 let again = next == Next::Now;
                 tracer.ended(begun, now.monotonic, notes, how, next);
                 if again {
-                    tracer.wanted(&key, Trigger::new(Reason::Requeue).at(now.wall));
+                    tracer.wanted(&key, Trigger::new(Reason::Requeue), now.wall);
                 }
             }
             queue.done(&key);

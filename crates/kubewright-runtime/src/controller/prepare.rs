@@ -236,12 +236,12 @@ fn standing(priority: i32, rank: Option<&Rank>, key: &ObjectKey) -> i32 {
 fn waking(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Rank>) -> Wake {
     let (waking, tracer) = (queue.clone(), tracer.cloned());
     Arc::new(move |key, given: Option<i32>, delta: &Delta<'_>| {
-        // Comparing takes its time, if it is done now: the queue isn't kept from others meanwhile.
+        // This may compare two states of the object, so no lock may be held.
         let trigger = tracer.as_ref().map(|tracer| tracer.trigger(delta));
         let priority = given.unwrap_or_else(|| standing(priority(delta), rank.as_ref(), &key));
         waking.add_noting(key, priority, When::Now, |key, now| {
             if let (Some(tracer), Some(trigger)) = (&tracer, trigger) {
-                tracer.wanted_for(key, trigger, now.wall);
+                tracer.wanted(key, trigger, now.wall);
             }
         });
     })
@@ -255,7 +255,7 @@ fn bell(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Ran
         let priority = standing(NORMAL_PRIORITY, rank.as_ref(), key);
         queue.add_noting(key.clone(), priority, When::Now, |key, now| {
             if let Some(tracer) = &tracer {
-                tracer.wanted(key, Trigger::listed(kind).at(now.wall));
+                tracer.wanted(key, Trigger::listed(kind), now.wall);
             }
         });
     })

@@ -33,6 +33,7 @@ mod samples;
 mod tape;
 mod text;
 mod tracer;
+mod triggers;
 
 use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
@@ -46,7 +47,8 @@ pub use self::{
 };
 pub(crate) use self::{
     tape::{Notes, Sent, Tape},
-    tracer::{Begun, Surroundings, Tracer, Triggers},
+    tracer::{Begun, Surroundings, Tracer},
+    triggers::{Difference, ObservedChange, Triggers},
 };
 use crate::object::ObjectKey;
 

@@ -7,11 +7,7 @@ use kube::core::Selector;
 use serde::{Deserialize, Serialize};
 
 use super::form;
-use crate::{
-    cache::{Cause, Delta},
-    object::{KindName, ObjectKey},
-    predicate::ChangeType,
-};
+use crate::object::{KindName, ObjectKey};
 
 /// The version of the JSON form. It changes when a field changes its meaning or goes; new fields and new
 /// [reasons](Reason) may come without.
@@ -307,20 +303,8 @@ impl Trigger {
     }
 
     /// A change of an object.
-    pub(super) fn change(reason: Reason, kind: Cow<'static, str>, object: ObjectKey) -> Self {
+    pub(crate) fn change(reason: Reason, kind: Cow<'static, str>, object: ObjectKey) -> Self {
         Self { kind: Some(kind), object: Some(object), ..Self::new(reason) }
-    }
-
-    /// A change that the cache has seen, without the fields.
-    pub(crate) fn of(delta: &Delta<'_>) -> Self {
-        let reason = match delta.change {
-            _ if delta.cause == Cause::FirstList => Reason::InitialList,
-            _ if delta.cause == Cause::Resync => Reason::Resync,
-            ChangeType::Added => Reason::Added,
-            ChangeType::Updated => Reason::Updated,
-            ChangeType::Deleted => Reason::Deleted,
-        };
-        Self::change(reason, delta.kind.kind.clone().into(), delta.object.clone())
     }
 
     /// The first list of a kind.
@@ -338,11 +322,22 @@ impl Trigger {
         self.reason == other.reason && self.kind == other.kind && self.object == other.object
     }
 
-    /// Takes in the same thing again, with at most `most` fields.
-    pub(super) fn merge(&mut self, again: Self, most: usize) {
+    /// Counts the same thing again, and adds the fields that changed, up to `most`.
+    fn merge(&mut self, again: Self, most: usize) {
         self.times = self.times.saturating_add(again.times);
         self.more_fields = self.more_fields.max(again.more_fields);
-        for field in again.fields {
+        self.add_fields(again.fields, most);
+    }
+
+    /// Adds fields that changed before those that are known.
+    pub(super) fn prepend_fields(&mut self, fields: Vec<String>, most: usize) {
+        let later = std::mem::take(&mut self.fields);
+        self.add_fields(fields, most);
+        self.add_fields(later, most);
+    }
+
+    fn add_fields(&mut self, fields: Vec<String>, most: usize) {
+        for field in fields {
             if self.fields.contains(&field) {
                 continue;
             }
@@ -354,15 +349,24 @@ impl Trigger {
         }
     }
 
-    /// Adds a trigger to those that wait, of which `most` are kept.
-    pub(super) fn add(waiting: &mut Vec<Self>, more: &mut u32, trigger: Self, most: usize, most_fields: usize) {
-        if let Some(known) = waiting.iter_mut().find(|known| known.is_as(&trigger)) {
-            known.merge(trigger, most_fields);
-        } else if waiting.len() < most {
-            waiting.push(trigger);
-        } else {
-            *more = more.saturating_add(1);
+    /// Adds a trigger to those that wait, of which `most` are kept. Returns where it is, if it is kept.
+    pub(super) fn add(
+        waiting: &mut Vec<Self>,
+        more: &mut u32,
+        trigger: Self,
+        most: usize,
+        most_fields: usize,
+    ) -> Option<usize> {
+        if let Some(known) = waiting.iter().position(|known| known.is_as(&trigger)) {
+            waiting[known].merge(trigger, most_fields);
+            return Some(known);
         }
+        if waiting.len() < most {
+            waiting.push(trigger);
+            return Some(waiting.len() - 1);
+        }
+        *more = more.saturating_add(1);
+        None
     }
 }
 

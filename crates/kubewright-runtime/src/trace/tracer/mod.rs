@@ -7,17 +7,15 @@ use parking_lot::Mutex;
 
 use super::{
     ControllerPage, End, KeyPage, Limits, Next, Notes, Phase, Present, Reason, Summary, Trace, Trigger, VERSION,
-    ring::Ring, tape::cut,
+    ring::Ring,
+    tape::cut,
+    triggers::{NewTrigger, ObservedChange, Triggers},
 };
 use crate::{
-    cache::{Changes, Delta},
     object::ObjectKey,
     queue::{LOW_PRIORITY, Now, Standing, Taken},
 };
 
-/// As many triggers of a key are kept while it waits, and as many changed fields of each.
-const MOST_TRIGGERS: usize = 8;
-const MOST_FIELDS: usize = 8;
 /// Of as many waiting keys triggers are kept. The ones beyond it run as ever, with [`Reason::Unknown`].
 const MOST_WAITING: usize = 10_000;
 
@@ -41,7 +39,12 @@ pub(crate) trait Surroundings: Send + Sync {
     fn missing(&self) -> Vec<String>;
 }
 
-/// See the [module](self).
+/// The traces of one controller.
+///
+/// # Locks
+/// The queue's lock may be held while a method is called that says so: the tracer's own is taken inside of it, never the
+/// other way round. Under the tracer's lock nothing else is locked, nothing is asked of the [`Surroundings`], and no objects
+/// are compared: every event and every worker passes here.
 pub(crate) struct Tracer {
     controller: Arc<str>,
     kind: Cow<'static, str>,
@@ -68,33 +71,6 @@ struct Live {
     waiting: Triggers,
     held: Option<Now>,
     running: Option<(Timestamp, String)>,
-}
-
-/// Why a key is wanted.
-#[derive(Debug, Default)]
-pub(crate) struct Triggers {
-    kept: Vec<Trigger>,
-    more: u32,
-    /// What the first of them has changed, as long as it isn't compared.
-    changes: Option<Changes>,
-}
-
-impl Triggers {
-    fn is_empty(&self) -> bool {
-        self.kept.is_empty() && self.more == 0
-    }
-
-    /// Compares what is yet to be compared.
-    pub(crate) fn settle(&mut self) {
-        if let (Some(changes), Some(first)) = (self.changes.take(), self.kept.first_mut()) {
-            first.fields = changes.fields();
-        }
-    }
-
-    fn add(&mut self, trigger: Trigger) {
-        self.settle();
-        Trigger::add(&mut self.kept, &mut self.more, trigger, MOST_TRIGGERS, MOST_FIELDS);
-    }
 }
 
 impl Live {
@@ -138,27 +114,21 @@ impl Tracer {
         self.state.lock().phase = phase;
     }
 
-    /// A trigger for [`Tracer::wanted_for`]. Comparing takes its time: while no key waits or works, that is left for after the
-    /// run, which begins at once. So few old states are kept for it.
-    pub(crate) fn trigger(&self, delta: &Delta<'_>) -> (Trigger, Option<Changes>) {
-        let trigger = Trigger::of(delta);
-        match self.state.lock().keys.is_empty() {
-            true => (trigger, delta.changes()),
-            false => (Trigger { fields: delta.changed_fields(), ..trigger }, None),
+    /// The trigger of a change, for [`Tracer::wanted`]. Call it without holding a lock: it may compare two states of an
+    /// object. While no key waits or is worked on, the run begins at once, and the comparison is left for after it; only few
+    /// old states are kept for that.
+    pub(crate) fn trigger(&self, change: &impl ObservedChange) -> NewTrigger {
+        // A lock taken in the condition itself would be held until the end of the statement.
+        let is_idle = self.state.lock().keys.is_empty();
+        if is_idle {
+            return NewTrigger { trigger: change.trigger(), difference: change.difference() };
         }
+        Trigger { fields: change.fields(), ..change.trigger() }.into()
     }
 
-    /// [`Tracer::wanted`] for a change that may not have been compared yet.
-    pub(crate) fn wanted_for(&self, key: &ObjectKey, (trigger, changes): (Trigger, Option<Changes>), at: Timestamp) {
-        self.want(key, trigger.at(at), changes);
-    }
-
-    /// Notes why a key is wanted. Call it at the same moment as the key is added to the queue.
-    pub(crate) fn wanted(&self, key: &ObjectKey, trigger: Trigger) {
-        self.want(key, trigger, None);
-    }
-
-    fn want(&self, key: &ObjectKey, mut trigger: Trigger, changes: Option<Changes>) {
+    /// Notes why a key is wanted, and when. Call it under the queue's lock under which the key is added.
+    pub(crate) fn wanted(&self, key: &ObjectKey, trigger: impl Into<NewTrigger>, at: Timestamp) {
+        let NewTrigger { trigger, difference } = trigger.into();
         // A key that is taken without a trigger, and hasn't waited for a time, is of the first list: nothing to keep.
         if trigger.reason == Reason::InitialList {
             return;
@@ -169,17 +139,10 @@ impl Tracer {
             return;
         }
         let waiting = &mut keys.entry(key.clone()).or_default().waiting;
-        let is_first = waiting.is_empty();
-        if let (false, Some(changes)) = (is_first, &changes) {
-            trigger.fields = changes.fields();
-        }
-        waiting.add(trigger);
-        if is_first {
-            waiting.changes = changes;
-        }
+        waiting.add(NewTrigger { trigger: trigger.at(at), difference });
     }
 
-    /// Takes over why a key was wanted. Call it at the same moment as the key is taken from the queue.
+    /// Takes the triggers of a key. Call it under the queue's lock under which the key is taken.
     pub(crate) fn taken(&self, taken: &Taken<ObjectKey>, now: Now) -> Triggers {
         let mut state = self.state.lock();
         let mut triggers = match state.keys.get_mut(&taken.key) {
@@ -193,7 +156,7 @@ impl Tracer {
                 (false, _) if state.overflowed || taken.priority > LOW_PRIORITY => Reason::Unknown,
                 (false, _) => Reason::InitialList,
             };
-            triggers.add(Trigger::new(reason).at(now.wall));
+            triggers.add(Trigger::new(reason).at(now.wall).into());
         }
         state.clean(&taken.key);
         triggers
@@ -203,10 +166,8 @@ impl Tracer {
     pub(crate) fn held(&self, key: &ObjectKey, triggers: Triggers, now: Now) {
         let mut state = self.state.lock();
         let live = state.keys.entry(key.clone()).or_default();
-        let mut later = std::mem::replace(&mut live.waiting, triggers);
-        later.settle();
-        later.kept.into_iter().for_each(|trigger| live.waiting.add(trigger));
-        live.waiting.more = live.waiting.more.saturating_add(later.more);
+        let later = std::mem::replace(&mut live.waiting, triggers);
+        live.waiting.append(later);
         live.held.get_or_insert(now);
     }
 
@@ -307,12 +268,15 @@ impl Tracer {
             (self.surroundings.now(), self.surroundings.exists(key), self.surroundings.standing(key));
         let is_ours = self.surroundings.is_ours(key);
         let controller = self.summary();
-        let mut state = self.state.lock();
-        if let Some(live) = state.keys.get_mut(key) {
-            live.waiting.settle();
-        }
-        let live = state.keys.get(key);
-        let present = match (live.and_then(|live| live.running.clone()), live.and_then(|live| live.held), standing) {
+        let (running, held, mut waiting, runs) = {
+            let state = self.state.lock();
+            let live = state.keys.get(key);
+            let waiting = live.map(|live| live.waiting.clone()).unwrap_or_default();
+            let running = live.and_then(|live| live.running.clone());
+            (running, live.and_then(|live| live.held), waiting, state.ring.of(key))
+        };
+        waiting.settle();
+        let present = match (running, held, standing) {
             (Some((since, id)), _, _) => Present::Running { since, id },
             (None, Some(since), Standing::Parked) => Present::Held { since: since.wall },
             (None, ..) if !is_ours => Present::Elsewhere,
@@ -327,8 +291,8 @@ impl Tracer {
             object: key.clone(),
             exists,
             present,
-            waiting: live.map(|live| live.waiting.kept.clone()).unwrap_or_default(),
-            runs: state.ring.of(key).iter().map(|trace| trace.as_ref().clone()).collect(),
+            waiting: waiting.kept,
+            runs: runs.iter().map(|trace| trace.as_ref().clone()).collect(),
         }
     }
 }
@@ -344,3 +308,6 @@ impl State {
 
 /// The tracers of a manager's controllers, by name.
 pub(super) type Tracers = BTreeMap<String, Arc<Tracer>>;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Why a key is wanted, as it is kept while the key waits.
+
+use std::{fmt, sync::Arc};
+
+use super::Trigger;
+
+/// The most triggers kept for one key, and the most changed fields of each.
+const MOST_TRIGGERS: usize = 8;
+const MOST_FIELDS: usize = 8;
+
+/// Computes the paths of the fields that differ between two states of an object. It reads both states whole: call it
+/// without holding a lock.
+pub(crate) type Difference = Arc<dyn Fn() -> Vec<String> + Send + Sync>;
+
+/// A change of an object that may trigger reconciles.
+pub(crate) trait ObservedChange {
+    /// The trigger, without the fields that changed.
+    fn trigger(&self) -> Trigger;
+
+    /// Computes the paths of the fields that changed. It costs as much as a [`Difference`].
+    fn fields(&self) -> Vec<String>;
+
+    /// The same, to be computed later; `None` where there is nothing to compare. It keeps both states in memory.
+    fn difference(&self) -> Option<Difference>;
+}
+
+/// A trigger whose changed fields may not have been computed yet.
+pub(crate) struct NewTrigger {
+    pub(super) trigger: Trigger,
+    pub(super) difference: Option<Difference>,
+}
+
+impl From<Trigger> for NewTrigger {
+    fn from(trigger: Trigger) -> Self {
+        Self { trigger, difference: None }
+    }
+}
+
+/// The triggers of one key. Adding to them never compares objects.
+#[derive(Clone, Default)]
+pub(crate) struct Triggers {
+    pub(super) kept: Vec<Trigger>,
+    pub(super) more: u32,
+    /// Differences that have not been computed, each with the index of its trigger.
+    pending: Vec<(usize, Difference)>,
+}
+
+impl fmt::Debug for Triggers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Triggers").field("kept", &self.kept).field("more", &self.more).finish_non_exhaustive()
+    }
+}
+
+impl Triggers {
+    pub(super) fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.more == 0
+    }
+
+    /// Adds a trigger, or counts it if there are too many.
+    pub(super) fn add(&mut self, NewTrigger { trigger, difference }: NewTrigger) {
+        let index = Trigger::add(&mut self.kept, &mut self.more, trigger, MOST_TRIGGERS, MOST_FIELDS);
+        if let (Some(index), Some(difference)) = (index, difference) {
+            self.defer(index, difference);
+        }
+    }
+
+    /// Adds all triggers of another set.
+    pub(super) fn append(&mut self, other: Self) {
+        let indexes = other.kept.into_iter().map(|trigger| {
+            Trigger::add(&mut self.kept, &mut self.more, trigger, MOST_TRIGGERS, MOST_FIELDS)
+        });
+        let indexes = indexes.collect::<Vec<_>>();
+        for (index, difference) in other.pending {
+            if let Some(index) = indexes.get(index).copied().flatten() {
+                self.defer(index, difference);
+            }
+        }
+        self.more = self.more.saturating_add(other.more);
+    }
+
+    /// Computes the differences that are still pending. Call it without holding a lock.
+    pub(crate) fn settle(&mut self) {
+        // The latest first, as each goes before the fields that are known.
+        for (index, difference) in std::mem::take(&mut self.pending).into_iter().rev() {
+            if let Some(trigger) = self.kept.get_mut(index) {
+                trigger.prepend_fields(difference(), MOST_FIELDS);
+            }
+        }
+    }
+
+    /// Each pending difference keeps two states of an object in memory, so their number is bounded too.
+    fn defer(&mut self, index: usize, difference: Difference) {
+        if self.pending.len() < MOST_TRIGGERS {
+            self.pending.push((index, difference));
+        }
+    }
+}
