@@ -14,9 +14,9 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Client, Config, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DynamicObject, Patch, PatchParams},
-    config::{KubeConfigOptions, Kubeconfig},
+    config::Kubeconfig,
     core::GroupVersionKind,
     discovery::ApiResource,
 };
@@ -235,7 +235,6 @@ pub(crate) fn free_port(wanted: u16) -> Result<u16> {
 /// A client by this kubeconfig.
 async fn client(kubeconfig: &Path) -> Result<Client> {
     let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("read {}", kubeconfig.display()))?;
-    let config =
-        Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.context("use the kubeconfig")?;
-    Client::try_from(config).context("make a client")
+    let config = kubewright_connect::config(file, None).await.context("use the kubeconfig")?;
+    kubewright_connect::client(config).context("make a client")
 }

@@ -9,10 +9,10 @@ use std::{
 use clap::ArgAction;
 use kube::{
     Client, Config,
-    client::ClientBuilder,
-    config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{InClusterError, Kubeconfig, KubeconfigError},
 };
 use kubewright_apimachinery::name;
+use kubewright_connect as connect;
 use thiserror::Error;
 
 use crate::{
@@ -286,7 +286,7 @@ impl ManagerArgs {
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let url = config.cluster_url.to_string();
         tracing::info!(cluster = url, "the cluster");
-        let client = ClientBuilder::try_from(config).map_err(|error| ConnectError::Client { url, error })?;
+        let client = connect::client_builder(config).map_err(|error| ConnectError::Client { url, error })?;
         Ok(client.with_layer(&metrics.client_layer(host)).build())
     }
 
@@ -295,9 +295,8 @@ impl ManagerArgs {
         kubeconfig: Result<Kubeconfig, KubeconfigError>,
         from: String,
     ) -> Result<Config, ConnectError> {
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match kubeconfig {
-            Ok(kubeconfig) => Config::from_custom_kubeconfig(kubeconfig, &options).await,
+            Ok(kubeconfig) => connect::config(kubeconfig, self.context.as_deref()).await,
             Err(error) => Err(error),
         };
         config.map_err(|error| ConnectError::Kubeconfig { from, error })

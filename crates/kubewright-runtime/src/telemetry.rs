@@ -31,10 +31,8 @@ use bytes::Bytes;
 use http::{Method, Request as HttpRequest, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use kubewright_connect::{Connector, Proxies};
 use opentelemetry::{KeyValue, trace::Status, trace::TracerProvider};
 use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::{Protocol, SpanExporter, WithExportConfig, WithHttpConfig};
@@ -236,7 +234,7 @@ fn resource() -> Resource {
     resource.with_attribute(instance).build()
 }
 
-type Https = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+type Https = Client<HttpsConnector<Connector>, Full<Bytes>>;
 
 /// A client that trusts what this machine trusts, and the authorities that the environment names.
 fn client() -> Result<Https, TelemetryError> {
@@ -255,7 +253,9 @@ fn client() -> Result<Https, TelemetryError> {
         .map_err(|error| TelemetryError::Exporter(error.to_string()))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build();
+    let connector = Connector::new(Proxies::from_env(), config.clone());
+    let https = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1();
+    let connector = https.wrap_connector(connector);
     Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 

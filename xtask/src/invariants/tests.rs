@@ -87,8 +87,9 @@ fn dependencies_point_one_way() {
     check("crates/kubewright-apimachinery", &[]);
     check("crates/kubewright-apiserver", &["kubewright-apimachinery"]);
     check("crates/kubewright-cluster", &["kubewright-apimachinery", "kubewright-apiserver"]);
+    check("crates/kubewright-connect", &[]);
     check("crates/kubewright-packed", &[]);
-    check("crates/kubewright-runtime", &["kubewright-apimachinery", "kubewright-packed"]);
+    check("crates/kubewright-runtime", &["kubewright-apimachinery", "kubewright-connect", "kubewright-packed"]);
     check("crates/kubewright", &["kubewright-macros", "kubewright-runtime"]);
     check("crates/kubewright-macros", &[]);
     check("crates/kubewright-scaffold", &["kubewright-apimachinery"]);

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use kube::{
     Client, Config,
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+    config::{Kubeconfig, KubeconfigError},
 };
 
 use super::failure::explain;
@@ -65,7 +65,7 @@ impl Connection {
         let (name, config) = self.config().await?;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let is_local = config.cluster_url.host().is_some_and(is_loopback);
-        let client = Client::try_from(config).with_context(|| format!("connect to {name} ({url})"))?;
+        let client = kubewright_connect::client(config).with_context(|| format!("connect to {name} ({url})"))?;
         let remote = Remote { client, name, is_local, url };
         match tokio::time::timeout(CONNECT_TIMEOUT, remote.client.apiserver_version()).await {
             Ok(Ok(_)) => Ok(remote),
@@ -102,8 +102,7 @@ impl Connection {
     async fn of(&self, kubeconfig: Result<Kubeconfig, KubeconfigError>) -> Result<(String, Config), KubeconfigError> {
         let kubeconfig = kubeconfig?;
         let current = self.context.clone().or_else(|| kubeconfig.current_context.clone());
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        let config = kubewright_connect::config(kubeconfig, self.context.as_deref()).await?;
         Ok((format!("context {}", current.unwrap_or_default()), config))
     }
 }

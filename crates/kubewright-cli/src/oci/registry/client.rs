@@ -7,10 +7,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client as Legacy, connect::HttpConnector},
-    rt::TokioExecutor,
-};
+use hyper_util::{client::legacy::Client as Legacy, rt::TokioExecutor};
+use kubewright_connect::{Connector, Proxies};
 use rustls::{ClientConfig, RootCertStore, crypto::ring};
 use serde::Deserialize;
 
@@ -30,7 +28,7 @@ const SLOWEST: usize = 1 << 20;
 
 /// Talks to one repository of a registry.
 pub(super) struct Client {
-    http: Legacy<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: Legacy<HttpsConnector<Connector>, Full<Bytes>>,
     base: Uri,
     reference: Reference,
     credentials: Option<Credentials>,
@@ -64,7 +62,9 @@ impl Client {
             .map_err(|error| RegistryError::Tls(error.to_string()))?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1().build();
+        let connector = Connector::new(Proxies::from_env(), config.clone());
+        let https = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http().enable_http1();
+        let connector = https.wrap_connector(connector);
         let scheme = if plain || reference.is_local() { "http" } else { "https" };
         let base = format!("{scheme}://{}/", reference.host());
         let base = base.parse().map_err(|_| RegistryError::Address(base))?;

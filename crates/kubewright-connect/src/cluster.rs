@@ -1,0 +1,89 @@
+//! Clients of API servers.
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::{client::legacy, rt::TokioExecutor};
+use kube::{
+    Client, Config, Error,
+    client::{Body, ClientBuilder, ConfigExt, DynBody, retry::RetryPolicy},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use tower::{BoxError, ServiceBuilder, retry::RetryLayer, util::BoxService};
+
+use crate::{Connector, Proxies};
+
+/// The service below a client.
+pub type GenericService = BoxService<Request<Body>, Response<Box<DynBody>>, BoxError>;
+
+/// Stands for the proxies of the environment while kube reads a kubeconfig: it would take one of them for loopback too.
+const PLACEHOLDER: &str = "http://proxy.invalid";
+
+/// Returns the configuration of a kubeconfig's context, by default its current one. Its
+/// [`proxy_url`](Config::proxy_url) is that of the kubeconfig alone.
+///
+/// # Errors
+/// Those of [`Config::from_custom_kubeconfig`].
+pub async fn config(mut kubeconfig: Kubeconfig, context: Option<&str>) -> Result<Config, KubeconfigError> {
+    let mut own = None;
+    let wanted = context.map(str::to_owned).or_else(|| kubeconfig.current_context.clone());
+    let chosen = kubeconfig.contexts.iter().find(|named| Some(&named.name) == wanted.as_ref());
+    let cluster = chosen.and_then(|named| Some(named.context.as_ref()?.cluster.clone()));
+    for named in &mut kubeconfig.clusters {
+        let Some(details) = &mut named.cluster else { continue };
+        let url = details.proxy_url.take().filter(|url| !url.is_empty());
+        if Some(&named.name) == cluster.as_ref() && own.is_none() {
+            own.clone_from(&url);
+        }
+        details.proxy_url = Some(url.unwrap_or_else(|| PLACEHOLDER.into()));
+    }
+    let options = KubeConfigOptions { context: context.map(Into::into), ..KubeConfigOptions::default() };
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    if own.is_none() {
+        config.proxy_url = None;
+    }
+    Ok(config)
+}
+
+/// Returns the builder of a client: through the configuration's [`proxy_url`](Config::proxy_url), else through the
+/// environment's proxy for the API server's address, else directly. Nothing is connected yet.
+///
+/// # Errors
+/// If certificates or credentials can't be used, or the proxy has an unknown scheme.
+pub fn client_builder(mut config: Config) -> Result<ClientBuilder<GenericService>, Error> {
+    let proxies = match config.proxy_url.take() {
+        Some(url) => Proxies::fixed(&url).map_err(|error| Error::Service(error.into()))?,
+        None => Proxies::from_env(),
+    };
+    if !proxies.intercepts(&config.cluster_url) {
+        return ClientBuilder::try_from(config);
+    }
+    // The proxy's certificate is verified as one of a cluster without an authority of its own: by the system's authorities.
+    let connector = Connector::new(proxies, Config::new(config.cluster_url.clone()).rustls_client_config()?);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    connector.set_reset_reader_on_write(config.reset_reader_on_write);
+    let client = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+    let service = ServiceBuilder::new()
+        .map_response(|response: Response<Incoming>| {
+            response.map(|body| Box::new(body.map_err(BoxError::from)) as Box<DynBody>)
+        })
+        .layer(config.base_uri_layer())
+        .option_layer(config.default_retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(client);
+    Ok(ClientBuilder::new(BoxService::new(service), config.default_namespace))
+}
+
+/// Returns a client: see [`client_builder`].
+///
+/// # Errors
+/// Those of [`client_builder`].
+pub fn client(config: Config) -> Result<Client, Error> {
+    client_builder(config).map(ClientBuilder::build)
+}

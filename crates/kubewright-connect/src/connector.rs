@@ -1,0 +1,139 @@
+//! A connector for hyper's client.
+
+use std::{
+    error::Error as StdError,
+    fmt,
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use http::{Uri, uri::PathAndQuery};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
+use hyper_util::{
+    client::{
+        legacy::connect::{
+            HttpConnector,
+            proxy::{SocksV5, Tunnel},
+        },
+        proxy::matcher::Intercept,
+    },
+    rt::TokioIo,
+};
+use rustls::ClientConfig;
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tower::{BoxError, Service};
+
+use crate::Proxies;
+
+/// The port of SOCKS proxies.
+const SOCKS_PORT: u16 = 1080;
+
+type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+/// A connection that could not be made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The destination could not be reached.
+    #[error(transparent)]
+    Direct(BoxError),
+    /// The proxy could not be reached, or did not lead to the destination.
+    #[error("through the proxy {proxy}")]
+    Proxy {
+        /// The proxy's URL, without user and password.
+        proxy: Uri,
+        /// What failed.
+        #[source]
+        source: BoxError,
+    },
+}
+
+/// Opens TCP connections, directly or through the proxy that leads to the destination.
+///
+/// TLS to the destination is the business of whoever wraps it, such as [`hyper_rustls::HttpsConnector`]. Through an HTTP
+/// proxy each connection is a tunnel, whatever the scheme.
+#[derive(Clone)]
+pub struct Connector {
+    direct: HttpConnector,
+    /// For connections to HTTP proxies, which may speak TLS.
+    to_proxy: HttpsConnector<HttpConnector>,
+    proxies: Proxies,
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connector").field("proxies", &self.proxies).finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    /// A connector with these proxies. `tls` is how it verifies `https://` proxies.
+    pub fn new(proxies: Proxies, tls: ClientConfig) -> Self {
+        let mut direct = HttpConnector::new();
+        // The scheme of the destination says whether the wrapping connector adds TLS.
+        direct.enforce_http(false);
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1();
+        Self { to_proxy: builder.wrap_connector(direct.clone()), direct, proxies }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = ConnectError;
+    type Future = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ConnectError>> {
+        // Both inner connectors are always ready.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, destination: Uri) -> Self::Future {
+        let Some(proxy) = self.proxies.lookup(&destination) else {
+            let connecting = self.direct.call(destination);
+            return Box::pin(async move { connecting.await.map(Stream::Http).map_err(|error| ConnectError::Direct(error.into())) });
+        };
+        let (direct, to_proxy) = (self.direct.clone(), self.to_proxy.clone());
+        Box::pin(async move {
+            let address = proxy.uri().clone();
+            let stream = through(&proxy, with_port(destination, 443), direct, to_proxy).await;
+            stream.map_err(|source| ConnectError::Proxy { proxy: address, source })
+        })
+    }
+}
+
+async fn through(
+    proxy: &Intercept,
+    destination: Uri,
+    direct: HttpConnector,
+    to_proxy: HttpsConnector<HttpConnector>,
+) -> Result<Stream, BoxError> {
+    if matches!(proxy.uri().scheme_str(), Some("socks5" | "socks5h")) {
+        let mut socks = SocksV5::new(with_port(proxy.uri().clone(), SOCKS_PORT), direct);
+        if let Some((user, password)) = proxy.raw_auth() {
+            socks = socks.with_auth(user.into(), password.into());
+        }
+        return Ok(Stream::Http(socks.call(destination).await.map_err(boxed)?));
+    }
+    let mut tunnel = Tunnel::new(proxy.uri().clone(), to_proxy);
+    if let Some(authorization) = proxy.basic_auth() {
+        tunnel = tunnel.with_auth(authorization.clone());
+    }
+    Ok(tunnel.call(destination).await?)
+}
+
+fn boxed(error: impl StdError + Send + Sync + 'static) -> BoxError {
+    error.into()
+}
+
+/// The URL with its port, that of its scheme or else `usual`.
+fn with_port(url: Uri, usual: u16) -> Uri {
+    let Some(host) = url.host().filter(|_| url.port().is_none()) else { return url };
+    let port = if url.scheme_str() == Some("http") { 80 } else { usual };
+    let with_port = Uri::builder()
+        .scheme(url.scheme_str().unwrap_or("https"))
+        .authority(format!("{host}:{port}"))
+        .path_and_query(url.path_and_query().map_or("/", PathAndQuery::as_str))
+        .build();
+    with_port.unwrap_or(url)
+}
