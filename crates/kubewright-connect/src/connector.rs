@@ -91,7 +91,9 @@ impl Service<Uri> for Connector {
     fn call(&mut self, destination: Uri) -> Self::Future {
         let Some(proxy) = self.proxies.lookup(&destination) else {
             let connecting = self.direct.call(destination);
-            return Box::pin(async move { connecting.await.map(Stream::Http).map_err(|error| ConnectError::Direct(error.into())) });
+            return Box::pin(async move {
+                connecting.await.map(Stream::Http).map_err(|error| ConnectError::Direct(error.into()))
+            });
         };
         let (direct, to_proxy) = (self.direct.clone(), self.to_proxy.clone());
         Box::pin(async move {

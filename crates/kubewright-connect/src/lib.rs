@@ -19,5 +19,5 @@ mod proxy;
 pub use self::{
     cluster::{GenericService, client, client_builder, config},
     connector::{ConnectError, Connector},
-    proxy::{ProxyError, Proxies},
+    proxy::{Proxies, ProxyError, is_loopback},
 };

@@ -57,8 +57,8 @@ impl Proxies {
     }
 }
 
-/// Whether a host of a URL is this machine.
-fn is_loopback(host: &str) -> bool {
+/// Whether a host, as it stands in a URL, is a loopback address or `localhost`.
+pub fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     match host.parse::<IpAddr>() {
         Ok(address) => address.to_canonical().is_loopback(),

@@ -1,7 +1,7 @@
-//! The flags and environment of an operator's binary, named as kubebuilder's, and the way to the cluster.
+//! The flags and environment variables of an operator's binary, named as kubebuilder's, and the connection to the cluster.
 
 use std::{
-    env, fs, io,
+    env, io,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -16,16 +16,13 @@ use kubewright_connect as connect;
 use thiserror::Error;
 
 use crate::{
-    client::explain,
-    log::LogArgs,
-    metrics::{Metrics, MetricsArgs},
-    probe::BindAddress,
+    client::explain, http::BindAddress, log::LogArgs, metrics::Metrics, metrics_server::MetricsArgs,
     webhook::WebhookArgs,
 };
 
-/// Flags of a manager; flatten them into a program's own with `#[command(flatten)]`.
+/// The flags of a manager. Flatten them into those of a program with `#[command(flatten)]`.
 ///
-/// Flags that take a boolean may be written alone or as `--flag=false`.
+/// A boolean flag is written alone or as `--flag=false`.
 ///
 /// ```
 /// # use kubewright_runtime::{args::ManagerArgs, manager::{Manager, ManagerError}};
@@ -54,11 +51,12 @@ pub struct ManagerArgs {
     #[command(flatten)]
     pub metrics: MetricsArgs,
 
-    /// Where to serve /healthz, /readyz and /debug/traces: host:port, :port for all interfaces, or 0 for not at all
-    #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
+    /// Address of /healthz and /readyz: host:port, :port for all interfaces, or 0 for no server. Traces and the reasons
+    /// of failed checks are shown on loopback alone, at the same port
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8081")]
     pub health_probe_bind_address: BindAddress,
 
-    /// Keep what the last reconciles did, and show it at /debug/traces beside the probes
+    /// Keep traces of the last reconciles, and serve them at /debug/traces
     #[arg(
         long,
         value_name = "BOOL",
@@ -70,7 +68,7 @@ pub struct ManagerArgs {
     )]
     pub traces: bool,
 
-    /// Work only while holding a lease, so that of several replicas one is active
+    /// Elect a leader, so that one of several replicas is active
     #[arg(
         long,
         value_name = "BOOL",
@@ -94,15 +92,15 @@ pub struct ManagerArgs {
     )]
     pub shard: bool,
 
-    /// The name of the lease, or with --shard what the leases' names begin with [default: the operator's]
+    /// Name of the lease, or with --shard the prefix of the leases' names [default: the program's name]
     #[arg(long, value_name = "NAME", value_parser = object_name)]
     pub leader_election_id: Option<String>,
 
-    /// The namespace of the lease or leases [default: the pod's, or the kubeconfig context's]
+    /// Namespace of the lease or leases [default: the pod's, or the kubeconfig context's]
     #[arg(long, value_name = "NAMESPACE", value_parser = namespace)]
     pub leader_election_namespace: Option<String>,
 
-    /// The namespaces to work in, separated by commas [default: all]
+    /// Namespaces to watch, separated by commas [default: all]
     #[arg(
         long,
         value_name = "NAMESPACES",
@@ -130,11 +128,11 @@ pub struct ManagerArgs {
     #[command(flatten)]
     pub webhook: WebhookArgs,
 
-    /// The kubeconfig file [default: $KUBECONFIG, then the pod's service account, then ~/.kube/config]
+    /// Kubeconfig file [default: $KUBECONFIG, then the pod's service account, then ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// The context of the kubeconfig [default: its current one]
+    /// Context of the kubeconfig [default: its current context]
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 
@@ -143,25 +141,25 @@ pub struct ManagerArgs {
     pub log: LogArgs,
 }
 
-/// The name of an object, as an argument.
+/// Checks the name of an object.
 fn object_name(text: &str) -> Result<String, String> {
     named(text, name::dns1123_subdomain(text))
 }
 
-/// The name of a namespace, as an argument.
+/// Checks the name of a namespace.
 fn namespace(text: &str) -> Result<String, String> {
     named(text, name::dns1123_label(text))
 }
 
 fn named(text: &str, wrong: Vec<String>) -> Result<String, String> {
-    if wrong.is_empty() { Ok(text.into()) } else { Err(format!("{text:?} is no name: {}", wrong.join("; "))) }
+    if wrong.is_empty() { Ok(text.into()) } else { Err(format!("invalid name {text:?}: {}", wrong.join("; "))) }
 }
 
-/// The names of namespaces between commas; empty for all. A typing error would otherwise watch nothing, without a word.
+/// Checks a list of namespaces, which is empty for all. Nothing would be watched in a misspelt one.
 fn namespace_list(text: &str) -> Result<String, String> {
     let names: Vec<_> = names(text).collect();
     if names.is_empty() && !text.trim().is_empty() {
-        return Err("it names no namespace; leave it empty for all".into());
+        return Err("the list names no namespace; leave it empty for all namespaces".into());
     }
     names.into_iter().try_for_each(|name| namespace(name).map(drop))?;
     Ok(text.into())
@@ -171,56 +169,42 @@ fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty())
 }
 
-/// The host's name, which in a pod is the pod's.
-pub fn hostname() -> String {
-    let kernel = || fs::read_to_string("/proc/sys/kernel/hostname").ok();
-    let name = env::var("HOSTNAME").ok().filter(|name| !name.is_empty()).or_else(kernel);
-    name.map_or_else(|| "localhost".into(), |name| name.trim().into())
-}
-
-/// The name of the binary that runs: what its lease and its webhooks are named after.
-pub(crate) fn program_name() -> String {
-    let program = env::current_exe().ok();
-    let name = program.as_deref().and_then(Path::file_stem).map(|name| name.to_string_lossy().replace('_', "-"));
-    name.unwrap_or_else(|| "operator".into())
-}
-
-/// How long a connection to the API server may be silent while something is read.
+/// How long a read from the API server may receive nothing.
 const SILENCE: Duration = Duration::from_secs(310);
 
-/// Why there is no way to the cluster, and what to do.
+/// An error while connecting to the cluster.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// There is nothing that says where the cluster is.
+    /// No configuration names a cluster.
     #[error(
         "no cluster: --kubeconfig and KUBECONFIG are not set, this is not a pod, and {} doesn't exist; \
          name a kubeconfig with --kubeconfig, or start a cluster with `kubewright cluster`",
         .home.as_deref().map_or("~/.kube/config".into(), |home| home.display().to_string())
     )]
     NotFound {
-        /// The file of last resort, if there is a home directory.
+        /// The default kubeconfig, if there is a home directory.
         home: Option<PathBuf>,
     },
     /// A kubeconfig can't be used.
     #[error("{from}: {error}; {hint}", hint = kubeconfig_hint(.error))]
     Kubeconfig {
-        /// Where the kubeconfig comes from.
+        /// The file, or `KUBECONFIG`.
         from: String,
-        /// What is wrong with it.
+        /// The error.
         error: KubeconfigError,
     },
-    /// This is a pod, but its service account can't be used.
+    /// The process runs in a pod whose service account can't be used.
     #[error(
         "the pod's service account: {0}; mount its token (automountServiceAccountToken), or name a kubeconfig with --kubeconfig"
     )]
     InCluster(InClusterError),
-    /// The configuration was read, but no client can be made of it, mostly because of its certificates.
-    #[error("no client for {url}: {}", explain(.error))]
+    /// No client can be made from the configuration, mostly because of its certificates or proxy.
+    #[error("can't make a client for {url}: {}", explain(.error))]
     Client {
         /// The API server's URL.
         url: String,
-        /// What is wrong.
+        /// The error.
         error: kube::Error,
     },
 }
@@ -228,15 +212,15 @@ pub enum ConnectError {
 fn kubeconfig_hint(error: &KubeconfigError) -> String {
     match error {
         KubeconfigError::CurrentContextNotSet => "choose one with --context or `kubectl config use-context`".into(),
-        KubeconfigError::LoadContext(_) => "`kubectl config get-contexts` lists those there are".into(),
+        KubeconfigError::LoadContext(_) => "`kubectl config get-contexts` lists the contexts".into(),
         KubeconfigError::ReadConfig(error, _) if error.kind() == io::ErrorKind::NotFound => {
             "name another file with --kubeconfig or KUBECONFIG".into()
         }
-        _ => "mend the file, or name another with --kubeconfig".into(),
+        _ => "correct the file, or name another with --kubeconfig".into(),
     }
 }
 
-/// Where the configuration comes from.
+/// The source of the configuration.
 #[derive(Debug, PartialEq, Eq)]
 enum Source {
     File(PathBuf),
@@ -245,7 +229,7 @@ enum Source {
 }
 
 impl ManagerArgs {
-    /// The namespaces to work in; none means all.
+    /// Returns the namespaces to watch; an empty list means all.
     pub fn namespaces(&self) -> Vec<String> {
         let mut names: Vec<_> = names(&self.watch_namespace).map(Into::into).collect();
         names.sort();
@@ -253,11 +237,11 @@ impl ManagerArgs {
         names
     }
 
-    /// The configuration of a client, from `--kubeconfig`, else `KUBECONFIG`, else the pod's service account, else
-    /// `~/.kube/config`: controller-runtime's order. The first that is there counts, also if it is broken.
+    /// Returns the configuration of a client: from `--kubeconfig`, else `KUBECONFIG`, else the pod's service account, else
+    /// `~/.kube/config`. This is controller-runtime's order. The first source that exists is used, even if it is broken.
     ///
     /// # Errors
-    /// [`ConnectError`], which says what to do.
+    /// [`ConnectError`]; the message says what to do.
     pub async fn config(&self) -> Result<Config, ConnectError> {
         let home = env::home_dir().map(|home| home.join(".kube/config"));
         let source = self.source(|name| env::var_os(name).is_some_and(|value| !value.is_empty()), home.as_deref());
@@ -269,23 +253,24 @@ impl ManagerArgs {
             }
             Source::File(path) => self.config_of(Kubeconfig::read_from(&path), path.display().to_string()).await?,
         };
-        // A reconcile, a watch, the election and the recorder each back off in their own way, and know what may be sent twice.
+        // Reconciles, watches, the election and the event recorder retry by themselves, and know what may be sent twice.
         config.default_retry = false;
-        // Watches end by themselves before that: a connection that is silent for longer is dead.
+        // The API server ends watches before that: a connection that is silent for longer is dead.
         config.read_timeout = Some(SILENCE);
         config.reset_reader_on_write = true;
         Ok(config)
     }
 
-    /// A client whose requests are counted.
+    /// Returns a client whose requests are counted. It reaches the API server directly or through a proxy: see
+    /// [`kubewright_connect`] for which. It doesn't connect yet.
     ///
     /// # Errors
-    /// [`ConnectError`], which says what to do. It doesn't connect yet.
+    /// [`ConnectError`]; the message says what to do.
     pub async fn client(&self, metrics: &Metrics) -> Result<Client, ConnectError> {
         let config = self.config().await?;
         let host = config.cluster_url.authority().map(ToString::to_string).unwrap_or_default();
         let url = config.cluster_url.to_string();
-        tracing::info!(cluster = url, "the cluster");
+        tracing::info!(cluster = url, "using the cluster");
         let client = connect::client_builder(config).map_err(|error| ConnectError::Client { url, error })?;
         Ok(client.with_layer(&metrics.client_layer(host)).build())
     }
@@ -331,17 +316,17 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_kubebuilders() {
+    fn defaults_are_safe() {
         let args = parse(&[]).unwrap();
         assert_eq!(args.metrics.metrics_bind_address, BindAddress::Disabled);
         assert!(args.metrics.metrics_secure);
-        assert_eq!(args.health_probe_bind_address, BindAddress::AllInterfaces(8081));
+        assert_eq!(args.health_probe_bind_address, BindAddress::Host("127.0.0.1".into(), 8081));
         assert!(!args.leader_elect && args.enable_webhooks && args.traces);
         assert_eq!(args.namespaces(), Vec::<String>::new());
     }
 
     #[test]
-    fn booleans_as_gos_flags_take_them() {
+    fn booleans_are_written_as_in_go() {
         for (flag, expected) in
             [("--leader-elect", true), ("--leader-elect=true", true), ("--leader-elect=false", false)]
         {
@@ -352,17 +337,17 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_split() {
+    fn namespaces_are_split_sorted_and_deduplicated() {
         assert_eq!(parse(&["--watch-namespace", " b, a,,b"]).unwrap().namespaces(), ["a", "b"]);
     }
 
     #[test]
-    fn a_bad_name_names_the_flag() {
+    fn an_invalid_name_is_an_error_that_names_the_flag() {
         for (flag, value, says) in [
-            ("--watch-namespace", "a,Team_A", "\"Team_A\" is no name: a lowercase RFC 1123 label"),
-            ("--watch-namespace", " , ", "leave it empty for all"),
-            ("--leader-election-namespace", "a.b", "\"a.b\" is no name"),
-            ("--leader-election-id", "My_Operator", "\"My_Operator\" is no name: a lowercase RFC 1123 subdomain"),
+            ("--watch-namespace", "a,Team_A", "invalid name \"Team_A\": a lowercase RFC 1123 label"),
+            ("--watch-namespace", " , ", "leave it empty for all namespaces"),
+            ("--leader-election-namespace", "a.b", "invalid name \"a.b\""),
+            ("--leader-election-id", "My_Operator", "invalid name \"My_Operator\": a lowercase RFC 1123 subdomain"),
         ] {
             let error = parse(&[flag, value]).unwrap_err().to_string();
             assert!(error.contains(flag) && error.contains(says), "{error}");
@@ -371,13 +356,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_address_names_the_flag() {
+    fn an_invalid_address_is_an_error_that_names_the_flag() {
         let error = parse(&["--metrics-bind-address", "8080"]).unwrap_err().to_string();
         assert!(error.contains("--metrics-bind-address") && error.contains("use host:port, :port"), "{error}");
     }
 
     #[test]
-    fn precedence() {
+    fn the_first_source_of_a_configuration_counts() {
         let home = tempfile::NamedTempFile::new().unwrap();
         let check = |arguments: &[&str], set: &[&str], home: Option<&Path>, expected: Option<Source>| {
             let found = parse(arguments).unwrap().source(|name| set.contains(&name), home);
@@ -409,9 +394,9 @@ mod tests {
         let empty = "apiVersion: v1\nkind: Config\n";
         for (kubeconfig, arguments, says) in [
             (None, vec![], "name another file with --kubeconfig or KUBECONFIG"),
-            (Some("]["), vec![], "mend the file, or name another with --kubeconfig"),
+            (Some("]["), vec![], "correct the file, or name another with --kubeconfig"),
             (Some(empty), vec![], "choose one with --context or `kubectl config use-context`"),
-            (Some(empty), vec!["--context", "prod"], "`kubectl config get-contexts` lists those there are"),
+            (Some(empty), vec!["--context", "prod"], "`kubectl config get-contexts` lists the contexts"),
         ] {
             let error = connect_error(kubeconfig, &arguments).await;
             assert!(error.starts_with("FILE: ") && error.ends_with(says), "{error}");

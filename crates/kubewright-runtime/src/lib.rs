@@ -25,9 +25,9 @@
 //! * [`queue`]: the keys that wait for a run
 //! * [`client`]: requests and their errors
 //! * [`event`]: events about objects
-//! * [`metrics`], [`probe`]: endpoints for Prometheus and the kubelet
+//! * [`metrics`], [`metrics_server`], [`probe`]: endpoints for Prometheus and the kubelet
 //! * [`trace`]: the recent runs of each key, with trigger, requests and result
-//! * [`args`], [`log`], [`signal`]: flags, logs and signals of the process; with the cargo feature `opentelemetry`, `telemetry` exports spans
+//! * [`args`], [`exit`], [`log`], [`signal`]: flags, exit, logs and signals of the process; with the cargo feature `opentelemetry`, `telemetry` exports spans
 //! * [`leader`]: leader election; [`shard`]: keys divided among active replicas
 
 pub use kubewright_apimachinery::{clock, random};
@@ -42,24 +42,30 @@ pub mod controller;
 pub mod conversion;
 pub mod create_backoff;
 pub mod event;
+pub mod exit;
 pub mod finalizer;
+mod http;
 pub mod leader;
 pub mod log;
 pub mod manager;
 pub mod metrics;
+pub mod metrics_server;
 pub mod name;
 pub mod object;
 pub mod owner;
 mod panic;
 pub mod predicate;
 pub mod probe;
+mod process;
 pub mod queue;
 pub mod rbac;
+mod runnable;
 pub mod schema;
 pub mod shard;
 pub mod signal;
 #[cfg(feature = "opentelemetry")]
 pub mod telemetry;
+mod tls;
 pub mod trace;
 pub mod view;
 pub mod webhook;

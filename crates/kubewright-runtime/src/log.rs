@@ -1,7 +1,7 @@
 //! Logging: `tracing` to standard error, for people or for machines.
 //!
-//! It configures the process once, from flags and environment. A program that has its own subscriber keeps it. With the cargo
-//! feature `opentelemetry` it also starts the export of spans, if the environment asks for it.
+//! It is set up once per process, from flags and environment variables. A program that has its own subscriber keeps it. With
+//! the cargo feature `opentelemetry` it also starts the export of spans, if the environment asks for it.
 
 use std::{env, io, io::IsTerminal};
 
@@ -18,16 +18,16 @@ use tracing_subscriber::{
     util::{SubscriberInitExt, TryInitError},
 };
 
-/// The environment variables that set the level when no flag does, in order of precedence.
+/// The environment variables that set the level without a flag, in order of precedence.
 pub const ENVIRONMENT: [&str; 2] = ["KUBEWRIGHT_LOG", "RUST_LOG"];
 
-/// What is added to a lone level: what kube's client says of failed requests, their callers say better.
+/// Added to a level without directives: callers log failed requests better than kube's client.
 const QUIET: &str = "kube_client::client=off";
 
-/// A level that is none.
+/// An invalid log level.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{from}: {value:?} is not a log level: use error, warn, info, debug, trace or off, \
+    "{from}: invalid log level {value:?}: use error, warn, info, debug, trace or off, \
      or directives such as info,kubewright_runtime=debug"
 )]
 pub struct LevelError {
@@ -35,34 +35,34 @@ pub struct LevelError {
     value: String,
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people: one line, coloured on a terminal unless `NO_COLOR` is set.
+    /// One line of text, coloured on a terminal unless `NO_COLOR` is set.
     #[default]
     Human,
-    /// For machines: one JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Flags for logging; flatten them into a program's own.
+/// The flags of logging. Flatten them into those of a program.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct LogArgs {
-    /// What to log: error, warn, info, debug, trace or off, or directives such as info,kubewright_runtime=debug
+    /// Log level: error, warn, info, debug, trace or off, or directives such as info,kubewright_runtime=debug
     /// [default: the environment variable KUBEWRIGHT_LOG, then RUST_LOG, then info]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
 
-    /// How to write log lines
+    /// Format of log lines
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     pub log_format: LogFormat,
 }
 
 impl LogArgs {
-    /// Starts logging for the whole process. If something else has done so before, that stays and this does nothing.
+    /// Sets up logging for the process. It does nothing if there is a subscriber already.
     ///
     /// # Errors
-    /// [`LevelError`] if the flag, or the variable that counts, holds no level.
+    /// [`LevelError`] if the flag or variable contains no valid level.
     pub fn init(&self) -> Result<(), LevelError> {
         let filter = self.filter(|name| env::var(name).ok())?;
         let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
@@ -72,7 +72,7 @@ impl LogArgs {
             LogFormat::Json => start(filter, lines.json().flatten_event(true)),
         };
         if let Err(error) = done {
-            tracing::debug!(%error, "logging was set up before");
+            tracing::debug!(%error, "logging is already set up");
         }
         Ok(())
     }
@@ -89,7 +89,7 @@ impl LogArgs {
         let error = || LevelError { from: from.into(), value: value.clone() };
         let mut directives = value.trim().to_owned();
         if !directives.contains(['=', ',']) {
-            // A lone word that is no level would be taken for the name of a module, and the typing error go unseen.
+            // A word that is not a level would be taken for the name of a module, and a misspelt level go unnoticed.
             directives.parse::<LevelFilter>().map_err(|_| error())?;
             directives = format!("{directives},{QUIET}");
         }
@@ -97,7 +97,7 @@ impl LogArgs {
     }
 }
 
-/// Makes log lines of what the filter lets pass.
+/// Logs what the filter lets pass.
 #[cfg(not(feature = "opentelemetry"))]
 fn start<L>(filter: Targets, lines: L) -> Result<(), TryInitError>
 where
@@ -106,7 +106,7 @@ where
     registry().with(filter).with(lines).try_init()
 }
 
-/// Makes log lines of what the filter lets pass, and sends spans, whatever is logged.
+/// Logs what the filter lets pass, and exports all spans.
 #[cfg(feature = "opentelemetry")]
 fn start<L>(filter: Targets, lines: L) -> Result<(), TryInitError>
 where
@@ -118,7 +118,7 @@ where
     };
     registry().with(lines.with_filter(filter)).with(layer).try_init()?;
     if let Some(error) = failure {
-        tracing::error!(%error, "no spans are sent");
+        tracing::error!(%error, "can't export spans");
     }
     Ok(())
 }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn precedence() {
+    fn the_flag_counts_before_the_variables() {
         let both = [("RUST_LOG", "warn"), ("KUBEWRIGHT_LOG", "debug")];
         assert_eq!(filter(None, &[]).unwrap(), "kube_client::client=off,info");
         assert_eq!(filter(None, &both[..1]).unwrap(), "kube_client::client=off,warn");
@@ -149,11 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn a_word_that_is_no_level_is_refused_with_where_it_came_from() {
+    fn an_invalid_level_is_an_error_that_names_its_source() {
         assert!(
-            filter(Some("verbose"), &[]).unwrap_err().starts_with("--log-level: \"verbose\" is not a log level: use")
+            filter(Some("verbose"), &[]).unwrap_err().starts_with("--log-level: invalid log level \"verbose\": use")
         );
-        assert!(filter(None, &[("RUST_LOG", "loud")]).unwrap_err().starts_with("RUST_LOG: \"loud\" is not"));
+        assert!(filter(None, &[("RUST_LOG", "loud")]).unwrap_err().starts_with("RUST_LOG: invalid log level \"loud\""));
         assert!(filter(Some("kube=loud"), &[]).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: the first asks for a graceful end, the second ends the process at once.
+//! SIGTERM and SIGINT: the first starts a graceful shutdown, the second exits the process at once.
 
 use std::{io, process};
 
@@ -8,8 +8,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-/// Listens for the signals while it lives. Dropped, it leaves them unheard, so keep it until the program ends.
-/// [`Manager::run`](crate::manager::Manager::run) has one of its own; a program that runs something beside it does so:
+/// Handles the signals until it is dropped. After that they have no effect, so keep it until the program ends.
+/// [`Manager::run`](crate::manager::Manager::run) has its own. A program that runs something beside the manager uses it so:
 ///
 /// ```no_run
 /// # use kubewright_runtime::{manager::Manager, signal::Signals};
@@ -29,10 +29,10 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Starts to listen. Call it inside a tokio runtime, once per process.
+    /// Installs the handlers. Call it in a tokio runtime, once per process.
     ///
     /// # Errors
-    /// When the operating system refuses the handlers.
+    /// If the operating system refuses the handlers.
     pub fn install() -> io::Result<Self> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -40,16 +40,16 @@ impl Signals {
         let first = shutdown.clone();
         let task = tokio::spawn(async move {
             let name = next(&mut terminate, &mut interrupt).await.0;
-            tracing::info!("{name} received, shutting down; a second one ends the process at once");
+            tracing::info!("received {name}, shutting down; a second signal exits at once");
             first.cancel();
             let (name, code) = next(&mut terminate, &mut interrupt).await;
-            tracing::warn!("{name} received again, exiting");
+            tracing::warn!("received {name} again, exiting");
             process::exit(code);
         });
         Ok(Self { shutdown, task })
     }
 
-    /// Cancelled by the first signal.
+    /// Returns a token that is cancelled by the first signal.
     pub fn shutdown(&self) -> CancellationToken {
         self.shutdown.clone()
     }
@@ -61,7 +61,7 @@ impl Drop for Signals {
     }
 }
 
-/// The next signal: its name, and the exit code that shells give a process which it ended.
+/// Waits for the next signal. Returns its name, and the exit code that shells report for it.
 async fn next(terminate: &mut Signal, interrupt: &mut Signal) -> (&'static str, i32) {
     tokio::select! {
         _ = terminate.recv() => ("SIGTERM", 143),

@@ -1,34 +1,35 @@
-//! Spans for OpenTelemetry: what each reconcile and each of its requests took, sent to a collector by OTLP over HTTP.
+//! Spans for OpenTelemetry: the duration of each reconcile and of its requests, exported by OTLP over HTTP.
 //!
-//! It is there with the cargo feature `opentelemetry`, and the [log](crate::log) starts it if the environment asks for it, by
-//! OpenTelemetry's own variables:
+//! It needs the cargo feature `opentelemetry`. [Logging](crate::log) starts it if OpenTelemetry's environment variables ask
+//! for it:
 //!
-//! | variable | what it says |
+//! | variable | meaning |
 //! |---|---|
-//! | `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` | where the collector is, such as `http://collector:4318`; without one nothing is sent |
-//! | `OTEL_TRACES_EXPORTER` | `otlp` sends to `http://localhost:4318` if nothing else is said, `none` nowhere |
-//! | `OTEL_SDK_DISABLED` | `true` switches it off |
-//! | `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` | who sends; by default the name of the program |
-//! | `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | which spans; by default all |
-//! | `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT` | heads such as a token, and how many milliseconds a request may take (10,000) |
-//! | `OTEL_EXPORTER_OTLP_CERTIFICATE` | a file of authorities to trust beside those of the system |
-//! | `OTEL_BSP_…` | how many spans wait to be sent (2,048; what comes beyond it is dropped), and how long (5 s) |
+//! | `OTEL_EXPORTER_OTLP_ENDPOINT`, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` | the URL of the collector, such as `http://collector:4318`; without it nothing is exported |
+//! | `OTEL_TRACES_EXPORTER` | `otlp` exports to `http://localhost:4318` by default, `none` disables the export |
+//! | `OTEL_SDK_DISABLED` | `true` disables the export |
+//! | `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES` | the service; by default the name of the program |
+//! | `OTEL_TRACES_SAMPLER`, `OTEL_TRACES_SAMPLER_ARG` | the sampled spans; by default all |
+//! | `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT` | headers such as a token, and the timeout of a request in milliseconds (10,000) |
+//! | `OTEL_EXPORTER_OTLP_CERTIFICATE` | a file of certificate authorities to trust besides those of the system |
+//! | `OTEL_BSP_…` | the size of the queue (2,048 spans; further ones are dropped) and the delay (5 s) |
 //!
-//! Only protobuf over HTTP is spoken (`OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf`). Spans are sent by a thread of their own: no
-//! reconcile waits for them. When a manager has stopped, it lets the last ones go, for at most two seconds.
+//! Only protobuf over HTTP is supported (`OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf`), directly or through the proxy that the
+//! environment names. Spans are exported by a thread of their own, so no reconcile waits for them. A manager that stops
+//! exports the last ones, for at most two seconds.
 //!
-//! A `reconcile` has the attributes `controller`, `object` and `reconcile_id`, as in the log, and of Kubernetes'
-//! `k8s.object.api_version`, `k8s.object.kind`, `k8s.object.name` and `k8s.namespace.name`; a `request` below it has those of what it
-//! is about, its verb and status. Log lines of a reconcile are its span's events, and an error is its status. Spans of the
-//! operator's own, down to the level `info`, are sent too.
+//! A `reconcile` span has the attributes `controller`, `object` and `reconcile_id`, as in the log, and
+//! `k8s.object.api_version`, `k8s.object.kind`, `k8s.object.name` and `k8s.namespace.name`. A `request` span below it has the
+//! latter for its object, its verb and its status. Log lines of a reconcile are events of its span, and an error is its
+//! status. The operator's own spans of the level `info` and above are exported too.
 //!
-//! A program with a subscriber of its own adds [`layer`] to it.
+//! A program with its own subscriber adds [`layer`] to it.
 
 use std::{env, fs::File, io, sync::Arc, thread, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{Method, Request as HttpRequest, Response};
+use http::{Request as HttpRequest, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
@@ -45,59 +46,59 @@ use rustls::{
 };
 use thiserror::Error;
 use tokio::{runtime::Handle, sync::oneshot, time::timeout};
-use tracing::{Instrument, Span, Subscriber, error_span, level_filters::LevelFilter};
+use tracing::{Span, Subscriber, error_span, level_filters::LevelFilter};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{Layer, registry::LookupSpan};
 
 use crate::{
-    args::program_name,
-    client::{Answer, Call, ClientError},
+    client::{Answer, Call, ClientError, ObservedRequest, RequestObserver},
     object::{KindName, ObjectKey},
+    process::program_name,
 };
 
-/// How long a collector may take for an answer, if the environment doesn't say.
+/// The default timeout of a request to the collector.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the last spans may take at the end.
+/// How long the last spans may take to be exported.
 const GRACE: Duration = Duration::from_secs(2);
-/// The longest answer of a collector to read.
+/// The longest response of a collector that is read.
 const LONGEST_ANSWER: usize = 1 << 20;
 
-/// What has been started, to be flushed at the end.
+/// The provider that was started, to be flushed at the end.
 static STARTED: Mutex<Option<SdkTracerProvider>> = Mutex::new(None);
 
-/// Why no spans can be sent.
+/// An error that prevents the export of spans.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TelemetryError {
-    /// A variable says something that is not spoken here.
-    #[error("{variable}={value}: only http/protobuf is spoken")]
+    /// The protocol is not supported.
+    #[error("{variable}={value} is not supported: use http/protobuf")]
     Protocol {
         /// The variable.
         variable: &'static str,
-        /// What it says.
+        /// Its value.
         value: String,
     },
-    /// Nothing could send them.
-    #[error("spans are sent by a tokio runtime: begin in one")]
+    /// There is no tokio runtime.
+    #[error("the export of spans needs a tokio runtime: start it in one")]
     NoRuntime,
-    /// The authorities that the collector's certificate is to be checked with can't be read.
+    /// The certificate authorities for the collector can't be read.
     #[error("OTEL_EXPORTER_OTLP_CERTIFICATE={path}: {why}")]
     Certificate {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// The exporter doesn't take what the environment says.
-    #[error("the exporter of spans can't be made: {0}")]
+    /// The exporter refuses the environment's settings.
+    #[error("can't create the exporter of spans: {0}")]
     Exporter(String),
 }
 
-/// Starts to send spans, if the environment asks for it, and gives the layer that makes them. Call it once, in a tokio runtime
-/// that lasts as long as the program: it sends.
+/// Starts the export of spans, if the environment asks for it, and returns the layer that makes them. Call it once, in the
+/// tokio runtime of the program, which sends them.
 ///
 /// # Errors
-/// When the environment asks for something that can't be.
+/// If the environment asks for something that is not supported.
 pub fn layer<S>() -> Result<Option<impl Layer<S>>, TelemetryError>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -112,23 +113,23 @@ where
     Ok(Some(layer.with_filter(LevelFilter::INFO)))
 }
 
-/// Sends what waits to be sent, for at most two seconds. A [manager](crate::manager::Manager) does so when it has stopped.
+/// Exports the spans that are queued, for at most two seconds. A [manager](crate::manager::Manager) does so when it stops.
 pub async fn flush() {
     let Some(provider) = STARTED.lock().clone() else { return };
     let (done, flushed) = oneshot::channel();
-    // It blocks, and would hold up the end of the runtime if it were a task of it.
+    // It blocks, and as a task it would delay the end of the runtime.
     let flush = move || {
         if let Err(error) = provider.force_flush() {
-            tracing::warn!(%error, "the last spans were not sent");
+            tracing::warn!(%error, "can't export the last spans");
         }
         done.send(()).unwrap_or_default();
     };
     if thread::Builder::new().name("last spans".into()).spawn(flush).is_ok() && timeout(GRACE, flushed).await.is_err() {
-        tracing::warn!("the last spans were not sent within {GRACE:?}");
+        tracing::warn!("can't export the last spans within {GRACE:?}");
     }
 }
 
-/// Tells a reconcile's span of which object it is.
+/// Adds the attributes of its object to a reconcile's span.
 pub(crate) fn describe(span: &Span, kind: &KindName, key: &ObjectKey, attempt: u32) {
     name_object(span, kind, key.namespace(), Some(key.name()));
     span.set_attribute("kubewright.reconcile.attempt", i64::from(attempt));
@@ -145,30 +146,33 @@ fn name_object(span: &Span, kind: &KindName, namespace: Option<&str>, name: Opti
     }
 }
 
-/// The span of a request of a reconcile.
-pub(crate) struct Request(Span);
+/// Gives each request of a reconcile a span of its own.
+pub(crate) struct RequestSpans;
 
-impl Request {
-    pub(crate) fn begin(call: &Call, method: &Method) -> Self {
-        // Whatever level is sent, like a reconcile's own.
+impl RequestObserver for RequestSpans {
+    fn begin<'a>(&'a self, call: &Call, request: &HttpRequest<Vec<u8>>) -> Box<dyn ObservedRequest + 'a> {
+        // At the level of errors, so that it is sent whatever the level, as a reconcile's own span is.
         let span = error_span!("request", otel.name = %call, otel.kind = "client");
         name_object(&span, call.kind(), call.namespace(), call.name());
-        span.set_attribute("http.request.method", method.as_str().to_owned());
+        span.set_attribute("http.request.method", request.method().as_str().to_owned());
         span.set_attribute("kubewright.request.verb", call.operation().as_str());
         if let Some(part) = call.subresource() {
             span.set_attribute("kubewright.request.subresource", part.to_owned());
         }
-        Self(span)
+        Box::new(RequestSpan(span))
+    }
+}
+
+struct RequestSpan(Span);
+
+impl ObservedRequest for RequestSpan {
+    fn span(&self) -> Option<Span> {
+        Some(self.0.clone())
     }
 
-    /// Sends the request, within its span if it has one.
-    pub(crate) async fn follow(
-        request: Option<Self>,
-        answer: impl Future<Output = Result<Answer, ClientError>>,
-    ) -> Result<Answer, ClientError> {
-        let Some(Self(span)) = request else { return answer.await };
-        let answer = answer.instrument(span.clone()).await;
-        let status = match &answer {
+    fn answered(self: Box<Self>, _: &Call, answer: &Result<Answer, ClientError>) {
+        let Self(span) = *self;
+        let status = match answer {
             Ok(answer) => Some(answer.status),
             Err(error) => {
                 span.set_status(Status::error(error.to_string()));
@@ -179,16 +183,15 @@ impl Request {
             Some(status) => span.set_attribute("http.response.status_code", i64::from(status)),
             None => span.set_attribute("error.type", "no_answer"),
         }
-        answer
     }
 }
 
-/// A variable of the environment that is set, and not empty: that is as if it weren't.
+/// Returns a variable of the environment; an empty one counts as not set.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.trim().is_empty())
 }
 
-/// The variable for traces alone, or else that for all signals.
+/// Returns the exporter's variable for traces, or else that for all signals.
 fn exporter_variable(suffix: &str) -> Option<String> {
     variable(&format!("OTEL_EXPORTER_OTLP_TRACES_{suffix}"))
         .or_else(|| variable(&format!("OTEL_EXPORTER_OTLP_{suffix}")))
@@ -223,20 +226,20 @@ fn provider() -> Result<SdkTracerProvider, TelemetryError> {
     Ok(SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource()).build())
 }
 
-/// Who sends.
+/// The service that exports.
 fn resource() -> Resource {
     let attributes = variable("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
     let is_named = variable("OTEL_SERVICE_NAME").is_some()
         || attributes.split(',').any(|pair| pair.trim_start().starts_with("service.name="));
     let resource = Resource::builder();
     let resource = if is_named { resource } else { resource.with_service_name(program_name()) };
-    let instance = KeyValue::new("service.instance.id", crate::args::hostname());
+    let instance = KeyValue::new("service.instance.id", crate::process::hostname());
     resource.with_attribute(instance).build()
 }
 
 type Https = Client<HttpsConnector<Connector>, Full<Bytes>>;
 
-/// A client that trusts what this machine trusts, and the authorities that the environment names.
+/// Creates a client that trusts the authorities of this machine and those that the environment names.
 fn client() -> Result<Https, TelemetryError> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -259,7 +262,7 @@ fn client() -> Result<Https, TelemetryError> {
     Ok(Client::builder(TokioExecutor::new()).build(connector))
 }
 
-/// Sends for the exporter, whose thread has no runtime, by that of the program.
+/// Sends the requests of the exporter, whose thread has no runtime, on that of the program.
 #[derive(Clone, Debug)]
 struct Sender {
     client: Https,
@@ -286,7 +289,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_environment_decides() {
+    fn the_environment_enables_the_export() {
         let check = |set: &[(&str, &str)], expected: bool| {
             let lookup = |name: &str| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
             assert_eq!(is_wanted(lookup), expected, "{set:?}");

@@ -31,7 +31,7 @@
 //!
 //! | task | modules |
 //! |---|---|
-//! | start, stop, serve probes and metrics, parse flags | [`manager`], [`args`], [`probe`], [`metrics`], [`log`], [`signal`] |
+//! | start, stop, serve probes and metrics, parse flags | [`manager`], [`args`], [`probe`], [`metrics`], [`metrics_server`], [`log`], [`signal`], [`exit`] |
 //! | declare watches, concurrency and retries | [`controller`], [`predicate`], [`queue`] |
 //! | write the logic | [`controller::Reconciler`], [`context::Context`], [`action::Action`] |
 //! | read objects | [`context::Context::get`], [`list`](context::Context::list) and [`children`](context::Context::children) from the [`cache`]; [`live`](context::Context::live) from the API server |
@@ -56,8 +56,9 @@ pub use kube;
 #[cfg(feature = "opentelemetry")]
 pub use kubewright_runtime::telemetry;
 pub use kubewright_runtime::{
-    action, args, cache, client, condition, context, controller, create_backoff, event, finalizer, leader, log,
-    manager, metrics, name, object, owner, predicate, probe, queue, rbac, schema, shard, signal, trace, view, webhook,
+    action, args, cache, client, condition, context, controller, create_backoff, event, exit, finalizer, leader, log,
+    manager, metrics, metrics_server, name, object, owner, predicate, probe, queue, rbac, schema, shard, signal, trace,
+    view, webhook,
 };
 pub use kubewright_runtime::{clock, random};
 
@@ -79,6 +80,7 @@ pub mod prelude {
         controller::{Controller, Reconciler},
         conversion::{ConversionError, Convertible, Hub},
         event::Event,
+        exit::MainError,
         manager::Manager,
         object::{Object, ObjectKey},
         predicate::{Change, Predicate},

@@ -3,7 +3,7 @@
 use kubewright::prelude::*;
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> Result<(), MainError> {
     let manager = Manager::from_args()?;
     Ok(at_operator::register(manager).run().await?)
 }

@@ -6,7 +6,7 @@
 use kubewright::prelude::*;
 
 #[tokio::main]
-async fn main() -> anyhow::Result<()> {
+async fn main() -> Result<(), MainError> {
     let manager = Manager::from_args()?;
     Ok(project::register(manager).run().await?)
 }

@@ -5,7 +5,7 @@ use kube::config::Kubeconfig;
 use kubewright_apimachinery::clock::SharedClock;
 
 use crate::{
-    explain::{Question, gather},
+    explain::{Kubectl, Question, gather},
     kubeconfig::traces,
     remote::Connection,
     shell::Shell,
@@ -25,7 +25,8 @@ Examples:
   kubewright explain cronjob/backup --traces http://127.0.0.1:41234
 
 The output has the conditions, owners and events of the object, what its operator did with it, and what the operator waits for now. Operators are
-found among the pods labelled control-plane=controller-manager, at the port of their probes, and in kubewright dev.")]
+found among the pods labelled control-plane=controller-manager, and in kubewright dev. Pods that are not on this machine are reached by
+kubectl port-forward.")]
 pub(crate) struct Arguments {
     /// Object to explain
     #[arg(value_name = "KIND/NAME", value_parser = object)]
@@ -51,12 +52,13 @@ fn object(text: &str) -> Result<(String, String), String> {
 /// Prints the explanation. A source that does not answer is a warning.
 pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell) -> Result<()> {
     let given = arguments.connection.kubeconfig.clone();
+    let kubectl = Kubectl { program: "kubectl".into(), flags: arguments.connection.flags() };
     let client = arguments.connection.connect().await?.client;
     let (kind, name) = arguments.object;
     // Errors in the file were reported above.
     let file = given.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
     let noted = file.ok().as_ref().and_then(traces);
-    let question = Question { kind, name, namespace: arguments.namespace, traces: arguments.traces, noted };
+    let question = Question { kind, name, namespace: arguments.namespace, traces: arguments.traces, noted, kubectl };
     let answer = gather(&client, &question, clock.now()).await?;
     for sentence in &answer.sentences {
         shell.result(sentence);

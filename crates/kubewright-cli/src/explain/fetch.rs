@@ -1,10 +1,10 @@
-//! Asking operators for the pages of their traces: pods of this machine by their address, others through the API server.
+//! Requests to operators for their traces: to pods on this machine directly, to others through a port that kubectl forwards.
 
-use std::{net::IpAddr, time::Duration};
+use std::{ffi::OsString, net::IpAddr, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use http::{Request, StatusCode, Uri};
+use http::{StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::{client::legacy, rt::TokioExecutor};
 use k8s_openapi::{api::core::v1::Pod, apimachinery::pkg::util::intstr::IntOrString};
@@ -13,28 +13,32 @@ use kube::{
     api::{ApiResource, ListParams},
 };
 use serde::de::DeserializeOwned;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    process::{Child, Command},
+};
 
 use super::page::{Controller, Overview, Page, Phase, Present, VERSION};
 
 /// The label that kubebuilder's scaffold and ours give the pods of operators.
 pub(super) const OPERATORS: &str = "control-plane=controller-manager";
 
-/// How long an operator may take to answer.
+/// How long an operator, or kubectl, may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A longer page is none.
+/// The longest response that is read.
 const LONGEST: usize = 16 << 20;
 
-/// Where an operator shows its traces.
+/// An operator that serves its traces.
 #[derive(Clone, Debug)]
 pub(super) enum Place {
-    /// An address of its own.
+    /// At this URL.
     Address(String),
-    /// A pod, which the API server leads to.
+    /// In this pod, on its loopback.
     Pod { namespace: String, name: String, port: u16 },
 }
 
-/// The pods of operators that show their traces.
+/// Lists the pods of operators that serve their traces.
 pub(super) async fn operators(client: &Client) -> Result<Vec<Place>, kube::Error> {
     let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default().labels(OPERATORS)).await?;
     Ok(pods.into_iter().filter_map(|pod| place(&pod)).collect())
@@ -62,12 +66,13 @@ fn place(pod: &Pod) -> Option<Place> {
     })
 }
 
-/// What an operator's controllers of a kind say of an object.
-pub(super) async fn pages(client: &Client, place: &Place, kind: &ApiResource, object: &str) -> Result<Vec<Page>> {
-    let overview: Overview = get(client, place, "").await?;
+/// Fetches the pages of an object from an operator's controllers of a kind.
+pub(super) async fn pages(kubectl: &Kubectl, place: &Place, kind: &ApiResource, object: &str) -> Result<Vec<Page>> {
+    let reached = place.reach(kubectl).await?;
+    let overview: Overview = get(&reached, "").await?;
     if overview.version != VERSION {
         bail!(
-            "it tells of traces in version {}, and this kubewright understands {VERSION}: use the kubewright that the operator was built with",
+            "its traces have version {}, and this kubewright reads version {VERSION}: use the kubewright that the operator was built with",
             overview.version
         );
     }
@@ -76,7 +81,7 @@ pub(super) async fn pages(client: &Client, place: &Place, kind: &ApiResource, ob
         controller.kind == kind.kind && controller.group.as_ref().is_none_or(|group| *group == kind.group)
     };
     for controller in overview.controllers.iter().filter(is_of_kind) {
-        let page: Page = get(client, place, &format!("/{}/{object}", controller.name)).await?;
+        let page: Page = get(&reached, &format!("/{}/{object}", controller.name)).await?;
         if page.version == VERSION {
             pages.push(page);
         }
@@ -84,7 +89,7 @@ pub(super) async fn pages(client: &Client, place: &Place, kind: &ApiResource, ob
     Ok(pages)
 }
 
-/// Of several replicas and controllers those that have something to say: who works on it, or at least knows it.
+/// Selects, of several replicas and controllers, those that work on the object, or else those that know it.
 pub(super) fn best(pages: Vec<Page>) -> Vec<Page> {
     let rank = |page: &Page| {
         let works = page.controller.phase == Phase::Working && page.present != Present::Elsewhere;
@@ -94,23 +99,66 @@ pub(super) fn best(pages: Vec<Page>) -> Vec<Page> {
     pages.into_iter().filter(|page| rank(page) == highest).collect()
 }
 
-async fn get<T: DeserializeOwned>(client: &Client, place: &Place, path: &str) -> Result<T> {
-    let text = match place {
-        Place::Address(base) => by_address(base, path).await?,
-        Place::Pod { namespace, name, port } => {
-            let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/debug/traces{path}");
-            let request = Request::get(&path).body(Vec::new()).context("ask for traces")?;
-            let asked = tokio::time::timeout(PATIENCE, client.request_text(request)).await;
-            asked.with_context(|| format!("{path}: there was no answer"))?.with_context(|| {
-                format!("{path}: this needs the right to get pods/proxy; or forward the port, and say --traces http://localhost:{port}")
-            })?
-        }
-    };
-    serde_json::from_str(&text).with_context(|| format!("{place} answers what are no traces of kubewright"))
+async fn get<T: DeserializeOwned>(reached: &Reached, path: &str) -> Result<T> {
+    let text = by_address(&reached.url, path).await?;
+    serde_json::from_str(&text).with_context(|| format!("{} doesn't serve traces of kubewright", reached.url))
 }
 
-/// Whether the operator whose probes are answered at an address reconciles: whether all its controllers work, or if it keeps no traces,
-/// whether it is ready.
+/// How to run kubectl for the cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Kubectl {
+    pub(crate) program: OsString,
+    /// Flags that choose the cluster.
+    pub(crate) flags: Vec<OsString>,
+}
+
+/// A URL that leads to an operator.
+struct Reached {
+    url: String,
+    /// Forwards the port, and ends when this is dropped.
+    _forward: Option<Child>,
+}
+
+impl Place {
+    async fn reach(&self, kubectl: &Kubectl) -> Result<Reached> {
+        let (namespace, name, port) = match self {
+            Self::Address(url) => return Ok(Reached { url: url.clone(), _forward: None }),
+            Self::Pod { namespace, name, port } => (namespace, name, port),
+        };
+        let remedy = || {
+            format!(
+                "can't forward a port to it: run kubectl port-forward -n {namespace} pod/{name} {port}, and pass --traces \
+                 http://localhost:{port}"
+            )
+        };
+        let mut command = Command::new(&kubectl.program);
+        command.args(&kubectl.flags).args(["port-forward", "--address", "127.0.0.1", "--namespace", namespace]);
+        command.arg(format!("pod/{name}")).arg(format!(":{port}")).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(remedy)?;
+        let forwarded = tokio::time::timeout(PATIENCE, local_port(&mut child)).await;
+        let port = forwarded.context("kubectl doesn't answer").and_then(|port| port).with_context(remedy)?;
+        Ok(Reached { url: format!("http://127.0.0.1:{port}"), _forward: Some(child) })
+    }
+}
+
+/// Reads the port that kubectl has opened on this machine: `Forwarding from 127.0.0.1:41234 -> 8081`.
+async fn local_port(kubectl: &mut Child) -> Result<u16> {
+    let output = kubectl.stdout.as_mut().context("kubectl has no output")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line).await.context("read the output of kubectl")?;
+    let address = line.strip_prefix("Forwarding from 127.0.0.1:").and_then(|rest| rest.split(' ').next());
+    if let Some(port) = address.and_then(|port| port.parse().ok()) {
+        return Ok(port);
+    }
+    let mut error = String::new();
+    if let Some(stderr) = &mut kubectl.stderr {
+        stderr.take(4096).read_to_string(&mut error).await.context("read the errors of kubectl")?;
+    }
+    bail!("kubectl port-forward: {}", super::format::clean(format!("{line} {error}").trim()))
+}
+
+/// Whether the operator at this URL reconciles: whether all its controllers work or, without traces, whether it is ready.
 ///
 /// # Errors
 /// If it doesn't answer.
@@ -133,20 +181,20 @@ async fn by_address(base: &str, path: &str) -> Result<String> {
     Ok(text)
 }
 
-/// The answer at an address.
+/// Requests a URL.
 async fn ask(address: &str) -> Result<(StatusCode, String)> {
-    let uri: Uri = address.parse().with_context(|| format!("{address} is no address"))?;
+    let uri: Uri = address.parse().with_context(|| format!("invalid URL {address}"))?;
     let client = legacy::Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let exchange = async {
         let answer = client.get(uri).await.with_context(|| {
-            format!("{address} can't be asked: is the operator's port for probes there (--health-probe-bind-address)?")
+            format!("can't reach {address}: does the operator serve its probes there (--health-probe-bind-address)?")
         })?;
         let status = answer.status();
         let body = Limited::new(answer.into_body(), LONGEST).collect().await;
         let body = body.map_err(|error| anyhow::anyhow!("{address}: {error}"))?.to_bytes();
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
-    tokio::time::timeout(PATIENCE, exchange).await.with_context(|| format!("{address}: there was no answer"))?
+    tokio::time::timeout(PATIENCE, exchange).await.with_context(|| format!("no response from {address}"))?
 }
 
 impl std::fmt::Display for Place {
@@ -160,6 +208,8 @@ impl std::fmt::Display for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
     use serde_json::json;
 
     use super::*;
@@ -176,8 +226,38 @@ mod tests {
         .unwrap()
     }
 
+    /// A kubectl that runs this script.
+    fn kubectl(folder: &Path, script: &str) -> Kubectl {
+        let program = folder.join("kubectl");
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Kubectl { program: program.into(), flags: vec!["--context".into(), "far".into()] }
+    }
+
+    #[tokio::test]
+    async fn pods_elsewhere_are_reached_by_a_forwarded_port() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Place::Pod { namespace: "cows".into(), name: "manager".into(), port: 8081 };
+        let asked = folder.path().join("asked");
+        let script = format!(
+            "echo \"$@\" > {}\necho 'Forwarding from 127.0.0.1:41234 -> 8081'\nexec sleep 1000",
+            asked.display()
+        );
+        let reached = place.reach(&kubectl(folder.path(), &script)).await.unwrap();
+        assert_eq!(reached.url, "http://127.0.0.1:41234");
+        let asked = fs::read_to_string(asked).unwrap();
+        assert_eq!(asked.trim(), "--context far port-forward --address 127.0.0.1 --namespace cows pod/manager :8081");
+
+        let refusing = kubectl(folder.path(), "echo 'error: pods \"manager\" is forbidden' >&2; exit 1");
+        let error = format!("{:#}", place.reach(&refusing).await.err().unwrap());
+        assert!(error.contains("pass --traces http://localhost:8081") && error.contains("is forbidden"), "{error}");
+        let missing = Kubectl { program: "/nonexistent/kubectl".into(), flags: Vec::new() };
+        let error = format!("{:#}", place.reach(&missing).await.err().unwrap());
+        assert!(error.contains("run kubectl port-forward -n cows pod/manager 8081"), "{error}");
+    }
+
     #[test]
-    fn pods_of_this_machine_are_asked_at_their_address() {
+    fn pods_on_this_machine_are_asked_at_their_address() {
         let shown = |pod: Pod| place(&pod).map(|place| format!("{place:?}"));
         assert_eq!(shown(pod("127.1.2.3", "Running", json!("probes"))).unwrap(), r#"Address("http://127.1.2.3:8081")"#);
         let far = shown(pod("10.0.0.7", "Running", json!(9000))).unwrap();

@@ -20,7 +20,7 @@ use kube::{
     discovery::{Discovery, Scope, verbs},
 };
 
-pub(crate) use self::fetch::is_reconciling;
+pub(crate) use self::fetch::{Kubectl, is_reconciling};
 use self::{fetch::Place, page::Page};
 
 /// What is asked about.
@@ -32,10 +32,12 @@ pub(crate) struct Question {
     pub(crate) name: String,
     /// Its namespace, unless it is that of the context.
     pub(crate) namespace: Option<String>,
-    /// Where an operator shows its traces, if its pod is not to be looked for.
+    /// The URL of the operator's traces, if its pod isn't to be looked for.
     pub(crate) traces: Option<String>,
-    /// Where an operator beside the cluster shows its traces, if there is one.
+    /// The URL of the traces of an operator that runs outside of the cluster, if there is one.
     pub(crate) noted: Option<String>,
+    /// Forwards ports of pods that aren't on this machine.
+    pub(crate) kubectl: Kubectl,
 }
 
 /// The answer: sentences, and what could not be asked.
@@ -77,7 +79,7 @@ pub(crate) async fn gather(client: &Client, question: &Question, now: Timestamp)
     }
     if pages.is_empty() && answer.troubles.is_empty() && !is_built_in(&resource.group) {
         answer.troubles.push(format!(
-            "no operator tells of the kind {kind}: none of the pods labelled {} reconciles it; say with --traces where one shows its traces",
+            "no traces of the kind {kind}: no running pod with the label {} reconciles it; pass the URL of an operator's probes with --traces",
             fetch::OPERATORS
         ));
     }
@@ -176,7 +178,7 @@ async fn pages(
             Ok(places) => places,
             Err(error) => {
                 troubles.push(format!(
-                    "look for the pods of operators: {error}; say with --traces where one shows its traces"
+                    "list the pods of operators: {error}; pass the URL of an operator's probes with --traces"
                 ));
                 return Vec::new();
             }
@@ -185,7 +187,7 @@ async fn pages(
     let noted = question.noted.clone().filter(|_| question.traces.is_none()).map(Place::Address);
     let mut pages = Vec::new();
     for place in places.iter().chain(&noted) {
-        match fetch::pages(client, place, kind, key).await {
+        match fetch::pages(&question.kubectl, place, kind, key).await {
             Ok(found) => pages.extend(found),
             Err(error) => troubles.push(format!("ask {place}: {error:#}")),
         }

@@ -2,7 +2,7 @@
 
 use std::{
     env,
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fmt,
     path::{Path, PathBuf},
     time::Duration,
@@ -60,6 +60,14 @@ impl Remote {
 }
 
 impl Connection {
+    /// Returns the flags by which kubectl chooses the same cluster.
+    pub(crate) fn flags(&self) -> Vec<OsString> {
+        let flag = |name: &str, value: &OsStr| [name.into(), value.to_owned()];
+        let kubeconfig = self.kubeconfig.iter().flat_map(|path| flag("--kubeconfig", path.as_os_str()));
+        let context = self.context.iter().flat_map(|name| flag("--context", name.as_ref()));
+        kubeconfig.chain(context).collect()
+    }
+
     /// Connects to the cluster, and requests its version, which needs no permission.
     pub(crate) async fn connect(&self) -> Result<Remote> {
         let (name, config) = self.config().await?;

@@ -93,6 +93,8 @@ impl Dev {
     fn start(project: &Project, arguments: &[&str]) -> Self {
         let mut command = project.kubewright();
         command.arg("dev").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Neither the command nor the operator asks loopback through a proxy.
+        command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("ALL_PROXY", "http://127.0.0.1:9");
         let mut child = command.spawn().unwrap();
         let (said, mut stderr) = (Arc::<Mutex<String>>::default(), child.stderr.take().unwrap());
         let heard = said.clone();

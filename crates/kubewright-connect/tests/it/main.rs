@@ -2,7 +2,7 @@
 
 mod scene;
 
-use std::{error::Error, iter::successors, net::Ipv4Addr};
+use std::{error::Error, net::Ipv4Addr};
 
 use kube::{Config, config::Kubeconfig};
 use kubewright_connect::{client, config};
@@ -25,11 +25,16 @@ async fn configured(server: &Server, proxy: Option<&str>) -> Config {
 
 async fn version(config: Config) -> Result<String, String> {
     let client = client(config).map_err(|error| error.to_string())?;
-    let version = client.apiserver_version().await.map_err(|error| {
-        let causes = successors(Some(&error as &dyn Error), |error| error.source());
-        causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
-    })?;
+    let version = client.apiserver_version().await.map_err(|error| chain(&error))?;
     Ok(version.git_version)
+}
+
+/// The error and its causes.
+fn chain(error: &dyn Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {}", chain(cause)),
+        None => error.to_string(),
+    }
 }
 
 #[tokio::test]

@@ -45,7 +45,8 @@ impl Server {
     pub(crate) async fn start() -> Self {
         let key = rcgen::KeyPair::generate().expect("a key");
         let names = vec!["cluster.test".into(), "127.0.0.1".into()];
-        let certificate = rcgen::CertificateParams::new(names).expect("names").self_signed(&key).expect("a certificate");
+        let certificate =
+            rcgen::CertificateParams::new(names).expect("names").self_signed(&key).expect("a certificate");
         let certificate = certificate.der().clone();
         let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     client::AnyObject,
     object::ObjectKey,
-    trace::{Query, Tape},
+    trace::{Query, RunRecorder},
 };
 
 /// Reads of one kind as `K`s: from the shared cache, or with a live read laid over it, when the cache was too old.
@@ -23,14 +23,14 @@ pub struct Reader<K> {
     kind: Arc<Kind>,
     live: Option<Arc<Overlay>>,
     /// Of the run that reads, if it is traced.
-    tape: Tape,
+    recorder: RunRecorder,
     of: PhantomData<fn() -> K>,
 }
 
 impl<K> Clone for Reader<K> {
     fn clone(&self) -> Self {
-        let Self { kind, live, tape, of } = self;
-        Self { kind: kind.clone(), live: live.clone(), tape: tape.clone(), of: *of }
+        let Self { kind, live, recorder, of } = self;
+        Self { kind: kind.clone(), live: live.clone(), recorder: recorder.clone(), of: *of }
     }
 }
 
@@ -43,12 +43,12 @@ impl<K> fmt::Debug for Reader<K> {
 impl<K: AnyObject> Reader<K> {
     /// Reads of a kind that was declared to be read as `K`, with what was read live, if anything was.
     pub(crate) fn new(kind: Arc<Kind>, live: Option<Arc<Overlay>>) -> Self {
-        Self { kind, live, tape: Tape::default(), of: PhantomData }
+        Self { kind, live, recorder: RunRecorder::default(), of: PhantomData }
     }
 
     /// The same, but a trace tells what is read by it.
-    pub(crate) fn noted(self, tape: &Tape) -> Self {
-        Self { tape: tape.clone(), ..self }
+    pub(crate) fn noted(self, recorder: &RunRecorder) -> Self {
+        Self { recorder: recorder.clone(), ..self }
     }
 
     /// The object of this key.
@@ -119,7 +119,7 @@ impl<K: AnyObject> Reader<K> {
     }
 
     fn note(&self, query: impl FnOnce() -> Query, found: usize) {
-        self.tape.read(|| self.kind.name().kind.clone().into(), query, found);
+        self.recorder.read(|| self.kind.name().kind.clone().into(), query, found);
     }
 
     fn row(&self, key: &ObjectKey) -> Option<Row> {

@@ -232,9 +232,9 @@ fn explain(error: &watcher::Error) -> (String, bool) {
     let (InitialListFailed(source) | WatchStartFailed(source) | WatchFailed(source)) = error else {
         return (error.to_string(), false);
     };
-    let (why, advice) = (client::explain(source), client::advice(source, "list and watch"));
-    let is_refusal = matches!(source, kube::Error::Api(_)) && advice.is_some();
-    (advice.map_or(why.clone(), |advice| format!("{why}: {advice}")), is_refusal)
+    let (why, hint) = (client::explain(source), client::hint(source, "list and watch"));
+    let is_refusal = matches!(source, kube::Error::Api(_)) && hint.is_some();
+    (hint.map_or(why.clone(), |hint| format!("{why}: {hint}")), is_refusal)
 }
 
 /// Whether the API server refused to begin with this code.

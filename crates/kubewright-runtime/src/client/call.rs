@@ -1,15 +1,14 @@
-//! One request on its way: what it does, who looks at it, and who remembers it.
+//! One request: what it does, and how it passes observers and interceptors.
 
 use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 use kubewright_apimachinery::description::Verb;
 use serde::{Serialize, de::DeserializeOwned};
+use tracing::Instrument;
 
-use super::{Client, ClientError, exchange::exchange, refusal};
+use super::{Client, ClientError, refusal, transport::send};
 use crate::object::{KindName, ObjectKey};
-#[cfg(feature = "opentelemetry")]
-use crate::telemetry;
 
 /// The operation of a request. Server-side apply has one of its own, while RBAC counts it as a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,7 +227,7 @@ impl Next {
                 self.left = left;
                 hook(self).await
             }
-            None => exchange(&self.kube, self.request).await.map_err(|source| self.call.failed(source)),
+            None => send(&self.kube, self.request).await.map_err(|source| self.call.failed(source)),
         }
     }
 
@@ -251,23 +250,24 @@ impl Next {
 }
 
 impl Client {
-    /// The one way on which requests leave: noted before they are sent, shown to the interceptors, noted when answered.
+    /// Sends a request. All requests pass here: observers see them before they are sent and when they are answered, and
+    /// interceptors in between.
     pub(super) async fn send(
         &self,
         call: &Call,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Answer, ClientError> {
         let request = request.map_err(|source| call.failed(kube::Error::BuildRequest(source)))?;
-        let noted = self.journal.as_ref().map(|journal| journal.begin(call, request.uri().query()));
+        let observed = self.observers.iter().map(|observer| observer.begin(call, &request)).collect::<Vec<_>>();
+        let span = observed.iter().find_map(|observed| observed.span());
         let (kube, hooks, left) = (self.kube.clone(), self.hooks.clone(), self.hooks.len());
-        #[cfg(feature = "opentelemetry")]
-        let span = self.journal.as_ref().map(|_| telemetry::Request::begin(call, request.method()));
         let answer = Next { kube, hooks, left, call: call.clone(), request }.send();
-        #[cfg(feature = "opentelemetry")]
-        let answer = telemetry::Request::follow(span, answer);
-        let answer = answer.await;
-        if let Some(noted) = noted {
-            noted.answered(call, &answer);
+        let answer = match span {
+            Some(span) => answer.instrument(span).await,
+            None => answer.await,
+        };
+        for observed in observed {
+            observed.answered(call, &answer);
         }
         answer
     }

@@ -5,7 +5,8 @@ use std::{error, time::Duration};
 use kube::core::{Status, response::StatusCause};
 use thiserror::Error;
 
-use crate::{context::WorkspaceError, owner::OwnerError};
+use super::WorkspaceError;
+use crate::owner::OwnerError;
 
 /// A request that failed, or that was refused before it was sent.
 #[derive(Debug, Error)]

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::{Apply, Call, Client, ClientError, Delete, Namespace, Operation, SubresourceClient};
 use crate::object::{KindName, ObjectKey};
 
-/// How many objects a list asks for at a time.
+/// The default page size of lists.
 const PAGE: u32 = 500;
 
 /// An object of a kind that may be known only at run time: every [`Object`](crate::object::Object), kube's `DynamicObject`,
@@ -47,12 +47,12 @@ impl<K> AnyObject for K where
 {
 }
 
-/// Whether a kind's objects live in namespaces.
+/// The scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     Cluster,
     Namespaced,
-    /// Nobody knows: the key says.
+    /// Unknown until run time: the key decides.
     Unknown,
 }
 
@@ -68,8 +68,8 @@ impl Scope {
 
 /// Requests for the objects of one kind, from [`Client::kind`], [`Client::metadata`] or [`Client::dynamic`]. Cheap to clone.
 ///
-/// A method fails when the API server refuses or doesn't answer; a write whose answer was lost may have happened
-/// ([`ClientError`] tells which). Nothing is tried again.
+/// A method fails if the API server refuses the request or doesn't answer. A write whose answer was lost may have taken effect;
+/// [`ClientError`] distinguishes the two. Nothing is retried.
 #[derive(Clone)]
 pub struct KindClient<K: AnyObject> {
     client: Client,
@@ -94,7 +94,7 @@ impl<K: AnyObject> KindClient<K> {
         Self { client, kind, name }
     }
 
-    /// The object of this key; `None` if there is none.
+    /// Gets an object; `None` if it doesn't exist.
     ///
     /// # Errors
     /// See [`KindClient`].
@@ -108,9 +108,9 @@ impl<K: AnyObject> KindClient<K> {
         }
     }
 
-    /// All objects that the selectors in `params` mean, in the client's namespace or everywhere. They are asked for by pages
-    /// of `params.limit`, by default 500; a list that takes so long that the API server forgets its beginning starts anew,
-    /// in one piece.
+    /// Lists the objects that the selectors in `params` match, in the client's namespace or in all. It requests pages of
+    /// `params.limit` objects, by default 500. If the API server has dropped the list's version meanwhile, it lists again without
+    /// pages.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -133,19 +133,19 @@ impl<K: AnyObject> KindClient<K> {
         Ok(list.items)
     }
 
-    /// One page of a list: at most `params.limit` objects from where `params.continue_token` says, which is in the metadata of
-    /// the page before.
+    /// Lists one page: at most `params.limit` objects after `params.continue_token`, which is in the metadata of the previous
+    /// page.
     ///
     /// # Errors
-    /// See [`KindClient`]; 410, if the token is too old.
+    /// See [`KindClient`]; 410 if the token has expired.
     pub async fn list_page(&self, params: &ListParams) -> Result<ObjectList<K>, ClientError> {
         self.page(&self.call_many(Operation::List), params).await
     }
 
-    /// Makes an object and returns it as stored. With `metadata.generateName` and no name the API server makes one up.
+    /// Creates an object and returns it as stored. With `metadata.generateName` the API server generates the name.
     ///
     /// # Errors
-    /// See [`KindClient`]; 409 (`AlreadyExists`), if the name is taken.
+    /// See [`KindClient`]; 409 (`AlreadyExists`) if the name is taken.
     pub async fn create(&self, object: &K) -> Result<K, ClientError> {
         let call = self.call_whole(Operation::Create, object)?;
         let body = self.encode(&call, object)?;
@@ -153,12 +153,12 @@ impl<K: AnyObject> KindClient<K> {
         self.answer(&call, self.client.validated(request)).await
     }
 
-    /// Replaces an object, if its `metadata.resourceVersion` is still that of the one that is there, and returns it as stored.
+    /// Replaces an object if its `metadata.resourceVersion` is still current, and returns it as stored.
     ///
-    /// Fields that `K` doesn't know are lost: a patch or an apply keeps them.
+    /// Fields that `K` doesn't know are lost; a patch or an apply keeps them.
     ///
     /// # Errors
-    /// See [`KindClient`]; 409 (`Conflict`), if it has changed since it was read: read it again, and decide anew.
+    /// See [`KindClient`]; 409 (`Conflict`) if it has changed since it was read. Read it again, and decide again.
     pub async fn update(&self, object: &K) -> Result<K, ClientError> {
         let call = self.call_whole(Operation::Update, object)?;
         let body = self.encode(&call, object)?;
@@ -166,35 +166,36 @@ impl<K: AnyObject> KindClient<K> {
         self.answer(&call, self.client.validated(request)).await
     }
 
-    /// Changes an object by a patch (merge, strategic merge, JSON), and returns it as stored. It applies to whatever is there,
-    /// unless it carries a `metadata.resourceVersion` or `uid`.
+    /// Patches an object (merge, strategic merge or JSON patch), and returns it as stored. It applies to any version of the
+    /// object, unless the patch contains a `metadata.resourceVersion` or `uid`.
     ///
     /// # Errors
-    /// See [`KindClient`]; 404, if there is no such object; 415 for a strategic merge of a custom kind.
+    /// See [`KindClient`]; 404 if the object doesn't exist; 415 for a strategic merge patch of a custom kind.
     pub async fn patch<P: Serialize>(&self, key: &ObjectKey, patch: &Patch<P>) -> Result<K, ClientError> {
         let call = self.call(Operation::Patch, key)?;
         let request = self.requests(&call).patch(call.key().name(), &self.client.patch_params(false), patch);
         self.answer(&call, request).await
     }
 
-    /// Server-side apply: what the object says becomes so, and what an earlier apply of the same field owner said and this
-    /// one doesn't goes. An object that isn't there is made. See <https://kubernetes.io/docs/reference/using-api/server-side-apply/>.
+    /// Applies an object server-side: sets its fields, removes those that an earlier apply of the same field owner set and this
+    /// one doesn't, and creates the object if it doesn't exist. See
+    /// <https://kubernetes.io/docs/reference/using-api/server-side-apply/>.
     ///
-    /// A field that another owns with another value is a conflict, unless [`Apply::force`] takes it over.
+    /// A field that another manager owns with another value is a conflict, unless [`Apply::force`] takes it over.
     pub fn apply(&self, object: &K) -> Apply<K> {
         Apply::new(self.clone(), Ok(object.clone()))
     }
 
-    /// Deletes an object, whatever its state; [`Delete`] can ask for one. That it is gone already is no error.
+    /// Deletes an object, in any version unless [`Delete`] requires one. An object that doesn't exist is not an error.
     pub fn delete(&self, key: &ObjectKey) -> Delete {
         let call = self.call(Operation::Delete, key).map(|call| (self.requests(&call), call));
         Delete::new(self.client.clone(), call)
     }
 
-    /// Deletes all objects that the selectors in `params` mean, in the client's namespace.
+    /// Deletes the objects that the selectors in `params` match, in the client's namespace.
     ///
     /// # Errors
-    /// See [`KindClient`]; [`ClientError::NoNamespace`], since the API server does it in one namespace at a time.
+    /// See [`KindClient`]; [`ClientError::NoNamespace`] without a namespace, since the API server deletes in one at a time.
     pub async fn delete_collection(&self, how: &DeleteParams, params: &ListParams) -> Result<(), ClientError> {
         let call = self.call_many(Operation::DeleteCollection);
         if Scope::of::<K>() == Scope::Namespaced && call.namespace().is_none() {
@@ -206,12 +207,12 @@ impl<K: AnyObject> KindClient<K> {
         self.client.send(&call, request).await.map(drop)
     }
 
-    /// Requests for the status of objects, where it is a part of its own.
+    /// Returns the client of the `status` subresource.
     pub fn status(&self) -> SubresourceClient<K> {
         self.subresource("status")
     }
 
-    /// Requests for a part of objects that has an address of its own: `scale`, `eviction`, `token`, `status`.
+    /// Returns the client of a subresource, such as `scale`, `eviction`, `token` or `status`.
     pub fn subresource(&self, name: &str) -> SubresourceClient<K> {
         SubresourceClient::new(self.clone(), name)
     }

@@ -5,8 +5,8 @@
 //! compile time ([`Client::kind`]) or only at run time ([`Client::dynamic`]), whole or its metadata alone
 //! ([`Client::metadata`]).
 //!
-//! Nothing here is cached or retried. A reconciler has its client from [`Context::client`](crate::context::Context::client),
-//! which remembers what was written, so that its key's next reconcile sees it. Any other program makes one:
+//! Nothing is cached or retried here. A reconciler gets its client from [`Context::client`](crate::context::Context::client),
+//! which tracks writes, so that the next reconcile of the key sees them. Other code creates one:
 //!
 //! ```no_run
 //! # use k8s_openapi::api::core::v1::ConfigMap;
@@ -22,15 +22,17 @@
 //! # }
 //! ```
 
-mod advice;
 mod call;
 mod error;
-mod exchange;
+mod hints;
 mod kind;
+mod observer;
 mod request;
 mod subresource;
+mod transport;
 mod upsert;
 mod warnings;
+mod workspace;
 
 use std::{fmt, sync::Arc};
 
@@ -41,11 +43,12 @@ use kube::{
 
 use self::call::Hook;
 pub(crate) use self::{
-    advice::advice,
     call::Operation,
     error::{explain, is_conflict, retry_after},
+    hints::hint,
+    observer::{ObservedRequest, RequestObserver},
     upsert::Change,
-    warnings::heeding,
+    warnings::logging_warnings,
 };
 pub use self::{
     call::{Answer, Call, Next},
@@ -54,12 +57,14 @@ pub use self::{
     request::{Apply, Delete},
     subresource::SubresourceClient,
     upsert::OperationResult,
+    workspace::{LARGEST_WORKSPACE, WorkspaceError},
 };
-use crate::{context::Journal, object::Object};
+use crate::object::Object;
 
-/// How requests are sent. Cheap to clone; each method gives a client that differs in one thing.
+/// A client of the API server, with settings of how requests are sent. Cheap to clone; each method returns a client that
+/// differs in one setting.
 ///
-/// The words are controller-runtime's: `NewDryRunClient` is [`Client::dry_run`], `WithFieldOwner` [`Client::field_owner`],
+/// The settings correspond to those of controller-runtime: `NewDryRunClient` is [`Client::dry_run`], `WithFieldOwner` [`Client::field_owner`],
 /// `WithFieldValidation` [`Client::field_validation`], `NewNamespacedClient` [`Client::namespace`], and `interceptor`
 /// [`Client::intercept`].
 ///
@@ -81,18 +86,18 @@ pub struct Client {
     validation: Option<ValidationDirective>,
     namespace: Namespace,
     hooks: Arc<[Hook]>,
-    journal: Option<Journal>,
+    observers: Arc<[Arc<dyn RequestObserver>]>,
 }
 
-/// Where a request goes whose key or list names no namespace.
+/// The namespace of requests that name none.
 #[derive(Clone, Debug, Default)]
 enum Namespace {
-    /// A list goes to all; anything else is an error.
+    /// All namespaces for a list; an error for anything else.
     #[default]
     Any,
-    /// There.
+    /// This one.
     Usual(Arc<str>),
-    /// There, and what names another is refused.
+    /// This one, and requests that name another are refused.
     Only(Arc<str>),
 }
 
@@ -110,8 +115,8 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Requests through kube's client as they are: in all namespaces, without a field owner (the API server then takes the
-    /// program's name), which an apply can't do without.
+    /// Creates a client without settings: for all namespaces, and without a field owner, which an apply needs. For other writes
+    /// the API server then takes the name of the program.
     pub fn new(kube: kube::Client) -> Self {
         Self {
             kube,
@@ -120,44 +125,43 @@ impl Client {
             validation: None,
             namespace: Namespace::Any,
             hooks: Arc::new([]),
-            journal: None,
+            observers: Arc::new([]),
         }
     }
 
-    /// Writes under this name, which then owns the fields it has set. At most 128 characters. See
+    /// Sets the field manager of writes, of at most 128 characters. See
     /// <https://kubernetes.io/docs/reference/using-api/server-side-apply/#managers>.
     pub fn field_owner(self, name: &str) -> Self {
         Self { field_owner: Some(name.into()), ..self }
     }
 
-    /// Writes nothing: the API server checks, defaults and admits as ever, and answers as if it had written. Webhooks that
-    /// have effects of their own are left out. See <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>.
+    /// Makes all writes dry runs: the API server validates, defaults and admits as usual, and answers as if it had written.
+    /// Webhooks with side effects are not called. See <https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run>.
     pub fn dry_run(self) -> Self {
         Self { dry_run: true, ..self }
     }
 
-    /// What becomes of fields that the kind doesn't know: `Strict` refuses the object, `Warn` and `Ignore` drop them. Without
-    /// it the API server warns. See <https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation>.
+    /// Sets what happens to unknown fields: `Strict` refuses the object, `Warn` and `Ignore` drop them. The API server's default
+    /// is `Warn`. See <https://kubernetes.io/docs/reference/using-api/api-concepts/#field-validation>.
     pub fn field_validation(self, directive: ValidationDirective) -> Self {
         Self { validation: Some(directive), ..self }
     }
 
-    /// Works in this namespace alone: keys, objects and lists that name none go there, those that name another are refused
-    /// ([`ClientError::OtherNamespace`]). Cluster-scoped kinds are as ever. A dynamic kind counts as namespaced, since
-    /// nothing says that it isn't.
+    /// Limits the client to this namespace: it is the default of keys, objects and lists, and those that name another are
+    /// refused ([`ClientError::OtherNamespace`]). Cluster-scoped kinds are not affected. A dynamic kind counts as namespaced,
+    /// since its scope is unknown.
     pub fn namespace(self, namespace: &str) -> Self {
         Self { namespace: Namespace::Only(namespace.into()), ..self }
     }
 
-    /// Works in all namespaces: a list that names none is of all. Undoes [`Client::namespace`], and the namespace of the
-    /// reconciled object that a reconcile's client has.
+    /// Removes the default namespace: lists are of all namespaces. It undoes [`Client::namespace`], and the default of a
+    /// reconcile's client, which is the namespace of the reconciled object.
     pub fn all_namespaces(self) -> Self {
         Self { namespace: Namespace::Any, ..self }
     }
 
-    /// Lets `hook` stand between the caller and the API server, for tests and for measuring: it sees each request, sends it
-    /// with [`Next::send`], or answers in its place with [`Next::answer`] or [`Next::refuse`]. The last one added sees a
-    /// request first.
+    /// Adds an interceptor of requests, for tests and measurements. It sends each request with [`Next::send`], or answers it
+    /// itself with [`Next::answer`] or [`Next::refuse`]. The interceptor that was added last sees a request first.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::Pod;
@@ -179,18 +183,17 @@ impl Client {
         Self { hooks: self.hooks.iter().cloned().chain([hook]).collect(), ..self }
     }
 
-    /// Requests for a kind that is known at compile time.
+    /// Returns the client of a kind that is known at compile time.
     pub fn kind<K: Object>(&self) -> KindClient<K> {
         self.kind_with(())
     }
 
-    /// Requests for the metadata alone of such a kind: answers hold nothing else, whatever the objects' size. It can't
-    /// create or update.
+    /// Returns the client of the metadata of such a kind. Responses contain nothing else, and it can't create or update.
     pub fn metadata<K: Object>(&self) -> KindClient<PartialObjectMeta<K>> {
         self.kind_with(())
     }
 
-    /// Requests for a kind that is known only at run time. A key without a namespace means a cluster-scoped object.
+    /// Returns the client of a kind that is known only at run time. A key without a namespace means a cluster-scoped object.
     ///
     /// ```no_run
     /// # use kube::{api::ApiResource, core::GroupVersionKind};
@@ -206,23 +209,23 @@ impl Client {
         self.kind_with(resource.clone())
     }
 
-    /// Requests for any kind; `PartialObjectMeta<DynamicObject>` is the metadata of one that is known only at run time.
+    /// Returns the client of any kind; `PartialObjectMeta<DynamicObject>` is the metadata of a kind known only at run time.
     pub fn kind_with<K: AnyObject>(&self, kind: K::DynamicType) -> KindClient<K> {
         KindClient::new(self.clone(), kind)
     }
 
-    /// The client of kube that sends the requests: for what this one has no method for. It knows nothing of field owner,
-    /// dry run or interceptors, and what it writes is not waited for by the next reconcile.
+    /// Returns kube's client, for requests that this one has no method for. It ignores field owner, dry run and interceptors,
+    /// and the next reconcile doesn't wait until the cache shows its writes.
     pub fn kube(&self) -> &kube::Client {
         &self.kube
     }
 
-    /// Remembers what is written.
-    pub(crate) fn journaled(self, journal: Journal) -> Self {
-        Self { journal: Some(journal), ..self }
+    /// Shows each request to an observer as well, before the interceptors see it.
+    pub(crate) fn observed(self, observer: Arc<dyn RequestObserver>) -> Self {
+        Self { observers: self.observers.iter().cloned().chain([observer]).collect(), ..self }
     }
 
-    /// Goes to this namespace if nothing else is said.
+    /// Sets the default namespace, unless there is one.
     pub(crate) fn usually_in(self, namespace: Option<&str>) -> Self {
         match (&self.namespace, namespace) {
             (Namespace::Any, Some(namespace)) => Self { namespace: Namespace::Usual(namespace.into()), ..self },
@@ -235,7 +238,7 @@ impl Client {
     }
 }
 
-/// A refusal as the API server would word it.
+/// Returns a refusal in the form of the API server.
 fn refusal(code: u16, reason: &str, message: &str) -> kube::Error {
     let status = Status { code, reason: reason.into(), message: message.into(), ..Status::default() };
     kube::Error::Api(status.boxed())

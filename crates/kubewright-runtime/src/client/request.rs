@@ -1,4 +1,4 @@
-//! Requests that are put together before they are sent.
+//! Builders of requests.
 
 use std::{fmt, future::IntoFuture, time::Duration};
 
@@ -11,7 +11,7 @@ use kube::{
 use super::{AnyObject, Call, Client, ClientError, KindClient, Operation, kind::key_of};
 use crate::object::version_of;
 
-/// An apply that is being put together; `await` it to send it. See [`KindClient::apply`].
+/// A server-side apply; `await` it to send it. See [`KindClient::apply`].
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Apply<K: AnyObject> {
     kind: KindClient<K>,
@@ -30,7 +30,7 @@ impl<K: AnyObject> Apply<K> {
         Self { kind, object, force: false }
     }
 
-    /// Takes over fields that other managers own.
+    /// Takes ownership of fields that other managers own.
     pub fn force(self) -> Self {
         Self { force: true, ..self }
     }
@@ -55,14 +55,14 @@ impl<K: AnyObject> IntoFuture for Apply<K> {
     }
 }
 
-/// A deletion that is being put together; `await` it to send it. See [`KindClient::delete`].
+/// A deletion; `await` it to send it. See [`KindClient::delete`].
 #[derive(Debug)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Delete {
     client: Client,
     call: Result<(Request, Call), ClientError>,
     params: DeleteParams,
-    /// The version at which the object was seen.
+    /// The version in which the object was read.
     version: Option<u64>,
 }
 
@@ -71,28 +71,28 @@ impl Delete {
         Self { client, call, params: DeleteParams::default(), version: None }
     }
 
-    /// The object goes at once, its dependents after it.
+    /// Deletes the object at once, and its dependents after it.
     pub fn background(self) -> Self {
         self.propagation(PropagationPolicy::Background)
     }
 
-    /// The object goes after its dependents.
+    /// Deletes the object after its dependents.
     pub fn foreground(self) -> Self {
         self.propagation(PropagationPolicy::Foreground)
     }
 
-    /// The dependents stay.
+    /// Keeps the dependents.
     pub fn orphan(self) -> Self {
         self.propagation(PropagationPolicy::Orphan)
     }
 
-    /// How long the object has to end, in whole seconds: for pods.
+    /// Sets the grace period of a pod, in whole seconds.
     pub fn grace_period(mut self, period: Duration) -> Self {
         self.params.grace_period_seconds = Some(u32::try_from(period.as_secs()).unwrap_or(u32::MAX));
         self
     }
 
-    /// Only if the object still has the UID and the version of this one. What `object` lacks is not asked for.
+    /// Deletes the object only if it still has the UID and version of this one. What `object` lacks is not required.
     pub fn only(mut self, object: &impl Resource) -> Self {
         let meta = object.meta();
         let (resource_version, uid) = (meta.resource_version.clone(), meta.uid.clone());
@@ -101,7 +101,7 @@ impl Delete {
         self
     }
 
-    /// Also if it has changed since it was read. The UID stays a precondition.
+    /// Deletes the object even if it has changed since it was read. The UID stays a precondition.
     pub fn any_version(mut self) -> Self {
         if let Some(preconditions) = &mut self.params.preconditions {
             preconditions.resource_version = None;
@@ -137,7 +137,7 @@ impl IntoFuture for Delete {
 }
 
 impl<K: AnyObject> KindClient<K> {
-    /// The request of an apply; kube would encode the object again.
+    /// Returns the request of an apply. With kube's own the object would be encoded twice.
     pub(super) fn apply_request(
         &self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! Requests for parts of objects that have an address of their own.
+//! Requests for subresources.
 
 use std::{fmt, sync::Arc};
 
@@ -8,10 +8,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{AnyObject, Call, ClientError, KindClient, Operation};
 use crate::object::ObjectKey;
 
-/// Requests for a part of the objects of one kind, from [`KindClient::subresource`] or [`KindClient::status`].
+/// Requests for a subresource of one kind, from [`KindClient::subresource`] or [`KindClient::status`].
 ///
-/// What is sent and what is answered depends on the part: the object itself for `status`, a `Scale` for `scale`, an `Eviction`
-/// for a `Status` with `eviction`. The caller names the types.
+/// The types of request and response depend on the subresource, and the caller names them: the object itself for `status`, a
+/// `Scale` for `scale`, an `Eviction` and a `Status` for `eviction`.
 ///
 /// ```no_run
 /// # use k8s_openapi::api::{apps::v1::Deployment, autoscaling::v1::Scale, policy::v1::Eviction, core::v1::Pod};
@@ -44,7 +44,7 @@ impl<K: AnyObject> SubresourceClient<K> {
         Self { kind, name: name.into() }
     }
 
-    /// The part of the object of this key; `None` if there is no such object, or it has no such part.
+    /// Gets the subresource of an object; `None` if the object or the subresource doesn't exist.
     ///
     /// # Errors
     /// See [`KindClient`].
@@ -58,7 +58,7 @@ impl<K: AnyObject> SubresourceClient<K> {
         }
     }
 
-    /// Sends something to the part: an eviction, a binding, a request for a token.
+    /// Creates a subresource, such as an eviction, a binding or a token request.
     ///
     /// # Errors
     /// See [`KindClient`].
@@ -71,11 +71,11 @@ impl<K: AnyObject> SubresourceClient<K> {
         call.decode(&client.send(&call, client.validated(request)).await?)
     }
 
-    /// Replaces the part, if the version in its metadata is still that of the object. Of the whole object that `status` takes
-    /// only the status counts.
+    /// Replaces the subresource, if its `metadata.resourceVersion` is still that of the object. For `status`, which takes the
+    /// whole object, only the status is written.
     ///
     /// # Errors
-    /// See [`KindClient`]; 409 (`Conflict`), if it has changed since it was read.
+    /// See [`KindClient`]; 409 (`Conflict`) if the object has changed since it was read.
     pub async fn update<T: Serialize + DeserializeOwned>(&self, key: &ObjectKey, part: &T) -> Result<T, ClientError> {
         let call = self.call(Operation::Update, key)?;
         let body = encode(&call, part)?;
@@ -85,10 +85,10 @@ impl<K: AnyObject> SubresourceClient<K> {
         call.decode(&client.send(&call, client.validated(request)).await?)
     }
 
-    /// Changes the part by a patch.
+    /// Patches the subresource.
     ///
     /// # Errors
-    /// See [`KindClient`]; 404, if there is no such object.
+    /// See [`KindClient`]; 404 if the object doesn't exist.
     pub async fn patch<T: DeserializeOwned, P: Serialize>(
         &self,
         key: &ObjectKey,
@@ -102,10 +102,10 @@ impl<K: AnyObject> SubresourceClient<K> {
         call.decode(&client.send(&call, request).await?)
     }
 
-    /// Server-side apply of the part; see [`KindClient::apply`]. `force` takes over fields that other managers own.
+    /// Applies the subresource; see [`KindClient::apply`]. `force` takes ownership of fields that other managers own.
     ///
     /// # Errors
-    /// See [`KindClient`]; 409 (`Conflict`), if another owns a field, and `force` is not set.
+    /// See [`KindClient`]; 409 (`Conflict`) if another manager owns a field and `force` is not set.
     pub async fn apply<T: DeserializeOwned>(
         &self,
         key: &ObjectKey,

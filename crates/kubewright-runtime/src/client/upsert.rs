@@ -1,4 +1,4 @@
-//! Create or change: an object as it should be, whether it is there or not.
+//! Creating an object, or changing it if it exists.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use super::{AnyObject, ClientError, KindClient, Operation, kind::key_of};
 use crate::object::ObjectKey;
 
-/// What [`KindClient::create_or_update`] and [`KindClient::create_or_patch`] have done, in controller-runtime's words.
+/// The result of [`KindClient::create_or_update`] and [`KindClient::create_or_patch`], named as in controller-runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OperationResult {
-    /// Nothing: it is as it should be.
+    /// The object is as it should be, and was not written.
     Unchanged,
-    /// It was not there, and now is.
+    /// The object was created.
     Created,
-    /// It was there, and was changed.
+    /// The object existed, and was changed.
     Updated,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for OperationResult {
     }
 }
 
-/// How a change is sent.
+/// The way in which a change is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Update,
@@ -39,11 +39,10 @@ pub(crate) enum Change {
 }
 
 impl<K: AnyObject> KindClient<K> {
-    /// Makes an object what `change` makes of it. It is read; if it isn't there, `object` is changed and created; if it is,
-    /// that is changed and sent back, unless it is as it was.
+    /// Reads an object and applies `change` to it. If it exists, it is updated, unless nothing has changed; otherwise `object` is
+    /// changed and created.
     ///
-    /// `object` need have no more than a name and a namespace. `change` must be so that doing it twice changes nothing more,
-    /// and must leave both alone.
+    /// `object` needs only a name and a namespace. `change` must be idempotent, and must change neither of them.
     ///
     /// ```no_run
     /// # use k8s_openapi::api::core::v1::ConfigMap;
@@ -61,8 +60,8 @@ impl<K: AnyObject> KindClient<K> {
     /// ```
     ///
     /// # Errors
-    /// See [`KindClient`]; a conflict, if it was changed meanwhile: it is not tried again, as that is the queue's business.
-    /// [`ClientError::Renamed`], if `change` has done so.
+    /// See [`KindClient`]; 409 (`Conflict`) if it was changed in between, which is not retried here but by the queue;
+    /// [`ClientError::Renamed`] if `change` renames it.
     pub async fn create_or_update(
         &self,
         object: K,
@@ -72,12 +71,12 @@ impl<K: AnyObject> KindClient<K> {
         self.upsert(object, present, Change::Update, infallible(change)).await
     }
 
-    /// [`KindClient::create_or_update`], with what is different sent as a merge patch: fields that `K` doesn't know are kept,
-    /// and changes that others make meanwhile are no conflict. A list counts as one value. A status that was changed is
-    /// written too, of an object that was there.
+    /// [`KindClient::create_or_update`], but sends the difference as a merge patch. Fields that `K` doesn't know are kept, and
+    /// concurrent changes are no conflict. A list counts as one value. If the object exists, a changed status is written
+    /// too.
     ///
     /// # Errors
-    /// As [`KindClient::create_or_update`]; a conflict, if it is another object of the same name by now.
+    /// As [`KindClient::create_or_update`]; 409 (`Conflict`) only if another object has the name by now.
     pub async fn create_or_patch(
         &self,
         object: K,
@@ -87,7 +86,7 @@ impl<K: AnyObject> KindClient<K> {
         self.upsert(object, present, Change::Patch, infallible(change)).await
     }
 
-    /// Changes `present`, or else `object`, and writes it if that makes a difference.
+    /// Changes `present`, or else `object`, and writes it if it differs.
     pub(crate) async fn upsert(
         &self,
         object: K,
@@ -123,7 +122,7 @@ impl<K: AnyObject> KindClient<K> {
         Ok((OperationResult::Updated, written))
     }
 
-    /// Sends the difference, and that of the status where that has an address of its own.
+    /// Sends the difference, and that of the status by the subresource.
     async fn patch_difference(&self, key: &ObjectKey, old: &Value, new: &Value) -> Result<Option<K>, ClientError> {
         let mut patch = merge::diff(old, new);
         let Value::Object(fields) = &mut patch else { return Ok(None) };

@@ -1,6 +1,6 @@
-//! What the API server warns of, in the log: a version that is deprecated, a field that it doesn't know, what webhooks say.
+//! Logging of the API server's warnings, such as about deprecated versions, unknown fields, or from webhooks.
 //!
-//! They come in the heads of answers to requests that succeed; see
+//! They are headers of successful responses; see
 //! <https://kubernetes.io/docs/reference/using-api/api-concepts/#warnings>.
 
 use std::{collections::BTreeSet, sync::Arc};
@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 use tower::service_fn;
 use tracing::warn;
 
-/// So many different texts are remembered, as none is logged twice; then it begins anew.
+/// The number of texts that are remembered so that none is logged twice. When it is reached, all are forgotten.
 const MOST: usize = 256;
-/// The code of what is meant for users.
+/// The code of warnings for users.
 const FOR_USERS: &str = "299";
 
-/// A client whose answers' warnings are logged, each text once.
-pub(crate) fn heeding(client: &Client) -> Client {
+/// Returns a client that logs the warnings of responses, each text once.
+pub(crate) fn logging_warnings(client: &Client) -> Client {
     let (inner, known) = (client.clone(), Arc::<Mutex<BTreeSet<String>>>::default());
     let send = move |request: Request<Body>| {
         let (client, known) = (inner.clone(), known.clone());
@@ -26,7 +26,7 @@ pub(crate) fn heeding(client: &Client) -> Client {
             let answer = client.send(request).await?;
             for warning in warnings(answer.headers()) {
                 if is_new(&mut known.lock(), &warning) {
-                    warn!(path, warning, "the API server warns");
+                    warn!(path, warning, "warning of the API server");
                 }
             }
             Ok::<_, kube::Error>(answer)
@@ -45,13 +45,13 @@ fn is_new(known: &mut BTreeSet<String>, warning: &str) -> bool {
     known.insert(warning.to_owned())
 }
 
-/// The texts that are meant for users. What can't be read is passed over.
+/// Returns the texts of warnings for users. Malformed headers are ignored.
 fn warnings(heads: &HeaderMap) -> Vec<String> {
     let values = heads.get_all(WARNING).iter().filter_map(|value| std::str::from_utf8(value.as_bytes()).ok());
     values.flat_map(texts).collect()
 }
 
-/// The texts of a head, which may hold several warnings: `299 - "text", 299 - "text" "date"`.
+/// Returns the texts of a header, which may contain several warnings: `299 - "text", 299 - "text" "date"`.
 fn texts(value: &str) -> Vec<String> {
     let (mut found, mut rest) = (Vec::new(), value);
     loop {
@@ -68,7 +68,7 @@ fn texts(value: &str) -> Vec<String> {
     }
 }
 
-/// A text in quotation marks, and what comes after it.
+/// Returns a quoted text, and the rest after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let text = text.trim_start().strip_prefix('"')?;
     let (mut content, mut escaped) = (String::new(), false);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_read_as_they_were_meant() {
+    fn warnings_are_parsed_from_headers() {
         let check = |value: &str, expected: &[&str]| assert_eq!(texts(value), expected, "{value}");
         check(r#"299 - "v1beta1 is deprecated""#, &["v1beta1 is deprecated"]);
         check(
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_number_of_remembered_texts_is_bounded() {
         let mut known = BTreeSet::new();
         assert!(is_new(&mut known, "a") && !is_new(&mut known, "a"));
         for number in 0..3 * MOST {

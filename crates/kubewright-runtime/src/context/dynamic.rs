@@ -56,7 +56,7 @@ impl<K: Object> DynamicReader<'_, K> {
     /// [`Controller::dynamic`](crate::controller::Controller::dynamic).
     pub fn cached(&self) -> Result<Reader<DynamicObject>, ClientError> {
         let reader = self.context.declared(&KindName::named::<DynamicObject>(self.resource))?;
-        Ok(reader.noted(self.context.journal.tape()))
+        Ok(reader.noted(self.context.journal.recorder()))
     }
 
     /// As [`Context::watch`]. The kind counts as namespaced unless its

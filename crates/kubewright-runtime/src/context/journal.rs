@@ -11,10 +11,10 @@ use serde::Deserialize;
 
 use crate::{
     cache::{Arrival, Kind, Objects},
-    client::{Answer, Call, ClientError, Operation},
+    client::{Answer, Call, Client, ClientError, ObservedRequest, Operation, RequestObserver},
     context::Services,
     object::{KindName, ObjectKey},
-    trace::{Sent, Tape},
+    trace::{RunRecorder, Sent},
 };
 
 /// One write that the key's next reconcile must see.
@@ -33,7 +33,7 @@ pub(crate) struct Write {
 #[derive(Clone)]
 pub(crate) struct Journal {
     services: Arc<Services>,
-    tape: Tape,
+    recorder: RunRecorder,
     entries: Arc<Mutex<Entries>>,
 }
 
@@ -53,36 +53,28 @@ fn own(kind: &Kind, key: &ObjectKey) -> (Arc<KindName>, ObjectKey) {
 
 impl Journal {
     /// A journal of the writes to the kinds that the controller reads from the cache. Other kinds can't be stale to it, and a
-    /// run need never wait for them. The tape gets all requests, for the run's trace.
-    pub(crate) fn new(services: Arc<Services>, tape: Tape) -> Self {
-        Self { services, tape, entries: Arc::default() }
+    /// run need never wait for them. The recorder gets all requests, for the run's trace.
+    pub(crate) fn new(services: Arc<Services>, recorder: RunRecorder) -> Self {
+        Self { services, recorder, entries: Arc::default() }
+    }
+
+    /// Returns a client whose writes are tracked, and whose requests are in the run's trace and have spans.
+    pub(crate) fn observing(&self, client: Client) -> Client {
+        #[cfg(feature = "opentelemetry")]
+        let client = client.observed(Arc::new(crate::telemetry::RequestSpans));
+        client.observed(Arc::new(self.clone()))
     }
 
     /// What goes into the run's trace.
-    pub(crate) fn tape(&self) -> &Tape {
-        &self.tape
-    }
-
-    /// Notes a write before it is sent: should its answer be lost, or the run be cut off, it stays noted. `query` is the
-    /// request's.
-    pub(crate) fn begin(&self, call: &Call, query: Option<&str>) -> Pending<'_> {
-        let kinds = if call.is_dry_run() { Vec::new() } else { self.read(call.kind(), call.namespace()) };
-        let before = self.version_before(call, &kinds);
-        let objects = || call.name().map_or(Objects::Any, |_| Objects::one(call.key().clone()));
-        let note = |kind: Arc<Kind>| {
-            let number = call.changes_something().then(|| self.note(&kind, call.namespace(), None, objects()));
-            let asks_by_name =
-                matches!(call.operation(), Operation::Get | Operation::Delete) && call.subresource().is_none();
-            let known = if asks_by_name { kind.uid_of(call.key()) } else { None };
-            Noted { number, kind, known }
-        };
-        let noted = kinds.into_iter().map(note).collect();
-        Pending { journal: self, noted, before, sent: self.tape.sent(call, query) }
+    pub(crate) fn recorder(&self) -> &RunRecorder {
+        &self.recorder
     }
 
     /// The latest version that is known of the object: from the cache, or by the run's own last write. For the trace alone.
     fn version_before(&self, call: &Call, kinds: &[Arc<Kind>]) -> Option<u64> {
-        if !self.tape.is_on() || !matches!(call.operation(), Operation::Update | Operation::Patch | Operation::Apply) {
+        if !self.recorder.is_on()
+            || !matches!(call.operation(), Operation::Update | Operation::Patch | Operation::Apply)
+        {
             return None;
         }
         let written = kinds.iter().filter_map(|kind| self.entries.lock().versions.get(&own(kind, call.key())).copied());
@@ -151,8 +143,26 @@ struct Noted {
     known: Option<String>,
 }
 
+impl RequestObserver for Journal {
+    /// Notes a write before it is sent: should its answer be lost, or the run be cut off, it stays noted.
+    fn begin<'a>(&'a self, call: &Call, request: &http::Request<Vec<u8>>) -> Box<dyn ObservedRequest + 'a> {
+        let kinds = if call.is_dry_run() { Vec::new() } else { self.read(call.kind(), call.namespace()) };
+        let before = self.version_before(call, &kinds);
+        let objects = || call.name().map_or(Objects::Any, |_| Objects::one(call.key().clone()));
+        let note = |kind: Arc<Kind>| {
+            let number = call.changes_something().then(|| self.note(&kind, call.namespace(), None, objects()));
+            let asks_by_name =
+                matches!(call.operation(), Operation::Get | Operation::Delete) && call.subresource().is_none();
+            let known = if asks_by_name { kind.uid_of(call.key()) } else { None };
+            Noted { number, kind, known }
+        };
+        let noted = kinds.into_iter().map(note).collect();
+        Box::new(Pending { journal: self, noted, before, sent: self.recorder.sent(call, request.uri().query()) })
+    }
+}
+
 /// A request that was sent.
-pub(crate) struct Pending<'a> {
+struct Pending<'a> {
     journal: &'a Journal,
     noted: Vec<Noted>,
     /// The object's version before, if that is known.
@@ -160,9 +170,9 @@ pub(crate) struct Pending<'a> {
     sent: Sent,
 }
 
-impl Pending<'_> {
+impl ObservedRequest for Pending<'_> {
     /// Notes how the write will show, or that there was none; of a read, what it shows and the cache doesn't.
-    pub(crate) fn answered(self, call: &Call, answer: &Result<Answer, ClientError>) {
+    fn answered(self: Box<Self>, call: &Call, answer: &Result<Answer, ClientError>) {
         if !call.operation().is_write() {
             self.noted.iter().for_each(|noted| self.read(noted, call, answer));
         }
@@ -197,7 +207,9 @@ impl Pending<'_> {
             }
         }
     }
+}
 
+impl Pending<'_> {
     /// Notes what a live read shows of one copy of the kind.
     fn read(&self, Noted { kind, known, .. }: &Noted, call: &Call, answer: &Result<Answer, ClientError>) {
         match (answer, known) {
@@ -215,7 +227,7 @@ impl Pending<'_> {
     }
 
     fn remember(&self, call: &Call, version: Option<u64>) {
-        let Some(version) = version.filter(|_| self.journal.tape.is_on()) else { return };
+        let Some(version) = version.filter(|_| self.journal.recorder.is_on()) else { return };
         let mut entries = self.journal.entries.lock();
         for Noted { kind, .. } in &self.noted {
             entries.versions.insert(own(kind, call.key()), version);

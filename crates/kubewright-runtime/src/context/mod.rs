@@ -31,8 +31,9 @@ pub(crate) use self::journal::{Journal, Write};
 pub use self::{
     dynamic::DynamicReader,
     live::Live,
-    workspace::{LARGEST_WORKSPACE, OpenWorkspace, Workspace, WorkspaceError},
+    workspace::{OpenWorkspace, Workspace},
 };
+pub use crate::client::{LARGEST_WORKSPACE, WorkspaceError};
 use crate::{
     cache::{Cache, Kind, Overlay, Reader, Unsynced},
     client::{AnyObject, Client, ClientError},
@@ -159,7 +160,7 @@ impl<K: Object> Context<K> {
     /// kind, and a run would take a cache that isn't filled for a cluster without objects. To watch a kind on demand use
     /// [`Context::watch`].
     pub fn cached<T: Object>(&self) -> Result<Reader<T>, ClientError> {
-        self.declared(&KindName::of::<T>()).map(|reader| reader.noted(self.journal.tape()))
+        self.declared(&KindName::of::<T>()).map(|reader| reader.noted(self.journal.recorder()))
     }
 
     fn children_in<T: AnyObject>(&self, reader: &Reader<T>) -> Vec<Arc<T>> {
@@ -224,7 +225,7 @@ impl<K: Object> Context<K> {
 
     fn watch_as<T: AnyObject>(&self, of: (&T::DynamicType, bool), asked: Asked<T>) -> Result<Reader<T>, Unsynced> {
         let kind = self.services.watching.watch(of, &self.key, asked)?;
-        Ok(self.reader_of(kind).noted(self.journal.tape()))
+        Ok(self.reader_of(kind).noted(self.journal.recorder()))
     }
 
     fn reader_of<T: AnyObject>(&self, kind: Arc<Kind>) -> Reader<T> {
@@ -259,7 +260,7 @@ impl<K: Object> Context<K> {
     /// # }
     /// ```
     pub fn record(&self, event: Event) {
-        self.journal.tape().told(&event);
+        self.journal.recorder().event(&event);
         self.services.recorder.record(&self.reference(), event);
     }
 

@@ -26,7 +26,7 @@ use crate::{
     object::ObjectKey,
     queue::{Now, SharedQueue, Taken, When},
     shard::{Gained, Share, Ticket},
-    trace::{Begun, Next, Phase, Reason, Tape, Tracer, Trigger, Triggers},
+    trace::{Begun, Next, Phase, Reason, RunRecorder, Tracer, Trigger, Triggers},
 };
 
 /// What the loop works with.
@@ -177,9 +177,9 @@ impl Dispatcher {
         #[cfg(feature = "opentelemetry")]
         crate::telemetry::describe(&span, &self.kind, &key, attempt);
         let mut begun = Begun { key: key.clone(), id, attempt, triggers, queued: waited, held: None, started: now };
-        let tape = self.tracer.as_ref().map_or_else(Tape::default, |tracer| {
+        let recorder = self.tracer.as_ref().map_or_else(RunRecorder::default, |tracer| {
             tracer.began(&mut begun);
-            Tape::new(self.services.clock.clone())
+            RunRecorder::new(self.services.clock.clone())
         });
         let timers: (WorkTimer, ActiveWorker) = (self.metrics.queue.taken(waited), self.metrics.controller.started());
         let job = Job {
@@ -192,7 +192,7 @@ impl Dispatcher {
             cancel: stop.child_token(),
             span: span.clone(),
             begun,
-            tape,
+            recorder,
         };
         let task = async move {
             let report = job.run().await;

@@ -17,7 +17,7 @@ use crate::{
     context::{Journal, Services, Views, Write},
     object::ObjectKey,
     panic::message,
-    trace::{self, Begun, Notes, Tape},
+    trace::{self, Begun, RunNotes, RunRecorder},
 };
 
 /// How long a run may go on that has used up its time, and is told so.
@@ -35,7 +35,7 @@ pub(super) struct Job {
     pub(super) cancel: CancellationToken,
     pub(super) span: Span,
     pub(super) begun: Begun,
-    pub(super) tape: Tape,
+    pub(super) recorder: RunRecorder,
 }
 
 /// How it ended.
@@ -72,18 +72,18 @@ pub(super) struct Report {
     pub(super) span: Span,
     pub(super) begun: Begun,
     /// What it read, wrote and told.
-    pub(super) notes: Notes,
+    pub(super) notes: RunNotes,
 }
 
 impl Job {
     /// Works on the key. It doesn't panic, whatever the reconciler does.
     pub(super) async fn run(self) -> Report {
-        let Self { services, work, key, priority, stale, timeout, cancel, span, mut begun, tape } = self;
+        let Self { services, work, key, priority, stale, timeout, cancel, span, mut begun, recorder } = self;
         // Whatever the run has started and left behind hears that it is over, however it ends.
         let _over = cancel.clone().drop_guard();
         let late = cancel.clone();
-        let journal = Journal::new(services.clone(), tape.clone());
-        let client = services.api.clone().journaled(journal.clone());
+        let journal = Journal::new(services.clone(), recorder.clone());
+        let client = journal.observing(services.api.clone());
         let mut writes = Vec::new();
         let mut read_live = BTreeSet::new();
         let run = async {
@@ -116,7 +116,7 @@ impl Job {
         let end = end.unwrap_or_else(|panic| End::Panicked(message(panic.as_ref()).into()));
         writes.extend(journal.writes());
         begun.triggers.settle();
-        let notes = tape.finish();
+        let notes = recorder.finish();
         Report { key, priority, end, writes, read_live, span, begun, notes }
     }
 }

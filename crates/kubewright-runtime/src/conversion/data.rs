@@ -1,4 +1,4 @@
-//! What has no place in the other version, in an annotation of it.
+//! Data that another version can't represent, kept in an annotation.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use serde_json::Value;
 
 use super::ConversionError;
 
-/// The annotation that holds it: a JSON object, by the version that the data is of.
+/// The annotation: a JSON object with an entry for each version.
 pub const ANNOTATION: &str = "kubewright.dev/conversion-data";
 
-/// Keeps what only `version` can say in the metadata of an object in another one, for when it is converted back.
+/// Keeps data that only `version` can represent in the metadata of an object in another version, until it is converted back.
 ///
-/// Other versions' data stays: an object may go from one spoke by way of the hub to another, and back. It counts towards the
-/// 256 KiB that all annotations of an object may have.
+/// Data of other versions is kept too, since an object may be converted from one spoke through the hub to another and back. It
+/// counts towards the 256 KiB of an object's annotations.
 ///
 /// # Errors
-/// When the data can't be written as JSON.
+/// If the data can't be serialized as JSON.
 pub fn keep(metadata: &mut ObjectMeta, version: &str, data: &impl Serialize) -> Result<(), ConversionError> {
     let mut all = read(metadata);
     all.insert(version.to_owned(), serde_json::to_value(data)?);
     write(metadata, all)
 }
 
-/// Takes back what [`keep`] has kept of `version`, which the metadata then no longer holds; none if there is nothing, or
-/// nothing of this form: users can write annotations.
+/// Removes and returns the data that [`keep`] has kept of `version`; `None` if there is none, or if it is malformed, since users
+/// can write annotations.
 pub fn take<T: DeserializeOwned>(metadata: &mut ObjectMeta, version: &str) -> Option<T> {
     let mut all = read(metadata);
     let data = all.remove(version)?;

@@ -1,4 +1,4 @@
-//! The hub with its spokes, and the way of an object through it.
+//! A hub with its spokes, which converts objects between them.
 
 use std::{fmt, marker::PhantomData};
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{ConversionError, Convertible};
 use crate::object::{KindName, Object};
 
-/// A kind whose objects are converted: `K` is the version in the middle.
+/// The conversion of a kind: `K` is the hub version.
 pub struct Hub<K: Object> {
     spokes: Vec<Box<dyn Spoke<K>>>,
 }
@@ -26,19 +26,19 @@ impl<K: Object> Default for Hub<K> {
 }
 
 impl<K: Object> Hub<K> {
-    /// A hub without spokes.
+    /// Creates a hub without spokes.
     pub fn new() -> Self {
         Self { spokes: Vec::new() }
     }
 
-    /// One more version.
+    /// Adds a version.
     pub fn spoke<S: Convertible<Hub = K>>(mut self) -> Self {
         self.spokes.push(Box::new(Of::<S>(PhantomData)));
         self
     }
 }
 
-/// What a manager converts.
+/// The description of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConversionDescription {
@@ -49,13 +49,13 @@ pub struct ConversionDescription {
 }
 
 impl ConversionDescription {
-    /// The name of the definition: `cronjobs.batch.tutorial.kubebuilder.io`.
+    /// Returns the name of the CustomResourceDefinition: `cronjobs.batch.tutorial.kubebuilder.io`.
     pub fn definition(&self) -> String {
         format!("{}.{}", self.hub.plural, self.hub.group)
     }
 }
 
-/// A spoke without its type.
+/// A type-erased spoke.
 trait Spoke<K>: Send + Sync {
     fn name(&self) -> KindName;
     fn to_hub(&self, object: Value) -> Result<K, ConversionError>;
@@ -85,11 +85,11 @@ impl<S: Convertible> Spoke<S::Hub> for Of<S> {
     }
 }
 
-/// A hub without its type.
+/// A type-erased hub.
 pub(crate) trait AnyHub: fmt::Debug + Send + Sync {
     fn describe(&self) -> ConversionDescription;
 
-    /// An object of this kind in the version that `to` (`group/version`) says.
+    /// Converts an object of this kind to the version `to` (`group/version`).
     fn convert(&self, object: Value, to: &str) -> Result<Value, ConversionError>;
 }
 
@@ -103,7 +103,7 @@ impl<K: Object> AnyHub for Hub<K> {
         let own = KindName::of::<K>().api_version();
         let spoke = |version: &str| {
             let found = self.spokes.iter().find(|spoke| spoke.name().api_version() == version);
-            found.ok_or_else(|| ConversionError::new(format!("there is no conversion for version {version}")))
+            found.ok_or_else(|| ConversionError::new(format!("no conversion for version {version}")))
         };
         let from = object["apiVersion"].as_str().unwrap_or_default().to_owned();
         if from == to {
@@ -117,16 +117,16 @@ impl<K: Object> AnyHub for Hub<K> {
 fn read<K: Object>(object: Value) -> Result<K, ConversionError> {
     serde_json::from_value(object).map_err(|error| {
         let KindName { version, kind, .. } = KindName::of::<K>();
-        ConversionError::new(format!("it can't be read as a {kind} of {version}: {error}"))
+        ConversionError::new(format!("can't decode {kind} of {version}: {error}"))
     })
 }
 
-/// Which object it is.
+/// The identity of the object.
 fn identity<K: Object>(object: &K) -> [Option<String>; 3] {
     [object.meta().name.clone(), object.namespace(), object.uid()]
 }
 
-/// Without its metadata an object would lose its labels, too, so this is told before the API server tells less.
+/// Checks that a conversion keeps the metadata. The API server's error would say less.
 fn same<K: Object>(id: &[Option<String>; 3], object: &K) -> Result<(), ConversionError> {
     if *id == identity(object) {
         return Ok(());

@@ -1,7 +1,7 @@
-//! Bringing all objects of a kind into the version in which they are to be stored.
+//! Migration of stored objects to the storage version.
 //!
-//! The API server stores an object in the new version when it is next written, which may be never. Here each is written once,
-//! without a change. After that the definition no longer needs the versions before.
+//! The API server stores an object in the new version when it is next written, which may be never. A migration writes each
+//! object once without a change. Then the CustomResourceDefinition no longer needs the older versions.
 
 use std::time::Duration;
 
@@ -18,62 +18,62 @@ use thiserror::Error;
 
 use crate::{
     client::explain,
-    manager::Runnable,
     object::{KindName, Object, ObjectKey},
     rbac::{PolicyRule, Verb},
+    runnable::Runnable,
 };
 
-/// Where it is noted how far a migration came.
+/// The annotation with the progress of a migration.
 const MARK: &str = "kubewright.dev/migration";
 const FIELD_MANAGER: &str = "kubewright-migrator";
-/// Objects that are listed at once, and written at once.
+/// The number of objects that are listed, and written concurrently.
 const PAGE: u32 = 500;
 const AT_ONCE: usize = 8;
-/// How many objects that can't be written an error names.
+/// The most objects that an error names.
 const NAMED: usize = 5;
-/// How long the manager waits before it tries again: at first, and at most.
+/// The pause before a retry: the first and the longest.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
 
-/// Why a migration ended early. Run again, it goes on where it was.
+/// A migration that failed. The next run continues it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MigrationError {
-    /// The API server refused, or can't be reached.
+    /// The API server refused a request or can't be reached.
     #[error("can't {verb} {target}: {}", explain(&**source))]
     Request {
-        /// What was tried.
+        /// The verb.
         verb: &'static str,
-        /// With what.
+        /// The object.
         target: String,
-        /// What came of it.
+        /// The error.
         #[source]
         source: Box<kube::Error>,
     },
-    /// No version of the kind is served, so that its objects can't be reached.
-    #[error("the definition {0} serves no version: its objects can't be reached")]
+    /// No version of the kind is served, so its objects can't be read.
+    #[error("CRD {0} serves no version, so its objects can't be read")]
     NotServed(String),
-    /// Objects that can't be written; the old versions stay for their sake.
+    /// Some objects can't be written. The older versions are kept for them.
     #[error("{count} objects can't be written in their new version: {}", shown.join("; "))]
     Objects {
-        /// How many.
+        /// Their number.
         count: usize,
-        /// The first of them, each with the reason.
+        /// The first of them, each with the error.
         shown: Vec<String>,
     },
-    /// The definition was changed while its objects were written.
-    #[error("the definition {0} was changed meanwhile: begin again")]
+    /// The CustomResourceDefinition was changed while its objects were written.
+    #[error("CRD {0} was changed during the migration: run it again")]
     Overtaken(String),
 }
 
-/// What a migration has done.
+/// The result of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Migrated {
-    /// The version in which all objects are stored now.
+    /// The version in which all objects are stored.
     pub version: String,
-    /// How many were written.
+    /// The number of objects that were written.
     pub objects: usize,
-    /// The versions that were taken from the definition's `status.storedVersions`.
+    /// The versions that were removed from `status.storedVersions` of the CustomResourceDefinition.
     pub removed: Vec<String>,
 }
 
@@ -88,10 +88,10 @@ pub struct Migrated {
 /// # }
 /// ```
 ///
-/// Or by the manager, whenever it begins to lead: `manager.runnable(Migrator::of::<v2::CronJob>().runnable())`.
+/// Or by the manager, when it becomes the leader: `manager.runnable(Migrator::of::<v2::CronJob>().runnable())`.
 ///
-/// Each object costs one request (an empty merge patch, which the API server stores if that changes the stored form), each
-/// five hundred of them two more. It needs to be allowed to `get` and `patch` the definition, to `patch` its status, and to `list` and `patch`
+/// Each object costs one request (an empty merge patch, which the API server stores if the stored form changes), each
+/// five hundred objects two more. It needs to be allowed to `get` and `patch` the definition, to `patch` its status, and to `list` and `patch`
 /// objects of the kind in all namespaces ([`Migrator::policy_rules`]).
 #[derive(Clone, Debug)]
 pub struct Migrator {
@@ -99,16 +99,16 @@ pub struct Migrator {
     page: u32,
 }
 
-/// How far a migration came, in an annotation of the definition.
+/// The progress of a migration, in an annotation of the CustomResourceDefinition.
 #[derive(Debug, Serialize, Deserialize)]
 struct Mark {
-    /// That of the definition: with another one, all begins anew.
+    /// The generation of the CustomResourceDefinition. With another one, the migration starts again.
     generation: i64,
-    /// Where the list goes on.
+    /// The continue token of the list.
     next: String,
 }
 
-/// What a page came to.
+/// The result of a page.
 #[derive(Default)]
 struct Page {
     written: usize,
@@ -117,18 +117,18 @@ struct Page {
 }
 
 impl Migrator {
-    /// For the kind of this definition: `<plural>.<group>`.
+    /// Creates a migrator for the kind of a CustomResourceDefinition: `<plural>.<group>`.
     pub fn new(definition: &str) -> Self {
         Self { definition: definition.into(), page: PAGE }
     }
 
-    /// For a kind of which one version is at hand, whichever.
+    /// Creates a migrator for a kind, of which `K` is any version.
     pub fn of<K: Object>() -> Self {
         let KindName { plural, group, .. } = KindName::of::<K>();
         Self::new(&format!("{plural}.{group}"))
     }
 
-    /// How many objects are listed at once, and how often it is noted how far it came: 500 by default.
+    /// Sets the page size, after which the progress is saved. Default: 500.
     pub fn page(self, objects: u32) -> Self {
         Self { page: objects.max(1), ..self }
     }
@@ -156,7 +156,7 @@ impl Migrator {
             let (mut wait, longest) = AGAIN;
             while let Some(result) = context.cancelled.run_until_cancelled(self.run(&context.client)).await {
                 let Err(error) = result else { break };
-                tracing::warn!(definition = self.definition, %error, "the migration isn't done; trying again in {wait:?}");
+                tracing::warn!(definition = self.definition, %error, "the migration failed; retrying in {wait:?}");
                 context.cancelled.run_until_cancelled(tokio::time::sleep(wait)).await;
                 wait = longest.min(wait * 2);
             }
@@ -165,12 +165,12 @@ impl Migrator {
         rules.into_iter().fold(runnable, Runnable::policy_rule)
     }
 
-    /// Writes every object that may be stored in an older version, then takes these versions from the definition's status.
-    /// Where nothing is to be done, it costs one request. Stopped at any time, it goes on with the page at which it was
-    /// when it is next run.
+    /// Writes every object that may be stored in an older version, then removes these versions from the status of the
+    /// CustomResourceDefinition. Without older versions it costs one request. If it is interrupted, the next run continues at
+    /// the same page.
     ///
     /// # Errors
-    /// [`MigrationError`]: the old versions are kept then.
+    /// [`MigrationError`]; the older versions are kept then.
     pub async fn run(&self, client: &Client) -> Result<Migrated, MigrationError> {
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         let definition = self.read(&definitions).await?;
@@ -180,7 +180,7 @@ impl Migrator {
         if !old.is_empty() {
             objects = self.write_all(client, &definitions, &definition, &version).await?;
             self.settle(&definitions, &definition, &version).await?;
-            tracing::info!(definition = self.definition, version, objects, removed = ?old, "all objects are migrated");
+            tracing::info!(definition = self.definition, version, objects, removed = ?old, "migrated all objects");
         }
         if definition.annotations().contains_key(MARK) || objects > 0 {
             self.note(&definitions, None).await?;
@@ -236,7 +236,7 @@ impl Migrator {
         }
     }
 
-    /// A page of objects, as metadata alone.
+    /// Lists a page of objects, metadata only.
     async fn list(
         &self,
         client: &Client,
@@ -280,7 +280,7 @@ impl Migrator {
         page
     }
 
-    /// Says in the definition how far it came, or nothing any more.
+    /// Saves or removes the progress.
     async fn note(
         &self,
         definitions: &Api<CustomResourceDefinition>,
@@ -292,7 +292,7 @@ impl Migrator {
         noted.map(drop).map_err(self.request("patch", "the definition"))
     }
 
-    /// Takes the old versions away, if the definition still says what it did when objects were written.
+    /// Removes the older versions, if the CustomResourceDefinition has not changed since.
     async fn settle(
         &self,
         definitions: &Api<CustomResourceDefinition>,
@@ -319,12 +319,12 @@ impl Migrator {
     }
 }
 
-/// Whether an answer says where an outdated list goes on.
+/// Whether an answer contains the token with which an expired list continues.
 fn has_continuation(status: &Status) -> bool {
     status.metadata.as_ref().is_some_and(|metadata| metadata.continue_.as_ref().is_some_and(|token| !token.is_empty()))
 }
 
-/// Writes an object as it is. False if that is no longer to be done.
+/// Writes an object without a change. Returns false if that is no longer needed.
 async fn write_one(client: Client, resource: ApiResource, key: ObjectKey) -> Result<bool, String> {
     let api: Api<DynamicObject> = match key.namespace() {
         Some(namespace) => Api::namespaced_with(client, namespace, &resource),
@@ -339,19 +339,19 @@ async fn write_one(client: Client, resource: ApiResource, key: ObjectKey) -> Res
     }
 }
 
-/// The version in which objects are stored when they are written.
+/// Returns the storage version.
 fn storage(definition: &CustomResourceDefinition) -> String {
     let storage = definition.spec.versions.iter().find(|version| version.storage);
     storage.map(|version| version.name.clone()).unwrap_or_default()
 }
 
-/// The other versions in which objects may be stored.
+/// Returns the other versions in which objects may be stored.
 fn old_versions(definition: &CustomResourceDefinition, version: &str) -> Vec<String> {
     let stored = definition.status.as_ref().and_then(|status| status.stored_versions.clone()).unwrap_or_default();
     stored.into_iter().filter(|stored| stored != version).collect()
 }
 
-/// How objects are reached: in the version in which they are stored, or in any other that is served.
+/// Returns the resource of the storage version if it is served, otherwise of any served version.
 fn resource(definition: &CustomResourceDefinition, version: &str) -> Option<ApiResource> {
     let mut served = definition.spec.versions.iter().filter(|version| version.served);
     let first = served.clone().next()?;

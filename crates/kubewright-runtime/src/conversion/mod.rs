@@ -1,9 +1,9 @@
-//! Several versions of one kind, converted on demand.
+//! Conversion between the versions of a kind.
 //!
-//! One version is the **hub**: the one that objects are stored in, usually. Every other, a **spoke**, is converted to the hub
-//! and from it ([`Convertible`]), and so to any other. [`Hub`] is the wiring, and
-//! [`Manager::conversion`](crate::manager::Manager::conversion) takes it: beside its other webhooks the manager then serves
-//! `/convert`, on every replica, which the API server asks whenever it is to show or to store another version than it has.
+//! One version is the **hub**, usually the storage version. Every other version, a **spoke**, is converted to the hub and from
+//! it ([`Convertible`]), and so to any other. [`Hub`] is passed to
+//! [`Manager::conversion`](crate::manager::Manager::conversion). Every replica then serves `/convert` beside its other webhooks,
+//! which the API server calls whenever it returns or stores an object in another version.
 //!
 //! ```
 //! use kubewright_runtime::conversion::{ConversionError, Convertible, Hub};
@@ -49,19 +49,19 @@
 //! let panes = Hub::<v2::Pane>::new().spoke::<v1::Pane>(); // Manager::…conversion(panes)
 //! ```
 //!
-//! Where most fields are the same, or just called otherwise, `#[derive(Convert)]` of the crate `kubewright` writes both ways, and a
-//! test of them, for the spoke's spec and so for the whole object.
+//! If most fields are the same or just renamed, `#[derive(Convert)]` of the crate `kubewright` implements both directions for the
+//! spoke's spec and so for the whole object, with a test.
 //!
-//! # Nothing may get lost
+//! # Lossless conversion
 //!
-//! Who reads an object in one version and writes it back must not destroy what only the other version can say. What has no
-//! place in the other version is [kept](keep) in an annotation of it, and [taken](take) back.
+//! A client that reads an object in one version and writes it back must not destroy data of the other version. Data that the
+//! other version can't represent is [kept](keep) in an annotation, and [taken](take) back.
 //!
-//! # The definition
+//! # The CustomResourceDefinition
 //!
-//! `kube::core::crd::merge_crds` makes one definition of all versions;
-//! [`manifests::conversion`](crate::webhook::manifests::conversion) is what its `spec.conversion` should say. When another
-//! version is to be stored, a [`Migrator`] writes the objects that are there in it, so that the old one can go.
+//! `kube::core::crd::merge_crds` makes one definition of all versions, and
+//! [`manifests::conversion`](crate::webhook::manifests::conversion) its `spec.conversion`. After a change of the storage version,
+//! a [`Migrator`] writes the existing objects in it, so that the older version can be removed.
 
 mod data;
 mod hub;
@@ -86,32 +86,32 @@ use crate::object::Object;
 
 /// A version of a kind that is converted to the kind's [hub](Hub) and from it.
 ///
-/// Objects are passed whole. `metadata` must be moved over as it is: which object it is and what the API server says of it
-/// can't change; of what is different afterwards, labels and annotations count.
+/// Whole objects are converted. `metadata` must be moved unchanged, except for labels and annotations: the API server ignores
+/// other changes.
 pub trait Convertible: Object {
-    /// The version that is in the middle.
+    /// The hub version.
     type Hub: Object;
 
-    /// This object in the hub's version.
+    /// Converts this object to the hub's version.
     ///
     /// # Errors
-    /// The API server's client gets them to read, and neither reads nor writes the object. They should be rare: what one
-    /// version took, the other must be able to show.
+    /// The API server's client receives the error, and can neither read nor write the object. Errors should be rare: what one
+    /// version accepts, the other must be able to represent.
     fn convert_to(self) -> Result<Self::Hub, ConversionError>;
 
-    /// The hub's object in this version.
+    /// Converts the hub's object to this version.
     ///
     /// # Errors
     /// As [`Convertible::convert_to`].
     fn convert_from(hub: Self::Hub) -> Result<Self, ConversionError>;
 }
 
-/// Why an object can't be converted. Any error and any text becomes one by `?`.
+/// An object that can't be converted. `?` converts any error or text to it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConversionError(String);
 
 impl ConversionError {
-    /// With a text that says which field it is, and what it should be.
+    /// Creates an error. The text should name the field and what is expected.
     pub fn new(why: impl fmt::Display) -> Self {
         Self(why.to_string())
     }

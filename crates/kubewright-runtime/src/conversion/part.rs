@@ -8,18 +8,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::{ConversionError, keep, take};
 
 /// A part of an object, such as its spec, that is converted to the hub's part and from it. Derive it
-/// (`kubewright::conversion::Convert`, which says how), or write it where a derived part contains one that it can't describe.
+/// (`kubewright::conversion::Convert`), or implement it for a part that the derive can't describe.
 pub trait Convert: Sized + Serialize + DeserializeOwned {
     /// The hub's part.
     type Hub: Serialize + DeserializeOwned;
 
-    /// This part in the hub's version.
+    /// Converts this part to the hub's version.
     ///
     /// # Errors
     /// As [`Convertible::convert_to`](super::Convertible::convert_to).
     fn into_hub(self, data: &mut Data) -> Result<Self::Hub, ConversionError>;
 
-    /// The hub's part in this version.
+    /// Converts the hub's part to this version.
     ///
     /// # Errors
     /// As [`Convertible::convert_from`](super::Convertible::convert_from).
@@ -38,7 +38,7 @@ impl<C: Convert> Convert for Option<C> {
     }
 }
 
-/// What is kept of an item is found by its place: it is lost, or another's, when the list is changed in the other version.
+/// Data of an item is kept by its index, so it is lost or misattributed if the list changes in the other version.
 impl<C: Convert> Convert for Vec<C> {
     type Hub = Vec<C::Hub>;
 
@@ -53,7 +53,7 @@ impl<C: Convert> Convert for Vec<C> {
     }
 }
 
-/// What only one of two versions can say, by field: taken from the object that is converted, kept in what comes of it.
+/// Data that only one of two versions can represent, by field: taken from the converted object, kept in the result.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Data {
     taken: Map<String, Value>,
@@ -61,12 +61,12 @@ pub struct Data {
 }
 
 impl Data {
-    /// Takes what is kept for the version `to`.
+    /// Takes the data kept for the version `to`.
     pub fn open(metadata: &mut ObjectMeta, to: &str) -> Self {
         Self { taken: take(metadata, to).unwrap_or_default(), kept: Map::new() }
     }
 
-    /// Keeps what only the version `from` could say.
+    /// Keeps the data that only the version `from` can represent.
     ///
     /// # Errors
     /// As [`keep`].
@@ -74,15 +74,15 @@ impl Data {
         if self.kept.is_empty() { Ok(()) } else { keep(metadata, from, &self.kept) }
     }
 
-    /// What was kept of a field, when the object was last of this version.
+    /// Returns the kept value of a field.
     pub fn take<T: DeserializeOwned>(&mut self, field: &str) -> Option<T> {
         serde_json::from_value(self.taken.remove(field)?).ok()
     }
 
-    /// Keeps a field, unless its value is what it would be without.
+    /// Keeps a field, unless it has its default value.
     ///
     /// # Errors
-    /// When it can't be written as JSON.
+    /// If it can't be serialized as JSON.
     pub fn keep<T: Serialize>(&mut self, field: &str, value: &T, without: &T) -> Result<(), ConversionError> {
         let value = serde_json::to_value(value)?;
         if value != serde_json::to_value(without)? {
@@ -91,10 +91,10 @@ impl Data {
         Ok(())
     }
 
-    /// Converts a part of the part, whose fields are kept below this one.
+    /// Converts a nested part, whose fields are kept below this one.
     ///
     /// # Errors
-    /// Those of the conversion, with the field's name before them.
+    /// Those of the conversion, prefixed with the name of the field.
     pub fn within<T>(
         &mut self,
         field: &str,
@@ -108,14 +108,14 @@ impl Data {
         Ok(converted)
     }
 
-    /// For the way back: what was kept is there to be taken.
+    /// Reverses the direction: kept data can be taken.
     pub(super) fn turned(self) -> Self {
         Self { taken: self.kept, kept: Map::new() }
     }
 }
 
 impl ConversionError {
-    /// The same error, of this field.
+    /// Prefixes the error with a field.
     #[must_use]
     pub fn of(self, field: &str) -> Self {
         Self::new(format_args!("{field}: {self}"))

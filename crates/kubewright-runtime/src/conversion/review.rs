@@ -1,4 +1,4 @@
-//! `ConversionReview` of `apiextensions.k8s.io`: from a request to an answer.
+//! `ConversionReview` of `apiextensions.k8s.io`: parsing requests and making responses.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::panic;
 
 const GROUP: &str = "apiextensions.k8s.io/";
 
-/// Why a body can't be answered. The texts are for whoever reads the API server's answer.
+/// A body that isn't a review. The API server shows the message to users.
 #[derive(Debug, Error)]
 pub(crate) enum ReviewError {
     #[error("the body is not a ConversionReview: {0}")]
@@ -25,14 +25,14 @@ pub(crate) enum ReviewError {
     NoRequest,
 }
 
-/// The answer to a review, and whether a conversion panicked.
+/// The response to a review, and whether a conversion panicked.
 #[derive(Debug)]
 pub(crate) struct Answered {
     pub(crate) review: ConversionReview,
     pub(crate) panicked: bool,
 }
 
-/// Answers a review: all its objects converted, or why one of them can't be.
+/// Answers a review: with all its objects converted, or with the error of one.
 pub(crate) fn answer(body: &[u8], hubs: &[Arc<dyn AnyHub>]) -> Result<Answered, ReviewError> {
     let review: ConversionReview = serde_json::from_slice(body)?;
     let (kind, version) = (&review.types.kind, &review.types.api_version);
@@ -57,7 +57,7 @@ pub(crate) fn answer(body: &[u8], hubs: &[Arc<dyn AnyHub>]) -> Result<Answered, 
     let response = match converted.collect::<Result<Vec<_>, _>>() {
         Ok(converted) => ConversionResponse::for_request(request).success(converted),
         Err(why) => {
-            tracing::warn!(to, why, "can't convert");
+            tracing::warn!(to, why, "conversion failed");
             ConversionResponse::for_request(request).failure(Status::failure(&why, "InternalError"))
         }
     };
@@ -77,7 +77,7 @@ fn convert(object: Value, to: &str, hubs: &[Arc<dyn AnyHub>]) -> Result<Value, C
     hub.convert(object, to)
 }
 
-/// The object as a message names it: `default/web`.
+/// Returns the name of the object in messages: `default/web`.
 fn name(object: &Value) -> String {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     match text("namespace") {
@@ -190,8 +190,8 @@ mod tests {
         };
         assert!(!check(pane("v1", json!({"side": "x"})), "v2", "n/p: invalid digit found in string"));
         check(pane("v2", json!({"side": 3})), "v3", "n/p: spec.side: an odd number has no half");
-        check(pane("v2", json!({})), "v3", "n/p: it can't be read as a Pane of v2: missing field `side`");
-        check(pane("v9", json!({})), "v3", "n/p: there is no conversion for version example.com/v9");
+        check(pane("v2", json!({})), "v3", "n/p: can't decode Pane of v2: missing field `side`");
+        check(pane("v9", json!({})), "v3", "n/p: no conversion for version example.com/v9");
         let lost = "n/p: the conversion made another object of it: it must move `metadata` over";
         check(pane("v1", json!({"side": "0"})), "v2", lost);
         let door = json!({"apiVersion": "example.com/v1", "kind": "Door", "metadata": {"name": "d"}});

@@ -1,6 +1,6 @@
-//! Decides which events are written: repeats become a series, and an object that has too many is cut off.
+//! Decides which events are written: repetitions become a series, and the rate of events about one object is limited.
 //!
-//! No I/O and no clock: time is passed in. The figures are those of client-go's two recorders.
+//! No I/O and no clock: time is passed in. The limits are those of client-go's two recorders.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -15,24 +15,24 @@ use k8s_openapi::{
 
 use super::recorder::Occurrence;
 
-/// A series ends when it has been quiet for as long; the next event of its kind is a new one.
+/// The time without a repetition after which a series ends.
 const SERIES_QUIET: Duration = Duration::from_secs(6 * 60);
-/// The first repeat is written at once, further ones are gathered for as long.
+/// How long repetitions after the first are collected before they are written.
 const SERIES_REFRESH: Duration = Duration::from_secs(5 * 60);
-/// As many series are remembered.
+/// The most series that are tracked.
 const MAX_SERIES: usize = 4096;
-/// The spending of as many objects is remembered.
+/// The most objects whose rate is tracked.
 const MAX_BUCKETS: usize = 4096;
-/// New events that an object may have at once…
+/// The burst of new events about one object.
 const BURST: u32 = 25;
-/// …and the time after which it may have one more.
+/// The time after which an object may have one more event.
 const REFILL: Duration = Duration::from_secs(5 * 60);
 
 const MAX_NOTE: usize = 1024;
 const MAX_WORD: usize = 128;
 const MAX_NAME: usize = 253;
 
-/// What two events have in common that are told as one.
+/// What events of one series have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SeriesKey {
     controller: Arc<str>,
@@ -54,22 +54,22 @@ impl From<ObjectReference> for Identity {
     }
 }
 
-/// Something to send to the API server.
+/// A write to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Write {
     /// A new event.
     Create(Box<Event>),
-    /// The event was seen more often. It is passed whole, in case it is gone and must be created again.
+    /// An event repeated. It is passed whole, in case it was deleted and must be created again.
     Repeat(Box<Event>),
 }
 
-/// What becomes of an event.
+/// The decision about an event.
 #[derive(Debug, PartialEq)]
 pub(super) enum Decision {
     Write(Write),
-    /// It is part of a series, and told with it later.
+    /// It is part of a series, and written with it later.
     Gathered,
-    /// The object had too many.
+    /// The object has too many events.
     Limited,
 }
 
@@ -81,7 +81,7 @@ struct Series {
     unwritten: bool,
 }
 
-/// Tokens, and when they were counted.
+/// The tokens of an object, and when they were counted.
 #[derive(Debug)]
 struct Bucket {
     tokens: u32,
@@ -102,7 +102,7 @@ impl Correlator {
         Self { instance, series: BTreeMap::new(), buckets: BTreeMap::new(), last_name: 0 }
     }
 
-    /// Takes an event in; `now` is monotonic.
+    /// Takes an event; `now` is monotonic.
     pub(super) fn observe(&mut self, occurrence: Occurrence, now: Duration) -> Decision {
         let key = key_of(&occurrence);
         if let Some(series) = self.series.get_mut(&key)
@@ -120,7 +120,7 @@ impl Correlator {
         Decision::Write(Write::Create(Box::new(event)))
     }
 
-    /// Forgets what is over, and returns the repeats that have been gathered for long enough.
+    /// Drops ended series, and returns the repetitions that are due to be written.
     pub(super) fn refresh(&mut self, now: Duration) -> Vec<Write> {
         let mut writes = Vec::new();
         self.series.retain(|_, series| {
@@ -134,7 +134,7 @@ impl Correlator {
         writes
     }
 
-    /// All repeats that are still unwritten: for the end.
+    /// Returns all repetitions that have not been written, at the end.
     pub(super) fn flush(&mut self, now: Duration) -> Vec<Write> {
         self.series.values_mut().filter_map(|series| series.flush(now)).collect()
     }
@@ -144,7 +144,7 @@ impl Correlator {
         self.series.is_empty() && self.buckets.is_empty()
     }
 
-    /// Another name for an event whose name is taken.
+    /// Returns another name for an event whose name is taken.
     pub(super) fn rename(&mut self, event: &mut Event) {
         let object = event.regarding.as_ref().and_then(|regarding| regarding.name.as_deref()).unwrap_or_default();
         let nanoseconds = event.event_time.as_ref().map_or(0, |time| time.0.as_nanosecond());
@@ -170,7 +170,7 @@ impl Correlator {
         });
     }
 
-    /// Makes room for one, at the cost of the object that has spent least: it gains least by it.
+    /// Makes room for one object by dropping the one that has used the fewest tokens, which gains the least by it.
     fn forget_buckets(&mut self, now: Duration) {
         self.forget_full_buckets(now);
         let fullest = self.buckets.iter().max_by_key(|(_, bucket)| bucket.tokens).map(|(object, _)| object.clone());
@@ -213,7 +213,7 @@ impl Correlator {
         }
     }
 
-    /// `<object>.<time in hexadecimal>`, never the same twice: kubectl shows events in the order of their names.
+    /// Returns `<object>.<time in hexadecimal>`, which is unique. kubectl shows events in the order of their names.
     fn name_for(&mut self, object: &str, nanoseconds: i128) -> String {
         self.last_name = nanoseconds.max(self.last_name + 1);
         let suffix = format!(".{:016x}", self.last_name);
@@ -268,7 +268,7 @@ fn key_of(occurrence: &Occurrence) -> SeriesKey {
     }
 }
 
-/// At most `length` bytes, cut between characters.
+/// Cuts a text to at most `length` bytes, between characters.
 fn truncated(text: &str, length: usize) -> &str {
     &text[..text.floor_char_boundary(length)]
 }
@@ -282,7 +282,7 @@ mod tests {
         Occurrence { regarding, event: Told::normal("Any", note), controller: "c".into(), time: Timestamp::UNIX_EPOCH }
     }
 
-    /// However many objects have events, and within whatever time: what is remembered is bounded, and who had too many has.
+    /// However many objects have events, memory is bounded and the limit of each holds.
     #[test]
     fn the_spending_of_so_many_objects_is_remembered() {
         let (mut correlator, now) = (Correlator::new("i"), Duration::from_secs(1000));

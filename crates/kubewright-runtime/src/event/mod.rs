@@ -1,4 +1,4 @@
-//! Events: what `kubectl describe` shows about an object, beside its status.
+//! Events about objects, as `kubectl describe` shows them.
 //!
 //! They are written to `events.k8s.io/v1`. Recording never waits and never fails: events are best effort by definition
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/>), and nothing may depend on them.
@@ -12,17 +12,17 @@ use k8s_openapi::api::core::v1::ObjectReference;
 
 pub use self::recorder::{Broadcaster, Recorder};
 
-/// Whether an event is good news.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum EventType {
-    /// Something happened as it should.
+    /// Information: something happened as expected.
     Normal,
     /// Something needs attention.
     Warning,
 }
 
 impl EventType {
-    /// The word in the API.
+    /// Returns the value in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Normal => "Normal",
@@ -31,7 +31,7 @@ impl EventType {
     }
 }
 
-/// Something to tell about an object, by [`Context::record`](crate::context::Context::record) or [`Recorder::record`].
+/// An event about an object, for [`Context::record`](crate::context::Context::record) or [`Recorder::record`].
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{Node, Service};
@@ -43,25 +43,25 @@ impl EventType {
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// Whether it is good news.
+    /// Its type.
     pub type_: EventType,
-    /// Why: one CamelCase word, at most 128 bytes.
+    /// The reason: one CamelCase word of at most 128 bytes.
     pub reason: String,
-    /// What the controller did or tried: one CamelCase word, at most 128 bytes.
+    /// The action that the controller took or tried: one CamelCase word of at most 128 bytes.
     pub action: String,
-    /// The sentence for people. Beyond 1,024 bytes it is cut.
+    /// The message for users. It is cut after 1,024 bytes.
     pub note: String,
-    /// Another object that has a part in it.
+    /// Another object that is involved.
     pub related: Option<ObjectReference>,
 }
 
 impl Event {
-    /// A `Normal` event, whose action is its reason until [`action`](Self::action) says otherwise.
+    /// Creates a `Normal` event, whose action is its reason unless [`action`](Self::action) sets another.
     pub fn normal(reason: impl Into<String>, note: impl Into<String>) -> Self {
         Self::new(EventType::Normal, reason.into(), note.into())
     }
 
-    /// A `Warning` event, whose action is its reason until [`action`](Self::action) says otherwise.
+    /// Creates a `Warning` event, whose action is its reason unless [`action`](Self::action) sets another.
     pub fn warning(reason: impl Into<String>, note: impl Into<String>) -> Self {
         Self::new(EventType::Warning, reason.into(), note.into())
     }
@@ -70,13 +70,13 @@ impl Event {
         Self { type_, action: reason.clone(), reason, note, related: None }
     }
 
-    /// What the controller did or tried.
+    /// Sets the action that the controller took or tried.
     #[must_use]
     pub fn action(self, action: impl Into<String>) -> Self {
         Self { action: action.into(), ..self }
     }
 
-    /// Names another object that has a part in it.
+    /// Sets another object that is involved.
     #[must_use]
     pub fn related(self, related: ObjectReference) -> Self {
         Self { related: Some(related), ..self }

@@ -1,4 +1,4 @@
-//! The way of an event from a reconcile to the API server: a bounded channel, and one task that writes.
+//! Recording events: a bounded channel, and one task that writes to the API server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,16 +23,16 @@ use super::{
 };
 use crate::{client::explain, metrics::Metrics};
 
-/// As many events may wait to be written; what comes on top is discarded.
+/// The most events that wait to be written. Further ones are discarded.
 const CAPACITY: usize = 1000;
-/// How often gathered repeats are looked through.
+/// How often collected repetitions are checked.
 const REFRESH: Duration = Duration::from_secs(30);
-/// As often is an event tried that the API server can't take now, and then discarded.
+/// The most attempts to write an event before it is discarded.
 const TRIES: u32 = 12;
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
-/// An event, whom it is about, who says so, and when.
+/// An event with its object, its controller and its time.
 #[derive(Clone, Debug)]
 pub(super) struct Occurrence {
     pub(super) regarding: ObjectReference,
@@ -51,7 +51,7 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// Hands the event over to be written. It never waits: while a thousand events wait, further ones are discarded and
+    /// Queues an event to be written. It never waits: while a thousand events are queued, further ones are discarded and
     /// counted (`kubewright_events_discarded_total`).
     pub fn record(&self, regarding: &ObjectReference, event: Event) {
         let (controller, time) = (self.controller.clone(), self.clock.now());
@@ -64,7 +64,7 @@ impl Recorder {
     }
 }
 
-/// Owns the task that writes the events of all controllers of a manager. Dropped, it ends the task at once.
+/// Owns the task that writes the events of all controllers of a manager. Dropping it ends the task at once.
 #[derive(Debug)]
 pub struct Broadcaster {
     sender: mpsc::Sender<Occurrence>,
@@ -85,17 +85,17 @@ impl Broadcaster {
         Self { sender, clock, metrics, stop, task }
     }
 
-    /// A recorder for a controller; `kubectl describe` shows its name under `From`, such as `at-controller`.
+    /// Returns the recorder of a controller. `kubectl describe` shows its name under `From`, such as `at-controller`.
     pub fn recorder(&self, controller: &str) -> Recorder {
         let (sender, clock, metrics) = (self.sender.clone(), self.clock.clone(), self.metrics.clone());
         Recorder { sender, controller: controller.into(), clock, metrics }
     }
 
-    /// Writes what waits, for at most `deadline`, and ends the task. Events recorded from now on are discarded.
+    /// Writes the queued events, for at most `deadline`, and ends the task. Events recorded from now on are discarded.
     pub async fn shutdown(mut self, deadline: Duration) {
         self.stop.cancel();
         if timeout(deadline, &mut self.task).await.is_err() {
-            tracing::warn!("events that could not be written in time are lost");
+            tracing::warn!("discarding events that could not be written in time");
         }
     }
 }
@@ -145,7 +145,7 @@ impl Writer {
         }
     }
 
-    /// Tries until the write is done, refused for good, or was tried often enough.
+    /// Tries to write until it succeeds, is refused, or has failed too often.
     async fn write(&mut self, mut write: Write) {
         let mut pause = FIRST_RETRY;
         // Whether the write may have taken effect, its answer lost.
@@ -156,7 +156,7 @@ impl Writer {
                 Next::Done => return,
                 Next::Refused(error) => {
                     // Mostly a namespace that goes away, or a role without events.
-                    tracing::info!(error = explain(&error), "the API server refuses an event");
+                    tracing::info!(error = explain(&error), "the API server refused an event");
                     return self.metrics.event_discarded("refused");
                 }
                 Next::Create(event) => write = Write::Create(event),
@@ -166,7 +166,7 @@ impl Writer {
                     uncertain = false;
                 }
                 Next::Retry(error, same) => {
-                    tracing::debug!(error = explain(&error), "an event can't be written now");
+                    tracing::debug!(error = explain(&error), "can't write an event; retrying");
                     write = same;
                     uncertain = true;
                     sleep(pause).await;
@@ -174,7 +174,7 @@ impl Writer {
                 }
             }
         }
-        tracing::warn!(tries = TRIES, "an event could not be written and is lost");
+        tracing::warn!(tries = TRIES, "discarding an event that could not be written");
         self.metrics.event_discarded("unavailable");
     }
 
@@ -193,7 +193,7 @@ impl Writer {
     }
 }
 
-/// What to do after an error.
+/// The reaction to an error.
 enum Next {
     Done,
     Refused(Error),

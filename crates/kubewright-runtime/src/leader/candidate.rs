@@ -1,8 +1,8 @@
-//! One candidate's view of the election, as a state machine: no I/O, time passed in.
+//! The state machine of one candidate: no I/O, and time is passed in.
 //!
-//! Another's lease counts from when *we* saw it change, by our monotonic clock: the times written in it are for people.
-//! Our own leadership counts from before we sent the renewal. So the leader always gives up first, whatever the wall
-//! clocks say and however slow the network is, as long as `renew_deadline` is less than `lease_duration`.
+//! Another replica's lease counts from when *this* replica saw it change, by its monotonic clock; the times in the lease are
+//! only informative. Own leadership counts from before the renewal was sent. So the leader always gives up first, whatever
+//! the wall clocks say and however slow the network is, as long as `renew_deadline` is less than `lease_duration`.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ use k8s_openapi::{
 
 use super::LeaderOptions;
 
-/// What to do next.
+/// The next action of a candidate.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     /// Create the lease; it must not exist.
     Create(Box<Lease>),
     /// Replace the lease; it must not have changed.
     Update(Box<Lease>),
-    /// Someone else leads.
+    /// Wait: another replica leads.
     Wait,
 }
 
@@ -35,9 +35,9 @@ struct Observed {
 pub(crate) struct Candidate {
     options: LeaderOptions,
     observed: Option<Observed>,
-    /// Whether what was observed may be out of date.
+    /// Whether the observed lease may be out of date.
     stale: bool,
-    /// Until when we may believe to lead.
+    /// The time until which this replica may assume that it leads.
     fence: Option<Duration>,
 }
 
@@ -50,11 +50,11 @@ impl Candidate {
         &self.options
     }
 
-    /// The lease was read and found so; `now` is after the answer came.
+    /// Takes the lease that was read; `now` is after the answer arrived.
     pub(crate) fn observe(&mut self, lease: Option<Lease>, now: Duration) {
         self.stale = false;
         let Some(lease) = lease else {
-            // A lease that was taken away doesn't end its holder's belief: keep the time, so that we wait it out.
+            // The holder of a deleted lease may still assume that it leads, so wait for as long as if it existed.
             if let Some(observed) = &mut self.observed {
                 observed.lease.metadata.resource_version = None;
             }
@@ -69,7 +69,7 @@ impl Candidate {
         self.observed = Some(Observed { lease, changed });
     }
 
-    /// Our write took effect. It was sent at `sent`, and this is the lease that came back.
+    /// Takes the lease that this replica wrote, in a request sent at `sent`.
     pub(crate) fn written(&mut self, lease: Lease, sent: Duration) {
         let ours = holder(&lease) == Some(&self.options.identity);
         self.fence = ours.then(|| sent + self.options.renew_deadline);
@@ -77,27 +77,27 @@ impl Candidate {
         self.stale = false;
     }
 
-    /// A write was refused, or its answer didn't come.
+    /// Notes that a write was refused or got no answer.
     pub(crate) fn unsure(&mut self) {
         self.stale = true;
     }
 
-    /// Whether the lease must be read before the next write. The leader needn't, as nobody else should have written.
+    /// Whether the lease must be read before the next write. The leader needn't read it: nobody else should have written.
     pub(crate) fn must_read(&self) -> bool {
         self.stale || self.fence.is_none()
     }
 
-    /// Who holds the lease, as far as we know.
+    /// Returns the last known holder of the lease.
     pub(crate) fn holder(&self) -> Option<&str> {
         self.observed.as_ref().and_then(|observed| holder(&observed.lease)).map(String::as_str)
     }
 
-    /// Until when we may believe to lead, if we do.
+    /// Returns the time until which this replica may assume that it leads.
     pub(crate) fn fence(&self) -> Option<Duration> {
         self.fence
     }
 
-    /// What to do; `wall` is written into the lease.
+    /// Returns the next action; `wall` is the time that it writes into the lease.
     pub(crate) fn decide(&self, now: Duration, wall: Timestamp) -> Action {
         let Some(Observed { lease, changed }) = &self.observed else {
             return Action::Create(Box::new(self.claim(None, wall)));
@@ -112,7 +112,7 @@ impl Candidate {
         }
     }
 
-    /// The lease without a holder, if it is ours to give up.
+    /// Returns the lease without a holder, if this replica holds it.
     pub(crate) fn release(&self, wall: Timestamp) -> Option<Lease> {
         let lease = &self.observed.as_ref().filter(|_| self.fence.is_some())?.lease;
         let mut released = lease.clone();
@@ -123,13 +123,13 @@ impl Candidate {
         Some(released)
     }
 
-    /// Someone took the lease away, and it must not be had back.
+    /// Notes that the lease was deleted, and must not be acquired again.
     pub(crate) fn forfeit(&mut self) {
         self.fence = None;
         self.stale = true;
     }
 
-    /// The lease in our name.
+    /// Returns the lease with this replica as its holder.
     fn claim(&self, before: Option<&Lease>, wall: Timestamp) -> Lease {
         let LeaderOptions { namespace, name, identity, lease_duration, .. } = &self.options;
         let old = before.and_then(|lease| lease.spec.clone()).unwrap_or_default();
@@ -150,13 +150,13 @@ impl Candidate {
     }
 }
 
-/// The time after which the lease's holder has given up: its own setting, if it is longer than ours.
+/// Returns the time after which the lease's holder has given up: its own setting or ours, whichever is longer.
 pub(crate) fn duration(lease: &Lease, ours: Duration) -> Duration {
     let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
     Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).max(ours)
 }
 
-/// Who holds it; none if it was given back.
+/// Returns the holder of a lease; `None` if it was released.
 pub(crate) fn holder(lease: &Lease) -> Option<&String> {
     lease.spec.as_ref()?.holder_identity.as_ref().filter(|holder| !holder.is_empty())
 }

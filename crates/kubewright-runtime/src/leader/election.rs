@@ -1,4 +1,4 @@
-//! The loop that keeps one candidate's lease: reads, writes, waits, and says when leadership begins and ends.
+//! The loop of a candidate: it acquires and renews the lease, and reports when leadership begins and ends.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,12 +14,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{
     LeaderOptions, LeaderOptionsError,
     candidate::Candidate,
-    desk::{Desk, Setback},
     fence::Fence,
+    lease_client::{LeaseClient, RenewError},
 };
 use crate::metrics::Metrics;
 
-/// Takes part in the election until it is released, lost or dropped. Leadership is won at most once.
+/// A candidate in an election, until it is released, loses or is dropped. It becomes leader at most once.
 #[derive(Debug)]
 pub struct LeaderElection {
     elected: CancellationToken,
@@ -28,15 +28,15 @@ pub struct LeaderElection {
     task: JoinHandle<()>,
     fence: Fence,
     clock: SharedClock,
-    /// Why the last try to keep the lease came to nothing.
-    setback: Arc<Mutex<Option<String>>>,
+    /// Why the last attempt to renew the lease failed.
+    last_error: Arc<Mutex<Option<String>>>,
 }
 
 impl LeaderElection {
-    /// Starts to take part.
+    /// Starts a candidate.
     ///
     /// # Errors
-    /// When the durations don't fit together.
+    /// If the durations can't work together.
     pub fn start(
         client: Client,
         options: LeaderOptions,
@@ -47,7 +47,7 @@ impl LeaderElection {
         Self::fenced(client, options, clock, random, metrics, Fence::default())
     }
 
-    /// [`LeaderElection::start`], with a fence that stands as long as we may believe to lead.
+    /// [`LeaderElection::start`] with a fence that is up while this replica may assume that it leads.
     pub(crate) fn fenced(
         client: Client,
         options: LeaderOptions,
@@ -59,49 +59,49 @@ impl LeaderElection {
         options.validate()?;
         metrics.set_leader(&options.name, false);
         let (elected, lost, stop) = <(CancellationToken, CancellationToken, CancellationToken)>::default();
-        let setback = Arc::<Mutex<Option<String>>>::default();
+        let last_error = Arc::<Mutex<Option<String>>>::default();
         let elector = Elector {
-            desk: Desk::new("leader election", client, &options, clock.clone(), random),
+            lease: LeaseClient::new("leader election", client, &options, clock.clone(), random),
             candidate: Candidate::new(options),
             metrics,
             fence: fence.clone(),
-            setback: setback.clone(),
+            last_error: last_error.clone(),
             elected: elected.clone(),
             lost: lost.clone().drop_guard(),
         };
         let task = tokio::spawn(elector.run(stop.clone()));
-        Ok(Self { elected, lost, stop, task, fence, clock, setback })
+        Ok(Self { elected, lost, stop, task, fence, clock, last_error })
     }
 
-    /// Cancelled when we become the leader: work may begin.
+    /// Returns a token that is cancelled when this replica becomes the leader, so that work may start.
     pub fn elected(&self) -> CancellationToken {
         self.elected.clone()
     }
 
-    /// Cancelled when the leadership is lost, or the election has ended otherwise: all work must stop at once, and the
-    /// process end with an error, as a new one begins with a clean view of the world.
+    /// Returns a token that is cancelled when leadership is lost or the election has ended otherwise. All work must then stop
+    /// at once, and the process exit with an error: a new process starts from a clean state.
     pub fn lost(&self) -> CancellationToken {
         self.lost.clone()
     }
 
-    /// Whether we lead: also right after the process stood still for so long that the lease has run out, which [`lost`](Self::lost)
-    /// tells only when its task has run again.
+    /// Whether this replica leads. This is right even after the process was stopped for so long that the lease has expired,
+    /// which [`lost`](Self::lost) reports only once its task has run again.
     pub fn is_leader(&self) -> bool {
         let stands = self.fence.stands(self.clock.monotonic());
         self.elected.is_cancelled() && !self.lost.is_cancelled() && stands
     }
 
-    /// Why the leadership could not be kept, as far as that is known: what failed last, or who leads now.
-    pub fn setback(&self) -> Option<String> {
-        self.setback.lock().clone()
+    /// Returns why the lease could not be renewed, if known: the last error, or the identity of the new leader.
+    pub fn last_error(&self) -> Option<String> {
+        self.last_error.lock().clone()
     }
 
-    /// Gives the lease up, if we hold it, so that another replica needn't wait for it to expire. Call it when the work
-    /// has stopped. It takes at most as long as the renew deadline.
+    /// Releases the lease if this replica holds it, so that others needn't wait until it expires. Call it once all work has
+    /// stopped. It takes at most the renew deadline.
     pub async fn release(mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
-            tracing::error!(%error, "the leader election ended badly");
+            tracing::error!(%error, "the task of the leader election failed");
         }
     }
 }
@@ -113,13 +113,13 @@ impl Drop for LeaderElection {
 }
 
 struct Elector {
-    desk: Desk,
+    lease: LeaseClient,
     candidate: Candidate,
     metrics: Metrics,
     fence: Fence,
-    setback: Arc<Mutex<Option<String>>>,
+    last_error: Arc<Mutex<Option<String>>>,
     elected: CancellationToken,
-    /// Tells also when this task ends in a way that nobody thought of.
+    /// Cancels the token even if the task panics.
     lost: DropGuard,
 }
 
@@ -136,62 +136,62 @@ impl Elector {
                 () = turn => {}
             }
         }
-        tracing::error!(lease = self.desk.lease(), "leadership lost");
+        tracing::error!(lease = self.lease.lease(), "leadership lost");
         self.metrics.set_leader(&self.candidate.options().name, false);
         drop(self.lost);
     }
 
-    /// Whether leadership was won and is lost.
+    /// Whether leadership was acquired and lost.
     fn is_over(&self) -> bool {
         self.elected.is_cancelled() && self.remaining().is_none()
     }
 
-    /// How long we may yet believe to lead.
+    /// Returns for how long this replica may still assume that it leads.
     fn remaining(&self) -> Option<Duration> {
-        self.desk.remaining(&self.candidate)
+        self.lease.remaining(&self.candidate)
     }
 
-    /// One try to get or keep the lease, cut off when its success would come too late.
+    /// Tries to acquire or renew the lease, until success would come too late.
     async fn attempt(&mut self) {
         let limit = self.remaining().unwrap_or(self.candidate.options().renew_deadline);
-        let outcome = timeout(limit, self.read_and_write()).await.unwrap_or_else(|_| Err(Setback::no_answer(limit)));
+        let outcome = timeout(limit, self.read_and_write()).await.unwrap_or_else(|_| Err(RenewError::no_answer(limit)));
         self.fence.set(self.candidate.fence());
         match outcome {
             Ok(()) if self.remaining().is_some() => {
                 self.metrics.set_leader(&self.candidate.options().name, true);
                 self.elected.cancel();
-                *self.setback.lock() = None;
-                self.desk.tell(format!("leading as {}", self.candidate.options().identity));
+                *self.last_error.lock() = None;
+                self.lease.report(format!("leading as {}", self.candidate.options().identity));
             }
             Ok(()) => {
                 let leader = self.candidate.holder().unwrap_or("nobody").to_owned();
-                *self.setback.lock() = Some(format!("{leader} leads"));
-                self.desk.tell(format!("standing by, {leader} leads"));
+                *self.last_error.lock() = Some(format!("{leader} leads"));
+                self.lease.report(format!("standing by, {leader} leads"));
             }
-            Err(setback) => {
-                *self.setback.lock() = Some(setback.why().into());
+            Err(error) => {
+                *self.last_error.lock() = Some(error.why().into());
                 self.candidate.unsure();
-                self.desk.complain(setback);
+                self.lease.report_error(error);
             }
         }
     }
 
-    async fn read_and_write(&mut self) -> Result<(), Setback> {
+    async fn read_and_write(&mut self) -> Result<(), RenewError> {
         if self.candidate.must_read() {
-            let lease = self.desk.read().await?;
-            self.candidate.observe(lease, self.desk.monotonic());
+            let lease = self.lease.read().await?;
+            self.candidate.observe(lease, self.lease.monotonic());
         }
-        let sent = self.desk.monotonic();
-        let action = self.candidate.decide(sent, self.desk.wall());
-        if let Some(lease) = self.desk.write(action).await? {
+        let sent = self.lease.monotonic();
+        let action = self.candidate.decide(sent, self.lease.wall());
+        if let Some(lease) = self.lease.write(action).await? {
             self.candidate.written(lease, sent);
         }
         Ok(())
     }
 
-    /// Waits until the next try, or until there is nothing left to keep.
+    /// Waits until the next attempt, or until the lease has expired.
     async fn pause(&self) {
-        let pause = self.desk.pause(self.candidate.options().retry_period);
+        let pause = self.lease.pause(self.candidate.options().retry_period);
         match self.remaining() {
             Some(remaining) => sleep(pause.min(remaining)).await,
             None if self.elected.is_cancelled() => {}
@@ -201,7 +201,7 @@ impl Elector {
 
     async fn release(&mut self) {
         self.fence.set(None);
-        self.desk.release(&mut self.candidate).await;
+        self.lease.release(&mut self.candidate).await;
         self.metrics.set_leader(&self.candidate.options().name, false);
     }
 }

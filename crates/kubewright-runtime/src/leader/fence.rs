@@ -1,8 +1,8 @@
-//! The last word before a write: nothing is sent in the name of a lease that has run out.
+//! A guard of writes: none is sent once the lease has expired.
 //!
-//! Work is cancelled when its lease is lost, but a process that stood still (a stopped one, a frozen container) may wake in the
-//! middle of it, before any timer has fired. So each request that would change something looks at the clock once more. A machine that
-//! was suspended is not seen through: its monotonic clock stood still, too.
+//! Work is cancelled when its lease is lost, but a process that was stopped, such as a frozen container, may continue in the
+//! middle of it before any timer has fired. So each write checks the clock before it is sent. This doesn't help on a machine
+//! that was suspended: its monotonic clock stood still too.
 
 use std::{
     sync::{
@@ -18,17 +18,17 @@ use kubewright_apimachinery::clock::SharedClock;
 use thiserror::Error;
 use tower::{BoxError, service_fn};
 
-/// Until when a lease is held, by our monotonic clock. Clones are one.
+/// The time until which a lease is held, by the monotonic clock. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fence(Arc<AtomicU64>);
 
 /// A write that was not sent.
 #[derive(Debug, Error)]
-#[error("not sent: this replica's lease has run out, and another may be at work")]
+#[error("not sent: the lease of this replica has expired, and another may be active")]
 struct Fenced;
 
 impl Fence {
-    /// The lease is held until then; `None` if it isn't.
+    /// Sets the time until which the lease is held; `None` if it isn't held.
     pub(crate) fn set(&self, until: Option<Duration>) {
         let nanoseconds = until.map_or(0, |until| u64::try_from(until.as_nanos()).unwrap_or(u64::MAX));
         self.0.store(nanoseconds, Ordering::Release);
@@ -38,7 +38,7 @@ impl Fence {
         now < Duration::from_nanos(self.0.load(Ordering::Acquire))
     }
 
-    /// The client, but for writes that come when the lease isn't held.
+    /// Returns a client that refuses writes while the lease isn't held.
     pub(crate) fn guard(&self, client: &Client, clock: SharedClock) -> Client {
         let (fence, guarded) = (self.clone(), client.clone());
         let send = move |request: Request<Body>| {
@@ -74,7 +74,7 @@ mod tests {
             }
         };
         assert!(send(Method::GET).await.is_ok());
-        assert!(send(Method::POST).await.unwrap_err().contains("lease has run out"));
+        assert!(send(Method::POST).await.unwrap_err().contains("has expired"));
         fence.set(Some(clock.monotonic() + Duration::from_secs(10)));
         assert!(send(Method::PATCH).await.is_ok());
         tokio::time::advance(Duration::from_secs(10)).await;

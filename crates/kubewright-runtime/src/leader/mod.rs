@@ -1,14 +1,14 @@
-//! Leader election: of several replicas, the one that holds a `Lease` works.
+//! Leader election: of several replicas, only the one that holds a `Lease` works.
 //!
-//! Two replicas never *believe* to lead at once, as long as their monotonic clocks run at about the same speed; wall
-//! clocks may differ at will. What this can't do: stop a write that is under way when leadership is lost (the leader's
-//! work is cancelled; what reached the API server before counts), see through a machine that was suspended, or
-//! make up for a lease that someone deletes by hand.
+//! At most one replica considers itself the leader at a time, as long as monotonic clocks run at about the same speed; wall
+//! clocks may differ. There are three limits. A write in flight when leadership is lost may still take effect, although the
+//! leader's work is cancelled. A machine that was suspended can't notice it. And a lease that someone deletes by hand
+//! protects nothing.
 
 pub(crate) mod candidate;
-pub(crate) mod desk;
 mod election;
 pub(crate) mod fence;
+pub(crate) mod lease_client;
 #[cfg(test)]
 mod tests;
 
@@ -19,30 +19,31 @@ use thiserror::Error;
 
 pub use self::election::LeaderElection;
 
-/// Which lease to hold, as whom, and at what pace.
+/// The lease to hold, the identity of this replica, and the durations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderOptions {
     /// The namespace of the lease.
     pub namespace: String,
     /// The name of the lease: one per operator.
     pub name: String,
-    /// Who we are: unique among the replicas, also across restarts; see [`identity`].
+    /// The identity of this replica: unique among the replicas, also across restarts. See [`identity`].
     pub identity: String,
-    /// How long after they last saw a renewal others wait before they take over (15 s).
+    /// How long other replicas wait after the last renewal that they saw before they take over. Default: 15 s.
     pub lease_duration: Duration,
-    /// How long after its last renewal the leader gives up (10 s). Less than `lease_duration`: the difference is the
-    /// time that its work has to stop.
+    /// How long after its last renewal the leader gives up. Default: 10 s. It is less than `lease_duration`; the difference
+    /// is the time that the leader's work has to stop.
     pub renew_deadline: Duration,
-    /// How often to try (2 s, and at random up to a fifth more).
+    /// The pause between attempts, to which up to a fifth is added at random. Default: 2 s.
     pub retry_period: Duration,
 }
 
-/// A name for this process among the replicas: the host's, and something drawn, since a restarted container keeps its host's.
+/// Returns an identity for this process: the host's name and a random part, since a restarted container keeps its host's
+/// name.
 pub fn identity(random: &Random) -> String {
-    format!("{}_{}", crate::args::hostname(), random.uuid())
+    format!("{}_{}", crate::process::hostname(), random.uuid())
 }
 
-/// Durations that don't fit together.
+/// Durations of leader election that can't work together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "the lease duration ({lease_duration:?}) must be whole seconds and longer than the renew deadline \
@@ -55,7 +56,7 @@ pub struct LeaderOptionsError {
 }
 
 impl LeaderOptions {
-    /// With the durations of controller-runtime.
+    /// Creates options with the durations of controller-runtime.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),

@@ -1,4 +1,4 @@
-//! What a manager says of itself, without being run.
+//! The description of a manager, from which manifests are made.
 
 use std::{collections::BTreeSet, env, ffi::OsString, fs, io, path::Path};
 
@@ -7,44 +7,44 @@ use kubewright_apimachinery::description;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Manager, ManagerError};
+use super::{Manager, ManagerError, features};
 use crate::{
     controller::{ControllerDescription, Use},
     conversion::ConversionDescription,
     object::KindName,
-    rbac::{self, PolicyRule},
+    rbac::PolicyRule,
     webhook::{
         WebhookDescription,
         manifests::{self, Target},
     },
 };
 
-/// What a manager would do.
+/// The description of a manager.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Description {
-    /// The kinds it brings, in the order in which they were declared.
+    /// The kinds that it defines, in the order of their declaration.
     pub kinds: Vec<KindDescription>,
     /// Its controllers, in the order in which they were added.
     pub controllers: Vec<ControllerDescription>,
-    /// The namespaces it watches; none means all.
+    /// The namespaces that it watches; an empty set means all.
     pub namespaces: BTreeSet<String>,
-    /// Its webhooks, in the order in which they were added; [`manifests`] makes the configurations from them.
+    /// Its webhooks, in the order in which they were added. [`manifests`] makes the configurations from them.
     pub webhooks: Vec<WebhookDescription>,
     /// The kinds whose versions it converts.
     pub conversions: Vec<ConversionDescription>,
     /// The RBAC rules that it needs beyond those of its controllers ([`Manager::policy_rule`],
     /// [`Runnable::policy_rule`](super::Runnable::policy_rule)).
     pub policy_rules: Vec<PolicyRule>,
-    /// The ports it listens on: `metrics`, `probes`, `webhook`. None whose number is left to the system.
+    /// The ports that it listens on: `metrics`, `probes`, `webhook`. Ports that the system chooses are left out.
     pub ports: Vec<Port>,
 }
 
-/// A kind that a manager brings.
+/// A kind that a manager defines.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct KindDescription {
-    /// One definition for each version, as the derive makes it. The first is the version that is stored.
+    /// One definition for each version, as the derive makes it. The first is the stored version.
     pub versions: Vec<CustomResourceDefinition>,
 }
 
@@ -52,13 +52,13 @@ pub struct KindDescription {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Port {
-    /// What is served there.
+    /// Its name.
     pub name: &'static str,
     /// Its number.
     pub number: u16,
 }
 
-/// A version of a kind, as it is declared.
+/// A declared version of a kind.
 #[derive(Debug)]
 pub(super) struct DeclaredVersion {
     pub(super) is_stored: bool,
@@ -82,7 +82,7 @@ impl DeclaredVersion {
     }
 }
 
-/// That each kind has one version that is stored, and no version twice.
+/// Checks that each kind has one stored version, and that no version is declared twice.
 pub(super) fn check_kinds(declared: &[DeclaredVersion]) -> Result<(), ManagerError> {
     let mut seen = BTreeSet::new();
     for version in declared {
@@ -97,14 +97,14 @@ pub(super) fn check_kinds(declared: &[DeclaredVersion]) -> Result<(), ManagerErr
     Ok(())
 }
 
-/// The file that a description is wanted in, instead of a run.
+/// Returns the file to which the description is written instead of running.
 pub(super) fn wanted() -> Option<OsString> {
     env::var_os(description::VARIABLE).filter(|file| !file.is_empty())
 }
 
 impl Manager {
-    /// What the manager would do: its kinds, its controllers and the kinds they use, its webhooks, its ports. Manifests are made
-    /// from this.
+    /// Describes the manager: its kinds, its controllers and the kinds that they use, its webhooks, its ports. Manifests are
+    /// made from this.
     pub fn describe(&self) -> Description {
         let of = |stored: &DeclaredVersion| {
             let (mut first, others): (Vec<_>, Vec<_>) =
@@ -138,10 +138,10 @@ impl Manager {
 }
 
 impl Description {
-    /// The form in which other programs read it.
+    /// Returns the form that other programs read.
     ///
     /// # Errors
-    /// If a definition holds what JSON can't.
+    /// If a definition can't be represented in JSON.
     pub fn document(&self) -> Result<description::Description, serde_json::Error> {
         let kinds = self.kinds.iter().map(|kind| Ok(description::Kind::new(values(&kind.versions)?)));
         let target = Target::Service { namespace: "system".into(), name: "webhook-service".into() };
@@ -154,7 +154,7 @@ impl Description {
         let conversions = self.conversions.iter().map(|description| conversion(description, &target));
         document.conversions = conversions.collect::<Result<_, serde_json::Error>>()?;
         document.rights = self.policy_rules.iter().map(PolicyRule::rule).collect();
-        document.features = rbac::of_features(&self.webhooks, &self.conversions);
+        document.features = features::rules(&self.webhooks, &self.conversions);
         document.namespaces = self.namespaces.iter().cloned().collect();
         document.ports = self.ports.iter().map(|port| description::Port::new(port.name.into(), port.number)).collect();
         Ok(document)
@@ -218,8 +218,8 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_is_declared_once_with_one_version_that_is_stored() {
-        // In any order: the first of a kind is not the one that is declared first.
+    fn each_kind_has_one_stored_version_and_no_version_twice() {
+        // The order doesn't matter.
         let cows = [declared(false, "Cow", "v1"), declared(true, "Cow", "v2"), declared(true, "Pig", "v1")];
         assert_eq!(refused(&cows), None);
         let stray = refused(&[declared(true, "Pig", "v1"), declared(false, "Cow", "v1")]).unwrap();

@@ -1,8 +1,8 @@
-//! From the start of the work to its end: what runs on every replica, what waits for the lease, and how both stop.
+//! The lifecycle of controllers and runnables: those on every replica, those that need the lease, and how both stop.
 
-use std::time::Duration;
+use std::{panic::AssertUnwindSafe, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use tokio::{
     task::{JoinError, JoinSet},
     time::sleep,
@@ -11,14 +11,20 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
 use super::{ManagerError, Replicas};
-use crate::{controller::Environment, leader::LeaderElection, shard::Membership};
+use crate::{
+    controller::Environment,
+    leader::LeaderElection,
+    panic,
+    runnable::{Runnable, RunnableContext},
+    shard::Membership,
+};
 
-/// Something that works until the first token is cancelled, and has ended soon after the second is.
+/// A task that works until the first token is cancelled, and ends at once when the second is.
 pub(super) type Task =
     Box<dyn FnOnce(CancellationToken, CancellationToken) -> BoxFuture<'static, Result<(), ManagerError>> + Send>;
 
-/// A lease that has to be held while work is done.
-pub(super) struct Tenure {
+/// A lease that must be held while the tasks run.
+pub(super) struct LeaseHold {
     lease: String,
     begun: CancellationToken,
     lost: CancellationToken,
@@ -30,8 +36,8 @@ enum Holding {
     Membership(Membership),
 }
 
-impl Tenure {
-    /// Starts to try for the lease; none if none is needed.
+impl LeaseHold {
+    /// Starts to acquire the lease; `None` if none is needed.
     pub(super) fn start(replicas: Replicas, environment: &Environment<'_>) -> Result<Option<Self>, ManagerError> {
         let Environment { client, clock, random, metrics, share, fence, .. } = environment;
         let (client, clock, random, fence) = (client.clone(), clock.clone(), random.clone(), fence.clone());
@@ -55,7 +61,7 @@ impl Tenure {
     fn loss(&self) -> ManagerError {
         match &self.holding {
             Holding::Leadership(election) => {
-                let why = election.setback().unwrap_or_else(|| "the process stood still".into());
+                let why = election.last_error().unwrap_or_else(|| "the process was stopped for too long".into());
                 ManagerError::LeadershipLost { lease: self.lease.clone(), why }
             }
             Holding::Membership(_) => ManagerError::ShardLost(self.lease.clone()),
@@ -70,31 +76,31 @@ impl Tenure {
     }
 }
 
-/// What runs, and when.
+/// The tasks of a manager, and when they run.
 pub(super) struct Lifecycle {
-    /// On every replica, at once.
+    /// Tasks that run on every replica from the start.
     pub(super) everywhere: Vec<Task>,
-    /// While the lease is held.
+    /// Tasks that run while the lease is held.
     pub(super) elected: Vec<Task>,
-    pub(super) tenure: Option<Tenure>,
-    /// Cancelled when those begin.
+    pub(super) hold: Option<LeaseHold>,
+    /// Cancelled when these start.
     pub(super) begun: CancellationToken,
-    /// How long all may take to end.
+    /// How long all tasks may take to end.
     pub(super) grace: Duration,
 }
 
 impl Lifecycle {
-    /// Runs everything until `shutdown`, until something fails, or until the lease is lost; and until all has ended.
+    /// Runs the tasks until `shutdown`, until one fails, or until the lease is lost. Returns once all have ended.
     pub(super) async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), ManagerError> {
-        let Self { everywhere, elected, tenure, begun, grace } = self;
+        let Self { everywhere, elected, hold, begun, grace } = self;
         let (stop, abort) = (CancellationToken::new(), CancellationToken::new());
         let mut running = JoinSet::new();
         let start = |running: &mut JoinSet<_>, tasks: Vec<Task>| {
             tasks.into_iter().for_each(|task| drop(running.spawn(task(stop.clone(), abort.clone()))));
         };
         start(&mut running, everywhere);
-        let (may_begin, lost) = match &tenure {
-            Some(tenure) => (tenure.begun.clone(), tenure.lost.clone()),
+        let (may_begin, lost) = match &hold {
+            Some(hold) => (hold.begun.clone(), hold.lost.clone()),
             None => {
                 let now = CancellationToken::new();
                 now.cancel();
@@ -107,7 +113,7 @@ impl Lifecycle {
             tokio::select! {
                 biased;
                 () = lost.cancelled() => break Ok(()),
-                // By one of the tasks, which can't go on: it says why when it has ended.
+                // Cancelled by a task that can't continue, whose error follows.
                 () = stop.cancelled() => break Ok(()),
                 () = &mut shutdown => {
                     info!("stopping");
@@ -135,11 +141,11 @@ impl Lifecycle {
         loop {
             tokio::select! {
                 biased;
-                // Others may begin: there is no time for good manners.
+                // Other replicas may start now, so nothing may continue.
                 () = &mut patience, if !abort.is_cancelled() => {
                     if !running.is_empty() {
                         was_aborted = true;
-                        warn!(running = running.len(), "aborting what has not ended");
+                        warn!(running = running.len(), "aborting tasks that have not ended");
                     }
                     abort.cancel();
                 }
@@ -147,22 +153,40 @@ impl Lifecycle {
                     None => break,
                     Some(Ok(())) => {}
                     Some(Err(error)) if result.is_ok() => result = Err(error),
-                    Some(Err(error)) => error!(%error, "it failed while stopping"),
+                    Some(Err(error)) => error!(%error, "a task failed while stopping"),
                 }
             }
         }
-        let Some(tenure) = tenure else { return result };
+        let Some(hold) = hold else { return result };
         if lost.is_cancelled() {
-            result = Err(tenure.loss());
+            result = Err(hold.loss());
         }
         if was_aborted {
-            // What was cut off may still take effect: the next must wait as if this replica had died.
-            info!(lease = tenure.lease, "the lease is left to expire");
+            // Aborted writes may still take effect, so the next leader must wait until the lease expires.
+            info!(lease = hold.lease, "not releasing the lease, as tasks were aborted");
         } else {
-            tenure.release().await;
+            hold.release().await;
         }
         result
     }
+}
+
+/// A runnable as a part of the lifecycle. A panic in it is an error.
+pub(super) fn runnable_task(runnable: Runnable, environment: &Environment<'_>) -> Task {
+    let Runnable { name, needs_leader, run, .. } = runnable;
+    let Environment { client, fenced, clock, random, metrics, .. } = environment;
+    let client = if needs_leader { fenced } else { client }.clone();
+    let (clock, random, metrics) = (clock.clone(), random.clone(), metrics.clone());
+    Box::new(move |stop, abort| {
+        let context = RunnableContext { client, clock, random, metrics, cancelled: stop };
+        let run = AssertUnwindSafe(async move { run(context).await }).catch_unwind();
+        let run = async move {
+            let ended = abort.run_until_cancelled(run).await.unwrap_or(Ok(Ok(())));
+            let result = ended.unwrap_or_else(|panic| Err(format!("panic: {}", panic::message(panic.as_ref())).into()));
+            result.map_err(|source| ManagerError::Runnable { name, source })
+        };
+        run.boxed()
+    })
 }
 
 fn outcome(ended: Result<Result<(), ManagerError>, JoinError>) -> Result<(), ManagerError> {

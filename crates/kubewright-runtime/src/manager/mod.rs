@@ -1,18 +1,19 @@
 //! The manager: one client, one cache, one clock and one source of randomness for all controllers, and their lifecycle.
 //!
-//! It starts, as controller-runtime does, the HTTP servers, the webhooks, the caches, what runs on every replica, and, once it
-//! leads if that is asked for, the rest; and stops them the other way round. A replica that doesn't lead fills its caches and queues all
-//! the same, so that it can take over at once.
+//! As in controller-runtime it starts the HTTP servers, the webhooks, the caches, what runs on every replica and, with leader
+//! election once it leads, the rest. It stops them in reverse order. A replica that doesn't lead fills its caches and
+//! queues too, so that it can take over at once.
 
 mod describe;
+mod features;
 mod lifecycle;
-mod runnable;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error as StdError,
     future::IntoFuture,
     io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -29,29 +30,29 @@ use kubewright_apimachinery::{
 use thiserror::Error;
 use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
+pub use self::describe::{Description, KindDescription, Port};
 use self::{
     describe::DeclaredVersion,
-    lifecycle::{Lifecycle, Task, Tenure},
+    lifecycle::{LeaseHold, Lifecycle, Task},
 };
-pub use self::{
-    describe::{Description, KindDescription, Port},
-    runnable::{Runnable, RunnableContext, RunnableResult},
-};
-
+pub use crate::runnable::{Runnable, RunnableContext, RunnableResult};
 use crate::{
-    args::{ConnectError, ManagerArgs, hostname, program_name},
+    args::{ConnectError, ManagerArgs},
     cache::{Cache, CacheFamilies, CacheOptions, NotSynced},
     client,
     controller::{BarrierFamilies, Controller, ControllerDescription, ControllerError, Environment, Index, Prepared},
     conversion::Hub,
     event::Broadcaster,
+    http::{BindAddress, BindError, Server},
     leader::{LeaderOptions, LeaderOptionsError, fence::Fence, identity},
     log::LevelError,
-    metrics::{self, Metrics, MetricsServer},
+    metrics::Metrics,
+    metrics_server::{self, MetricsServer},
     object::{KindName, Object},
-    probe::{self, BindAddress, BindError, Probes, Server},
+    probe::{self, Probes},
+    process::{hostname, program_name},
     rbac::PolicyRule,
     shard::{ShardError, ShardOptions, Share},
     signal::Signals,
@@ -59,34 +60,34 @@ use crate::{
     webhook::{self, ClientAuthoritiesError, Content, Surroundings, Webhook, WebhookServer},
 };
 
-/// How long work may take to end when the manager stops, as in controller-runtime.
+/// How long tasks may take to end when the manager stops, as in controller-runtime.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// How long events that were recorded may take to be written at the end.
+/// How long recorded events may take to be written at the end.
 const EVENT_GRACE: Duration = Duration::from_secs(2);
 
-/// Why a manager can't run.
+/// An error that ends a manager.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ManagerError {
-    /// There is no way to the cluster.
+    /// The cluster can't be connected to.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// A server can't listen.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// The log level makes no sense.
+    /// The log level is invalid.
     #[error(transparent)]
     Log(#[from] LevelError),
-    /// The signals can't be heard.
-    #[error("can't listen for signals")]
+    /// The signal handlers can't be installed.
+    #[error("can't install the signal handlers")]
     Signals(#[source] io::Error),
-    /// Two controllers have one name, so that their metrics, events and field ownership would mix.
-    #[error("two controllers are named {0:?}: give one of them another name with Controller::name")]
+    /// Two controllers have the same name, which their metrics, events and field ownership would share.
+    #[error("two controllers have the name {0:?}: rename one with Controller::name")]
     SameName(String),
-    /// Two indexes of one kind have one name, so that one would be found in the other's place.
+    /// Two indexes of one kind have the same name.
     #[error(
-        "controllers {first:?} and {second:?} both declare an index {index:?} of {kind}: declare it in one of them, or give one another name"
+        "controllers {first:?} and {second:?} both declare the index {index:?} of {kind}: declare it in one of them, or rename one"
     )]
     SameIndex {
         /// The kind.
@@ -95,91 +96,90 @@ pub enum ManagerError {
         index: String,
         /// The controller that declares it first.
         first: String,
-        /// The other one; it may be the same.
+        /// The controller that declares it again, possibly the same.
         second: String,
     },
-    /// A version is declared of a kind that isn't.
+    /// A version is declared of a kind that is not declared.
     #[error(
-        "{0} is declared as a version of a kind that is not declared itself: say with Manager::kind which is stored"
+        "{0} is declared as a version of a kind that is not declared: declare the stored version with Manager::kind"
     )]
     NoKind(String),
     /// A version of a kind is declared twice.
-    #[error("{0} is declared twice: once is enough, and only one version of a kind can be the one that is stored")]
+    #[error("{0} is declared twice: declare each version once, and one version of each kind as the stored one")]
     SameKind(String),
     /// The description can't be written.
-    #[error("the description can't be written to {}, which KUBEWRIGHT_DESCRIBE names", path.display())]
+    #[error("can't write the description to {}, the value of KUBEWRIGHT_DESCRIBE", path.display())]
     Describe {
-        /// Where to.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         source: io::Error,
     },
-    /// Two webhooks have one path.
-    #[error(
-        "two webhooks are served at {0:?}: give one of them another path with Webhook::defaulting_path or validating_path"
-    )]
+    /// Two webhooks have the same path.
+    #[error("two webhooks have the path {0:?}: change one with Webhook::defaulting_path or Webhook::validating_path")]
     SamePath(String),
     /// A kind has two hubs.
-    #[error("two hubs convert the kind {0}: add all its versions as spokes to one")]
+    #[error("two hubs convert the kind {0}: add all its versions as spokes to one hub")]
     SameHub(String),
-    /// Two handlers of the metrics server have one path, or one has that of the metrics.
-    #[error("two handlers of the metrics server are at {0:?}: give one of them another path")]
+    /// Two handlers of the metrics server have the same path, or one has the path of the metrics or traces.
+    #[error("two handlers of the metrics server have the path {0:?}: change one")]
     SameMetricsPath(String),
-    /// A controller can't go on.
+    /// A controller can't continue.
     #[error(transparent)]
     Controller(#[from] ControllerError),
     /// A runnable failed.
-    #[error("{name} failed")]
+    #[error("the runnable {name} failed")]
     Runnable {
         /// Its name.
         name: String,
-        /// Why.
+        /// The error.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// A runnable wants the leader, and there is none.
+    /// A runnable needs a leader, and replicas that divide the keys have none.
     #[error(
-        "{0} needs the leader, and replicas that divide the keys have none: let it run on all with Runnable::needs_leader(false)"
+        "the runnable {0} needs a leader, and with sharding there is none: run it on every replica with Runnable::needs_leader(false)"
     )]
     NoLeader(String),
-    /// The authorities of the webhooks' callers can't be read.
+    /// The certificate authorities of the webhooks' clients can't be read.
     #[error(transparent)]
     ClientAuthorities(#[from] ClientAuthoritiesError),
-    /// A task of ours ended in a way that nobody thought of.
-    #[error("a part of the manager ended badly")]
+    /// A task of the manager panicked.
+    #[error("a task of the manager panicked")]
     Task(#[source] JoinError),
-    /// The path of a handler of the metrics server is none.
+    /// The path of a handler of the metrics server is invalid.
     #[error(
-        "the path {0:?} of a metrics handler must begin with a slash, and hold neither braces nor blanks, nor parts that begin with ':' or '*'"
+        "invalid path {0:?} of a metrics handler: begin it with a slash, without braces, blanks, or segments that begin with ':' or '*'"
     )]
     BadMetricsPath(String),
-    /// The path of a webhook is none.
+    /// The path of a webhook is invalid.
     #[error(
-        "the webhook path {0:?} must begin with a slash, and hold neither braces nor blanks, nor parts that begin with ':' or '*'"
+        "invalid path {0:?} of a webhook: begin it with a slash, without braces, blanks, or segments that begin with ':' or '*'"
     )]
     BadPath(String),
-    /// The durations of the leader election don't fit together.
+    /// The durations of the leader election can't work together.
     #[error(transparent)]
     LeaderOptions(#[from] LeaderOptionsError),
-    /// One active replica, and all of them active: not both.
+    /// Leader election and sharding are both requested.
     #[error(
-        "--leader-elect and --shard exclude each other: with --shard all replicas work, each on its part of the objects"
+        "--leader-elect and --shard exclude each other: with --shard all replicas are active, each for a part of the objects"
     )]
     LeaderAndShards,
-    /// The options of sharding can't work.
+    /// The options of sharding are invalid.
     #[error(transparent)]
     Shards(#[from] ShardError),
-    /// Another replica leads now. Let the process end, and be started again.
+    /// Leadership is lost. The process should exit and be restarted.
     #[error("leadership lost: the lease {lease} could not be renewed in time: {why}")]
     LeadershipLost {
         /// Its namespace and name.
         lease: String,
-        /// What failed last, or who leads now.
+        /// The last error, or the identity of the new leader.
         why: String,
     },
-    /// The other replicas take over our keys. Let the process end, and be started again.
-    #[error("the place among the shards is lost: the lease {0} could not be renewed in time")]
+    /// Membership in the group of shards is lost, and the other replicas take over its keys. The process should exit and be
+    /// restarted.
+    #[error("shard membership lost: the lease {0} could not be renewed in time")]
     ShardLost(String),
 }
 
@@ -218,20 +218,20 @@ pub struct Manager {
     webhooks: Content,
 }
 
-/// What this process is to others of its kind.
+/// The relation of this process to its other replicas.
 #[derive(Debug)]
 enum Replicas {
-    /// It minds none: its controllers work in any case.
+    /// None: its controllers work in any case.
     Alone,
     /// Its controllers work only while it leads.
     Lead(LeaderOptions),
     /// Its controllers work on a part of the keys.
     Shard(ShardOptions),
-    /// As the flags say, once the client is known: in its namespace, if none is given.
+    /// As the flags say. The default namespace is known only with the client.
     Args { is_sharded: bool, namespace: Option<String>, name: String },
 }
 
-/// Where the client comes from.
+/// The source of the client.
 enum Connection {
     Client(Client),
     Args(Box<ManagerArgs>),
@@ -246,7 +246,7 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// A controller of any kind.
+/// A controller of any resource type.
 trait Prepare: std::fmt::Debug + Send {
     fn describe(&self) -> ControllerDescription;
 
@@ -283,18 +283,18 @@ struct Program {
 }
 
 impl Manager {
-    /// A manager of all namespaces, on the machine's clock, without HTTP servers.
+    /// Creates a manager of all namespaces, with the machine's clock and without HTTP servers.
     ///
-    /// Let the client's configuration have `default_retry = false`, as [`ManagerArgs::config`] has: kube's client otherwise sends
-    /// a request again by itself when a gateway says that it took too long, and of a creation that was done twice under drawn
-    /// names, nobody would know the first.
+    /// The client's configuration should have `default_retry = false`, as that of [`ManagerArgs::config`]. Otherwise kube's
+    /// client repeats a request after a gateway timeout, and a creation with a generated name may be done twice, the first
+    /// unknown to anyone.
     pub fn new(client: Client) -> Self {
         let metrics = MetricsServer::new(BindAddress::Disabled);
         Self::with(Connection::Client(client), metrics, BindAddress::Disabled)
     }
 
-    /// A manager as its program's flags and environment say, which also set up the log. A wrong flag, or `--help`, ends
-    /// the process as usual.
+    /// Creates a manager from the flags and environment variables of the program, which also set up logging. An invalid flag,
+    /// or `--help`, exits the process.
     ///
     /// # Errors
     /// [`ManagerError::Log`], [`ManagerError::LeaderAndShards`].
@@ -302,7 +302,7 @@ impl Manager {
         Self::with_args(Program::parse().manager)
     }
 
-    /// [`Manager::from_args`] for a program that has flags of its own and has parsed them.
+    /// [`Manager::from_args`] for a program that has flags of its own, and has parsed them.
     ///
     /// # Errors
     /// [`ManagerError::Log`], [`ManagerError::LeaderAndShards`].
@@ -351,8 +351,8 @@ impl Manager {
         }
     }
 
-    /// Declares a kind that the operator brings, in the version in which it is stored: `kubewright manifests` makes its
-    /// CustomResourceDefinition. Running, it has no effect.
+    /// Declares a kind that the operator defines, in its stored version. `kubewright manifests` makes the
+    /// CustomResourceDefinition from it; at run time it has no effect.
     ///
     /// ```
     /// # use kube::CustomResource;
@@ -399,31 +399,30 @@ impl Manager {
         self
     }
 
-    /// Adds the webhooks of a kind. They are served where [`Manager::webhook_server`], or the flags, say.
+    /// Adds the webhooks of a kind. [`Manager::webhook_server`] or the flags say where they are served.
     pub fn webhook<K: Object>(mut self, webhook: Webhook<K>) -> Self {
         self.webhooks.webhooks.extend(webhook.endpoints());
         self
     }
 
-    /// Converts the versions of a kind into each other, where the webhooks are served.
+    /// Adds the conversion between the versions of a kind. It is served beside the webhooks.
     pub fn conversion<K: Object>(mut self, hub: Hub<K>) -> Self {
         self.webhooks.hubs.push(Arc::new(hub));
         self
     }
 
-    /// Where to serve the webhooks. A manager that wasn't made from flags serves none without it.
+    /// Sets the webhook server. Without it, a manager that wasn't made from flags serves no webhooks.
     pub fn webhook_server(self, server: WebhookServer) -> Self {
         Self { webhook_server: Some(server), ..self }
     }
 
-    /// Watches only these namespaces; none means all. Cluster-scoped kinds are watched whole in any case.
+    /// Watches only these namespaces; an empty list means all. Cluster-scoped kinds are always watched whole.
     pub fn namespaces(self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { namespaces: namespaces.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// How many keys the controllers of these kinds may work on at once that don't say it themselves
-    /// ([`Controller::concurrency`]): by kind and group, such as `PodSet.app.example.com` or `Pod`. It is for what is
-    /// configured from outside.
+    /// Sets how many keys controllers work on at once, by kind and group, such as `PodSet.app.example.com` or `Pod`. It is for
+    /// configuration from outside; [`Controller::concurrency`] takes precedence.
     ///
     /// ```
     /// # use kubewright_runtime::manager::Manager;
@@ -435,38 +434,38 @@ impl Manager {
         Self { concurrency: workers.into_iter().map(|(kind, workers)| (kind.into(), workers)).collect(), ..self }
     }
 
-    /// What the cache looks at and keeps, kind by kind.
+    /// Sets what the cache watches and keeps of each kind.
     pub fn cache(self, cache: CacheOptions) -> Self {
         Self { cache, ..self }
     }
 
-    /// Another clock than the machine's: for simulations.
+    /// Sets the clock, for simulations. Default: the machine's.
     pub fn clock(self, clock: SharedClock) -> Self {
         Self { clock, ..self }
     }
 
-    /// Another source of randomness than the machine's: a seeded one, for simulations.
+    /// Sets the source of randomness, such as a seeded one for simulations. Default: the machine's.
     pub fn random(self, random: Random) -> Self {
         Self { random, ..self }
     }
 
-    /// Where to count; a set of its own by default. Give one to add families of your own to its registry.
+    /// Sets the metrics. Default: a new set. Pass one to add metric families to its registry.
     pub fn metrics(self, metrics: Metrics) -> Self {
         Self { metrics: Some(metrics), ..self }
     }
 
-    /// Where to serve `/metrics` by plain HTTP, for everyone; see [`Manager::metrics_server`] for more.
+    /// Serves `/metrics` at this address by plain HTTP, for everyone. See [`Manager::metrics_server`] for more.
     pub fn metrics_address(self, metrics_address: BindAddress) -> Self {
         self.metrics_server(MetricsServer::new(metrics_address))
     }
 
-    /// Where and how to serve `/metrics`, and to whom.
+    /// Sets the server of `/metrics`: its address, TLS and authentication.
     pub fn metrics_server(self, metrics_server: MetricsServer) -> Self {
         Self { metrics_server, ..self }
     }
 
-    /// Serves something else beside `/metrics`, to those who may read them if it is guarded: profiles, build information. The
-    /// path begins with a slash.
+    /// Adds a handler to the metrics server, such as for profiles or build information. A guarded server authorizes its
+    /// requests too. The path begins with a slash.
     ///
     /// ```no_run
     /// # use kubewright_runtime::manager::Manager;
@@ -479,49 +478,49 @@ impl Manager {
         self
     }
 
-    /// Runs something else beside the controllers.
+    /// Adds a task that runs beside the controllers.
     pub fn runnable(mut self, runnable: Runnable) -> Self {
         self.runnables.push(runnable);
         self
     }
 
-    /// How long reconciles and runnables may take to end when the manager stops, before they are aborted: thirty seconds by
-    /// default, and [`Duration::ZERO`] not at all. A pod's `terminationGracePeriodSeconds` should be longer.
+    /// Sets how long reconciles and runnables may take to end when the manager stops, before they are aborted. Default: 30 s;
+    /// [`Duration::ZERO`] aborts at once. A pod's `terminationGracePeriodSeconds` should be longer.
     pub fn graceful_shutdown(self, grace: Duration) -> Self {
         Self { grace, ..self }
     }
 
-    /// Cancelled when this replica begins to work: when it is elected, at once if no one is elected, or when it has joined
-    /// those that divide the keys.
+    /// Returns a token that is cancelled when this replica starts to work: at once, or with leader election when it is
+    /// elected, or with sharding when it has joined the group.
     pub fn elected(&self) -> CancellationToken {
         self.elected.clone()
     }
 
-    /// Where to keep what the reconciles do, or [`Traces::off`]. By default it is kept, and served beside the probes: see
-    /// [`crate::trace`] for what is shown there.
+    /// Sets where traces of reconciles are kept, or [`Traces::off`]. By default they are kept and served on loopback: see
+    /// [`crate::trace`].
     pub fn traces(self, traces: Traces) -> Self {
         Self { traces, ..self }
     }
 
-    /// Where to serve `/healthz`, `/readyz` and `/debug/traces`.
+    /// Sets the address of `/healthz` and `/readyz`; see [`crate::probe`] for who is shown what.
     pub fn probe_address(self, probe_address: BindAddress) -> Self {
         Self { probe_address, ..self }
     }
 
-    /// Lets the controllers work only while this lease is held. The caches are filled meanwhile, so that a replica that
-    /// takes over can begin at once. Of this and [`Manager::sharding`] the later call counts.
+    /// Lets the controllers work only while this lease is held. The caches are filled meanwhile, so that a replica that takes
+    /// over can start at once. The last call of this and [`Manager::sharding`] counts.
     pub fn leader_election(self, options: LeaderOptions) -> Self {
         Self { replicas: Replicas::Lead(options), ..self }
     }
 
-    /// Lets the replicas divide the keys, so that all of them work: see [`crate::shard`]. Of this and
-    /// [`Manager::leader_election`] the later call counts.
+    /// Lets the replicas divide the keys, so that all of them are active: see [`crate::shard`]. The last call of this and
+    /// [`Manager::leader_election`] counts.
     pub fn sharding(self, options: ShardOptions) -> Self {
         Self { replicas: Replicas::Shard(options), ..self }
     }
 
-    /// A client of the manager's cluster, for what a program does beside its controllers, such as a command or a task of its
-    /// own. Its requests are counted if the manager was given [`Manager::metrics`].
+    /// Returns a client of the manager's cluster, for what a program does besides its controllers. Its requests are counted if
+    /// [`Manager::metrics`] is set.
     ///
     /// # Errors
     /// [`ManagerError::Connect`]. It doesn't connect yet.
@@ -536,19 +535,19 @@ impl Manager {
         Ok(client::Client::new(kube))
     }
 
-    /// The health and readiness checks, to add some. The manager's own are `ping`, `caches`,
-    /// with webhooks `webhook`, and with sharding `shards`: that it takes part, and sees who else does.
+    /// Returns the health and readiness checks, to add further ones. Those of the manager are `ping`, `caches`, with webhooks
+    /// `webhook`, and with sharding `shards`: whether this replica is a member and sees the others.
     pub fn probes(&self) -> &Probes {
         &self.probes
     }
 
-    /// Runs until SIGTERM or SIGINT, then stops as [`Manager::run_until`]. A second signal ends the process at once.
+    /// Runs until SIGTERM or SIGINT, then stops as [`Manager::run_until`] does. A second signal exits the process at once.
     ///
-    /// With `KUBEWRIGHT_DESCRIBE=<file>` in its environment it writes its [description](Manager::describe) there instead, as JSON, and returns
-    /// before it connects or listens: that is how `kubewright manifests` asks a program.
+    /// With `KUBEWRIGHT_DESCRIBE=<file>` in the environment it only writes its [description](Manager::describe) to that file,
+    /// as JSON, and returns. `kubewright manifests` runs programs so.
     ///
     /// # Errors
-    /// As [`Manager::run_until`], and [`ManagerError::Describe`].
+    /// Those of [`Manager::run_until`], and [`ManagerError::Describe`].
     pub async fn run(self) -> Result<(), ManagerError> {
         if let Some(file) = describe::wanted() {
             self.check()?;
@@ -558,17 +557,17 @@ impl Manager {
         self.run_until(signals.shutdown().cancelled_owned()).await
     }
 
-    /// Runs until `shutdown` completes; then takes no more keys, cancels [`crate::context::Context::cancelled`], and gives
-    /// the reconciles under way [some time](Manager::graceful_shutdown) before it aborts them. When it returns, no task of it
+    /// Runs until `shutdown` completes. Then it takes no more keys, cancels [`crate::context::Context::cancelled`], and gives
+    /// reconciles in flight [some time](Manager::graceful_shutdown) before it aborts them. When it returns, none of its tasks
     /// is left.
     ///
-    /// A kind that can't be watched doesn't end it: that is logged and makes `/readyz` fail, and the controllers that need
-    /// the kind start when it can, unless they have a [`Controller::cache_sync_timeout`].
+    /// A kind that can't be watched doesn't end it. The error is logged and makes `/readyz` fail, and the controllers that
+    /// need the kind start once it can be watched, unless they have a [`Controller::cache_sync_timeout`].
     ///
     /// # Errors
-    /// When it can't begin: no cluster, an address that is taken, two controllers of one name. When a runnable fails, or
-    /// a controller [can't go on](ControllerError). And when
-    /// leadership, or the place among the shards, is lost: then all work is aborted at once, since another replica may begin.
+    /// If it can't start, such as without a cluster, with an address in use, or with two controllers of the same name. If a
+    /// runnable fails, or a controller [can't continue](ControllerError). And if leadership or shard membership is lost: all
+    /// work is then aborted at once, since another replica may start.
     pub async fn run_until(self, shutdown: impl IntoFuture<Output = ()>) -> Result<(), ManagerError> {
         let shutdown = shutdown.into_future();
         self.check()?;
@@ -577,7 +576,7 @@ impl Manager {
             Connection::Client(client) => client.clone(),
             Connection::Args(args) => args.client(&metrics).await?,
         };
-        let client = client::heeding(&client);
+        let client = client::logging_warnings(&client);
         let cache = Cache::new(self.namespaces, self.cache);
         let events = Broadcaster::start(client.clone(), &hostname(), self.clock.clone(), metrics.clone());
         let fence = Fence::default();
@@ -615,14 +614,14 @@ impl Manager {
         }
         for runnable in self.runnables {
             let group = if runnable.needs_leader { &mut elected } else { &mut everywhere };
-            group.push(runnable.task(&environment));
+            group.push(lifecycle::runnable_task(runnable, &environment));
         }
 
         add_checks(&self.probes, &environment.cache, &environment.share);
-        let router = self.probes.router().merge(probe::traces_router(self.traces.clone()));
-        let probes = Server::start("probes", "--health-probe-bind-address", &self.probe_address, router).await?;
+        let probe_servers = start_probes(&self.probe_address, &self.probes, &self.traces).await?;
         let Environment { client, clock, metrics, .. } = &environment;
-        let metrics_server = self.metrics_server.start(metrics, self.metrics_handlers, client, clock).await?;
+        let traces = probe::traces_router(self.traces.clone());
+        let metrics_server = self.metrics_server.start(metrics, self.metrics_handlers, traces, client, clock).await?;
         let surroundings = Surroundings { client, clock, metrics, readyz: &self.probes.readyz };
         let webhooks = match self.webhook_server.filter(|_| !self.webhooks.is_empty()) {
             Some(server) => {
@@ -633,11 +632,11 @@ impl Manager {
         };
         let families = CacheFamilies::new(metrics.registry());
         let watches = environment.cache.start(client, &environment.random, families);
-        let result = match Tenure::start(replicas, &environment) {
+        let result = match LeaseHold::start(replicas, &environment) {
             Err(error) => Err(error),
-            Ok(tenure) => {
+            Ok(hold) => {
                 let begun = self.elected;
-                Lifecycle { everywhere, elected, tenure, begun, grace: self.grace }.run(shutdown).await
+                Lifecycle { everywhere, elected, hold, begun, grace: self.grace }.run(shutdown).await
             }
         };
         watches.shutdown().await;
@@ -648,7 +647,7 @@ impl Manager {
         if let Some(metrics_server) = metrics_server {
             metrics_server.shutdown().await;
         }
-        if let Some(probes) = probes {
+        for probes in probe_servers {
             probes.shutdown().await;
         }
         info!("stopped");
@@ -676,7 +675,7 @@ impl Manager {
         if let Some((path, _)) = self.metrics_handlers.iter().find(|(path, _)| !is_plain(path)) {
             return Err(ManagerError::BadMetricsPath(path.clone()));
         }
-        if let Some(path) = metrics::doubled(&self.metrics_handlers) {
+        if let Some(path) = metrics_server::duplicate_path(&self.metrics_handlers) {
             return Err(ManagerError::SameMetricsPath(path.into()));
         }
         let is_sharded = matches!(self.replicas, Replicas::Shard(_) | Replicas::Args { is_sharded: true, .. });
@@ -702,7 +701,7 @@ impl Manager {
 }
 
 impl Replicas {
-    /// What the options say, with the defaults that depend on the client.
+    /// Resolves flags into options, with the defaults that depend on the client.
     fn resolve(self, environment: &Environment<'_>) -> Self {
         let Self::Args { is_sharded, namespace, name } = self else { return self };
         let namespace = namespace.unwrap_or_else(|| environment.client.default_namespace().into());
@@ -714,18 +713,41 @@ impl Replicas {
     }
 }
 
-/// Whether a path means itself and nothing else.
+/// Starts the server of checks and traces. Traces are shown on loopback alone, so if the address is not on loopback, the
+/// second server listens there at the same port.
+async fn start_probes(address: &BindAddress, probes: &Probes, traces: &Traces) -> Result<Vec<Server>, BindError> {
+    const FLAG: &str = "--health-probe-bind-address";
+    let router = || probes.router().merge(probe::local_traces_router(traces.clone()));
+    let Some(server) = Server::start("probes", FLAG, address, router()).await? else { return Ok(Vec::new()) };
+    let bound = server.address();
+    // A server on all interfaces answers on loopback too.
+    if bound.ip().to_canonical().is_loopback() || bound.ip().is_unspecified() {
+        return Ok(vec![server]);
+    }
+    let loopback: IpAddr = if bound.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+    let local = BindAddress::Host(loopback.to_string(), bound.port());
+    match Server::start("traces", FLAG, &local, router()).await {
+        Ok(local) => Ok([server].into_iter().chain(local).collect()),
+        Err(error) => {
+            // In a pod the port is free. Elsewhere it may be another program's, and the probes work all the same.
+            warn!(%error, "traces are not served");
+            Ok(vec![server])
+        }
+    }
+}
+
+/// Whether a path contains no patterns.
 fn is_plain(path: &str) -> bool {
     let has_odd_part = path.split('/').any(|part| part.starts_with([':', '*']));
     path.starts_with('/') && !path.contains(['{', '}', ' ', '?', '#']) && !has_odd_part
 }
 
-/// A controller as a part of the lifecycle.
+/// A controller as a task of the lifecycle.
 fn controller_task(controller: Prepared) -> Task {
     Box::new(|stop, abort| controller.run(stop, abort).map_err(ManagerError::from).boxed())
 }
 
-/// The manager's own checks: that it answers, that its caches are filled, and that it has its part of the keys.
+/// Adds the manager's own checks: whether it responds, has filled its caches, and has its share of the keys.
 fn add_checks(probes: &Probes, cache: &Cache, share: &Share) {
     if share.is_of_a_group() {
         let share = share.clone();

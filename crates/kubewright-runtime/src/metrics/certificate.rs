@@ -1,4 +1,4 @@
-//! `certwatcher_*`: how the serving certificates, of webhooks and of metrics, are read.
+//! `certwatcher_*`: reads of the serving certificates of webhooks and metrics.
 
 use prometheus::{IntCounter, Registry};
 
@@ -15,12 +15,12 @@ impl CertificateMetrics {
     pub(super) fn new(registry: &Registry) -> Self {
         let (total, errors) = ("certwatcher_read_certificate_total", "certwatcher_read_certificate_errors_total");
         Self {
-            total: counter(registry, total, "How often a serving certificate was read anew."),
-            errors: counter(registry, errors, "How often a serving certificate could not be read."),
+            total: counter(registry, total, "Number of times a serving certificate was read."),
+            errors: counter(registry, errors, "Number of times a serving certificate could not be read."),
         }
     }
 
-    /// A certificate was read, or couldn't be.
+    /// Counts a read of a certificate.
     pub(crate) fn read_certificate(&self, succeeded: bool) {
         self.total.inc();
         if !succeeded {

@@ -1,4 +1,4 @@
-//! `rest_client_*`: what the client asked of the API server, how it was answered and, if asked for, how long that took.
+//! `rest_client_*`: the number of requests to the API server and, on request, their durations and sizes.
 
 use std::{
     pin::Pin,
@@ -23,7 +23,7 @@ const SECONDS: [f64; 12] = [0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15
 const BYTES: [f64; 11] =
     [64.0, 256.0, 512.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
 
-/// What is measured of requests only if someone asks for it: a histogram each for each verb is much to store.
+/// The histograms of requests. They are optional, since there is one of each for each verb.
 #[derive(Clone, Debug)]
 pub(super) struct Families {
     duration: HistogramVec,
@@ -52,8 +52,8 @@ impl Families {
     }
 }
 
-/// A layer for `kube::client::ClientBuilder::with_layer` that counts requests by code, host and method, and measures them if
-/// [`Metrics::measure_requests`](super::Metrics::measure_requests) says so.
+/// A layer for `kube::client::ClientBuilder::with_layer` that counts requests by code, host and method, and measures them after
+/// [`Metrics::measure_requests`](super::Metrics::measure_requests).
 ///
 /// A request without an answer counts with the code `<error>`, as client-go's.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ pub struct ClientMetricsLayer {
 }
 
 impl ClientMetricsLayer {
-    /// A measurement of a request that is to be sent; none if nobody wants it.
+    /// Starts to measure a request; `None` if requests are not measured.
     fn meter<A: Body>(&self, request: &Request<A>) -> Option<Meter> {
         let families = self.measured.get()?;
         let labels = [self.host.as_str(), request.method().as_str()];
@@ -85,7 +85,7 @@ impl ClientMetricsLayer {
     }
 }
 
-/// Whether the answer lasts as long as someone listens.
+/// Whether the request is a watch, whose response doesn't end by itself.
 fn is_watch(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| matches!(pair, "watch=true" | "watch=1")))
 }
@@ -95,13 +95,13 @@ fn bytes(size: u64) -> f64 {
     size as f64
 }
 
-/// A request that is measured until this is dropped, with its answer's last byte or its absence.
+/// A request that is measured until this is dropped, with the last byte of the response or without one.
 struct Meter {
     duration: Histogram,
     size: Histogram,
     clock: SharedClock,
     start: Duration,
-    /// So many bytes of an answer have come, if one has come at all.
+    /// The bytes received, if there is a response.
     received: Option<u64>,
 }
 
@@ -121,7 +121,7 @@ impl Drop for Meter {
     }
 }
 
-/// The body of an answer, looked at as it comes.
+/// The body of a response that is measured as it arrives.
 type Looked<B> = MapFrame<B, Look<<B as Body>::Data>>;
 type Look<D> = Box<dyn FnMut(Frame<D>) -> Frame<D> + Send>;
 
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn counts_answers_and_their_absence() {
+    async fn requests_are_counted_with_and_without_an_answer() {
         let metrics = metrics();
         let server = service_fn(|request: Request<Empty<Bytes>>| async move {
             match request.uri().path() {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn measures_to_the_last_byte_if_asked_and_watches_not_at_all() {
+    async fn requests_other_than_watches_are_measured_to_the_last_byte() {
         let metrics = metrics().measure_requests();
         let server = service_fn(|_: Request<Full<Bytes>>| async {
             advance(Duration::from_millis(300)).await;

@@ -1,4 +1,4 @@
-//! `controller_runtime_*`: what the reconciles of a controller came to.
+//! `controller_runtime_*`: the results of a controller's reconciles.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ const RECONCILE_SECONDS: [f64; 40] = [
     1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0,
 ];
 
-/// What a reconcile came to: the label `result`.
+/// The result of a reconcile: the label `result`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReconcileResult {
-    /// Nothing more to do until something changes.
+    /// It succeeded, and waits for a change.
     Success,
     /// It failed, panicked or timed out, terminally or not.
     Error,
-    /// It asked to be run again, at the queue's pace.
+    /// It asked for another run at once.
     Requeue,
-    /// It asked to be run again at a given time.
+    /// It asked for another run at a given time.
     RequeueAfter,
 }
 
@@ -114,14 +114,14 @@ pub struct ControllerMetrics {
 }
 
 impl ControllerMetrics {
-    /// A reconcile begins. It counts as active, and its time runs, until the guard is dropped.
+    /// Starts a reconcile, which is counted as active and measured until the guard is dropped.
     #[must_use = "the reconcile ends when the guard is dropped"]
     pub fn started(&self) -> ActiveWorker {
         self.active.inc();
         ActiveWorker { metrics: self.clone(), start: self.clock.monotonic() }
     }
 
-    /// A reconcile has ended, once per reconcile; `Error` counts in `reconcile_errors_total` too.
+    /// Counts the end of a reconcile; `Error` counts in `reconcile_errors_total` too.
     pub fn finished(&self, result: ReconcileResult) {
         self.totals[result as usize].inc();
         if result == ReconcileResult::Error {
@@ -129,23 +129,23 @@ impl ControllerMetrics {
         }
     }
 
-    /// The error was a terminal one; besides [`finished`](Self::finished).
+    /// Counts a terminal error, in addition to [`finished`](Self::finished).
     pub fn terminal_error(&self) {
         self.terminal_errors.inc();
     }
 
-    /// The error was a panic; besides [`finished`](Self::finished).
+    /// Counts a panic, in addition to [`finished`](Self::finished).
     pub fn panicked(&self) {
         self.panics.inc();
     }
 
-    /// The error was that time ran out; besides [`finished`](Self::finished).
+    /// Counts a timeout, in addition to [`finished`](Self::finished).
     pub fn timed_out(&self) {
         self.timeouts.inc();
     }
 }
 
-/// A reconcile that runs.
+/// A reconcile in progress.
 #[derive(Debug)]
 pub struct ActiveWorker {
     metrics: ControllerMetrics,

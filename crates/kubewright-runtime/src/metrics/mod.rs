@@ -1,14 +1,12 @@
 //! Metrics in Prometheus' text form, under controller-runtime's names, so that dashboards made for Go operators work.
 //!
-//! [`Metrics`] is handed around, not global: two managers in one process, or two tests, don't mix. Families that are not
-//! controller-runtime's begin with `kubewright_`.
+//! [`Metrics`] is passed around, not global, so that two managers in one process, or two tests, don't share it. Families that
+//! controller-runtime doesn't have begin with `kubewright_`.
 
-mod access;
 mod certificate;
 mod client;
 mod controller;
 mod queue;
-mod server;
 mod shard;
 mod webhook;
 
@@ -27,7 +25,6 @@ use prometheus::{
 
 pub(crate) use self::{
     certificate::CertificateMetrics,
-    server::doubled,
     shard::ShardMetrics,
     webhook::{PathMetrics, WebhookMetrics},
 };
@@ -35,7 +32,6 @@ pub use self::{
     client::{ClientMetrics, ClientMetricsLayer},
     controller::{ActiveWorker, ControllerMetrics, ReconcileResult},
     queue::{QueueMetrics, QueueState, WorkTimer},
-    server::{MetricsArgs, MetricsServer},
 };
 
 /// The content type of [`Metrics::encode`].
@@ -51,12 +47,12 @@ struct Inner {
     controllers: controller::Families,
     queues: queue::Families,
     requests: IntCounterVec,
-    /// Once they are asked for.
+    /// Present once they are requested.
     measured: Arc<OnceLock<client::Families>>,
     leader: IntGaugeVec,
     discarded_events: IntCounterVec,
     certificates: CertificateMetrics,
-    /// Whose gauges are brought up to date when the metrics are read.
+    /// The queues whose gauges are updated when the metrics are read.
     live_queues: Mutex<BTreeMap<String, QueueMetrics>>,
 }
 
@@ -67,7 +63,7 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// All families, empty, and the `process_*` ones; `clock` tells how long work has been going on.
+    /// Creates all families, including the `process_*` ones. `clock` measures durations.
     pub fn new(clock: SharedClock) -> Self {
         let registry = Registry::new();
         #[cfg(target_os = "linux")]
@@ -102,36 +98,36 @@ impl Metrics {
         Self(Arc::new(inner))
     }
 
-    /// For families of the operator's own.
+    /// Returns the registry, to add families of the operator.
     pub fn registry(&self) -> &Registry {
         &self.0.registry
     }
 
-    /// The metrics of one controller, all present from now on, at zero.
+    /// Returns the metrics of one controller. All are present from now on, at zero.
     pub fn controller(&self, controller: &str, max_concurrent: usize) -> ControllerMetrics {
         self.0.controllers.controller(controller, max_concurrent, self.0.clock.clone())
     }
 
-    /// The metrics of the queue of one controller, all present from now on, at zero.
+    /// Returns the metrics of the queue of one controller. All are present from now on, at zero.
     pub fn queue(&self, controller: &str) -> QueueMetrics {
         let mut queues = self.0.live_queues.lock();
         let make = || self.0.queues.queue(controller, self.0.clock.clone());
         queues.entry(controller.into()).or_insert_with(make).clone()
     }
 
-    /// Counts the requests of a client; see [`ClientMetricsLayer`].
+    /// Returns a layer that counts the requests of a client; see [`ClientMetricsLayer`].
     pub fn client_layer(&self, host: impl Into<String>) -> ClientMetricsLayer {
         let Inner { requests, measured, clock, .. } = self.0.as_ref();
         let (requests, measured, clock) = (requests.clone(), measured.clone(), clock.clone());
         ClientMetricsLayer { requests, measured, clock, host: host.into() }
     }
 
-    /// Has requests measured, too, as Kubernetes' own components do: `rest_client_request_duration_seconds`,
-    /// `rest_client_request_size_bytes` and `rest_client_response_size_bytes`, each by `host` and `verb`. That is some
-    /// thirty series more for each verb.
+    /// Measures requests too, as Kubernetes' components do: `rest_client_request_duration_seconds`,
+    /// `rest_client_request_size_bytes` and `rest_client_response_size_bytes`, each by `host` and `verb`. This adds about
+    /// thirty series for each verb.
     ///
-    /// There is neither `rest_client_rate_limiter_duration_seconds` nor `rest_client_request_retries_total`: a client that a
-    /// manager makes has no rate limiter, and sends nothing twice.
+    /// `rest_client_rate_limiter_duration_seconds` and `rest_client_request_retries_total` don't exist: the client of a
+    /// manager has no rate limiter and doesn't retry.
     ///
     /// ```
     /// # use kubewright_runtime::{clock::SystemClock, manager::Manager, metrics::Metrics};
@@ -144,7 +140,7 @@ impl Metrics {
         self
     }
 
-    /// Says whether this process holds the lease `name`.
+    /// Sets whether this process holds the lease `name`.
     pub fn set_leader(&self, name: &str, leads: bool) {
         self.0.leader.with_label_values(&[name]).set(i64::from(leads));
     }
@@ -153,15 +149,15 @@ impl Metrics {
         &self.0.certificates
     }
 
-    /// Counts an event that was not written, and why: one word in `snake_case`.
+    /// Counts an event that was not written; the reason is in `snake_case`.
     pub fn event_discarded(&self, reason: &str) {
         self.0.discarded_events.with_label_values(&[reason]).inc();
     }
 
-    /// Everything, in Prometheus' text form.
+    /// Returns all metrics in Prometheus' text format.
     ///
     /// # Errors
-    /// When a family of the operator's own breaks the rules of the format.
+    /// If a family of the operator violates the format.
     pub fn encode(&self) -> Result<String, prometheus::Error> {
         let queues: Vec<_> = self.0.live_queues.lock().values().cloned().collect();
         for queue in queues {
@@ -173,7 +169,7 @@ impl Metrics {
     }
 }
 
-/// Registers a collector whose name and labels are constants of this module: a mistake shows in the first test.
+/// Registers a collector. Its name and labels are constants, so every test would show a mistake.
 fn add(registry: &Registry, collector: impl Collector + 'static) {
     registry.register(Box::new(collector)).expect("a metrics family is registered once");
 }
@@ -210,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_family_is_there_at_zero() {
+    fn all_families_are_present_at_zero() {
         let metrics = Metrics::new(SystemClock::shared());
         let _controller = metrics.controller("podset", 3);
         let _queue = metrics.queue("podset");
@@ -245,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn two_sets_do_not_mix() {
+    fn two_sets_of_metrics_are_separate() {
         let (one, two) = (Metrics::new(SystemClock::shared()), Metrics::new(SystemClock::shared()));
         one.set_leader("x", true);
         assert!(!two.encode().unwrap().contains("leader_election_master_status{"));

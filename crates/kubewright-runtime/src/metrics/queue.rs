@@ -1,4 +1,4 @@
-//! `workqueue_*`: how much waits, how long it waits, how long it is worked on.
+//! `workqueue_*`: the depth of a queue, and the durations of waiting and working.
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
@@ -10,7 +10,6 @@ use prometheus::{
 };
 
 use super::{add, counters, gauges, histograms};
-use crate::queue::NORMAL_PRIORITY;
 
 const LABELS: [&str; 2] = ["name", "controller"];
 
@@ -83,7 +82,8 @@ impl Families {
             retries: self.retries.with_label_values(&labels),
             in_work: Mutex::default(),
         }));
-        metrics.set_depths(&[(NORMAL_PRIORITY, 0)]);
+        // The depth of the normal priority is present from the start.
+        metrics.set_depths(&[(0, 0)]);
         metrics
     }
 }
@@ -114,19 +114,19 @@ impl fmt::Debug for Inner {
     }
 }
 
-/// Tells of a queue.
+/// Reads the state of a queue.
 type Follow = Box<dyn FnMut() -> QueueState + Send>;
 
-/// What a queue tells of itself when it is asked.
+/// The state of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueState {
-    /// How many keys wait, by priority.
+    /// The number of waiting keys, by priority.
     pub depths: Vec<(i32, usize)>,
-    /// How many keys were added since it was last asked that didn't wait already, by events, retries and timers.
+    /// The number of keys added since the last read, by events, retries and timers, without those that waited already.
     pub added: u64,
 }
 
-/// When each piece of work began, by its number.
+/// The start of each piece of work, by its number.
 #[derive(Debug, Default)]
 struct InWork {
     next: u64,
@@ -134,13 +134,13 @@ struct InWork {
 }
 
 impl QueueMetrics {
-    /// `tell` tells from now on of the queue. It is asked when the metrics are read, so that keeping count costs a queue
-    /// nothing.
+    /// Sets the function that reads the state of the queue. It is called when the metrics are read, so that counting costs
+    /// the queue nothing.
     pub fn follow(&self, tell: impl FnMut() -> QueueState + Send + 'static) {
         *self.0.follow.lock() = Box::new(tell);
     }
 
-    /// Priorities that are left out have none, if they ever had any.
+    /// Sets the depths by priority. Priorities that are missing have a depth of zero.
     fn set_depths(&self, depths: &[(i32, usize)]) {
         let mut gauges = self.0.gauges.lock();
         gauges.values().for_each(|gauge| gauge.set(0));
@@ -152,12 +152,12 @@ impl QueueMetrics {
         }
     }
 
-    /// A key was added again, for a retry: after an error, or at its own wish.
+    /// Counts a key that was added again, after an error or on request.
     pub fn retried(&self) {
         self.0.retries.inc();
     }
 
-    /// A key that was ready for `waited` was taken. Work on it lasts until the timer is dropped.
+    /// Records that a key was taken after it was ready for `waited`. Work on it is measured until the timer is dropped.
     #[must_use = "the work ends when the timer is dropped"]
     pub fn taken(&self, waited: Duration) -> WorkTimer {
         self.0.waited.observe(waited.as_secs_f64());
@@ -168,7 +168,7 @@ impl QueueMetrics {
         WorkTimer { metrics: self.clone(), number }
     }
 
-    /// Brings up to date the gauges that nothing else keeps so.
+    /// Updates the gauges, before the metrics are read.
     pub(super) fn refresh(&self) {
         let QueueState { depths, added } = (self.0.follow.lock())();
         self.0.adds.inc_by(added);
@@ -181,7 +181,7 @@ impl QueueMetrics {
     }
 }
 
-/// Work on a key that goes on.
+/// Work on a key in progress.
 #[derive(Debug)]
 pub struct WorkTimer {
     metrics: QueueMetrics,

@@ -13,7 +13,7 @@ pub(crate) struct ShardMetrics {
 }
 
 impl Metrics {
-    /// Registers the families: once for each registry. `name` is the group's.
+    /// Registers the families. Call it once for each registry. `name` is the name of the group.
     pub(crate) fn shards(&self, name: &str) -> ShardMetrics {
         ShardMetrics::new(self.registry(), name)
     }

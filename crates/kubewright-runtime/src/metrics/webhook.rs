@@ -1,4 +1,4 @@
-//! `controller_runtime_webhook_*`: what the webhook server answers.
+//! `controller_runtime_webhook_*`: the requests of the webhook server.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub(crate) struct WebhookMetrics {
 }
 
 impl WebhookMetrics {
-    /// Registers the families: once for each registry.
+    /// Registers the families. Call it once for each registry.
     pub(crate) fn new(registry: &Registry, clock: SharedClock) -> Self {
         Self {
             clock,
@@ -48,7 +48,7 @@ impl WebhookMetrics {
         }
     }
 
-    /// The metrics of one path, all present from now on, at zero.
+    /// Returns the metrics of one path. All are present from now on, at zero.
     pub(crate) fn path(&self, path: &str) -> PathMetrics {
         for code in ["200", "500"] {
             self.requests.with_label_values(&[code, path]);
@@ -76,25 +76,25 @@ pub(crate) struct PathMetrics {
 }
 
 impl PathMetrics {
-    /// A request begins. It is in flight, and its time runs, until the guard is dropped.
+    /// Starts a request, which is counted as in flight and measured until the guard is dropped.
     #[must_use = "the request ends when the guard is dropped"]
     pub(crate) fn started(&self) -> InFlight {
         self.in_flight.inc();
         InFlight { start: self.clock.monotonic(), metrics: self.clone() }
     }
 
-    /// A request was answered with this HTTP code.
+    /// Counts a response with this HTTP status.
     pub(crate) fn answered(&self, code: u16) {
         self.requests.with_label_values(&[code.to_string().as_str(), &self.path]).inc();
     }
 
-    /// The webhook panicked.
+    /// Counts a panic of the webhook.
     pub(crate) fn panicked(&self) {
         self.panics.inc();
     }
 }
 
-/// A request being answered.
+/// A request in flight.
 #[derive(Debug)]
 pub(crate) struct InFlight {
     metrics: PathMetrics,

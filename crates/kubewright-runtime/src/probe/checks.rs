@@ -1,27 +1,29 @@
 //! Named health checks and the pages that show them.
 
-use std::{collections::BTreeMap, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, convert::Infallible, fmt, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use axum::{
     Router,
-    extract::{Path, RawQuery},
-    http::{StatusCode, header},
-    response::{IntoResponse, Response},
+    extract::{FromRequestParts, Path, RawQuery},
+    http::{StatusCode, request::Parts},
+    response::Response,
     routing::get,
 };
 use futures::{FutureExt, future::BoxFuture};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-/// A check that takes longer has failed.
+use crate::http::{is_local, text};
+
+/// How long a check may take before it counts as failed.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// What a check finds: nothing, or what is wrong.
+/// The result of a check; the error is the reason of the failure.
 pub type CheckResult = Result<(), String>;
 
 type Check = Arc<dyn Fn() -> BoxFuture<'static, CheckResult> + Send + Sync>;
 
-/// A set of checks served under one path. Clones share them; checks may be added while it is served.
+/// A set of checks under one path. Clones share it, and checks may be added while it is served.
 #[derive(Clone)]
 pub struct Checks {
     path: &'static str,
@@ -36,12 +38,12 @@ impl fmt::Debug for Checks {
 }
 
 impl Checks {
-    /// No checks yet, to be served under this path (without a slash). Without any, it answers as healthy.
+    /// Creates an empty set, to be served under this path (without a slash). An empty set is healthy.
     pub(super) fn new(path: &'static str) -> Self {
         Self { path, checks: Arc::default() }
     }
 
-    /// Adds a check, or replaces the one of this name. A check that panics, or takes more than five seconds, has failed.
+    /// Adds a check, or replaces the check of this name. A check that panics or takes more than five seconds has failed.
     pub fn add<F, R>(&self, name: impl Into<String>, check: F)
     where
         F: Fn() -> R + Send + Sync + 'static,
@@ -50,13 +52,21 @@ impl Checks {
         self.checks.lock().insert(name.into(), Arc::new(move || check().boxed()));
     }
 
+    /// Runs a check in this process; `None` if there is no check of this name.
+    pub async fn run(&self, name: &str) -> Option<CheckResult> {
+        Some(run(self.snapshot().remove(name)?).await)
+    }
+
     pub(super) fn router(&self) -> Router {
         let (all, one) = (self.clone(), self.clone());
         Router::new()
-            .route(&format!("/{}", self.path), get(async move |RawQuery(query): RawQuery| all.answer(query).await))
+            .route(
+                &format!("/{}", self.path),
+                get(async move |viewer: Viewer, RawQuery(query): RawQuery| all.answer(viewer, query).await),
+            )
             .route(
                 &format!("/{}/{{check}}", self.path),
-                get(async move |Path(name): Path<String>| one.one(&name).await),
+                get(async move |viewer: Viewer, Path(name): Path<String>| one.one(viewer, &name).await),
             )
     }
 
@@ -68,8 +78,8 @@ impl Checks {
         checks
     }
 
-    /// The page of all checks: `ok`, or with `?verbose` or after a failure, one line for each.
-    async fn answer(&self, query: Option<String>) -> Response {
+    /// Answers with the result of all checks: `ok`, or a line for each with `?verbose` or after a failure.
+    async fn answer(&self, viewer: Viewer, query: Option<String>) -> Response {
         let query = query.unwrap_or_default();
         let parameters = || query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
         let mut excluded: Vec<_> = parameters().filter(|(key, _)| *key == "exclude").map(|(_, name)| name).collect();
@@ -80,9 +90,8 @@ impl Checks {
                 page += &format!("[+]{name} excluded: ok\n");
             } else if let Err(error) = run(check).await {
                 healthy = false;
-                // The reason stays in the log: the page may be open to anyone.
                 tracing::info!(check = name, error, "{} check failed", self.path);
-                page += &format!("[-]{name} failed: reason withheld\n");
+                page += &format!("[-]{name} failed: {}\n", viewer.reason(&error));
             } else {
                 page += &format!("[+]{name} ok\n");
             }
@@ -100,14 +109,34 @@ impl Checks {
         }
     }
 
-    async fn one(&self, name: &str) -> Response {
-        match self.snapshot().remove(name) {
+    async fn one(&self, viewer: Viewer, name: &str) -> Response {
+        match self.run(name).await {
             None => text(StatusCode::NOT_FOUND, format!("no check {name:?} under /{}\n", self.path)),
-            Some(check) => match run(check).await {
-                Ok(()) => text(StatusCode::OK, "ok".into()),
-                Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {error}\n")),
-            },
+            Some(Ok(())) => text(StatusCode::OK, "ok".into()),
+            Some(Err(error)) => {
+                let page = format!("internal server error: {}\n", viewer.reason(&error));
+                text(StatusCode::INTERNAL_SERVER_ERROR, page)
+            }
         }
+    }
+}
+
+/// Whether a request is [local](crate::http::is_local), so that reasons may be shown.
+struct Viewer {
+    is_local: bool,
+}
+
+impl<S: Sync> FromRequestParts<S> for Viewer {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self { is_local: is_local(&parts.uri, &parts.headers, &parts.extensions) })
+    }
+}
+
+impl Viewer {
+    fn reason<'a>(&self, error: &'a str) -> &'a str {
+        if self.is_local { error } else { "reason withheld" }
     }
 }
 
@@ -115,14 +144,9 @@ async fn run(check: Check) -> CheckResult {
     let outcome = AssertUnwindSafe(timeout(DEADLINE, async move { check().await })).catch_unwind().await;
     match outcome {
         Ok(Ok(result)) => result,
-        Ok(Err(_)) => Err(format!("no answer within {DEADLINE:?}")),
+        Ok(Err(_)) => Err(format!("no result within {DEADLINE:?}")),
         Err(_) => Err("the check panicked".into()),
     }
-}
-
-pub(super) fn text(code: StatusCode, page: String) -> Response {
-    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
-    (code, headers, page).into_response()
 }
 
 #[cfg(test)]
@@ -149,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_checks_it_is_healthy() {
+    async fn an_empty_set_is_healthy() {
         let none = Checks::new("healthz");
         assert_eq!(fetch(&none, "/healthz").await, (200, "ok".into()));
         assert_eq!(fetch(&none, "/healthz?verbose").await, (200, "[+]ping ok\nhealthz check passed\n".into()));
@@ -157,17 +181,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_lists_all() {
+    async fn a_failure_lists_all_checks_without_reasons() {
         let page = "[-]cache failed: reason withheld\n[+]ping ok\nreadyz check failed\n";
         assert_eq!(fetch(&checks(), "/readyz").await, (500, page.into()));
         assert_eq!(fetch(&checks(), "/readyz/ping").await, (200, "ok".into()));
-        let one = (500, "internal server error: pods never arrived\n".into());
+        let one = (500, "internal server error: reason withheld\n".into());
         assert_eq!(fetch(&checks(), "/readyz/cache").await, one);
         assert_eq!(fetch(&checks(), "/readyz/other").await.0, 404);
     }
 
     #[tokio::test]
-    async fn a_check_can_be_left_out() {
+    async fn a_check_can_be_excluded() {
         assert_eq!(fetch(&checks(), "/readyz?exclude=cache").await, (200, "ok".into()));
         let page = "[+]cache excluded: ok\n[+]ping ok\n\
                     warn: some health checks cannot be excluded: no matches for \"x\"\nreadyz check passed\n";

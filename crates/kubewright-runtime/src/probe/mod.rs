@@ -1,34 +1,28 @@
-//! The HTTP servers beside a controller: probes for the kubelet, metrics for Prometheus.
+//! Health and readiness checks, and the pages that show them and the traces.
 //!
-//! Paths and answers are controller-runtime's: `/healthz` and `/readyz`, `/healthz/<check>` for one check, `?verbose` for
-//! the list, `?exclude=<check>` to leave one out; `/metrics`. Beside the probes are `/debug/traces` ([`crate::trace`]).
+//! Paths and answers are those of controller-runtime: `/healthz` and `/readyz`, `/healthz/<check>` for one check, `?verbose`
+//! for the list, `?exclude=<check>` to leave a check out. Beside them are [traces](crate::trace) at `/debug/traces`.
+//!
+//! By default the server listens on loopback alone (`--health-probe-bind-address=127.0.0.1:8081`). In a pod it listens on
+//! the pod's address, where the kubelet probes it. Anyone who reaches that address learns whether the checks pass, and no
+//! more: the reasons of failed checks, and traces, are shown only to requests on a loopback connection with a loopback
+//! `Host`. For these a manager listens at the same port of loopback as well, which `kubectl port-forward` leads to.
 
-mod address;
 mod checks;
-mod server;
 mod traces;
 
-use axum::{
-    Router,
-    http::{StatusCode, header},
-    response::IntoResponse,
-    routing::get,
-};
+use axum::Router;
 
-pub use self::{
-    address::{AddressError, BindAddress},
-    checks::{CheckResult, Checks},
-    server::{BindError, Server},
-};
-pub(crate) use self::{server::Manner, traces::traces_router};
-use crate::metrics::{self, Metrics};
+pub use self::checks::{CheckResult, Checks};
+pub(crate) use self::traces::{local_traces_router, traces_router};
+pub use crate::http::{AddressError, BindAddress, BindError, Server};
 
-/// The checks that a manager serves.
+/// The checks of a manager.
 #[derive(Clone, Debug)]
 pub struct Probes {
-    /// Whether the process works; the kubelet restarts it when not.
+    /// Whether the process works. The kubelet restarts the container when a check fails.
     pub healthz: Checks,
-    /// Whether the process can do its work; it gets no traffic while not.
+    /// Whether the process is ready. The pod gets no traffic while a check fails.
     pub readyz: Checks,
 }
 
@@ -39,17 +33,8 @@ impl Default for Probes {
 }
 
 impl Probes {
-    /// The routes of both.
+    /// Returns the routes of both.
     pub fn router(&self) -> Router {
         self.healthz.router().merge(self.readyz.router())
     }
-}
-
-/// The route `/metrics`.
-pub fn metrics_router(metrics: Metrics) -> Router {
-    let answer = async move || match metrics.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
-    };
-    Router::new().route("/metrics", get(answer))
 }

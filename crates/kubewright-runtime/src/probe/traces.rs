@@ -6,21 +6,22 @@ use axum::{
     Json, Router,
     extract::{FromRequestParts, Path, State},
     http::{StatusCode, header, request::Parts},
+    middleware,
     response::{IntoResponse, Response},
     routing::get,
 };
 use serde::Serialize;
 
-use super::checks::text;
 use crate::{
+    http::{only_local, text},
     object::ObjectKey,
     trace::{Overview, Traces, VERSION},
 };
 
-/// As many runs of a controller are shown unless `?limit=` says otherwise.
+/// The number of runs of a controller that are shown without `?limit=`.
 const RUNS: usize = 100;
 
-/// The routes below `/debug/traces`.
+/// Returns the routes below `/debug/traces`, for a server that authenticates or is reachable from this machine alone.
 pub(crate) fn traces_router(traces: Traces) -> Router {
     let router = if traces.is_on() {
         Router::new()
@@ -29,11 +30,16 @@ pub(crate) fn traces_router(traces: Traces) -> Router {
             .route("/debug/traces/{controller}/{name}", get(cluster_scoped))
             .route("/debug/traces/{controller}/{namespace}/{name}", get(namespaced))
     } else {
-        let off = "traces are off: start the operator without --traces=false\n";
+        let off = "traces are disabled: start the operator without --traces=false\n";
         let answer = async move || text(StatusCode::NOT_FOUND, off.into());
         Router::new().route("/debug/traces", get(answer)).route("/debug/traces/{*rest}", get(answer))
     };
     router.with_state(traces)
+}
+
+/// Returns the same routes, for local requests alone.
+pub(crate) fn local_traces_router(traces: Traces) -> Router {
+    traces_router(traces).layer(middleware::from_fn(only_local))
 }
 
 async fn overview(State(traces): State<Traces>, asked: Asked) -> Response {
@@ -61,7 +67,7 @@ async fn namespaced(
     asked.answer_if(traces.explain(&controller, &key), &traces, &controller)
 }
 
-/// What a request asks for besides its path.
+/// The parameters of a request.
 struct Asked {
     text: bool,
     limit: usize,
@@ -93,6 +99,9 @@ impl Asked {
             return self.answer(&page);
         }
         let names: Vec<_> = traces.controllers().into_iter().map(|controller| controller.name).collect();
-        text(StatusCode::NOT_FOUND, format!("no controller {controller:?}; there are: {}\n", names.join(", ")))
+        text(
+            StatusCode::NOT_FOUND,
+            format!("no controller {controller:?}; the controllers are: {}\n", names.join(", ")),
+        )
     }
 }

@@ -16,8 +16,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{GROUP_LABEL, ShardError, ShardOptions, Share, member::Member};
 use crate::{
     leader::{
-        desk::{Desk, Setback},
         fence::Fence,
+        lease_client::{LeaseClient, RenewError},
     },
     metrics::{Metrics, ShardMetrics},
 };
@@ -51,7 +51,7 @@ impl Membership {
         options.validate()?;
         let (joined, lost, stop) = <(CancellationToken, CancellationToken, CancellationToken)>::default();
         let keeper = Keeper {
-            desk: Desk::new("sharding", client, &options.own_lease(), clock, random),
+            lease: LeaseClient::new("sharding", client, &options.own_lease(), clock, random),
             member: Member::new(&options),
             metrics: metrics.shards(&options.name),
             share,
@@ -93,7 +93,7 @@ impl Drop for Membership {
 }
 
 struct Keeper {
-    desk: Desk,
+    lease: LeaseClient,
     member: Member,
     options: ShardOptions,
     metrics: ShardMetrics,
@@ -126,7 +126,7 @@ impl Keeper {
                 () = turn => {}
             }
         }
-        tracing::error!(lease = self.desk.lease(), "the place among the shards is lost");
+        tracing::error!(lease = self.lease.lease(), "the place among the shards is lost");
         self.publish();
         drop(self.lost);
     }
@@ -137,7 +137,7 @@ impl Keeper {
     }
 
     fn remaining(&mut self) -> Option<Duration> {
-        self.desk.remaining(self.member.candidate())
+        self.lease.remaining(self.member.candidate())
     }
 
     /// Looks at all leases and renews ours, cut off when success would come too late. Returns whether something new was
@@ -145,7 +145,7 @@ impl Keeper {
     async fn attempt(&mut self) -> bool {
         let limit = self.remaining().unwrap_or(self.options.renew_deadline);
         let outcome = timeout(limit, self.look_and_renew(limit)).await;
-        let outcome = outcome.unwrap_or_else(|_| Err(Setback::no_answer(limit)));
+        let outcome = outcome.unwrap_or_else(|_| Err(RenewError::no_answer(limit)));
         let has_news = match outcome {
             Ok(has_news) => {
                 self.joined.cancel();
@@ -153,7 +153,7 @@ impl Keeper {
             }
             Err(setback) => {
                 self.member.unsure();
-                self.desk.complain(setback);
+                self.lease.report_error(setback);
                 false
             }
         };
@@ -161,47 +161,47 @@ impl Keeper {
         has_news
     }
 
-    async fn look_and_renew(&mut self, limit: Duration) -> Result<bool, Setback> {
+    async fn look_and_renew(&mut self, limit: Duration) -> Result<bool, RenewError> {
         // A look that takes too long leaves time to renew: the lease is worth more than the news.
-        let looked = timeout(limit / 2, self.look()).await.unwrap_or_else(|_| Err(Setback::no_answer(limit / 2)));
+        let looked = timeout(limit / 2, self.look()).await.unwrap_or_else(|_| Err(RenewError::no_answer(limit / 2)));
         let has_looked = looked.is_ok();
         if let Err(setback) = looked {
             if !self.member.can_write() {
                 return Err(setback);
             }
-            self.desk.complain(setback);
+            self.lease.report_error(setback);
         }
         // Nobody begins work that isn't ours by the new view from here on; then it counts what is under way.
         self.publish();
         self.share.called(self.member.take_heard());
-        let lost = self.member.call(self.share.take_calls(), self.desk.monotonic());
+        let lost = self.member.call(self.share.take_calls(), self.lease.monotonic());
         if lost > 0 {
             tracing::warn!("sharding: too many wakes for keys that other replicas own: some are lost");
         }
         let busy = self.share.beyond(self.member.target(), &self.options.own_lease().name);
         self.watch_drain(busy.is_empty());
-        let sent = self.desk.monotonic();
-        let action = self.member.decide(busy, sent, self.desk.wall());
-        let has_news = match self.desk.write(action).await? {
-            Some(lease) => self.member.written(lease, sent, self.desk.monotonic()),
-            None => return Err(Setback::trouble("another process has our identity, or its lease")),
+        let sent = self.lease.monotonic();
+        let action = self.member.decide(busy, sent, self.lease.wall());
+        let has_news = match self.lease.write(action).await? {
+            Some(lease) => self.member.written(lease, sent, self.lease.monotonic()),
+            None => return Err(RenewError::fault("another process has our identity, or its lease")),
         };
         if has_looked {
-            self.share.inform(self.desk.monotonic().saturating_add(self.options.lease_duration));
+            self.share.inform(self.lease.monotonic().saturating_add(self.options.lease_duration));
             self.report();
         }
         Ok(has_news)
     }
 
-    async fn look(&mut self) -> Result<(), Setback> {
+    async fn look(&mut self) -> Result<(), RenewError> {
         let group = ListParams::default().labels(&format!("{GROUP_LABEL}={}", self.options.name));
-        let asked = self.desk.monotonic();
-        let leases = self.desk.leases().list(&group).await;
-        let leases = leases.map_err(|error| Setback::new("can't list the leases", &error))?;
+        let asked = self.lease.monotonic();
+        let leases = self.lease.leases().list(&group).await;
+        let leases = leases.map_err(|error| RenewError::new("can't list the leases", &error))?;
         let was_joined = self.member.candidate().fence().is_some();
-        self.member.listed(leases.items, asked, self.desk.monotonic());
+        self.member.listed(leases.items, asked, self.lease.monotonic());
         if was_joined && self.member.candidate().fence().is_none() {
-            return Err(Setback::trouble("someone took our lease away"));
+            return Err(RenewError::fault("someone took our lease away"));
         }
         self.clear_litter().await;
         Ok(())
@@ -209,9 +209,9 @@ impl Keeper {
 
     /// Takes away the lease of a replica that is long gone. Should it fail, there is a next time.
     async fn clear_litter(&mut self) {
-        let Some((name, preconditions)) = self.member.litter(self.desk.monotonic()) else { return };
+        let Some((name, preconditions)) = self.member.litter(self.lease.monotonic()) else { return };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.desk.leases().delete(&name, &parameters).await {
+        match self.lease.leases().delete(&name, &parameters).await {
             Ok(_) => tracing::debug!(name, "sharding: the lease of a replica that is gone is removed"),
             Err(kube::Error::Api(status)) if status.code == 403 && !self.has_told_of_litter => {
                 self.has_told_of_litter = true;
@@ -227,14 +227,14 @@ impl Keeper {
 
     /// Notices work that keeps others waiting.
     fn watch_drain(&mut self, is_drained: bool) {
-        let now = self.desk.monotonic();
+        let now = self.lease.monotonic();
         let draining = self.draining.get_or_insert(Drain { since: now, is_told: false });
         if is_drained {
             self.draining = None;
         } else if !draining.is_told && now.saturating_sub(draining.since) >= SLOW_DRAIN {
             draining.is_told = true;
             tracing::warn!(
-                lease = self.desk.lease(),
+                lease = self.lease.lease(),
                 "sharding: other replicas wait for reconciles here to end; a time limit (Controller::timeout) bounds that"
             );
         }
@@ -245,7 +245,7 @@ impl Keeper {
         if has_news {
             return;
         }
-        let pause = self.desk.pause(self.options.retry_period);
+        let pause = self.lease.pause(self.options.retry_period);
         let remaining = self.remaining();
         let pause = match remaining {
             Some(remaining) => pause.min(remaining),
@@ -268,15 +268,15 @@ impl Keeper {
     fn report(&mut self) {
         let members = self.member.target().len();
         match self.member.is_settled() {
-            true if members == 1 => self.desk.tell("alone: all keys are worked on here"),
-            true => self.desk.tell(format!("{members} replicas divide the keys")),
-            false => self.desk.tell(format!("the keys are being divided among {members} replicas")),
+            true if members == 1 => self.lease.report("alone: all keys are worked on here"),
+            true => self.lease.report(format!("{members} replicas divide the keys")),
+            false => self.lease.report(format!("the keys are being divided among {members} replicas")),
         }
     }
 
     async fn release(mut self) {
         self.fence.set(None);
-        self.desk.release(self.member.candidate()).await;
+        self.lease.release(self.member.candidate()).await;
         self.metrics.set(0, 0.0, self.member.rebalances());
         // In good order: nobody is to take it for a loss.
         drop(self.lost.disarm());

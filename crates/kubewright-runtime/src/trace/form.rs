@@ -1,4 +1,4 @@
-//! How values of traces are written in JSON.
+//! The JSON form of values in traces.
 
 /// Shared text.
 pub(super) mod text {
@@ -37,7 +37,7 @@ pub(super) mod key {
     }
 }
 
-/// [`key`], or nothing.
+/// An optional [`key`].
 pub(super) mod maybe_key {
     use serde::{Deserialize, Deserializer, Serializer};
 
@@ -70,7 +70,7 @@ pub(super) mod seconds {
     }
 }
 
-/// [`seconds`], or nothing.
+/// Optional [`seconds`].
 pub(super) mod maybe_seconds {
     use std::time::Duration;
 

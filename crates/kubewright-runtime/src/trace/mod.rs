@@ -1,36 +1,36 @@
-//! Why did this reconcile? Why is nothing happening? The last runs of each key, with all that they did.
+//! Traces: the last reconciles of each key, why they ran, and what they did.
 //!
-//! Of each reconcile is kept what triggered it (with the changed fields), what it read and wrote, how it ended, and when
-//! the key is wanted again: [`Trace`]. [`Traces`] holds those of a manager's controllers, in bounded memory ([`Limits`]), and
-//! is on unless it is switched off ([`Traces::off`], `--traces=false`). A run costs a few microseconds for it.
+//! A [`Trace`] has the triggers of a reconcile (with the changed fields), what it read and wrote, how it ended, and when the
+//! key is due again. [`Traces`] keeps those of a manager's controllers in bounded memory ([`Limits`]), unless it is switched
+//! off ([`Traces::off`], `--traces=false`). It costs a few microseconds for each reconcile.
 //!
-//! The manager serves them at the address of its probes, by plain HTTP:
+//! The manager serves them by plain HTTP at the port of its probes, on loopback:
 //!
-//! | path | what |
+//! | path | content |
 //! |---|---|
-//! | `/debug/traces` | the controllers: whether they work and what they wait for, how many keys wait, how many runs are kept ([`Overview`]) |
-//! | `/debug/traces/{controller}` | its last hundred runs, or `?limit=` ([`ControllerPage`]) |
-//! | `/debug/traces/{controller}/{namespace}/{name}` | the runs of a key, and what it waits for now ([`KeyPage`]); for a cluster-scoped kind `/{name}` |
+//! | `/debug/traces` | the controllers: their phase, the number of waiting keys, the number of traces ([`Overview`]) |
+//! | `/debug/traces/{controller}` | a controller with its last hundred traces, or `?limit=` ([`ControllerPage`]) |
+//! | `/debug/traces/{controller}/{namespace}/{name}` | the traces of a key, and what it waits for ([`KeyPage`]); for a cluster-scoped kind `/{name}` |
 //!
-//! They are JSON, whose form is that of the types named here and stays: its `version` changes when one of its fields changes
-//! its meaning. With `?format=text`, or `Accept: text/plain`, they are sentences, a line for each run:
+//! The responses are JSON in the form of these types. The form is stable: its `version` changes when a field changes its
+//! meaning. With `?format=text` or `Accept: text/plain` each trace is a line of text:
 //!
 //! ```text
 //! 12:00:03Z podset demo/web ran 3.1 ms because Pod demo/web-abc was deleted; read 3 Pods; created Pod demo/web-xyz (201); next: when something changes
 //! ```
 //!
-//! **What is shown to whoever can reach that port:** the names of objects, of kinds and of changed fields, labels that were
-//! selected, reasons of events, and the texts of errors, which may quote what an API server or a reconciler put there.
-//! No fields' values are looked up for it, but an error may quote one (`Invalid value: …`); of Secrets not even errors are shown. A reconciler that puts secrets into its
-//! errors has them in its log as well; if that is a worry, switch traces off, or serve the probes where only the kubelet can
-//! reach them.
+//! **Security.** Traces contain the names of objects, kinds and changed fields, label selectors, reasons of events, and error
+//! messages of API server and reconciler. They contain no values of fields, except where an error message quotes one
+//! (`Invalid value: …`); errors about Secrets are not kept. So they are shown only to requests on a loopback connection with
+//! a loopback `Host`, such as those through `kubectl port-forward`, and on a metrics server that
+//! [authenticates](crate::metrics_server::MetricsServer::guarded), to users who may `get` the path.
 
 mod form;
 mod record;
+mod recorder;
 mod ring;
 #[cfg(test)]
 mod samples;
-mod tape;
 mod text;
 mod tracer;
 mod triggers;
@@ -42,17 +42,17 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 pub use self::{
-    record::{End, Next, Query, Read, Reason, Told, Trace, Trigger, VERSION, Write},
+    record::{End, Next, Query, Read, Reason, RecordedEvent, Trace, Trigger, VERSION, Write},
     ring::Limits,
 };
 pub(crate) use self::{
-    tape::{Notes, Sent, Tape},
+    recorder::{RunNotes, RunRecorder, Sent},
     tracer::{Begun, Surroundings, Tracer},
     triggers::{Difference, ObservedChange, Triggers},
 };
 use crate::object::ObjectKey;
 
-/// The traces of a manager's controllers. Clones share them; give one to [`Manager::traces`] to read them in the same
+/// The traces of a manager's controllers. Clones share them: pass one to [`Manager::traces`] to read them in the same
 /// process.
 ///
 /// ```
@@ -89,37 +89,37 @@ impl fmt::Debug for Traces {
 }
 
 impl Traces {
-    /// Traces of which so much is kept.
+    /// Creates traces with these limits.
     pub fn new(limits: Limits) -> Self {
         Self(Some(Arc::new(Inner { limits, controllers: Mutex::default() })))
     }
 
-    /// No traces: nothing is kept, nothing is served.
+    /// Keeps and serves nothing.
     pub const fn off() -> Self {
         Self(None)
     }
 
-    /// Whether anything is kept.
+    /// Whether traces are kept.
     pub const fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The controllers, by name. Before the manager runs there are none.
+    /// Returns the controllers, by name. There are none before the manager runs.
     pub fn controllers(&self) -> Vec<Summary> {
         self.tracers().iter().map(|tracer| tracer.summary()).collect()
     }
 
-    /// The last runs of a controller, at most so many, oldest first.
+    /// Returns the last traces of a controller, at most `most`, oldest first.
     pub fn last(&self, controller: &str, most: usize) -> Vec<Arc<Trace>> {
         self.tracer(controller).map(|tracer| tracer.last(most)).unwrap_or_default()
     }
 
-    /// The last runs of a key, oldest first.
+    /// Returns the last traces of a key, oldest first.
     pub fn of(&self, controller: &str, key: &ObjectKey) -> Vec<Arc<Trace>> {
         self.tracer(controller).map(|tracer| tracer.of(key)).unwrap_or_default()
     }
 
-    /// All that can be said of a key: what it did, and what it does or waits for now. `None` if there is no such controller.
+    /// Returns everything known about a key: its last traces, and what it waits for. `None` if there is no such controller.
     pub fn explain(&self, controller: &str, key: &ObjectKey) -> Option<KeyPage> {
         Some(self.tracer(controller)?.key(key))
     }
@@ -128,7 +128,7 @@ impl Traces {
         Some(self.tracer(controller)?.page(most))
     }
 
-    /// The tracer of a controller that begins; none if traces are off.
+    /// Creates the tracer of a controller; `None` if traces are off.
     pub(crate) fn controller(
         &self,
         name: &str,
@@ -169,11 +169,11 @@ pub struct Overview {
 pub struct ControllerPage {
     /// [`VERSION`].
     pub version: u32,
-    /// When the page was made.
+    /// The time of the response.
     pub time: Timestamp,
     /// The controller.
     pub controller: Summary,
-    /// Its last runs, oldest first.
+    /// The last traces, oldest first.
     pub runs: Vec<Trace>,
 }
 
@@ -184,7 +184,7 @@ pub struct ControllerPage {
 pub struct KeyPage {
     /// [`VERSION`].
     pub version: u32,
-    /// When the page was made.
+    /// The time of the response.
     pub time: Timestamp,
     /// The controller.
     pub controller: Summary,
@@ -193,15 +193,15 @@ pub struct KeyPage {
     pub object: ObjectKey,
     /// Whether the cache has it.
     pub exists: bool,
-    /// What the controller does with it now.
+    /// The current state of the key.
     pub present: Present,
-    /// The triggers that its next run will have.
+    /// The triggers of the next run.
     pub waiting: Vec<Trigger>,
-    /// Its last runs, oldest first.
+    /// The last traces, oldest first.
     pub runs: Vec<Trace>,
 }
 
-/// What can be said of a controller.
+/// The state of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -213,70 +213,70 @@ pub struct Summary {
     /// The API group of that kind, empty for the core group.
     #[serde(default)]
     pub group: Cow<'static, str>,
-    /// Whether it works.
+    /// Its phase.
     pub phase: Phase,
-    /// While it is [`Phase::Syncing`]: the kinds that have not been listed yet, each with what fails.
+    /// While it is [`Phase::Syncing`]: the kinds that have not been listed yet, each with the error.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// How many keys it works on at once, at most.
+    /// The most keys that it works on at once.
     pub workers: usize,
-    /// How many keys wait for a worker.
+    /// The number of keys that wait for a worker.
     pub ready: usize,
-    /// How many keys wait for the cache to show what was written last.
+    /// The number of keys that wait until the cache shows their last writes.
     pub held: usize,
-    /// How many keys are worked on.
+    /// The number of keys being reconciled.
     pub running: usize,
-    /// How many runs have ended since the start.
+    /// The number of runs since the start.
     pub runs: u64,
-    /// How many of them not well.
+    /// The number of those that failed.
     pub failures: u64,
-    /// How many runs are kept.
+    /// The number of traces that are kept.
     pub kept: usize,
-    /// Of how many keys.
+    /// The number of keys that these are about.
     pub keys: usize,
-    /// About how many bytes they take.
+    /// The approximate memory of the traces, in bytes.
     pub bytes: usize,
-    /// How many runs were given up for want of room.
+    /// The number of traces that were dropped because the memory was full.
     pub displaced: u64,
 }
 
-/// Whether a controller works.
+/// The phase of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Phase {
-    /// The manager hasn't let it begin: it starts, or another replica leads.
+    /// It may not work yet: the manager is starting, or another replica leads.
     Standby,
     /// It waits for the first list of each of its kinds.
     Syncing,
     /// It works.
     Working,
-    /// It takes no more keys: the manager stops.
+    /// It takes no more keys, since the manager stops.
     Stopping,
 }
 
-/// What a controller does with a key now.
+/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Present {
     /// A run is under way.
     Running {
-        /// Since when.
+        /// The time since which it is so.
         since: Timestamp,
-        /// Its id.
+        /// The id of the run.
         id: String,
     },
-    /// It waits until the cache shows what was written last.
+    /// It waits until the cache shows its last writes.
     Held {
-        /// Since when.
+        /// The time since which it is so.
         since: Timestamp,
     },
     /// It waits for a worker.
     Ready,
     /// It waits for a time.
     Delayed {
-        /// How long still.
+        /// The remaining time.
         #[serde(rename = "leftSeconds", with = "form::seconds")]
         left: Duration,
     },
@@ -292,9 +292,9 @@ mod tests {
 
     use super::*;
 
-    /// The JSON is read by other versions and other programs: its words are pinned here.
+    /// Other versions and other programs read the JSON.
     #[test]
-    fn the_form_is_stable() {
+    fn the_json_form_is_stable() {
         let run = serde_json::to_value(samples::full()).expect("json");
         assert_eq!(
             run,

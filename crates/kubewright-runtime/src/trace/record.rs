@@ -1,4 +1,4 @@
-//! What is kept of one reconcile, as Rust values and as JSON.
+//! The trace of one reconcile, in Rust and as JSON.
 
 use std::{borrow::Cow, mem::size_of, sync::Arc, time::Duration};
 
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::form;
 use crate::object::{KindName, ObjectKey};
 
-/// The version of the JSON form. It changes when a field changes its meaning or goes; new fields and new
-/// [reasons](Reason) may come without.
+/// The version of the JSON form. It changes when a field changes its meaning or is removed. New fields and new
+/// [reasons](Reason) may be added without a new version.
 pub const VERSION: u32 = 1;
 
-/// One reconcile: why it ran, what it read and wrote, how it ended, and when the key is wanted again.
+/// One reconcile: why it ran, what it read and wrote, how it ended, and when the key is due again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -28,11 +28,11 @@ pub struct Trace {
     pub object: ObjectKey,
     /// The reconcile's id, as in the log (`reconcile_id`).
     pub id: String,
-    /// 1, and one more for each failure since the last success.
+    /// 1 plus the number of failures since the last success.
     pub attempt: u32,
-    /// When it began.
+    /// The time of its start.
     pub started: Timestamp,
-    /// How long it took.
+    /// Its duration.
     #[serde(rename = "durationSeconds", with = "form::seconds")]
     pub duration: Duration,
     /// How long the key was ready and waited for a worker.
@@ -41,55 +41,55 @@ pub struct Trace {
     /// How long the read-your-writes barrier held the key back, if it did; part of [`queued`](Self::queued).
     #[serde(default, skip_serializing_if = "Option::is_none", rename = "heldSeconds", with = "form::maybe_seconds")]
     pub held: Option<Duration>,
-    /// Why it ran, in the order of their coming.
+    /// Why it ran, in order of occurrence.
     pub triggers: Vec<Trigger>,
-    /// How many more triggers there were.
+    /// The number of further triggers, which are not kept.
     #[serde(default, skip_serializing_if = "form::is_zero")]
     pub more_triggers: u32,
-    /// What it read, in order.
+    /// Its reads, in order.
     pub reads: Vec<Read>,
-    /// How many more reads there were.
+    /// The number of further reads, which are not kept.
     #[serde(default, skip_serializing_if = "form::is_zero")]
     pub more_reads: u32,
-    /// What it wrote, in order.
+    /// Its writes, in order.
     pub writes: Vec<Write>,
-    /// How many more writes there were.
+    /// The number of further writes, which are not kept.
     #[serde(default, skip_serializing_if = "form::is_zero")]
     pub more_writes: u32,
     /// The events it recorded.
-    pub events: Vec<Told>,
-    /// How many more events there were.
+    pub events: Vec<RecordedEvent>,
+    /// The number of further events, which are not kept.
     #[serde(default, skip_serializing_if = "form::is_zero")]
     pub more_events: u32,
     /// How it ended.
     pub end: End,
-    /// When the key is wanted again, if nothing happens before.
+    /// When the key is due again, if nothing triggers it before.
     pub next: Next,
 }
 
-/// Something that made a key be reconciled.
+/// The reason for a reconcile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Trigger {
-    /// What it was.
+    /// The kind of trigger.
     pub reason: Reason,
     /// The kind of the object that changed, such as `Pod`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<Cow<'static, str>>,
-    /// The object that changed, or the channel that spoke.
+    /// The object that changed, or the name of the channel.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "form::maybe_key")]
     pub object: Option<ObjectKey>,
-    /// The paths of the fields that changed, such as `spec.replicas`; never their values. Empty if they aren't known.
+    /// The paths of the fields that changed, such as `spec.replicas`, never their values. Empty if unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<String>,
-    /// How many more fields changed.
+    /// The number of further fields that changed.
     #[serde(default, skip_serializing_if = "form::is_zero")]
     pub more_fields: u32,
-    /// How often it came while the key waited.
+    /// How often it occurred while the key waited.
     #[serde(default = "form::one", skip_serializing_if = "form::is_one")]
     pub times: u32,
-    /// When it came (first).
+    /// The time of its first occurrence.
     pub at: Timestamp,
 }
 
@@ -98,47 +98,47 @@ pub struct Trigger {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Reason {
-    /// An object appeared.
+    /// An object was created.
     Added,
-    /// An object changed.
+    /// An object was updated.
     Updated,
-    /// An object went.
+    /// An object was deleted.
     Deleted,
-    /// The controller had just come to know the object, which was there before.
+    /// The object existed when the controller started.
     InitialList,
-    /// The first list had come of a kind that a run asked to watch.
+    /// A kind that a run asked to watch was listed for the first time.
     Listed,
-    /// Nothing has changed: the cache tells of everything again from time to time, as its options say.
+    /// Nothing changed: the periodic resync of the cache.
     Resync,
-    /// The run before asked to be followed at once.
+    /// The previous run asked for another one at once.
     Requeue,
-    /// The time had come that the run before had asked for.
+    /// The time that the previous run asked for.
     Timer,
-    /// The run before had failed, and its delay was over.
+    /// The previous run failed, and its backoff is over.
     Backoff,
     /// A channel named the key.
     Channel,
-    /// It isn't known: too many keys were waiting.
+    /// Unknown, since too many keys were waiting.
     #[serde(other)]
     Unknown,
 }
 
-/// A read, of the cache or live.
+/// A read from the cache or from the API server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Read {
     /// The kind that was read, such as `Pod`.
     pub kind: Cow<'static, str>,
-    /// What was asked for.
+    /// The query.
     #[serde(flatten)]
     pub query: Query,
-    /// Whether it went to the API server; otherwise the cache answered.
+    /// Whether it was sent to the API server; otherwise the cache answered.
     pub live: bool,
-    /// How many objects were found; absent if the read failed, or the cache itself was handed out.
+    /// The number of objects found; absent if the read failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<u32>,
-    /// How long a live read took.
+    /// The duration of a live read.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -146,12 +146,12 @@ pub struct Read {
         with = "form::maybe_seconds"
     )]
     pub duration: Option<Duration>,
-    /// Why it failed, if it did.
+    /// The error, if it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What a read asked for.
+/// The query of a read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "by", rename_all = "camelCase")]
 #[non_exhaustive]
@@ -162,7 +162,7 @@ pub enum Query {
         #[serde(with = "form::key")]
         object: ObjectKey,
     },
-    /// Objects of a namespace, or of all, by their labels.
+    /// Objects of one or all namespaces, by their labels.
     Labels {
         /// The namespace; absent for all.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -170,16 +170,16 @@ pub enum Query {
         /// The selector as `kubectl -l` takes it; empty for every object.
         selector: String,
     },
-    /// The objects that have some controller: mostly the reconciled object.
+    /// Objects by their controller, mostly the reconciled object.
     Owner,
     /// Objects by an index of the cache.
     Index {
-        /// Its name.
+        /// The name of the index.
         index: String,
-        /// The value in it.
+        /// The indexed value.
         value: String,
     },
-    /// All that the cache has were counted.
+    /// A count of all cached objects.
     Cache,
 }
 
@@ -188,31 +188,31 @@ pub enum Query {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Write {
-    /// `create`, `update`, `patch`, `apply`, `delete` and so on, as RBAC has them, and `apply` for a server-side apply.
+    /// The RBAC verb, such as `create`, `update`, `patch` or `delete`; `apply` for a server-side apply.
     pub verb: Cow<'static, str>,
     /// The kind that was written, such as `Pod`.
     pub kind: Cow<'static, str>,
-    /// The object; its name is empty for a deletion of many, and a prefix and `*` if the API server was to make it up and
+    /// The object. The name is empty for a deletion of many, and a prefix with `*` if the API server was to generate it and
     /// didn't answer.
     #[serde(with = "form::key")]
     pub object: ObjectKey,
     /// The subresource, such as `status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subresource: Option<String>,
-    /// Whether the API server was only asked what it would do.
+    /// Whether it was a dry run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-    /// The HTTP status of the answer; absent if there was none, so that the write may have happened.
+    /// The HTTP status of the answer; absent if there was none, so that the write may have taken effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Why it failed, if it did. What an answer says of a Secret is not kept.
+    /// The error, if it failed. Errors about Secrets are not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Whether the API server changed anything; absent if that isn't known. Of an update, a patch or an apply it is known by
-    /// the object's version, if the controller's cache has the object; what another changes at the same moment counts as ours.
+    /// Whether it changed anything; absent if unknown. For an update, patch or apply this is told from the object's version, if
+    /// the controller caches the object; a concurrent change by another client counts as this write's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changed: Option<bool>,
-    /// How long the answer took.
+    /// The time until the answer.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -222,37 +222,37 @@ pub struct Write {
     pub duration: Option<Duration>,
 }
 
-/// An event that was recorded. Its text is not kept: `kubectl describe` shows it.
+/// An event that was recorded, without its message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
-pub struct Told {
-    /// Whether it was a warning.
+pub struct RecordedEvent {
+    /// Whether it is a warning.
     pub warning: bool,
     /// Its reason, such as `SuccessfulCreate`.
     pub reason: String,
 }
 
-/// How a reconcile ended.
+/// The outcome of a reconcile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum End {
-    /// Well.
+    /// It succeeded.
     Done,
-    /// With an error.
+    /// It returned an error.
     Failed {
         /// The error and its causes, as in the log.
         error: String,
-        /// Whether it is tried again only after a change.
+        /// Whether it is retried only after a change.
         terminal: bool,
     },
-    /// With a panic.
+    /// It panicked.
     Panicked {
-        /// What it said.
+        /// The message of the panic.
         error: String,
     },
-    /// It took too long and was cut off.
+    /// It took too long and was aborted.
     TimedOut {
         /// The limit.
         #[serde(rename = "limitSeconds", with = "form::seconds")]
@@ -260,12 +260,12 @@ pub enum End {
     },
 }
 
-/// When a key is wanted again.
+/// When a key is due again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "when", rename_all = "camelCase")]
 #[non_exhaustive]
 pub enum Next {
-    /// When something changes that wakes it.
+    /// When a change triggers it.
     Change,
     /// At once.
     Now,
@@ -274,10 +274,10 @@ pub enum Next {
         /// The delay.
         #[serde(rename = "delaySeconds", with = "form::seconds")]
         delay: Duration,
-        /// When that is.
+        /// The resulting time.
         time: Timestamp,
     },
-    /// When the wall clock shows a time.
+    /// At a time of the wall clock.
     At {
         /// The time.
         time: Timestamp,
@@ -291,45 +291,45 @@ impl Query {
 }
 
 impl Trigger {
-    /// A trigger that no object has to do with, and that has no time yet.
+    /// Creates a trigger without an object and without a time.
     pub(crate) fn new(reason: Reason) -> Self {
         let at = Timestamp::UNIX_EPOCH;
         Self { reason, kind: None, object: None, fields: Vec::new(), more_fields: 0, times: 1, at }
     }
 
-    /// Someone outside of the watches, by this name.
+    /// Creates the trigger of a channel.
     pub(crate) fn channel(name: Option<&str>) -> Self {
         Self { object: name.map(ObjectKey::cluster), ..Self::new(Reason::Channel) }
     }
 
-    /// A change of an object.
+    /// Creates the trigger of a changed object.
     pub(crate) fn change(reason: Reason, kind: Cow<'static, str>, object: ObjectKey) -> Self {
         Self { kind: Some(kind), object: Some(object), ..Self::new(reason) }
     }
 
-    /// The first list of a kind.
+    /// Creates the trigger of the first list of a kind.
     pub(crate) fn listed(kind: &KindName) -> Self {
         Self { kind: Some(kind.kind.clone().into()), ..Self::new(Reason::Listed) }
     }
 
-    /// The same, at this time.
+    /// Sets the time.
     pub(crate) fn at(self, at: Timestamp) -> Self {
         Self { at, ..self }
     }
 
-    /// Whether it is the same thing again.
+    /// Whether it is a repetition of another trigger.
     fn is_as(&self, other: &Self) -> bool {
         self.reason == other.reason && self.kind == other.kind && self.object == other.object
     }
 
-    /// Counts the same thing again, and adds the fields that changed, up to `most`.
+    /// Counts a repetition, and adds its fields, up to `most`.
     fn merge(&mut self, again: Self, most: usize) {
         self.times = self.times.saturating_add(again.times);
         self.more_fields = self.more_fields.max(again.more_fields);
         self.add_fields(again.fields, most);
     }
 
-    /// Adds fields that changed before those that are known.
+    /// Adds fields before those that are known, up to `most`.
     pub(super) fn prepend_fields(&mut self, fields: Vec<String>, most: usize) {
         let later = std::mem::take(&mut self.fields);
         self.add_fields(fields, most);
@@ -349,7 +349,7 @@ impl Trigger {
         }
     }
 
-    /// Adds a trigger to those that wait, of which `most` are kept. Returns where it is, if it is kept.
+    /// Adds a trigger to those of a key, of which `most` are kept. Returns its index, if it is kept.
     pub(super) fn add(
         waiting: &mut Vec<Self>,
         more: &mut u32,
@@ -371,7 +371,7 @@ impl Trigger {
 }
 
 impl Trace {
-    /// About how much memory it takes.
+    /// Returns its approximate memory in bytes.
     pub(super) fn size(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let triggers = self.triggers.iter().map(|trigger| {
@@ -391,7 +391,7 @@ impl Trace {
             .writes
             .iter()
             .map(|write| size_of::<Write>() + key(Some(&write.object)) + text(&write.subresource) + text(&write.error));
-        let events = self.events.iter().map(|event| size_of::<Told>() + event.reason.len());
+        let events = self.events.iter().map(|event| size_of::<RecordedEvent>() + event.reason.len());
         let end = match &self.end {
             End::Failed { error, .. } | End::Panicked { error } => error.len(),
             End::Done | End::TimedOut { .. } => 0,

@@ -1,4 +1,4 @@
-//! The last runs of each key, in bounded memory. A data structure: no I/O, no time.
+//! The last traces of each key in bounded memory: a data structure without I/O and time.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -8,16 +8,16 @@ use std::{
 use super::Trace;
 use crate::object::ObjectKey;
 
-/// What an entry of the ring takes beside the trace itself.
+/// The memory of an entry besides its trace, in bytes.
 const OVERHEAD: usize = 160;
 
-/// How much is kept, for each controller.
+/// The limits of the traces of each controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many runs of one key. 8 by default; 0 counts as 1.
+    /// The most traces of one key. Default: 8; 0 counts as 1.
     pub runs_per_key: usize,
-    /// How many bytes of all keys together, about. 2 MiB by default, which holds the last two or three thousand runs; when
-    /// it is full, the oldest run goes first, whosever it is.
+    /// The approximate memory of all keys together, in bytes. Default: 2 MiB, which holds the last two or three thousand
+    /// runs. When it is full, the oldest trace of all is dropped.
     pub bytes: usize,
 }
 
@@ -27,13 +27,13 @@ impl Default for Limits {
     }
 }
 
-/// See the [module](self).
+/// The traces of one controller.
 #[derive(Debug)]
 pub(super) struct Ring {
     limits: Limits,
-    /// The runs of each key, oldest first. A key without runs isn't there.
+    /// The traces of each key, oldest first. A key without traces has no entry.
     runs: HashMap<ObjectKey, VecDeque<Kept>>,
-    /// Whose run came when.
+    /// The keys of all traces, in order of their numbers.
     order: BTreeMap<u64, ObjectKey>,
     next: u64,
     bytes: usize,
@@ -53,7 +53,7 @@ impl Ring {
         Self { limits, runs: HashMap::new(), order: BTreeMap::new(), next: 0, bytes: 0, displaced: 0 }
     }
 
-    /// Keeps a run, and gives up what there is no room for.
+    /// Adds a trace, and drops those for which there is no room.
     pub(super) fn push(&mut self, trace: Arc<Trace>) {
         let (key, size, number) = (trace.object.clone(), trace.size() + OVERHEAD, self.next);
         self.next += 1;
@@ -84,12 +84,12 @@ impl Ring {
         true
     }
 
-    /// The runs of a key, oldest first.
+    /// Returns the traces of a key, oldest first.
     pub(super) fn of(&self, key: &ObjectKey) -> Vec<Arc<Trace>> {
         self.runs.get(key).into_iter().flatten().map(|kept| kept.trace.clone()).collect()
     }
 
-    /// The last runs of all keys, at most so many, oldest first.
+    /// Returns the last traces of all keys, at most `most`, oldest first.
     pub(super) fn last(&self, most: usize) -> Vec<Arc<Trace>> {
         let newest = self.order.iter().rev().take(most).filter_map(|(number, key)| {
             let runs = self.runs.get(key)?;
@@ -100,22 +100,22 @@ impl Ring {
         last
     }
 
-    /// How many runs are kept.
+    /// Returns the number of traces.
     pub(super) fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Of how many keys.
+    /// Returns the number of keys that have traces.
     pub(super) fn keys(&self) -> usize {
         self.runs.len()
     }
 
-    /// About how many bytes they take.
+    /// Returns the approximate memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How many runs were given up for others, not counting those displaced by later ones of their own key.
+    /// Returns the number of traces dropped for want of memory, not counting those replaced by later ones of their key.
     pub(super) fn displaced(&self) -> u64 {
         self.displaced
     }
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_keeps_its_last_runs() {
+    fn a_key_keeps_its_last_traces() {
         let mut ring = Ring::new(Limits { runs_per_key: 2, ..Limits::default() });
         for (name, id) in [("a", "1"), ("b", "2"), ("a", "3"), ("a", "4")] {
             ring.push(run(name, id));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_run_of_all_goes_first_and_its_key_with_it() {
+    fn the_oldest_trace_is_dropped_first_and_its_key_with_it() {
         let size = run("a", "1").size() + OVERHEAD;
         let mut ring = Ring::new(Limits { bytes: 3 * size, ..Limits::default() });
         for (name, id) in [("a", "1"), ("b", "2"), ("b", "3"), ("b", "4"), ("c", "5")] {
@@ -161,16 +161,16 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_too_big_leaves_nothing_behind() {
+    fn a_trace_that_is_too_big_is_not_kept() {
         let mut ring = Ring::new(Limits { bytes: 1, ..Limits::default() });
         ring.push(run("a", "1"));
         assert_eq!((ring.len(), ring.keys(), ring.bytes()), (0, 0, 0));
     }
 
     proptest! {
-        /// Against the plainest model: a list of all runs, from which the excess is taken.
+        /// Against a simple model: a list of all traces, from which the excess is removed.
         #[test]
-        fn it_is_as_a_plain_list(pushes in prop::collection::vec((0_u8..6, 0_usize..200), 0..80), bytes in 0_usize..6000) {
+        fn it_behaves_like_a_plain_list(pushes in prop::collection::vec((0_u8..6, 0_usize..200), 0..80), bytes in 0_usize..6000) {
             let limits = Limits { runs_per_key: 3, bytes };
             let (mut ring, mut model) = (Ring::new(limits), Vec::<Arc<Trace>>::new());
             for (number, (key, length)) in pushes.into_iter().enumerate() {

@@ -4,15 +4,15 @@ use std::{borrow::Cow, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{End, Next, Query, Read, Reason, Told, Trace, Trigger, Write};
+use super::{End, Next, Query, Read, Reason, RecordedEvent, Trace, Trigger, Write};
 use crate::object::ObjectKey;
 
-/// Noon, and so many seconds.
+/// Noon plus some seconds.
 pub(super) fn noon(seconds: i64) -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_hours(12) + SignedDuration::from_secs(seconds)
 }
 
-/// A run that did nothing.
+/// A trace of a run that did nothing.
 pub(super) fn bare() -> Trace {
     Trace {
         controller: "podset".into(),
@@ -63,7 +63,7 @@ pub(super) fn write(verb: &'static str, name: &str, status: u16) -> Write {
     }
 }
 
-/// A run with one of everything.
+/// A trace with an entry of each kind.
 pub(super) fn full() -> Trace {
     let changed = Trigger {
         fields: vec!["spec.replicas".into(), "metadata.labels[\"app\"]".into()],
@@ -98,8 +98,8 @@ pub(super) fn full() -> Trace {
         writes: vec![write("create", "web-1", 201), refused, lost, status],
         more_writes: 1,
         events: vec![
-            Told { warning: false, reason: "Created".into() },
-            Told { warning: true, reason: "FailedCreate".into() },
+            RecordedEvent { warning: false, reason: "Created".into() },
+            RecordedEvent { warning: true, reason: "FailedCreate".into() },
         ],
         more_events: 1,
         end: End::Failed { error: "create pods demo/web-2: pods is forbidden".into(), terminal: false },

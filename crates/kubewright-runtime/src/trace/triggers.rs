@@ -66,9 +66,10 @@ impl Triggers {
 
     /// Adds all triggers of another set.
     pub(super) fn append(&mut self, other: Self) {
-        let indexes = other.kept.into_iter().map(|trigger| {
-            Trigger::add(&mut self.kept, &mut self.more, trigger, MOST_TRIGGERS, MOST_FIELDS)
-        });
+        let indexes = other
+            .kept
+            .into_iter()
+            .map(|trigger| Trigger::add(&mut self.kept, &mut self.more, trigger, MOST_TRIGGERS, MOST_FIELDS));
         let indexes = indexes.collect::<Vec<_>>();
         for (index, difference) in other.pending {
             if let Some(index) = indexes.get(index).copied().flatten() {

@@ -1,26 +1,26 @@
-//! What a webhook answers, before it is put into a review.
+//! The decision of a webhook, before it is put into a review.
 
 use kubewright_apimachinery::status::Status;
 use serde_json::Value;
 
-/// Whether the request may go on, and how.
+/// The decision about a request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Answer {
-    /// Why it may not.
+    /// The reason for which it is denied, if it is.
     pub(super) refusal: Option<Status>,
-    /// What the user is told in any case.
+    /// Warnings for the user, whatever the decision.
     pub(super) warnings: Vec<String>,
-    /// The JSON patch of the object; none where nothing is to be changed.
+    /// The JSON patch of the object; `None` without changes.
     pub(super) patch: Option<Value>,
 }
 
 impl Answer {
-    /// It may go on.
+    /// Allows the request.
     pub(super) fn allowed() -> Self {
         Self::default()
     }
 
-    /// It may not.
+    /// Denies the request.
     pub(super) fn refused(status: Status) -> Self {
         Self { refusal: Some(status), ..Self::default() }
     }

@@ -1,9 +1,9 @@
-//! The webhook configurations, made from what a manager says of itself: values in, values out.
+//! Webhook configurations made from a manager's description: values in, values out.
 //!
-//! `config/webhook/manifests.yaml` of an operator is written by this, and what [`WebhookServer`](super::WebhookServer)
-//! installs in development is the same with a URL. Rights to look after them, for self-managed certificates:
+//! They are written to `config/webhook/manifests.yaml` of an operator. In development, [`WebhookServer`](super::WebhookServer)
+//! installs the same with a URL. The rotation of self-managed certificates needs these rights:
 //!
-//! | where | what | verbs |
+//! | role | resources | verbs |
 //! |---|---|---|
 //! | Role in the operator's namespace | `secrets` | `create` |
 //! | the same, `resourceNames: [<name>-webhook-server-cert]` | `secrets` | `get`, `update` |
@@ -11,7 +11,7 @@
 //!
 //! | with [conversions](crate::conversion): ClusterRole, `resourceNames: [<plural>.<group>]` of each | `customresourcedefinitions` of `apiextensions.k8s.io` | `get`, `patch` |
 //!
-//! With certificates from a directory no right is needed. With a URL, `create` and `delete` of the configurations besides.
+//! Certificates from a directory need none. With a URL, `create` and `delete` of the configurations are needed too.
 
 use std::fmt;
 
@@ -29,20 +29,20 @@ use serde::{Deserialize, Serialize};
 use super::{Names, Policies};
 use crate::object::KindName;
 
-/// The path of all conversions, as controller-runtime's.
+/// The path of all conversions, as in controller-runtime.
 pub const CONVERT: &str = "/convert";
 
-/// What a webhook does with an object.
+/// The role of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// It may change it.
+    /// It may change objects.
     Mutating,
-    /// It may refuse it.
+    /// It may deny requests.
     Validating,
 }
 
 impl Role {
-    /// The verb that paths begin with.
+    /// Returns the verb with which paths begin.
     fn verb(self) -> &'static str {
         match self {
             Self::Mutating => "mutate",
@@ -51,21 +51,21 @@ impl Role {
     }
 }
 
-/// What is done with an object.
+/// An operation on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Operation {
-    /// It is created.
+    /// A creation.
     Create,
-    /// It is changed.
+    /// An update.
     Update,
-    /// It is deleted.
+    /// A deletion.
     Delete,
-    /// A connection to it is opened; no webhook of this runtime is asked.
+    /// A connection. Webhooks of this runtime are not called for it.
     Connect,
 }
 
-/// As rules write it.
+/// The name in rules.
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -77,25 +77,25 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What a webhook says of itself, without being run.
+/// The description of a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WebhookDescription {
-    /// The kind it is asked about.
+    /// The kind of its objects.
     pub kind: KindName,
-    /// What it does.
+    /// Its role.
     pub role: Role,
     /// Its path on the server.
     pub path: String,
-    /// When it is asked.
+    /// The operations for which it is called.
     pub operations: Vec<Operation>,
-    /// How the API server asks.
+    /// The policies by which it is called.
     pub policies: Policies,
 }
 
 impl WebhookDescription {
-    /// Its name in a configuration: as kubebuilder's, such as `mcronjob-v1`, in the domain of its group, since a manager may
-    /// have two kinds of one name.
+    /// Returns its name in a configuration: kubebuilder's, such as `mcronjob-v1`, in the domain of the group, since a manager may
+    /// have two kinds of the same name.
     pub fn name(&self) -> String {
         let KindName { group, version, kind, .. } = &self.kind;
         let domain = match group.as_str() {
@@ -117,7 +117,7 @@ impl WebhookDescription {
     }
 }
 
-/// Where the API server finds the webhooks.
+/// The target at which the API server calls the webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A Service of the cluster, on port 443.
@@ -145,7 +145,7 @@ impl Target {
     }
 }
 
-/// The `spec.conversion` of a definition whose versions a manager converts; `authority` as for [`configurations`].
+/// Returns the `spec.conversion` of a CustomResourceDefinition; `authority` as for [`configurations`].
 pub fn conversion(target: &Target, authority: Option<&str>) -> apiextensions::CustomResourceConversion {
     let WebhookClientConfig { ca_bundle, service, url } = target.client(CONVERT, authority);
     let service = service.map(|ServiceReference { name, namespace, path, port }| apiextensions::ServiceReference {
@@ -160,7 +160,7 @@ pub fn conversion(target: &Target, authority: Option<&str>) -> apiextensions::Cu
     apiextensions::CustomResourceConversion { strategy: "Webhook".into(), webhook: Some(webhook) }
 }
 
-/// The configurations of a manager's webhooks; one that would be empty is absent.
+/// The configurations of a manager's webhooks. Empty ones are absent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Configurations {
     /// The defaulters.
@@ -169,15 +169,16 @@ pub struct Configurations {
     pub validating: Option<ValidatingWebhookConfiguration>,
 }
 
-/// kubebuilder's path of a webhook: `/mutate-batch-tutorial-kubebuilder-io-v1-cronjob`.
+/// Returns kubebuilder's path of a webhook: `/mutate-batch-tutorial-kubebuilder-io-v1-cronjob`.
 pub fn path(role: Role, kind: &KindName) -> String {
     format!("/{}-{}-{}-{}", role.verb(), kind.group.replace('.', "-"), kind.version, kind.kind.to_lowercase())
 }
 
-/// The configurations of these webhooks. `name` is what [`WebhookServer::name`](super::WebhookServer::name) says, or nothing
-/// where another, such as kustomize, puts a prefix before the names; `authority` the certificates, in PEM, by which the server is known. Without it, the one who manages the certificate adds it.
+/// Returns the configurations of webhooks. `name` is that of [`WebhookServer::name`](super::WebhookServer::name), or empty if
+/// something else, such as kustomize, adds a prefix. `authority` is the certificate authority of the server in PEM; without it,
+/// whatever manages the certificate adds it.
 ///
-/// How each is asked, its [`Policies`] say: by default one that can't be asked refuses the request, after ten seconds at the latest.
+/// Each is called by its [`Policies`]. By default, a request is refused if its webhook can't be called within ten seconds.
 pub fn configurations(
     webhooks: &[WebhookDescription],
     name: &str,

@@ -47,7 +47,8 @@
 //! ([`Certificates`]).
 
 mod answer;
-pub(crate) mod certificate;
+mod ca_bundle;
+mod cert_rotator;
 mod handler;
 pub mod manifests;
 mod options;
@@ -65,7 +66,7 @@ pub use kubewright_apimachinery::status::{Cause, Status};
 use self::handler::{Defaulting, Handler, Validating};
 pub use self::{
     manifests::{Operation, Role, WebhookDescription},
-    options::{Certificates, ClientAuthoritiesError, WebhookArgs, WebhookServer},
+    options::{ClientAuthoritiesError, WebhookArgs, WebhookServer},
     policies::{FailurePolicy, Policies},
     request::Request,
     validation::{Denied, ValidationErrors},
@@ -74,6 +75,7 @@ pub(crate) use self::{
     options::Names,
     server::{Running, Surroundings},
 };
+pub use crate::tls::Certificates;
 use crate::{
     conversion::AnyHub,
     object::{KindName, Object},

@@ -1,4 +1,4 @@
-//! Where webhooks are served, by which name, and with whose certificate.
+//! The options of the webhook server.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,30 +11,13 @@ use rustls::{
 };
 use thiserror::Error;
 
-use crate::{args::program_name, probe::BindAddress};
+use crate::{http::BindAddress, process::program_name, tls::Certificates};
 
-/// How often certificates, Secret and configurations are looked at.
+/// How often certificates, Secret and configurations are checked.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Where the serving certificate comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Certificates {
-    /// From two files in PEM, which another writes; they are read again when they change.
-    Directory {
-        /// The directory.
-        path: PathBuf,
-        /// The file with the certificate, and its intermediate ones after it.
-        certificate: String,
-        /// The file with the key.
-        key: String,
-    },
-    /// Made here: a certificate authority and a serving certificate in a Secret, renewed before they expire, and the
-    /// authority written into the webhook configurations.
-    SelfManaged,
-}
-
-/// A webhook server: for [`Manager::webhook_server`](crate::manager::Manager::webhook_server). The flags of
-/// [`WebhookArgs`] make one.
+/// A webhook server, for [`Manager::webhook_server`](crate::manager::Manager::webhook_server). [`WebhookArgs`] makes one from
+/// flags.
 #[derive(Clone, Debug)]
 pub struct WebhookServer {
     pub(crate) address: BindAddress,
@@ -47,30 +30,30 @@ pub struct WebhookServer {
     pub(crate) client_authorities: Option<PathBuf>,
 }
 
-/// Tells who may ask.
+/// Verifies the certificates of clients.
 pub(crate) type Callers = Arc<dyn ClientCertVerifier>;
 
-/// The authorities of those who may ask can't be read.
+/// The certificate authorities of clients can't be read.
 #[derive(Debug, Error)]
-#[error("the authorities of the webhooks' callers in {}: {why}; --webhook-client-ca-path needs a file of certificates in PEM", path.display())]
+#[error("can't read certificate authorities from {}: {why}; pass a file of certificates in PEM with --webhook-client-ca-path", path.display())]
 pub struct ClientAuthoritiesError {
     path: PathBuf,
     why: String,
 }
 
-/// Who makes the configurations.
+/// How the configurations are installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Publish {
-    /// They are there, or come: only the authority is written into them.
+    /// By manifest; only the authority is written into them.
     No,
-    /// We do, with this URL.
+    /// By the server, with this URL.
     Url(String),
-    /// We do, with the address that the server listens on.
+    /// By the server, with the address that it listens on.
     Address,
 }
 
 impl WebhookServer {
-    /// A server at this address with certificates of its own, for configurations that are installed by manifest.
+    /// Creates a server at this address with self-managed certificates, for configurations that are installed by manifest.
     pub fn new(address: BindAddress) -> Self {
         Self {
             address,
@@ -84,54 +67,54 @@ impl WebhookServer {
         }
     }
 
-    /// A server on a free port of loopback that installs its own configurations, for tests and demos in one process with
-    /// an embedded cluster. They go when the manager ends.
+    /// Creates a server on a free port of loopback that installs its configurations, for tests and demos in one process with an
+    /// embedded cluster. They are removed when the manager stops.
     pub fn local() -> Self {
         Self { publish: Publish::Address, ..Self::new(BindAddress::Host("127.0.0.1".into(), 0)) }
     }
 
-    /// What the objects are named after, the program by default: the configurations
+    /// Sets the prefix of object names, by default the name of the program: the configurations
     /// `<name>-mutating-webhook-configuration` and `<name>-validating-webhook-configuration`, the Secret
     /// `<name>-webhook-server-cert`, the Service `<name>-webhook-service`.
     pub fn name(self, name: &str) -> Self {
         Self { name: Some(name.into()), ..self }
     }
 
-    /// The name of the Service that leads here, if it is another.
+    /// Sets the name of the Service, if it is another.
     pub fn service(self, service: &str) -> Self {
         Self { service: Some(service.into()), ..self }
     }
 
-    /// The namespace of the Service and the Secret; by default the pod's, or the kubeconfig context's.
+    /// Sets the namespace of the Service and the Secret; by default the pod's, or the kubeconfig context's.
     pub fn namespace(self, namespace: &str) -> Self {
         Self { namespace: Some(namespace.into()), ..self }
     }
 
-    /// Where the certificate comes from.
+    /// Sets the source of the certificate.
     pub fn certificates(self, certificates: Certificates) -> Self {
         Self { certificates, ..self }
     }
 
-    /// Installs the configurations with this URL, such as `https://127.0.0.1:9443`, when certificates are self-managed.
+    /// Installs the configurations with this URL, such as `https://127.0.0.1:9443`, if certificates are self-managed.
     pub fn url(self, url: &str) -> Self {
         Self { publish: Publish::Url(url.into()), ..self }
     }
 
-    /// Answers only those who show a certificate of these authorities, which are in this file in PEM, and are read once:
-    /// controller-runtime's `ClientCAName`. Without it, whoever reaches the server is answered. The API server shows one if its
+    /// Requires client certificates of the authorities in this PEM file, which is read once, like controller-runtime's
+    /// `ClientCAName`. By default every client is answered. The API server presents a certificate if its
     /// `--admission-control-config-file` says so:
     /// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#authenticate-apiservers>.
     pub fn client_authorities(self, file: impl Into<PathBuf>) -> Self {
         Self { client_authorities: Some(file.into()), ..self }
     }
 
-    /// How often files, Secret and configurations are looked at, and mended if need be. Ten seconds by default: three
-    /// requests of single objects for self-managed certificates, none for files.
+    /// Sets how often files, Secret and configurations are checked and corrected. Default: 10 s. Self-managed certificates cost
+    /// three requests of single objects each time, files none.
     pub fn interval(self, interval: Duration) -> Self {
         Self { interval, ..self }
     }
 
-    /// The authorities of those who may ask; none if everybody may.
+    /// Returns the verifier of client certificates; `None` if none are required.
     pub(crate) fn callers(&self) -> Result<Option<Callers>, ClientAuthoritiesError> {
         let Some(path) = &self.client_authorities else { return Ok(None) };
         let error = |why: String| ClientAuthoritiesError { path: path.clone(), why };
@@ -152,7 +135,7 @@ impl WebhookServer {
     }
 }
 
-/// What the objects about webhooks are called.
+/// The names of the objects for webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Names {
     base: String,
@@ -189,52 +172,51 @@ impl Names {
     }
 }
 
-/// The flags of the webhook server; of no use to an operator without webhooks.
+/// The flags of the webhook server. They have no effect in an operator without webhooks.
 #[derive(Clone, Debug, clap::Args)]
 #[command(about = None, long_about = None)]
 pub struct WebhookArgs {
-    /// Where to serve the webhooks: host:port, :port for all interfaces, or 0 for not at all
+    /// Address of the webhooks: host:port, :port for all interfaces, or 0 for no server
     #[arg(long, value_name = "ADDRESS", default_value = ":9443")]
     pub webhook_bind_address: BindAddress,
 
-    /// The directory of the serving certificate, which another keeps up to date [default: it is made here, and kept in a
-    /// Secret]
+    /// Directory with the serving certificate [default: a self-managed certificate in a Secret]
     #[arg(long, value_name = "DIRECTORY")]
     pub webhook_cert_path: Option<PathBuf>,
 
-    /// The file of the certificate in --webhook-cert-path
+    /// File name of the certificate in --webhook-cert-path
     #[arg(long, value_name = "FILE", default_value = "tls.crt")]
     pub webhook_cert_name: String,
 
-    /// The file of the key in --webhook-cert-path
+    /// File name of the key in --webhook-cert-path
     #[arg(long, value_name = "FILE", default_value = "tls.key")]
     pub webhook_cert_key: String,
 
-    /// A file of authorities: only those are answered who show a certificate of theirs [default: everybody is]
+    /// File with certificate authorities of clients [default: no client certificates are required]
     #[arg(long, value_name = "FILE")]
     pub webhook_client_ca_path: Option<PathBuf>,
 
-    /// What the webhooks' objects are named after: NAME-webhook-server-cert, NAME-webhook-service,
-    /// NAME-mutating-webhook-configuration, NAME-validating-webhook-configuration [default: the operator's name]
+    /// Prefix of the webhooks' objects: NAME-webhook-server-cert, NAME-webhook-service,
+    /// NAME-mutating-webhook-configuration, NAME-validating-webhook-configuration [default: the program's name]
     #[arg(long, value_name = "NAME", env = "WEBHOOK_NAME", value_parser = label)]
     pub webhook_name: Option<String>,
 
-    /// The Service through which the API server reaches the webhooks [default: NAME-webhook-service]
+    /// Service through which the API server calls the webhooks [default: NAME-webhook-service]
     #[arg(long, value_name = "NAME", env = "WEBHOOK_SERVICE_NAME", value_parser = label)]
     pub webhook_service_name: Option<String>,
 
-    /// The namespace of that Service, and of the Secret [default: the pod's, or the kubeconfig context's]
+    /// Namespace of that Service and of the Secret [default: the pod's, or the kubeconfig context's]
     #[arg(long, value_name = "NAMESPACE", env = "WEBHOOK_SERVICE_NAMESPACE", value_parser = label)]
     pub webhook_service_namespace: Option<String>,
 
-    /// Outside of the cluster, for development: install the webhook configurations with this URL, such as
+    /// For development outside of the cluster: install the webhook configurations with this URL, such as
     /// https://127.0.0.1:9443, and remove them at the end
     #[arg(long, value_name = "URL", value_parser = url, conflicts_with = "webhook_cert_path")]
     pub webhook_url: Option<String>,
 }
 
 impl WebhookArgs {
-    /// The server that the flags describe.
+    /// Returns the server that the flags describe.
     pub fn server(&self) -> WebhookServer {
         let certificates = match &self.webhook_cert_path {
             Some(path) => Certificates::Directory {
@@ -257,22 +239,22 @@ impl WebhookArgs {
 
 fn label(text: &str) -> Result<String, String> {
     let wrong = name::dns1123_label(text);
-    if wrong.is_empty() { Ok(text.into()) } else { Err(format!("{text:?} is no name: {}", wrong.join("; "))) }
+    if wrong.is_empty() { Ok(text.into()) } else { Err(format!("invalid name {text:?}: {}", wrong.join("; "))) }
 }
 
 fn url(text: &str) -> Result<String, String> {
     host(text).map(|_| text.trim_end_matches('/').into())
 }
 
-/// The host of a URL as webhooks take it: by HTTPS, and without a path.
+/// Returns the host of a webhook server's URL, which has the scheme https and no path.
 pub(crate) fn host(url: &str) -> Result<String, String> {
-    let uri: http::Uri = url.parse().map_err(|error| format!("{url:?} is no URL: {error}"))?;
+    let uri: http::Uri = url.parse().map_err(|error| format!("invalid URL {url:?}: {error}"))?;
     let host = uri.host().map(|host| host.trim_matches(['[', ']']).to_owned());
     match host {
         Some(host) if uri.scheme_str() == Some("https") && matches!(uri.path(), "" | "/") && uri.query().is_none() => {
             Ok(host)
         }
-        _ => Err(format!("{url:?} is no URL of a webhook server: use https://host:port")),
+        _ => Err(format!("invalid URL {url:?} of a webhook server: use https://host:port")),
     }
 }
 

@@ -1,11 +1,11 @@
-//! The patch that a defaulter's changes come to.
+//! The patch of a defaulter.
 //!
-//! A defaulter sees an object of its type, which may lack what was sent, and may bring what wasn't. So the change is taken
-//! between the object as it was read and as it came back, and carried over to the object as it was sent.
+//! A defaulter changes an object of its type, which may lack fields that were sent, and add fields that weren't. So the
+//! difference is computed between the object before and after the defaulter, and applied to the object as it was sent.
 
 use serde_json::{Map, Value};
 
-/// `sent` with what differs between `before` and `after`. What `before` doesn't know of `sent` stays.
+/// Applies the difference between `before` and `after` to `sent`. Fields that `before` lacks are kept.
 pub(super) fn carry_over(sent: &Value, before: &Value, after: &Value) -> Value {
     if before == after {
         return sent.clone();
@@ -32,8 +32,7 @@ fn fields(sent: &Map<String, Value>, before: &Map<String, Value>, after: &Map<St
     fields
 }
 
-/// An item that comes back is the one that was sent if nothing of it changed, if it has the same name, or, where the
-/// length is the same, by its place.
+/// Items are matched by equality, by name or, if the lengths are the same, by index.
 fn items(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
     if before.len() == after.len() {
         let places = sent.iter().zip(before).zip(after);
@@ -58,7 +57,7 @@ fn items(sent: &[Value], before: &[Value], after: &[Value]) -> Vec<Value> {
         .collect()
 }
 
-/// The JSON patch from one to the other; none if they are the same.
+/// Returns the JSON patch from one value to another; `None` if they are equal.
 pub(super) fn operations(from: &Value, to: &Value) -> Option<Value> {
     let patch = json_patch::diff(from, to);
     (!patch.0.is_empty()).then(|| serde_json::to_value(patch).unwrap_or_default())

@@ -1,18 +1,18 @@
-//! How the API server asks a webhook.
+//! The policies by which the API server calls a webhook.
 
 use std::{fmt, time::Duration};
 
 use k8s_openapi::api::admissionregistration::v1::MatchCondition;
 use kube::core::Selector;
 
-/// What happens to a request when its webhook can't be asked.
+/// The handling of a request whose webhook can't be called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailurePolicy {
-    /// It is refused.
+    /// The request is refused.
     #[default]
     Fail,
-    /// It is let through.
+    /// The request is admitted.
     Ignore,
 }
 
@@ -25,7 +25,8 @@ impl fmt::Display for FailurePolicy {
     }
 }
 
-/// How the API server asks a webhook: for [`Webhook::policies`](super::Webhook::policies). They go into its configuration, under the names of
+/// The policies by which the API server calls a webhook, for [`Webhook::policies`](super::Webhook::policies). They are fields of
+/// its configuration: see
 /// <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/>.
 ///
 /// ```
@@ -41,23 +42,23 @@ impl fmt::Display for FailurePolicy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policies {
-    /// `failurePolicy`: what happens to the request if it can't be asked.
+    /// `failurePolicy`: the handling of a request if the webhook can't be called.
     pub failure: FailurePolicy,
-    /// `timeoutSeconds`: how long it may take, in whole seconds from 1 to 30; 10 by default.
+    /// `timeoutSeconds`: the timeout, in whole seconds from 1 to 30. Default: 10 s.
     pub timeout: Duration,
-    /// `sideEffects`: whether it does something besides answering, though not on a dry run (`NoneOnDryRun`); by default it doesn't
-    /// (`None`).
+    /// `sideEffects`: whether it has side effects, except on dry runs (`NoneOnDryRun`). Default: `None`.
     pub has_side_effects: bool,
-    /// `reinvocationPolicy`: whether a defaulter is asked again when another webhook has changed the object after it (`IfNeeded`).
+    /// `reinvocationPolicy`: whether a defaulter is called again if another webhook changes the object after it (`IfNeeded`).
     pub reinvoke: bool,
-    /// `matchPolicy`: whether it is asked only about this very version of the kind (`Exact`), and not about others either, whose objects are
+    /// `matchPolicy`: whether it is called only for this version of the kind (`Exact`). Otherwise objects of other versions are
     /// converted for it.
     pub exact: bool,
-    /// `namespaceSelector`: of which namespaces; by default of all.
+    /// `namespaceSelector`: the namespaces of the objects. Default: all.
     pub namespaces: Option<Selector>,
-    /// `objectSelector`: with which labels; by default with any. Users can give their objects such labels, or not.
+    /// `objectSelector`: the labels of the objects. Default: any. Users choose the labels of their objects, so don't rely on it
+    /// for security.
     pub objects: Option<Selector>,
-    /// `matchConditions`: names, and CEL expressions that all have to hold for it to be asked.
+    /// `matchConditions`: names and CEL expressions, all of which must hold.
     pub conditions: Vec<(String, String)>,
 }
 

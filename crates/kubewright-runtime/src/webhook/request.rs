@@ -1,4 +1,4 @@
-//! What a webhook knows of a request besides the object.
+//! The request about which a webhook is called.
 
 use std::sync::Arc;
 
@@ -11,49 +11,49 @@ use serde_json::Value;
 use super::Operation;
 use crate::object::KindName;
 
-/// The request that a webhook is asked about.
+/// The request about which a webhook is called.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Request {
-    /// What is to be done. Never `Connect`.
+    /// The operation. Never `Connect`.
     pub operation: Operation,
-    /// Who wants it.
+    /// The user who made it.
     pub user: UserInfo,
-    /// Whether nothing is stored in any case, so that nothing must be done outside of the object either.
+    /// Whether it is a dry run, so that the webhook must not have side effects.
     pub dry_run: bool,
-    /// The object's namespace; none for a cluster-scoped one.
+    /// The object's namespace; `None` for a cluster-scoped object.
     pub namespace: Option<String>,
-    /// The object's name; empty while the API server is still to make one up.
+    /// The object's name; empty if the API server has yet to generate it.
     pub name: String,
-    /// The subresource, if it is one.
+    /// The subresource, if the request is about one.
     pub subresource: Option<String>,
-    /// The kind that was asked for, which the API server may have converted.
+    /// The kind of the request, which the API server may have converted.
     pub requested: KindName,
     /// The options of the write, such as a `CreateOptions` with its `fieldManager`, or the `propagationPolicy` of a `DeleteOptions`;
-    /// null if none were sent.
+    /// null without options.
     pub options: Value,
     pub(crate) old: Arc<Value>,
     pub(crate) clock: SharedClock,
 }
 
 impl Request {
-    /// The time. Always ask here, so that a simulation can set it.
+    /// Returns the time. Use it instead of the system's, so that simulations can set it.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// The object's state before the write: for a defaulter, or to read it as another type. None for a creation, and if `K` can't
-    /// read it, as what is stored may be older than the type.
+    /// Returns the object before the write. `None` for a creation, and if `K` can't represent the stored object, which may be
+    /// older than the type.
     pub fn old_object<K: DeserializeOwned>(&self) -> Option<K> {
         K::deserialize(self.old.as_ref()).ok()
     }
 
-    /// The source of time itself, to hand on.
+    /// Returns the clock, to pass it on.
     pub fn clock(&self) -> &SharedClock {
         &self.clock
     }
 
-    /// A request as a user of the name `tester` would make it, not as a dry run: for tests of defaulters and validators.
+    /// Creates a request of the user `tester` that isn't a dry run, for tests of defaulters and validators.
     pub fn of_test(
         operation: Operation,
         kind: KindName,

@@ -1,7 +1,6 @@
 //! `AdmissionReview` of `admission.k8s.io`, read and written.
 //!
-//! The objects stay as they were sent, so that nothing that a type doesn't know is lost; kube's own form reads their
-//! metadata into a type.
+//! The objects are kept as they were sent, so that no unknown field is lost; kube's types would decode their metadata.
 
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ use crate::object::KindName;
 
 const GROUP: &str = "admission.k8s.io/";
 
-/// Why a body can't be answered. The texts are for whoever reads the API server's answer.
+/// A body that isn't a review. The API server shows the message to users.
 #[derive(Debug, Error)]
 pub(super) enum ReviewError {
     #[error("the body is not an AdmissionReview: {0}")]
@@ -28,12 +27,12 @@ pub(super) enum ReviewError {
     NoRequest,
 }
 
-/// A review that is to be answered.
+/// A review to answer.
 #[derive(Debug)]
 pub(super) struct Review {
     version: String,
     uid: String,
-    /// The kind that the object has here.
+    /// The kind of the object.
     pub(super) kind: KindName,
     pub(super) object: Value,
     pub(super) old_object: Arc<Value>,
@@ -134,7 +133,7 @@ impl Review {
         })
     }
 
-    /// The review that is sent back.
+    /// Returns the review with the response.
     pub(super) fn answer(&self, answer: Answer) -> Value {
         let mut response = json!({"uid": self.uid, "allowed": answer.refusal.is_none()});
         response["status"] = match answer.refusal {
@@ -151,7 +150,7 @@ impl Review {
         json!({"kind": "AdmissionReview", "apiVersion": self.version, "response": response})
     }
 
-    /// The refusal of a review that this webhook isn't for.
+    /// Returns the refusal of a review of another kind.
     pub(super) fn unexpected(&self, expected: &KindName) -> Option<Status> {
         let of = |kind: &KindName| (kind.group.clone(), kind.version.clone(), kind.kind.clone());
         (of(&self.kind) != of(expected)).then(|| {

@@ -62,7 +62,7 @@ async fn a_kubeconfig_of_another_cluster_is_told_as_such() {
     let mut authority = opened(&stranger.kubeconfig());
     let field = "/clusters/0/cluster/certificate-authority-data";
     *kubeconfig.pointer_mut(field).expect("an authority") = authority.pointer_mut(field).expect("an authority").take();
-    let remedy = "the kubeconfig is of another cluster, or of this one before it was made anew";
+    let remedy = "the kubeconfig is for another cluster, or for an earlier one at this address";
     until_told(&kubeconfig, &["configmaps: ", remedy]).await;
     listener.shutdown().await;
     stranger.shutdown().await;

@@ -313,14 +313,11 @@ impl Reconciler<ConfigMap> for Idle {
     }
 }
 
-/// What a check answers.
+/// The result of a readiness check: `ok`, or the error.
 pub(crate) async fn page(probes: &kubewright_runtime::probe::Probes, path: &str) -> String {
-    use http_body_util::BodyExt;
-    use tower::ServiceExt;
-    let request = http::Request::get(path).body(axum::body::Body::empty()).expect("a request");
-    let answer = probes.router().oneshot(request).await.expect("an answer");
-    let bytes = answer.into_body().collect().await.expect("a body").to_bytes();
-    String::from_utf8_lossy(&bytes).into_owned()
+    let name = path.strip_prefix("/readyz/").expect("the path of a check");
+    let result = probes.readyz.run(name).await.expect("there is such a check");
+    result.err().unwrap_or_else(|| "ok".into())
 }
 
 /// A client whose watches of config maps are cut off with an error after this long, and when each of them was sent.

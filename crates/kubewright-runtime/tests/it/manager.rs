@@ -111,12 +111,12 @@ async fn a_runnable_that_fails_or_panics_ends_the_manager_and_one_that_is_done_d
     });
     let manager = world.manager().runnable(done).runnable(failing).runnable(telling("other", &told));
     let error = manager.run_until(std::future::pending::<()>()).await.expect_err("it fails");
-    assert_eq!(told_by(&error), "poller failed: the source is dry");
+    assert_eq!(told_by(&error), "the runnable poller failed: the source is dry");
     assert_eq!(*told.lock(), ["other begins", "other ends"], "the others end in good order");
 
     let panicking = Runnable::new("poller", async |_| panic!("on purpose"));
     let error = world.manager().runnable(panicking).run_until(std::future::pending::<()>()).await;
-    assert_eq!(told_by(&error.expect_err("it fails")), "poller failed: panic: on purpose");
+    assert_eq!(told_by(&error.expect_err("it fails")), "the runnable poller failed: panic: on purpose");
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,12 +171,15 @@ async fn what_cannot_work_is_refused() {
     };
     let handler = || axum::routing::get(async || "x");
     let text = refused(world.manager().metrics_handler("/metrics", handler())).await;
-    assert!(text.contains("\"/metrics\": give one of them another path"), "{text}");
+    assert!(text.contains("have the path \"/metrics\""), "{text}");
     for path in ["version", "/a b", "/{name}", "/a/:b", "/*c"] {
         let text = refused(world.manager().metrics_handler(path, handler())).await;
-        assert!(text.starts_with(&format!("the path {path:?} of a metrics handler must begin with a slash")), "{text}");
+        assert!(
+            text.starts_with(&format!("invalid path {path:?} of a metrics handler: begin it with a slash")),
+            "{text}"
+        );
     }
     let sharded = world.manager().sharding(ShardOptions::new("default", "fleets", "a"));
     let text = refused(sharded.runnable(Runnable::new("chore", async |_| Ok(())))).await;
-    assert!(text.starts_with("chore needs the leader, and replicas that divide the keys have none"), "{text}");
+    assert!(text.starts_with("the runnable chore needs a leader, and with sharding there is none"), "{text}");
 }

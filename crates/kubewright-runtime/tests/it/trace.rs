@@ -1,6 +1,11 @@
 //! The traces: why a key ran, what the run did, and why nothing happens.
 
-use std::{io, net::Ipv4Addr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
@@ -304,7 +309,7 @@ async fn a_controller_that_waits_says_for_what() {
     let missing = "fleets.test.kubewright.dev: ";
     until("it says so", || async {
         let page = traces.explain("fleet", &key()).map(|page| page.to_string()).unwrap_or_default();
-        page.contains("can't begin before it has listed") && page.contains(missing) && page.contains("installed?")
+        page.contains("can't begin before it has listed") && page.contains(missing) && page.contains("is installed")
     })
     .await;
     world.install_fleets().await;
@@ -468,8 +473,12 @@ async fn who_has_woken_and_what_has_changed_is_told() {
 
 /// The body of an answer, and its content type.
 async fn fetch(port: u16, path: &str, accept: &str) -> (u16, String, String) {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.expect("it listens");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
+    fetch_as((Ipv4Addr::LOCALHOST, port).into(), "localhost", path, accept).await
+}
+
+async fn fetch_as(address: SocketAddr, host: &str, path: &str, accept: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {host}\r\naccept: {accept}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("answered");
@@ -516,7 +525,68 @@ async fn the_probe_port_shows_them_as_json_and_as_text() {
     let last = body.lines().last().unwrap_or_default();
     assert!(last.contains("fleet default/a is "), "{body}");
     let (code, _, body) = fetch(port, "/debug/traces/other/default/a", "*/*").await;
-    assert_eq!((code, body.as_str()), (404, "no controller \"other\"; there are: fleet\n"));
+    assert_eq!((code, body.as_str()), (404, "no controller \"other\"; the controllers are: fleet\n"));
+    manager.stop().await;
+}
+
+/// The address by which other machines reach this one, if there is one. Nothing is sent.
+fn public_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    socket.local_addr().ok().map(|address| address.ip()).filter(|address| !address.is_loopback())
+}
+
+#[tokio::test]
+async fn traces_and_reasons_are_shown_to_local_requests_alone() {
+    let world = World::new().await;
+    let reserved = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.expect("a port");
+    let port = reserved.local_addr().expect("its address").port();
+    drop(reserved);
+    let manager = world.manager().probe_address(BindAddress::AllInterfaces(port));
+    manager.probes().readyz.add("cows", async || Err("berta is ill".into()));
+    let manager = run(manager.controller(controller(FleetReconciler::default())));
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    assert_eq!(fetch_as(local, "localhost", "/debug/traces/fleet/default/a", "*/*").await.0, 200);
+    let (code, _, reason) = fetch_as(local, &format!("127.0.0.1:{port}"), "/readyz/cows", "*/*").await;
+    assert_eq!((code, reason.as_str()), (500, "internal server error: berta is ill\n"));
+    assert!(fetch_as(local, "localhost", "/readyz", "*/*").await.2.contains("[-]cows failed: berta is ill\n"));
+
+    // A web page whose name resolves to 127.0.0.1, and another machine.
+    let others =
+        [(local, "evil.example")].into_iter().chain(public_address().map(|ip| ((ip, port).into(), "localhost")));
+    for (address, host) in others {
+        for path in ["/debug/traces", "/debug/traces/fleet", "/debug/traces/fleet/default/a"] {
+            let (code, _, body) = fetch_as(address, host, path, "*/*").await;
+            assert_eq!(code, 403, "{address} {host} {path}");
+            assert!(body.contains("kubectl port-forward") && !body.contains("ConfigMap"), "{body}");
+        }
+        assert_eq!(fetch_as(address, host, "/healthz", "*/*").await.0, 200);
+        for path in ["/readyz", "/readyz/cows", "/readyz?verbose"] {
+            let (code, _, page) = fetch_as(address, host, path, "*/*").await;
+            assert!(code == 500 && page.contains("reason withheld") && !page.contains("berta"), "{path}: {page}");
+        }
+    }
+    manager.stop().await;
+}
+
+#[tokio::test]
+async fn traces_of_a_pod_are_on_its_loopback() {
+    let Some(pod) = public_address() else { return };
+    let world = World::new().await;
+    let reserved = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await.expect("a port");
+    let port = reserved.local_addr().expect("its address").port();
+    drop(reserved);
+    let address = BindAddress::Host(pod.to_string(), port);
+    let manager = run(world.manager().probe_address(address).controller(controller(FleetReconciler::default())));
+    world.create_fleet("a", 1).await;
+    world.wait_for_size("a", 1).await;
+    let probed = SocketAddr::from((pod, port));
+    assert_eq!(fetch_as(probed, &probed.to_string(), "/healthz", "*/*").await.0, 200);
+    assert_eq!(fetch_as(probed, &probed.to_string(), "/debug/traces", "*/*").await.0, 403);
+    assert_eq!(fetch(port, "/debug/traces", "*/*").await.0, 200);
     manager.stop().await;
 }
 

@@ -2,8 +2,9 @@
 
 use clap::Parser;
 use guestbook_operator::page::{self, Arguments};
+use kubewright::exit::MainError;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<()> {
-    page::run(Arguments::parse()).await
+async fn main() -> Result<(), MainError> {
+    page::run(Arguments::parse()).await.map_err(MainError::new)
 }

@@ -11,6 +11,7 @@ mod every;
 mod k8stest_podset;
 mod manifests;
 mod pods;
+mod program;
 mod real;
 mod scene;
 // +kubebuilder:scaffold:modules

@@ -1,4 +1,4 @@
-//! One controller's traces: what its keys wait for and do at present, and the ring of what they did.
+//! The tracer of one controller: the state of its keys, and the ring of their traces.
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use parking_lot::Mutex;
 
 use super::{
-    ControllerPage, End, KeyPage, Limits, Next, Notes, Phase, Present, Reason, Summary, Trace, Trigger, VERSION,
+    ControllerPage, End, KeyPage, Limits, Next, Phase, Present, Reason, RunNotes, Summary, Trace, Trigger, VERSION,
+    recorder::cut,
     ring::Ring,
-    tape::cut,
     triggers::{NewTrigger, ObservedChange, Triggers},
 };
 use crate::{
@@ -16,26 +16,26 @@ use crate::{
     queue::{LOW_PRIORITY, Now, Standing, Taken},
 };
 
-/// Of as many waiting keys triggers are kept. The ones beyond it run as ever, with [`Reason::Unknown`].
+/// The most waiting keys whose triggers are kept. Further ones run as usual, with [`Reason::Unknown`].
 const MOST_WAITING: usize = 10_000;
 
-/// What a controller's traces are asked for, and can't know themselves.
+/// What a tracer must ask of its controller.
 pub(crate) trait Surroundings: Send + Sync {
     fn now(&self) -> Now;
 
-    /// Whether the object is in the cache.
+    /// Whether the cache has the object.
     fn exists(&self, key: &ObjectKey) -> bool;
 
-    /// What the queue does with the key.
+    /// The state of the key in the queue.
     fn standing(&self, key: &ObjectKey) -> Standing;
 
-    /// Whether the key is worked on by this replica, and not by another.
+    /// Whether this replica works on the key.
     fn is_ours(&self, key: &ObjectKey) -> bool;
 
-    /// How many keys are ready.
+    /// The number of keys that are ready.
     fn ready(&self) -> usize;
 
-    /// The kinds that haven't been listed, and why.
+    /// The kinds that haven't been listed, each with the error.
     fn missing(&self) -> Vec<String>;
 }
 
@@ -58,14 +58,14 @@ struct State {
     phase: Phase,
     runs: u64,
     failures: u64,
-    /// What the keys wait for and do at present: mostly few.
+    /// The keys that wait or are worked on. Mostly these are few.
     keys: BTreeMap<ObjectKey, Live>,
-    /// Triggers were left out for want of room, so that a key without any need not be of the first list.
+    /// Whether triggers were dropped for want of room, so that a key without any may be another than one of the first list.
     overflowed: bool,
     ring: Ring,
 }
 
-/// What is known of a key that waits or works.
+/// The state of a key that waits or is worked on.
 #[derive(Default)]
 struct Live {
     waiting: Triggers,
@@ -79,7 +79,7 @@ impl Live {
     }
 }
 
-/// A run that has begun.
+/// A run that has started.
 #[derive(Debug)]
 pub(crate) struct Begun {
     pub(crate) key: ObjectKey,
@@ -129,7 +129,7 @@ impl Tracer {
     /// Notes why a key is wanted, and when. Call it under the queue's lock under which the key is added.
     pub(crate) fn wanted(&self, key: &ObjectKey, trigger: impl Into<NewTrigger>, at: Timestamp) {
         let NewTrigger { trigger, difference } = trigger.into();
-        // A key that is taken without a trigger, and hasn't waited for a time, is of the first list: nothing to keep.
+        // A key that is taken without a trigger, and hasn't waited for a time, is one of the first list.
         if trigger.reason == Reason::InitialList {
             return;
         }
@@ -162,7 +162,7 @@ impl Tracer {
         triggers
     }
 
-    /// The key can't be worked on yet: it waits until the cache shows what was written last.
+    /// Notes that the key must wait until the cache shows its last writes. Call it under the queue's lock.
     pub(crate) fn held(&self, key: &ObjectKey, triggers: Triggers, now: Now) {
         let mut state = self.state.lock();
         let live = state.keys.entry(key.clone()).or_default();
@@ -171,7 +171,7 @@ impl Tracer {
         live.held.get_or_insert(now);
     }
 
-    /// A worker has the key.
+    /// Notes that a worker has started on the key.
     pub(crate) fn began(&self, begun: &mut Begun) {
         let mut state = self.state.lock();
         let live = state.keys.entry(begun.key.clone()).or_default();
@@ -179,8 +179,8 @@ impl Tracer {
         live.running = Some((begun.started.wall, begun.id.clone()));
     }
 
-    /// Keeps what a run did.
-    pub(crate) fn ended(&self, begun: Begun, ended: Duration, notes: Notes, end: End, next: Next) {
+    /// Keeps the trace of a run. Call it under the queue's lock under which the key is done.
+    pub(crate) fn ended(&self, begun: Begun, ended: Duration, notes: RunNotes, end: End, next: Next) {
         let trace = self.trace(begun, ended, notes, end, next);
         let mut state = self.state.lock();
         state.runs += 1;
@@ -192,11 +192,11 @@ impl Tracer {
         state.ring.push(Arc::new(trace));
     }
 
-    fn trace(&self, begun: Begun, ended: Duration, notes: Notes, end: End, next: Next) -> Trace {
+    fn trace(&self, begun: Begun, ended: Duration, notes: RunNotes, end: End, next: Next) -> Trace {
         let Begun { key, id, attempt, triggers, queued, held, started } = begun;
-        let hidden = || "what went wrong with a Secret is not shown here, but in the log".to_owned();
+        let hidden = || "errors about Secrets are not shown here, only in the log".to_owned();
         let end = match end {
-            // The reconciler's words most likely tell what the API server said.
+            // The reconciler's error most likely contains that of the API server.
             End::Failed { terminal, .. } if notes.hides_errors => End::Failed { error: hidden(), terminal },
             End::Panicked { .. } if notes.hides_errors => End::Panicked { error: hidden() },
             End::Failed { error, terminal } => End::Failed { error: cut(error), terminal },
@@ -227,7 +227,7 @@ impl Tracer {
     }
 
     pub(super) fn summary(&self) -> Summary {
-        // Neither lock is held while the other is asked for: the queue's is taken first elsewhere.
+        // These take the queue's lock, so the tracer's must not be held.
         let (ready, missing) = (self.surroundings.ready(), self.surroundings.missing());
         let state = self.state.lock();
         let count = |is: fn(&Live) -> bool| state.keys.values().filter(|live| is(live)).count();

@@ -1,4 +1,4 @@
-//! From a review to an answer, by a kind's defaulters or validators.
+//! The handlers of reviews: the defaulters and the validators of a kind.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use super::{
 };
 use crate::object::{KindName, Object};
 
-/// What answers reviews, whatever its kind.
+/// A handler of reviews, of any kind.
 pub(super) trait Handler: Send + Sync {
     fn answer<'a>(&'a self, review: &'a Review) -> BoxFuture<'a, Answer>;
 }
 
-/// A [`Defaulter`] without its type.
+/// A type-erased [`Defaulter`].
 pub(super) trait AnyDefaulter<K>: Send + Sync {
     fn run<'a>(&'a self, object: &'a mut K, request: &'a Request) -> BoxFuture<'a, Result<(), Denied>>;
 }
@@ -27,7 +27,7 @@ impl<K: Object, D: Defaulter<K>> AnyDefaulter<K> for D {
     }
 }
 
-/// A [`Validator`] without its type.
+/// A type-erased [`Validator`].
 pub(super) trait AnyValidator<K>: Send + Sync {
     fn run<'a>(
         &'a self,
@@ -50,7 +50,7 @@ impl<K: Object, V: Validator<K>> AnyValidator<K> for V {
     }
 }
 
-/// What is to become of an object.
+/// The object of a review, before and after the write.
 pub(super) enum Change<K> {
     Create(Box<K>),
     Update(Box<K>, Box<K>),

@@ -1,4 +1,4 @@
-//! The HTTPS server: its routes, its certificate, its end.
+//! The HTTPS server of webhooks.
 
 use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
@@ -18,13 +18,9 @@ use kubewright_apimachinery::{clock::SharedClock, status::Status};
 use tokio::{sync::oneshot, task::JoinHandle, time::timeout};
 
 use super::{
-    Certificates, Content, Names, WebhookServer,
+    Content, Names, WebhookServer,
     answer::Answer,
-    certificate::{
-        Slot,
-        files::Files,
-        keeper::{self, Keeper},
-    },
+    cert_rotator::{self, CertRotator},
     handler::Handler,
     manifests::CONVERT,
     options::{Callers, Publish, host},
@@ -32,24 +28,26 @@ use super::{
 };
 use crate::{
     conversion::{self, AnyHub},
+    http::{BindError, Server, ServerOptions},
     metrics::{Metrics, PathMetrics, WebhookMetrics},
     panic,
-    probe::{BindError, Checks, Manner, Server},
+    probe::Checks,
+    tls::{CertResolver, Certificates, files::Files},
 };
 
-/// The bytes that a review may have, as in controller-runtime: two objects of the largest size, and room to spare.
+/// The largest review in bytes, as in controller-runtime: two objects of the largest size with some reserve.
 const BODY_LIMIT: usize = 7 * 1024 * 1024;
-/// How long the API server waits for a webhook at most.
+/// The longest time that the API server waits for a webhook.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How long the start waits for the certificate.
+/// How long the start waits for a certificate.
 const START: Duration = Duration::from_secs(5);
-/// Reviews under way get this long when the server stops: what a webhook is given in the configurations we make.
+/// How long reviews in flight may take when the server stops: the timeout in our configurations.
 const DRAIN: Duration = Duration::from_secs(10);
-/// How long a connection may wait for its next request. The API server gives up idle ones itself, after 90 seconds; were we
-/// first, a review could run into the closing.
+/// How long a connection may be idle. The API server closes idle connections after 90 seconds; if we closed them first, a
+/// review could be sent on a closing one.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// What a server needs of its manager.
+/// What a server uses of its manager.
 pub(crate) struct Surroundings<'a> {
     pub(crate) client: &'a Client,
     pub(crate) clock: &'a SharedClock,
@@ -57,31 +55,31 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) readyz: &'a Checks,
 }
 
-/// Configurations that go when the server ends.
+/// Configurations that are removed when the server stops.
 struct Installed {
     client: Client,
     names: Names,
 }
 
-/// A webhook server that runs. Dropped, it ends at once.
+/// A running webhook server. Dropping it stops it at once.
 pub(crate) struct Running {
     server: Server,
-    keeper: JoinHandle<()>,
+    rotator: JoinHandle<()>,
     installed: Option<Installed>,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.keeper.abort();
+        self.rotator.abort();
     }
 }
 
 impl Running {
-    /// Listens and serves, all or only those that `callers` knows, and returns when there is a certificate, or when that takes too long; none when the address is
-    /// disabled. Its readiness check is `webhook`.
+    /// Starts the server, for all clients or only those that `callers` verifies; `None` if the address is disabled. Returns once
+    /// there is a certificate, or after a while without. The readiness check is `webhook`.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// Those of [`Server::start`].
     pub(crate) async fn start(
         content: Content,
         options: WebhookServer,
@@ -89,14 +87,19 @@ impl Running {
         surroundings: Surroundings<'_>,
     ) -> Result<Option<Self>, BindError> {
         let Surroundings { client, clock, metrics, readyz } = surroundings;
-        let slot = Slot::new("webhooks");
+        let resolver = CertResolver::new("webhooks");
         let certificates = metrics.certificates().clone();
         let metrics = WebhookMetrics::new(metrics.registry(), clock.clone());
-        let manner = Manner { tls: Some(slot.tls_for(callers)), idle: IDLE, drain: DRAIN, ..Manner::default() };
+        let manner = ServerOptions {
+            tls: Some(resolver.tls_for(callers)),
+            idle: IDLE,
+            drain: DRAIN,
+            ..ServerOptions::default()
+        };
         let router = router(&content, clock, &metrics);
         let server = Server::start_as("webhooks", "--webhook-bind-address", &options.address, router, manner).await?;
         let Some(server) = server else { return Ok(None) };
-        add_check(readyz, &slot, clock);
+        add_check(readyz, &resolver, clock);
 
         let names = options.names();
         let url = match &options.publish {
@@ -104,20 +107,20 @@ impl Running {
             Publish::Url(url) => Some(url.clone()),
             Publish::Address => Some(format!("https://{}", server.address())),
         };
-        // A URL that was not checked as a flag and is none fails where the API server is told of it.
+        // A URL that isn't from a flag is not checked here: the API server refuses an invalid one.
         let url = url.map(|url| (host(&url).unwrap_or_default(), url)).map(|(host, url)| (url, host));
         let (looked, has_looked) = oneshot::channel();
-        // Nobody waits any more when it took too long.
+        // After a timeout nobody waits any more.
         let looked = || looked.send(()).unwrap_or_default();
         let mut installed = None;
-        let keeper = match options.certificates {
+        let rotator = match options.certificates {
             Certificates::Directory { path, certificate, key } => {
                 let files = Files { certificate: path.join(certificate), key: path.join(key) };
-                tokio::spawn(files.follow(slot, certificates, options.interval, looked))
+                tokio::spawn(files.follow(resolver, certificates, options.interval, looked))
             }
             Certificates::SelfManaged => {
                 installed = url.is_some().then(|| Installed { client: client.clone(), names: names.clone() });
-                let keeper = Keeper {
+                let rotator = CertRotator {
                     client: client.clone(),
                     clock: clock.clone(),
                     metrics: certificates,
@@ -126,35 +129,35 @@ impl Running {
                     webhooks: content.webhooks.into_iter().map(|webhook| webhook.description).collect(),
                     conversions: content.hubs.iter().map(|hub| hub.describe()).collect(),
                     url,
-                    slot,
-                    known: keeper::Known::default(),
+                    resolver,
+                    known: cert_rotator::Known::default(),
                 };
-                tokio::spawn(keeper.follow(options.interval, looked))
+                tokio::spawn(rotator.follow(options.interval, looked))
             }
         };
-        // The rest of the manager doesn't depend on it, and `/readyz` tells.
+        // The rest of the manager doesn't need it, and `/readyz` shows that it is missing.
         let _ = timeout(START, has_looked).await;
-        Ok(Some(Self { server, keeper, installed }))
+        Ok(Some(Self { server, rotator, installed }))
     }
 
-    /// Takes away what it has installed, lets reviews under way finish for ten seconds, and ends.
+    /// Removes the configurations that it has installed, lets reviews in flight finish for ten seconds, and stops.
     pub(crate) async fn shutdown(mut self) {
-        self.keeper.abort();
-        let _ = (&mut self.keeper).await;
+        self.rotator.abort();
+        let _ = (&mut self.rotator).await;
         if let Some(Installed { client, names }) = self.installed.take() {
-            keeper::remove(&client, &names).await;
+            cert_rotator::remove(&client, &names).await;
         }
         self.server.stop().await;
     }
 }
 
-fn add_check(readyz: &Checks, slot: &Slot, clock: &SharedClock) {
-    let (slot, clock) = (slot.clone(), clock.clone());
+fn add_check(readyz: &Checks, resolver: &CertResolver, clock: &SharedClock) {
+    let (resolver, clock) = (resolver.clone(), clock.clone());
     readyz.add("webhook", move || {
-        let result = match slot.get() {
-            None => Err("there is no certificate yet".into()),
-            Some(pair) if pair.is_valid_at(clock.now()) => Ok(()),
-            Some(pair) => Err(format!("the certificate is not valid now; it ends {}", pair.not_after())),
+        let result = match resolver.get() {
+            None => Err("no certificate yet".into()),
+            Some(key) if key.is_valid_at(clock.now()) => Ok(()),
+            Some(key) => Err(format!("the certificate is not valid now; it expires {}", key.not_after())),
         };
         std::future::ready(result)
     });
@@ -171,13 +174,13 @@ fn router(content: &Content, clock: &SharedClock, metrics: &WebhookMetrics) -> R
     })
 }
 
-/// What answers a path's reviews.
+/// The handler of a path.
 enum Answerer {
     Admission(Arc<dyn Handler>),
     Conversion(Vec<Arc<dyn AnyHub>>),
 }
 
-/// A path with what it counts and where it takes the time from.
+/// A path with its handler, metrics and clock.
 struct Served {
     path: String,
     answerer: Answerer,
@@ -185,7 +188,7 @@ struct Served {
     metrics: PathMetrics,
 }
 
-/// Why there is no review in answer: an HTTP error, whose text the API server shows.
+/// An HTTP error instead of a review. The API server shows its text.
 struct Unanswerable(StatusCode, String);
 
 impl From<ReviewError> for Unanswerable {
@@ -206,7 +209,7 @@ impl Served {
         let response = match self.review(request).await {
             Ok(review) => ([(header::CONTENT_TYPE, "application/json")], review).into_response(),
             Err(Unanswerable(code, text)) => {
-                tracing::warn!(path = self.path, code = code.as_u16(), text, "bad review");
+                tracing::warn!(path = self.path, code = code.as_u16(), text, "invalid review");
                 (code, text).into_response()
             }
         };
@@ -218,9 +221,9 @@ impl Served {
         let limit = time_limit(request.uri().query());
         let kind = request.headers().get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or_default());
         let kind = kind.unwrap_or_default().to_owned();
-        // Whoever sends slowly on purpose holds memory no longer than an API server would wait.
+        // A client that sends slowly occupies memory no longer than an API server would wait.
         let Ok(body) = timeout(limit, read(request.into_body())).await else {
-            let text = format!("the review did not come within {limit:?}");
+            let text = format!("the review was not received within {limit:?}");
             return Err(Unanswerable(StatusCode::REQUEST_TIMEOUT, text));
         };
         let body = body?;
@@ -260,7 +263,7 @@ impl Served {
             .map_err(|error| Unanswerable(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
     }
 
-    /// Asks the webhook, which may panic or take for ever.
+    /// Calls the webhook, which may panic or never return.
     async fn isolated(&self, handler: &dyn Handler, review: &Review, limit: Duration) -> Answer {
         let path = &self.path;
         let asked = AssertUnwindSafe(async { handler.answer(review).await }).catch_unwind();
@@ -287,11 +290,11 @@ async fn read(body: Body) -> Result<Bytes, Unanswerable> {
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("request entity is too large; limit is {BODY_LIMIT} bytes"),
         ),
-        false => Unanswerable(StatusCode::BAD_REQUEST, format!("the body can't be read: {error}")),
+        false => Unanswerable(StatusCode::BAD_REQUEST, format!("can't read the body: {error}")),
     })
 }
 
-/// How long the API server waits: `?timeout=10s`.
+/// Returns how long the API server waits: `?timeout=10s`.
 fn time_limit(query: Option<&str>) -> Duration {
     let parameters = query.unwrap_or_default().split('&');
     let seconds = parameters.filter_map(|pair| pair.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok()).next();

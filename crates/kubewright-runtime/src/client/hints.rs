@@ -1,42 +1,40 @@
-//! What a person can do about a request that failed before the API server could answer, or was refused by it.
+//! Hints for users: what to do about a request that failed or was refused.
 
 use std::{error::Error, io};
 
 use rustls::CertificateError;
 
-/// What to do, if it is for a person to do anything. `rights` are the verbs that the request needed, for a role that lacks
-/// them.
-pub(crate) fn advice(error: &kube::Error, rights: &str) -> Option<String> {
-    let kube::Error::Api(status) = error else { return unreachable_advice(error).map(Into::into) };
+/// Returns what a user can do about an error, if anything. `rights` are the verbs that the request needed, for a role that
+/// lacks them.
+pub(crate) fn hint(error: &kube::Error, rights: &str) -> Option<String> {
+    let kube::Error::Api(status) = error else { return connection_hint(error).map(Into::into) };
     match status.code {
-        _ if is_page(&status.message) => {
-            Some("that is no API server, or something stands before it: is the server in the kubeconfig right?".into())
-        }
+        _ if is_page(&status.message) => Some(
+            "the response is not an API server's: check the server in the kubeconfig, and proxies in between".into(),
+        ),
         401 => Some(
-            "the credentials are refused: give the operator those of this cluster, \
-             or new ones if they have expired"
-                .into(),
+            "the API server refuses the credentials: check that they are for this cluster and have not expired".into(),
         ),
         403 => Some(format!("grant {rights} to the operator's role")),
-        404 => Some("is its CustomResourceDefinition installed?".into()),
+        404 => Some("check that its CustomResourceDefinition is installed".into()),
         _ => None,
     }
 }
 
-/// Why no answer came.
-fn unreachable_advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
+/// Returns the hint for a connection that failed.
+fn connection_hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(error) = error.downcast_ref::<io::Error>() {
             let found = match error.kind() {
                 io::ErrorKind::ConnectionRefused => {
-                    Some("nothing listens there: is the cluster running, and is the kubeconfig that of this cluster?")
+                    Some("nothing listens there: is the cluster running, and is the kubeconfig for this cluster?")
                 }
                 io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                    Some("is the cluster running, and is there a way to it from here (network, VPN, proxy)?")
+                    Some("is the cluster running, and reachable from here (network, VPN, proxy)?")
                 }
                 _ if error.to_string().contains("lookup address") => {
-                    Some("the host's name is not known here: is the server in the kubeconfig right?")
+                    Some("the host can't be resolved: is the server in the kubeconfig right?")
                 }
                 _ => None,
             };
@@ -45,35 +43,35 @@ fn unreachable_advice(error: &(dyn Error + 'static)) -> Option<&'static str> {
             }
         }
         if let Some(rustls) = error.downcast_ref::<rustls::Error>() {
-            return certificate_advice(rustls);
+            return certificate_hint(rustls);
         }
-        // One that wraps another passes it over as its source.
+        // An io::Error that wraps another error doesn't return it as its source.
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         next = inner.map(|inner| inner as _).or_else(|| error.source());
     }
     None
 }
 
-/// Whether someone has answered with a page for people.
+/// Whether the response is an HTML page.
 fn is_page(message: &str) -> bool {
     message.trim_start().starts_with('<')
 }
 
-fn certificate_advice(error: &rustls::Error) -> Option<&'static str> {
+fn certificate_hint(error: &rustls::Error) -> Option<&'static str> {
     if let rustls::Error::InvalidMessage(_) = error {
-        return Some("what listens there speaks no TLS: is the server in the kubeconfig right?");
+        return Some("the server doesn't speak TLS: is the server in the kubeconfig right?");
     }
     let rustls::Error::InvalidCertificate(error) = error else { return None };
     Some(match error {
         CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-            "the kubeconfig is of another cluster, or of this one before it was made anew"
+            "the kubeconfig is for another cluster, or for an earlier one at this address"
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            "renew the API server's certificate, or set this machine's clock"
+            "renew the API server's certificate, or correct this machine's clock"
         }
-        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "set this machine's clock",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "correct this machine's clock",
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "the server in the kubeconfig must be a name or an address that its certificate has"
+            "the server in the kubeconfig must be a name or address in its certificate"
         }
         _ => return None,
     })
@@ -86,7 +84,7 @@ mod tests {
     use super::*;
 
     fn check(error: kube::Error, expected: &str) {
-        let found = advice(&error, "list and watch").unwrap_or_default();
+        let found = hint(&error, "list and watch").unwrap_or_default();
         assert!(found.contains(expected) && found.is_empty() == expected.is_empty(), "{error}: {found}");
     }
 
@@ -99,29 +97,29 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_refuses() {
-        check(answered(401), "give the operator those of this cluster");
+    fn a_refusal_has_a_hint() {
+        check(answered(401), "have not expired");
         check(answered(403), "grant list and watch to the operator's role");
-        check(answered(404), "is its CustomResourceDefinition installed?");
+        check(answered(404), "check that its CustomResourceDefinition is installed");
         check(answered(503), "");
         let page = Status::failure("<!DOCTYPE HTML>\n<html>", "Any").with_code(404);
-        check(kube::Error::Api(page.boxed()), "that is no API server");
+        check(kube::Error::Api(page.boxed()), "the response is not an API server's");
     }
 
     #[test]
-    fn what_does_not_reach_it() {
+    fn a_failed_connection_has_a_hint() {
         check(failed(io::Error::from(io::ErrorKind::ConnectionRefused)), "is the cluster running");
-        check(failed(io::Error::from(io::ErrorKind::TimedOut)), "is there a way to it from here");
+        check(failed(io::Error::from(io::ErrorKind::TimedOut)), "reachable from here");
         let unknown = io::Error::other("failed to lookup address information: Name or service not known");
         check(failed(unknown), "is the server in the kubeconfig right?");
         check(failed(io::Error::from(io::ErrorKind::ConnectionReset)), "");
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, rustls::Error::InvalidCertificate(error));
-        check(failed(invalid(CertificateError::UnknownIssuer)), "the kubeconfig is of another cluster");
+        check(failed(invalid(CertificateError::UnknownIssuer)), "the kubeconfig is for another cluster");
         let wrapped = io::Error::other(invalid(CertificateError::BadSignature));
-        check(failed(wrapped), "the kubeconfig is of another cluster");
-        check(failed(invalid(CertificateError::NotValidForName)), "that its certificate has");
+        check(failed(wrapped), "the kubeconfig is for another cluster");
+        check(failed(invalid(CertificateError::NotValidForName)), "name or address in its certificate");
         check(failed(invalid(CertificateError::Expired)), "renew");
         let no_tls = rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType);
-        check(failed(io::Error::new(io::ErrorKind::InvalidData, no_tls)), "speaks no TLS");
+        check(failed(io::Error::new(io::ErrorKind::InvalidData, no_tls)), "doesn't speak TLS");
     }
 }

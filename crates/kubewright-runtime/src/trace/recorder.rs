@@ -1,4 +1,4 @@
-//! What one run reads, writes and tells, while it does.
+//! The recorder of one run: its reads, writes and events.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -6,60 +6,60 @@ use kubewright_apimachinery::clock::SharedClock;
 use parking_lot::Mutex;
 use serde::{Deserialize, de::IgnoredAny};
 
-use super::{Query, Read, Told, Write};
+use super::{Query, Read, RecordedEvent, Write};
 use crate::{
     client::{Answer, Call, ClientError, Operation, explain},
     event::{Event, EventType},
     object::ObjectKey,
 };
 
-/// As many of each are kept of a run; the rest is counted.
+/// The most entries of each kind that are kept of a run. The rest is counted.
 const MOST: usize = 32;
-/// The kind of which not even an error is shown.
+/// The kind whose errors are not kept.
 const SECRET: &str = "Secret";
-/// An error's text is cut after so many bytes.
+/// The length in bytes after which error messages are cut.
 const LONGEST_ERROR: usize = 1024;
 
-/// Takes notes of one run. Clones share it, so that it outlives a run that is cut off. Without traces it notes nothing.
+/// Records one run. Clones share the record, so that it outlives a run that is aborted. The default records nothing.
 #[derive(Clone, Default)]
-pub(crate) struct Tape(Option<Arc<Inner>>);
+pub(crate) struct RunRecorder(Option<Arc<Inner>>);
 
 struct Inner {
     clock: SharedClock,
-    notes: Mutex<Notes>,
+    notes: Mutex<RunNotes>,
 }
 
-/// What was noted.
+/// The record of a run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Notes {
+pub(crate) struct RunNotes {
     pub(super) reads: Vec<Read>,
     pub(super) more_reads: u32,
     pub(super) writes: Vec<Write>,
     pub(super) more_writes: u32,
-    pub(super) events: Vec<Told>,
+    pub(super) events: Vec<RecordedEvent>,
     pub(super) more_events: u32,
-    /// Something went wrong with a Secret, noted or not.
+    /// Whether a request about a Secret failed, so that the error of the run may quote one.
     pub(super) hides_errors: bool,
 }
 
-impl Tape {
+impl RunRecorder {
     pub(crate) fn new(clock: SharedClock) -> Self {
         Self(Some(Arc::new(Inner { clock, notes: Mutex::default() })))
     }
 
-    /// Whether it notes anything.
+    /// Whether anything is recorded.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Notes what a cache answered.
+    /// Records a read from the cache.
     pub(crate) fn read(&self, kind: impl FnOnce() -> Cow<'static, str>, query: impl FnOnce() -> Query, found: usize) {
         let found = Some(u32::try_from(found).unwrap_or(u32::MAX));
         self.note_read(|| Read { kind: kind(), query: query(), live: false, found, duration: None, error: None });
     }
 
-    /// Notes a request. A write is noted before it is sent: should its answer be lost, or the run be cut off, it stays noted
-    /// as unanswered. `query` is the request's, which has the selector.
+    /// Records a request. A write is recorded before it is sent: if its answer is lost or the run is aborted, it stays
+    /// recorded as unanswered. `query` is that of the URL, which contains the selector.
     pub(crate) fn sent(&self, call: &Call, query: Option<&str>) -> Sent {
         let Some(inner) = &self.0 else { return Sent::default() };
         let started = inner.clock.monotonic();
@@ -71,9 +71,9 @@ impl Tape {
                     selector: query.and_then(|query| parameter(query, "labelSelector")).unwrap_or_default(),
                 },
             };
-            return Sent { tape: self.clone(), started, what: What::Read(query) };
+            return Sent { recorder: self.clone(), started, what: What::Read(query) };
         }
-        let Notes { writes, more_writes, .. } = &mut *inner.notes.lock();
+        let RunNotes { writes, more_writes, .. } = &mut *inner.notes.lock();
         let place = add(writes, more_writes, || Write {
             verb: Cow::Borrowed(call.operation().as_str()),
             kind: call.kind().kind.clone().into(),
@@ -85,35 +85,35 @@ impl Tape {
             changed: None,
             duration: None,
         });
-        Sent { tape: self.clone(), started, what: place.map_or(What::Nothing, What::Write) }
+        Sent { recorder: self.clone(), started, what: place.map_or(What::Nothing, What::Write) }
     }
 
     fn note_read(&self, read: impl FnOnce() -> Read) {
         let Some(inner) = &self.0 else { return };
-        let Notes { reads, more_reads, .. } = &mut *inner.notes.lock();
+        let RunNotes { reads, more_reads, .. } = &mut *inner.notes.lock();
         add(reads, more_reads, read);
     }
 
-    /// Notes an event.
-    pub(crate) fn told(&self, event: &Event) {
+    /// Records an event.
+    pub(crate) fn event(&self, event: &Event) {
         let Some(inner) = &self.0 else { return };
-        let Notes { events, more_events, .. } = &mut *inner.notes.lock();
-        add(events, more_events, || Told {
+        let RunNotes { events, more_events, .. } = &mut *inner.notes.lock();
+        add(events, more_events, || RecordedEvent {
             warning: event.type_ == EventType::Warning,
             reason: event.reason.chars().take(128).collect(),
         });
     }
 
-    /// What was noted. What a run that was cut off still does is noted no more.
-    pub(crate) fn finish(&self) -> Notes {
+    /// Returns the record, and ends it: requests that an aborted run still sends are not recorded.
+    pub(crate) fn finish(&self) -> RunNotes {
         self.0.as_ref().map(|inner| std::mem::take(&mut *inner.notes.lock())).unwrap_or_default()
     }
 }
 
-/// A request that was noted.
+/// A request that was recorded.
 #[derive(Default)]
 pub(crate) struct Sent {
-    tape: Tape,
+    recorder: RunRecorder,
     started: Duration,
     what: What,
 }
@@ -123,14 +123,14 @@ enum What {
     #[default]
     Nothing,
     Read(Query),
-    /// The write at this place.
+    /// The write at this index.
     Write(usize),
 }
 
 impl Sent {
-    /// Notes the answer, and whether it shows that something is different, if that is known.
+    /// Records the answer, and whether the write changed anything, if that is known.
     pub(crate) fn answered(&self, call: &Call, answer: &Result<Answer, ClientError>, changed: Option<bool>) {
-        let Some(inner) = &self.tape.0 else { return };
+        let Some(inner) = &self.recorder.0 else { return };
         let duration = Some(inner.clock.monotonic().saturating_sub(self.started));
         let error = answer.as_ref().err().map(|error| shown(&call.kind().kind, error));
         if error.is_some() && call.kind().kind == SECRET {
@@ -161,13 +161,13 @@ impl Sent {
                 };
                 let error = error.filter(|_| found.is_none());
                 let (kind, query) = (call.kind().kind.clone().into(), query.clone());
-                self.tape.note_read(|| Read { kind, query, live: true, found, duration, error });
+                self.recorder.note_read(|| Read { kind, query, live: true, found, duration, error });
             }
         }
     }
 }
 
-/// How many objects an answer to a read has.
+/// Counts the objects in the answer to a read.
 fn found(call: &Call, answer: &Answer) -> u32 {
     #[derive(Deserialize)]
     struct List {
@@ -180,7 +180,7 @@ fn found(call: &Call, answer: &Answer) -> u32 {
     list.map_or(0, |list| u32::try_from(list.items.len()).unwrap_or(u32::MAX))
 }
 
-/// The key with the name that the API server has made up, if it has.
+/// Returns the key with the name that the API server has generated.
 fn named(key: &ObjectKey, answer: &Answer) -> ObjectKey {
     #[derive(Deserialize)]
     struct Object {
@@ -194,7 +194,7 @@ fn named(key: &ObjectKey, answer: &Answer) -> ObjectKey {
     object.map_or_else(|_| key.clone(), |object| key.sibling(&object.metadata.name))
 }
 
-/// A parameter of a query, decoded.
+/// Returns a decoded parameter of a query.
 fn parameter(query: &str, name: &str) -> Option<String> {
     let (_, value) = query.split('&').filter_map(|pair| pair.split_once('=')).find(|(key, _)| *key == name)?;
     let mut bytes = Vec::with_capacity(value.len());
@@ -213,7 +213,7 @@ fn parameter(query: &str, name: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Adds one, if there is room, and says where.
+/// Adds an entry if there is room, and returns its index.
 fn add<T>(list: &mut Vec<T>, more: &mut u32, one: impl FnOnce() -> T) -> Option<usize> {
     if list.len() < MOST {
         list.push(one());
@@ -223,17 +223,17 @@ fn add<T>(list: &mut Vec<T>, more: &mut u32, one: impl FnOnce() -> T) -> Option<
     None
 }
 
-/// An error's text as it may be shown. The server's words about a Secret may quote it.
+/// Returns the message of an error as it may be shown: the API server's message about a Secret may quote it.
 fn shown(kind: &str, error: &ClientError) -> String {
     match error {
-        _ if kind == SECRET => "what was answered about a Secret is not shown".into(),
-        // Operation and object are told beside it.
+        _ if kind == SECRET => "errors about Secrets are not shown".into(),
+        // Operation and object are recorded beside it.
         ClientError::Request { source, .. } => cut(explain(source.as_ref())),
         error => cut(error.to_string()),
     }
 }
 
-/// At most so much of an error's text.
+/// Cuts a long error message.
 pub(super) fn cut(mut error: String) -> String {
     if error.len() > LONGEST_ERROR {
         let mut end = LONGEST_ERROR;

@@ -1,11 +1,11 @@
-//! What the Secret of self-managed certificates should hold: values and the time in, values out.
+//! The content of a Secret of self-managed certificates: values and the time in, values out.
 //!
-//! An authority lasts two years, a serving certificate ninety days; each is renewed when a third of its time is left.
-//! A new authority is put before the old one, and signs nothing for an hour: until then everyone who asks has been told
-//! to trust it. The old one is trusted until it expires, by which time all that it signed has long been replaced.
+//! An authority is valid for two years, a serving certificate for ninety days; each is renewed when a third of its time is
+//! left. A new authority precedes the old one, and signs nothing for an hour, in which all clients learn to trust it. The old
+//! one is trusted until it expires, long after everything that it signed has been replaced.
 //!
-//! What is broken, foreign or expired is made anew at once, and authorities that are known and valid stay trusted, so that
-//! replicas that still serve what they have go on being believed.
+//! Broken, foreign and expired certificates are replaced at once. Known and valid authorities stay trusted, so that clients
+//! still trust replicas that serve older certificates.
 
 use std::{
     collections::BTreeSet,
@@ -22,24 +22,24 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use time::OffsetDateTime;
 use x509_parser::prelude::{GeneralName, X509Certificate};
 
-use super::Pair;
+use super::CertifiedKey;
 
 const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(730 * 24);
 const SERVING_LIFE: SignedDuration = SignedDuration::from_hours(90 * 24);
-/// Clocks that go wrong by less do no harm.
+/// How far clocks may differ.
 const BACKDATED: SignedDuration = HOUR;
 /// How long an authority is only trusted before it signs.
 const SETTLING: SignedDuration = HOUR;
-/// How many authorities are trusted at most; in the ordinary course of things it is two.
+/// The most authorities that are trusted. Usually there are two.
 const MAX_AUTHORITIES: usize = 8;
-/// How many names a certificate is for at most, when replicas that want different ones take turns.
+/// The most names of a certificate, which grow when replicas with different names take turns.
 const MAX_NAMES: usize = 32;
 
-/// What the Secret holds, in PEM.
+/// The content of the Secret, in PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Material {
-    /// The authorities to trust; the first one signs.
+pub(crate) struct KeyMaterial {
+    /// The authorities to trust, of which the first one signs.
     pub(crate) authorities: String,
     /// The first one's key.
     pub(crate) authority_key: String,
@@ -48,9 +48,9 @@ pub(crate) struct Material {
 }
 
 /// Keys are not shown.
-impl fmt::Debug for Material {
+impl fmt::Debug for KeyMaterial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Material").finish_non_exhaustive()
+        f.debug_struct("KeyMaterial").finish_non_exhaustive()
     }
 }
 
@@ -63,18 +63,18 @@ struct Authority {
     not_after: Timestamp,
 }
 
-/// What the Secret should hold instead of what was found there; none if that is right.
+/// Returns the new content of the Secret; `None` if the present content is right.
 ///
-/// `known` is what it held before, as far as is remembered; `names` are the host names and addresses to serve.
+/// `known` is the last known content; `names` are the host names and addresses to serve.
 ///
 /// # Errors
-/// If the machine can't make a key.
+/// If the system can't generate a key.
 pub(crate) fn renewed(
-    found: Option<&Material>,
-    known: Option<&Material>,
+    found: Option<&KeyMaterial>,
+    known: Option<&KeyMaterial>,
     names: &[String],
     now: Timestamp,
-) -> Result<Option<Material>, rcgen::Error> {
+) -> Result<Option<KeyMaterial>, rcgen::Error> {
     let mut trusted = trusted(found, known, now);
     let held = found.or(known);
     let signing = held.and_then(|held| Signing::read(held, now));
@@ -101,11 +101,11 @@ pub(crate) fn renewed(
         None => signing.issue(&all_names(names, served.map(|served| served.names).unwrap_or_default()), now)?,
     };
     let authorities = trusted.iter().map(|authority| authority.pem.as_str()).collect();
-    Ok(Some(Material { authorities, authority_key: signing.key.serialize_pem(), certificate, key }))
+    Ok(Some(KeyMaterial { authorities, authority_key: signing.key.serialize_pem(), certificate, key }))
 }
 
-/// The valid authorities, those that were found first.
-fn trusted(found: Option<&Material>, known: Option<&Material>, now: Timestamp) -> Vec<Authority> {
+/// Returns the valid authorities, those in the Secret first.
+fn trusted(found: Option<&KeyMaterial>, known: Option<&KeyMaterial>, now: Timestamp) -> Vec<Authority> {
     let mut trusted = Vec::new();
     for authority in [found, known].into_iter().flatten().flat_map(|material| authorities(&material.authorities)) {
         if !trusted.contains(&authority) && authority.not_after > now {
@@ -115,7 +115,7 @@ fn trusted(found: Option<&Material>, known: Option<&Material>, now: Timestamp) -
     trusted
 }
 
-/// The authorities in a bundle, as far as they can be read.
+/// Parses the authorities in a bundle, without malformed ones.
 fn authorities(bundle: &str) -> Vec<Authority> {
     const END: &str = "-----END CERTIFICATE-----";
     let parts = bundle.split_inclusive(END).take(2 * MAX_AUTHORITIES);
@@ -130,7 +130,7 @@ fn authorities(bundle: &str) -> Vec<Authority> {
         .collect()
 }
 
-/// Whether it is time to replace what began at `not_before`.
+/// Whether a certificate that is valid from `not_before` is due for renewal.
 fn is_due(not_before: Timestamp, life: SignedDuration, now: Timestamp) -> bool {
     now.duration_since(not_before) > BACKDATED + life * 2 / 3
 }
@@ -142,8 +142,8 @@ struct Signing {
 }
 
 impl Signing {
-    /// The one that signs, if it is whole and valid.
-    fn read(held: &Material, now: Timestamp) -> Option<Self> {
+    /// Returns the signing authority, if it is complete and valid.
+    fn read(held: &KeyMaterial, now: Timestamp) -> Option<Self> {
         let authority = authorities(&held.authorities).into_iter().next()?;
         let key = KeyPair::from_pem(&held.authority_key).ok()?;
         let is_its = parse(&authority.der)?.public_key().raw == key.subject_public_key_info();
@@ -153,7 +153,7 @@ impl Signing {
 
     fn make(now: Timestamp) -> Result<Self, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::new())?;
-        // Each has a name of its own, so that none is taken for another.
+        // Each has its own name, so that clients tell them apart.
         params.distinguished_name = common_name(&format!("kubewright webhook authority {}", now.as_second()));
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -168,7 +168,7 @@ impl Signing {
         })
     }
 
-    /// A serving certificate and its key.
+    /// Issues a serving certificate and its key.
     fn issue(&self, names: &[String], now: Timestamp) -> Result<(String, String), rcgen::Error> {
         let mut params = CertificateParams::new(names)?;
         params.distinguished_name = common_name("kubewright server");
@@ -183,22 +183,22 @@ impl Signing {
     }
 }
 
-/// A serving certificate that can be served, and is believed by those who trust.
+/// A serving certificate that is valid and signed by a trusted authority.
 struct Served {
     names: BTreeSet<String>,
     not_before: Timestamp,
 }
 
 impl Served {
-    fn read(held: &Material, trusted: &[Authority], now: Timestamp) -> Option<Self> {
-        let pair = Pair::read(held.certificate.as_bytes(), held.key.as_bytes()).ok()?;
-        let parsed = parse(pair.certificate()?)?;
+    fn read(held: &KeyMaterial, trusted: &[Authority], now: Timestamp) -> Option<Self> {
+        let key = CertifiedKey::read(held.certificate.as_bytes(), held.key.as_bytes()).ok()?;
+        let parsed = parse(key.certificate()?)?;
         let is_signed = trusted.iter().any(|authority| {
             let key = parse(&authority.der);
             key.is_some_and(|issuer| parsed.verify_signature(Some(issuer.public_key())).is_ok())
         });
         let (not_before, _) = validity(&parsed)?;
-        (is_signed && pair.is_valid_at(now)).then(|| Self { names: names(&parsed), not_before })
+        (is_signed && key.is_valid_at(now)).then(|| Self { names: names(&parsed), not_before })
     }
 }
 
@@ -211,7 +211,7 @@ fn validity(certificate: &X509Certificate<'_>) -> Option<(Timestamp, Timestamp)>
     Some((time(certificate.validity().not_before)?, time(certificate.validity().not_after)?))
 }
 
-/// The host names and addresses that a certificate is for.
+/// Returns the host names and addresses of a certificate.
 fn names(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
     let names = certificate.subject_alternative_name().ok().flatten();
     let names = names.iter().flat_map(|extension| &extension.value.general_names);
@@ -227,12 +227,12 @@ fn names(certificate: &X509Certificate<'_>) -> BTreeSet<String> {
         .collect()
 }
 
-/// A name as certificates are compared by.
+/// Normalizes a name for comparison.
 fn plain(name: &str) -> String {
     name.parse::<IpAddr>().map_or_else(|_| name.to_owned(), |address| address.to_string())
 }
 
-/// Those that are wanted, and those that others wanted: while replicas of two versions run, none takes the other's away.
+/// Joins the wanted names with those in the present certificate, so that replicas of two versions don't remove each other's.
 fn all_names(wanted: &[String], others: BTreeSet<String>) -> Vec<String> {
     let mut names: Vec<String> = wanted.iter().map(|name| plain(name)).collect();
     let room = MAX_NAMES.saturating_sub(names.len());
@@ -247,7 +247,7 @@ fn common_name(name: &str) -> DistinguishedName {
     distinguished
 }
 
-/// X.509 knows whole seconds.
+/// Truncates a time to whole seconds, as in X.509.
 fn second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

@@ -1,4 +1,4 @@
-//! The server as scrapers meet it: by TLS on a socket, with tokens of real service accounts.
+//! The server over TLS on a socket, with tokens of service accounts.
 
 use std::sync::Arc;
 
@@ -52,8 +52,11 @@ impl Scene {
 
     async fn serve(&self, server: MetricsServer) -> Running {
         let handlers = vec![("/extra".to_owned(), get(async || "more"))];
-        let running =
-            server.start(&self.metrics, handlers, &self.faults.client(&self.client), &self.clock).await.unwrap();
+        let traces = axum::Router::new().route("/debug/traces", get(async || "traces"));
+        let running = server
+            .start(&self.metrics, handlers, traces, &self.faults.client(&self.client), &self.clock)
+            .await
+            .unwrap();
         running.expect("it is enabled")
     }
 
@@ -63,7 +66,7 @@ impl Scene {
         let account = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         accounts.create(&PostParams::default(), &account).await.unwrap();
         if may {
-            let role = json!({"metadata": {"name": "metrics-reader"}, "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]});
+            let role = json!({"metadata": {"name": "metrics-reader"}, "rules": [{"nonResourceURLs": ["/metrics", "/debug/traces"], "verbs": ["get"]}]});
             let roles = Api::<ClusterRole>::all(self.client.clone());
             roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
             let binding = json!({
@@ -142,7 +145,7 @@ async fn fetch(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str, toke
 }
 
 #[tokio::test]
-async fn only_those_who_may_are_answered() {
+async fn a_guarded_server_requires_a_token_and_the_right() {
     let scene = Scene::new();
     let directory = tempfile::tempdir().unwrap();
     let key = rcgen::KeyPair::generate().unwrap();
@@ -168,7 +171,9 @@ async fn only_those_who_may_are_answered() {
     assert_eq!(get("/metrics", Some(&stranger)).await, (403, denied.into()));
     let (code, text) = get("/metrics", Some(&reader)).await;
     assert!(code == 200 && text.contains("certwatcher_read_certificate_total 1"), "{code} {text}");
-    assert_eq!(get("/extra", Some(&reader)).await.0, 403, "the role is about /metrics alone");
+    assert_eq!(get("/extra", Some(&reader)).await.0, 403, "the role doesn't name the path");
+    assert_eq!(get("/debug/traces", Some(&reader)).await, (200, "traces".into()));
+    assert_eq!(get("/debug/traces", None).await.0, 401);
 
     // What is known is not asked again.
     let asked = scene.reviews();
@@ -181,12 +186,14 @@ async fn only_those_who_may_are_answered() {
 }
 
 #[tokio::test]
-async fn without_a_guard_all_are_answered_by_a_certificate_of_its_own() {
+async fn an_unguarded_server_answers_everyone_and_never_serves_traces() {
     let scene = Scene::new();
     let address: BindAddress = "127.0.0.1:0".parse().unwrap();
     let plain = scene.serve(MetricsServer::new(address.clone())).await;
     let stream = TcpStream::connect(plain.server.address()).await.unwrap();
     assert_eq!(fetch(stream, "/extra", None).await, (200, "more".into()));
+    let stream = TcpStream::connect(plain.server.address()).await.unwrap();
+    assert_eq!(fetch(stream, "/debug/traces", None).await.0, 404, "traces are served only behind authentication");
     plain.shutdown().await;
 
     let secure = scene.serve(MetricsServer::new(address).tls(Certificates::SelfManaged)).await;
@@ -201,7 +208,7 @@ async fn without_a_guard_all_are_answered_by_a_certificate_of_its_own() {
 }
 
 #[tokio::test]
-async fn an_api_server_that_refuses_to_say_lets_nobody_in() {
+async fn nobody_is_let_in_while_tokens_cannot_be_reviewed() {
     let scene = Scene::new();
     // The operator itself may not ask.
     let nobody = UserInfo { name: "operator".into(), ..UserInfo::default() };
@@ -213,19 +220,18 @@ async fn an_api_server_that_refuses_to_say_lets_nobody_in() {
     running.shutdown().await;
 }
 
-/// Nobody else looks after the certificate that is made in memory: it must be another before it ends.
 #[tokio::test(start_paused = true)]
-async fn a_certificate_of_its_own_is_renewed_before_it_ends() {
+async fn a_self_made_certificate_is_renewed_before_it_expires() {
     let virtual_clock = VirtualClock::starting_at("2026-01-01T00:00:00Z".parse().unwrap());
-    let (slot, clock): (_, SharedClock) = (Slot::new("metrics"), virtual_clock);
-    let own = make(&slot, None, &clock);
-    let first = slot.get().unwrap().not_after();
-    let keeper = tokio::spawn(keep(slot.clone(), own, clock.clone()));
+    let (resolver, clock): (_, SharedClock) = (CertResolver::new("metrics"), virtual_clock);
+    let own = make(&resolver, None, &clock);
+    let first = resolver.get().unwrap().not_after();
+    let rotator = tokio::spawn(renew(resolver.clone(), own, clock.clone()));
     while clock.now() <= first {
-        assert!(slot.get().unwrap().is_valid_at(clock.now()), "at {}", clock.now());
+        assert!(resolver.get().unwrap().is_valid_at(clock.now()), "at {}", clock.now());
         tokio::time::sleep(Duration::from_secs(6 * 3600)).await;
     }
-    let second = slot.get().unwrap();
+    let second = resolver.get().unwrap();
     assert!(second.not_after() > first && second.is_valid_at(clock.now()));
-    keeper.abort();
+    rotator.abort();
 }

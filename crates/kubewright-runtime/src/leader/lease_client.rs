@@ -1,4 +1,4 @@
-//! Where a lease is read and written: the requests of everything here that keeps one, and what is told of them.
+//! Reading and writing one lease, and logging what changes.
 
 use std::{fmt::Display, time::Duration};
 
@@ -12,35 +12,34 @@ use super::{
     LeaderOptions,
     candidate::{Action, Candidate},
 };
-use crate::client::{advice, explain};
+use crate::client::{explain, hint};
 
-/// The most that is added to a wait, as a part of it.
+/// The most random jitter added to a pause, as a fraction of it.
 const JITTER: f64 = 0.2;
 
-/// Why a try to get or keep the lease came to nothing.
-pub(crate) struct Setback {
+/// A failed attempt to acquire or renew the lease.
+pub(crate) struct RenewError {
     why: String,
-    /// Whether something is wrong, and not just another faster.
-    is_trouble: bool,
+    /// Whether something is wrong; otherwise another candidate was just faster.
+    is_fault: bool,
 }
 
-impl Setback {
+impl RenewError {
     pub(crate) fn new(what: &str, error: &Error) -> Self {
         match error {
             Error::Api(status) if status.code == 409 => {
-                Self { why: "another candidate was faster".into(), is_trouble: false }
+                Self { why: "another candidate was faster".into(), is_fault: false }
             }
             error => {
-                let advice = advice(error, "get, create and update on leases, and with sharding list and delete");
-                let advice =
-                    advice.filter(|_| !is_missing(error)).map(|advice| format!(": {advice}")).unwrap_or_default();
-                Self { why: format!("{what}: {}{advice}", explain(error)), is_trouble: true }
+                let hint = hint(error, "get, create and update on leases, and with sharding list and delete");
+                let hint = hint.filter(|_| !is_missing(error)).map(|hint| format!(": {hint}")).unwrap_or_default();
+                Self { why: format!("{what}: {}{hint}", explain(error)), is_fault: true }
             }
         }
     }
 
-    pub(crate) fn trouble(why: &str) -> Self {
-        Self { why: why.into(), is_trouble: true }
+    pub(crate) fn fault(why: &str) -> Self {
+        Self { why: why.into(), is_fault: true }
     }
 
     pub(crate) fn why(&self) -> &str {
@@ -48,29 +47,29 @@ impl Setback {
     }
 
     pub(crate) fn no_answer(limit: Duration) -> Self {
-        Self { why: format!("no answer within {limit:?}"), is_trouble: true }
+        Self { why: format!("no answer within {limit:?}"), is_fault: true }
     }
 }
 
-/// Whether the namespace isn't there: no definition is missing then.
+/// Whether the namespace doesn't exist. The general hint, about definitions, is wrong then.
 fn is_missing(error: &Error) -> bool {
     matches!(error, Error::Api(status) if status.code == 404)
 }
 
-/// See the [module](self).
-pub(crate) struct Desk {
-    /// What is told begins with this.
+/// The client of one lease.
+pub(crate) struct LeaseClient {
+    /// The prefix of log messages.
     what: &'static str,
     leases: Api<Lease>,
     namespace: String,
     name: String,
     clock: SharedClock,
     random: Random,
-    /// What was told last, so that it isn't told every two seconds.
-    told: String,
+    /// The last message that was logged, so that it isn't repeated every two seconds.
+    logged: String,
 }
 
-impl Desk {
+impl LeaseClient {
     pub(crate) fn new(
         what: &'static str,
         client: Client,
@@ -80,7 +79,7 @@ impl Desk {
     ) -> Self {
         let LeaderOptions { namespace, name, .. } = options;
         let leases = Api::namespaced(client, namespace);
-        Self { what, leases, namespace: namespace.clone(), name: name.clone(), clock, random, told: String::new() }
+        Self { what, leases, namespace: namespace.clone(), name: name.clone(), clock, random, logged: String::new() }
     }
 
     pub(crate) fn leases(&self) -> &Api<Lease> {
@@ -95,37 +94,37 @@ impl Desk {
         self.clock.now()
     }
 
-    /// How long the candidate may yet believe to hold the lease.
+    /// Returns for how long the candidate may still assume that it holds the lease.
     pub(crate) fn remaining(&self, candidate: &Candidate) -> Option<Duration> {
         let remaining = candidate.fence()?.saturating_sub(self.monotonic());
         (!remaining.is_zero()).then_some(remaining)
     }
 
-    pub(crate) async fn read(&self) -> Result<Option<Lease>, Setback> {
-        self.leases.get_opt(&self.name).await.map_err(|error| Setback::new("can't read the lease", &error))
+    pub(crate) async fn read(&self) -> Result<Option<Lease>, RenewError> {
+        self.leases.get_opt(&self.name).await.map_err(|error| RenewError::new("can't read the lease", &error))
     }
 
-    /// Does what was decided; returns the lease that was written.
-    pub(crate) async fn write(&self, action: Action) -> Result<Option<Lease>, Setback> {
+    /// Performs an action, and returns the lease that was written.
+    pub(crate) async fn write(&self, action: Action) -> Result<Option<Lease>, RenewError> {
         let parameters = PostParams::default();
         let written = match action {
             Action::Wait => return Ok(None),
             Action::Create(lease) => self.leases.create(&parameters, &lease).await,
             Action::Update(lease) => self.leases.replace(&self.name, &parameters, &lease).await,
         };
-        written.map(Some).map_err(|error| Setback::new("can't write the lease", &error))
+        written.map(Some).map_err(|error| RenewError::new("can't write the lease", &error))
     }
 
-    /// How long to wait before the next try.
+    /// Returns the pause before the next attempt.
     pub(crate) fn pause(&self, period: Duration) -> Duration {
         period.mul_f64(1.0 + JITTER * self.random.fraction())
     }
 
-    /// Gives the lease up, if it is the candidate's, as long as it may believe that it is.
+    /// Releases the lease if the candidate holds it.
     pub(crate) async fn release(&self, candidate: &mut Candidate) {
         let Some(limit) = self.remaining(candidate) else { return };
         let done = timeout(limit, async {
-            // A renewal that was cut off may have taken effect: then the lease is another than we know.
+            // A renewal that was cut off may have taken effect, so that the lease has a newer version.
             while let Some(lease) = candidate.release(self.wall()) {
                 match self.leases.replace(&self.name, &PostParams::default(), &lease).await {
                     Err(Error::Api(status)) if status.reason == "Conflict" => {
@@ -139,11 +138,15 @@ impl Desk {
         });
         let (what, lease) = (self.what, self.lease());
         match done.await {
-            Ok(Ok(())) => tracing::info!(lease, "{what}: the lease is released"),
+            Ok(Ok(())) => tracing::info!(lease, "{what}: released the lease"),
             Ok(Err(error)) => {
-                tracing::warn!(lease, error = explain(&error), "{what}: the lease is not released but left to expire")
+                tracing::warn!(
+                    lease,
+                    error = explain(&error),
+                    "{what}: can't release the lease, which is left to expire"
+                )
             }
-            Err(_) => tracing::warn!(lease, "{what}: the lease is not released but left to expire"),
+            Err(_) => tracing::warn!(lease, "{what}: can't release the lease, which is left to expire"),
         }
     }
 
@@ -151,28 +154,28 @@ impl Desk {
         format!("{}/{}", self.namespace, self.name)
     }
 
-    /// Tells something, once.
-    pub(crate) fn tell(&mut self, news: impl Display) {
+    /// Logs a message, unless it is the last one that was logged.
+    pub(crate) fn report(&mut self, news: impl Display) {
         if self.is_news(&news) {
             tracing::info!(lease = self.lease(), "{}: {news}", self.what);
         }
     }
 
-    /// Tells why something didn't work, once.
-    pub(crate) fn complain(&mut self, Setback { why, is_trouble }: Setback) {
-        match is_trouble {
+    /// Logs an error, unless it is the last message that was logged.
+    pub(crate) fn report_error(&mut self, RenewError { why, is_fault }: RenewError) {
+        match is_fault {
             true if self.is_news(&why) => {
-                tracing::warn!(lease = self.lease(), "{}: {why}; trying again", self.what);
+                tracing::warn!(lease = self.lease(), "{}: {why}; retrying", self.what);
             }
             true => {}
-            false => self.tell(why),
+            false => self.report(why),
         }
     }
 
     fn is_news(&mut self, news: &impl Display) -> bool {
         let news = news.to_string();
-        let is_news = news != self.told;
-        self.told = news;
+        let is_news = news != self.logged;
+        self.logged = news;
         is_news
     }
 }

@@ -1,4 +1,4 @@
-//! Addresses to listen on, written as Go's flags take them.
+//! Addresses to listen on, written as in Go.
 
 use std::{fmt, str::FromStr};
 
@@ -16,7 +16,7 @@ pub enum BindAddress {
 }
 
 impl BindAddress {
-    /// The port; none if there is no server, or the system chooses.
+    /// Returns the port; `None` if there is no server, or the system chooses the port.
     pub fn port(&self) -> Option<u16> {
         match self {
             Self::Disabled => None,
@@ -25,9 +25,9 @@ impl BindAddress {
     }
 }
 
-/// An address that is none.
+/// A text that is not an address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is not an address to listen on: use host:port, :port for all interfaces, or 0 for none")]
+#[error("invalid address {0:?}: use host:port, :port for all interfaces, or 0 for no server")]
 pub struct AddressError(String);
 
 impl FromStr for BindAddress {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forms() {
+    fn addresses_are_written_as_in_go() {
         let host = |host: &str, port| Ok(BindAddress::Host(host.into(), port));
         for (text, expected) in [
             ("0", Ok(BindAddress::Disabled)),

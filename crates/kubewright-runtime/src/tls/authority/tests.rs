@@ -22,11 +22,11 @@ fn names() -> Vec<String> {
 }
 
 /// What is held after one look at this.
-fn look(found: &Material, now: Timestamp) -> Material {
+fn look(found: &KeyMaterial, now: Timestamp) -> KeyMaterial {
     renewed(Some(found), None, &names(), now).unwrap().unwrap_or_else(|| found.clone())
 }
 
-fn fresh(now: Timestamp) -> Material {
+fn fresh(now: Timestamp) -> KeyMaterial {
     renewed(None, None, &names(), now).unwrap().expect("there was nothing")
 }
 
@@ -45,11 +45,11 @@ fn is_believed(authorities: &str, certificate: &str, name: &str, now: Timestamp)
 }
 
 #[track_caller]
-fn assert_sound(material: &Material, now: Timestamp) {
+fn assert_sound(material: &KeyMaterial, now: Timestamp) {
     for name in names() {
         assert!(is_believed(&material.authorities, &material.certificate, &name, now), "{name} at {now}");
     }
-    assert!(Pair::read(material.certificate.as_bytes(), material.key.as_bytes()).unwrap().is_valid_at(now));
+    assert!(CertifiedKey::read(material.certificate.as_bytes(), material.key.as_bytes()).unwrap().is_valid_at(now));
 }
 
 #[test]
@@ -105,22 +105,22 @@ fn after_years_without_anyone_all_is_made_anew() {
 fn what_was_tampered_with_is_healed_and_others_stay_believed() {
     let (good, other) = (fresh(start()), fresh(start() + HOUR));
     let now = start() + DAY;
-    let foreign = |from: &Material| {
+    let foreign = |from: &KeyMaterial| {
         [
-            Material { certificate: from.certificate.clone(), ..good.clone() },
-            Material { key: from.key.clone(), ..good.clone() },
-            Material { authority_key: from.authority_key.clone(), ..good.clone() },
-            Material { authorities: from.authorities.clone(), ..good.clone() },
-            Material { certificate: from.certificate.clone(), key: from.key.clone(), ..good.clone() },
+            KeyMaterial { certificate: from.certificate.clone(), ..good.clone() },
+            KeyMaterial { key: from.key.clone(), ..good.clone() },
+            KeyMaterial { authority_key: from.authority_key.clone(), ..good.clone() },
+            KeyMaterial { authorities: from.authorities.clone(), ..good.clone() },
+            KeyMaterial { certificate: from.certificate.clone(), key: from.key.clone(), ..good.clone() },
         ]
     };
-    let garbage = Material {
+    let garbage = KeyMaterial {
         authorities: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----".into(),
         authority_key: "no key".into(),
         certificate: "-----BEGIN".into(),
         key: String::new(),
     };
-    let tampered = foreign(&other).into_iter().chain(foreign(&garbage)).chain([garbage, Material::default()]);
+    let tampered = foreign(&other).into_iter().chain(foreign(&garbage)).chain([garbage, KeyMaterial::default()]);
     for (number, tampered) in tampered.enumerate() {
         let healed = renewed(Some(&tampered), Some(&good), &names(), now).unwrap();
         let healed = healed.unwrap_or_else(|| panic!("case {number} is not healed"));
@@ -158,5 +158,5 @@ fn names_are_added_and_those_of_others_kept() {
 #[test]
 fn keys_are_not_shown() {
     let made = fresh(start());
-    assert_eq!(format!("{made:?}"), "Material { .. }");
+    assert_eq!(format!("{made:?}"), "KeyMaterial { .. }");
 }

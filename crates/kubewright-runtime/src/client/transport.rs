@@ -1,4 +1,4 @@
-//! One request and its answer, with its HTTP status.
+//! Sending one request and reading its whole answer.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use thiserror::Error;
 
 use super::Answer;
 
-/// How long a request may take. An API server gives one up after a minute; a connection of which nothing comes any more, since
-/// a node or a router on the way is gone, would otherwise hold a worker for ever.
+/// How long a request may take. An API server gives up after a minute; a connection that is dead because a node or router on
+/// the way is gone would otherwise occupy a worker forever.
 const DEADLINE: Duration = Duration::from_secs(90);
 
-/// No answer came in time.
+/// No answer arrived in time.
 #[derive(Debug, Error)]
 #[error("no answer within {} s", DEADLINE.as_secs())]
-struct Late;
+struct TimedOut;
 
-/// Sends a request, and reads the whole answer. One that doesn't come in time may still be acted upon.
-pub(super) async fn exchange(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, kube::Error> {
+/// Sends a request and reads the whole answer. The API server may still act on a request that times out.
+pub(super) async fn send(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, kube::Error> {
     let answer = tokio::time::timeout(DEADLINE, answer(client, request));
-    answer.await.unwrap_or_else(|_| Err(kube::Error::Service(Box::new(Late))))
+    answer.await.unwrap_or_else(|_| Err(kube::Error::Service(Box::new(TimedOut))))
 }
 
 async fn answer(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, kube::Error> {
@@ -38,15 +38,15 @@ async fn answer(client: &Client, request: Request<Vec<u8>>) -> Result<Answer, ku
     Ok(Answer { status: parts.status.as_u16(), text })
 }
 
-/// What the API server says, or what stands before it: a proxy, or its own guard against too many requests, which answer
-/// with plain text and put the time to wait into the head.
+/// Reads the status of a refusal. Proxies, and the API server's own limit of requests, answer with plain text and a
+/// `Retry-After` header.
 fn refusal(head: &Response<()>, body: &[u8]) -> Status {
     let mut status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(body);
         Status::failure(text.trim(), "Unknown").with_code(head.status().as_u16())
     });
     if status.code == 0 {
-        // Something else in JSON, such as a gateway's `{"message": …}`.
+        // Other JSON, such as a gateway's `{"message": …}`.
         status.code = head.status().as_u16();
     }
     let asked = head.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok()?.trim().parse::<u32>().ok());
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_before_the_api_server_is_understood() {
+    fn refusals_of_proxies_and_gateways_are_read() {
         let head = |code: u16, wait: &str| {
             Response::builder().status(code).header(RETRY_AFTER, wait).body(()).expect("a response")
         };

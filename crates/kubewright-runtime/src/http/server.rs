@@ -1,4 +1,4 @@
-//! An HTTP server, plain or by TLS, that its owner can stop and wait for.
+//! An HTTP server, with or without TLS, that its owner can stop and wait for.
 
 use std::{
     io,
@@ -8,7 +8,7 @@ use std::{
 };
 
 use axum::Router;
-use hyper::server::conn::http1;
+use hyper::{body::Incoming, server::conn::http1};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -23,23 +23,24 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
 
-use super::BindAddress;
+use super::{BindAddress, local::AcceptedOn};
 
-/// A client must send its request's head in this time, so that idle connections don't pile up.
+/// How long a client may take to send the head of a request, so that idle connections don't pile up.
 const HEADER_DEADLINE: Duration = Duration::from_secs(30);
-/// Answers under way get this long when the server stops.
+/// How long requests in flight may take when the server stops.
 const DRAIN: Duration = Duration::from_secs(2);
-/// How many connections may be open at once: more than probes, scrapers and API servers have.
+/// The most open connections: more than kubelet, scrapers and API servers need.
 const CONNECTIONS: usize = 256;
-/// How long a client may take for its handshake.
-const GREETING: Duration = Duration::from_secs(10);
-/// How long to wait when the process can't take connections (mostly: too many open files).
+/// How long a client may take for its TLS handshake.
+const HANDSHAKE_DEADLINE: Duration = Duration::from_secs(10);
+/// The pause after a connection can't be accepted, mostly because too many files are open.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// A server that could not listen: which one, and what to do.
+/// A server that could not listen.
 #[derive(Debug, Error)]
-#[error("can't listen on {address} for {what}: {error}; {hint}", hint = hint(.error, .flag))]
+#[error("can't serve {what} on {address}: {error}; {hint}", hint = hint(.error, .flag))]
 pub struct BindError {
     what: &'static str,
     flag: &'static str,
@@ -50,27 +51,27 @@ pub struct BindError {
 fn hint(error: &io::Error, flag: &str) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
-            format!("another process has the port: choose a free one with {flag}, or 0 for none")
+            format!("another process uses the port: choose another with {flag}, or 0 for no server")
         }
-        io::ErrorKind::PermissionDenied => format!("choose a port from 1024 on with {flag}, or 0 for none"),
-        _ => format!("choose another address with {flag}, or 0 for none"),
+        io::ErrorKind::PermissionDenied => format!("choose a port above 1023 with {flag}, or 0 for no server"),
+        _ => format!("choose another address with {flag}, or 0 for no server"),
     }
 }
 
-/// How a server treats its connections.
+/// Limits of a server's connections.
 #[derive(Clone, Debug)]
-pub(crate) struct Manner {
-    /// TLS with this configuration; plain HTTP without.
+pub(crate) struct ServerOptions {
+    /// The TLS configuration; plain HTTP without it.
     pub(crate) tls: Option<Arc<ServerConfig>>,
     /// How long a connection may wait for the head of its next request.
     pub(crate) idle: Duration,
-    /// How long answers under way get when the server stops.
+    /// How long requests in flight may take when the server stops.
     pub(crate) drain: Duration,
-    /// How many connections may be open. Others wait until one is closed.
+    /// The most open connections. Further clients wait until one is closed.
     pub(crate) connections: usize,
 }
 
-impl Default for Manner {
+impl Default for ServerOptions {
     fn default() -> Self {
         Self { tls: None, idle: HEADER_DEADLINE, drain: DRAIN, connections: CONNECTIONS }
     }
@@ -85,26 +86,27 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens and serves; `None` when the address is disabled. `what` and `flag` tell an error whose address it was.
+    /// Starts a server; `None` if the address is disabled. Errors name `what` is served and the `flag` that sets the
+    /// address.
     ///
     /// # Errors
-    /// [`BindError`] if the address is taken, not ours, or not permitted.
+    /// [`BindError`] if the address is in use, not one of this machine, or not permitted.
     pub async fn start(
         what: &'static str,
         flag: &'static str,
         address: &BindAddress,
         router: Router,
     ) -> Result<Option<Self>, BindError> {
-        Self::start_as(what, flag, address, router, Manner::default()).await
+        Self::start_as(what, flag, address, router, ServerOptions::default()).await
     }
 
-    /// [`Server::start`], in another manner.
+    /// [`Server::start`] with other limits, or with TLS.
     pub(crate) async fn start_as(
         what: &'static str,
         flag: &'static str,
         address: &BindAddress,
         router: Router,
-        manner: Manner,
+        options: ServerOptions,
     ) -> Result<Option<Self>, BindError> {
         let listener = match listen(address).await {
             Ok(None) => return Ok(None),
@@ -115,25 +117,26 @@ impl Server {
             listener.map_err(|error| BindError { what, flag, address: address.clone(), error })?;
         tracing::info!(%address, "serving {what}");
         let stop = CancellationToken::new();
-        let task = tokio::spawn(serve(listener, router, manner, stop.clone()));
+        let task = tokio::spawn(serve(listener, router, options, stop.clone()));
         Ok(Some(Self { address, stop, task }))
     }
 
-    /// Where it listens; the port is the one given by the system if 0 was asked for.
+    /// Returns the address that it listens on, with the port that the system chose for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no more connections, and returns when those that were open are done, or cut after two seconds.
+    /// Accepts no more connections, and returns when the open ones have ended. Those that take longer than two seconds
+    /// are closed.
     pub async fn shutdown(mut self) {
         self.stop().await;
     }
 
-    /// [`Server::shutdown`] of one that is part of something.
+    /// [`Server::shutdown`] without consuming the server.
     pub(crate) async fn stop(&mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
-            tracing::error!(%error, "a server ended badly");
+            tracing::error!(%error, "the task of a server failed");
         }
     }
 }
@@ -149,7 +152,7 @@ async fn listen(address: &BindAddress) -> io::Result<Option<TcpListener>> {
         BindAddress::Disabled => return Ok(None),
         BindAddress::Host(host, port) => TcpListener::bind((host.as_str(), *port)).await?,
         BindAddress::AllInterfaces(port) => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, *port)).await {
-            // Linux serves IPv4 on this socket too, where IPv6 exists.
+            // Where there is IPv6, Linux accepts IPv4 on this socket too.
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
                 TcpListener::bind((Ipv4Addr::UNSPECIFIED, *port)).await?
             }
@@ -159,17 +162,17 @@ async fn listen(address: &BindAddress) -> io::Result<Option<TcpListener>> {
     Ok(Some(listener))
 }
 
-/// Connections live in the set, so they end with this task, however it ends.
-async fn serve(listener: TcpListener, router: Router, manner: Manner, stop: CancellationToken) {
-    let drain = manner.drain;
+/// Accepts connections. They are tasks of a set that this task owns, so they end with it.
+async fn serve(listener: TcpListener, router: Router, options: ServerOptions, stop: CancellationToken) {
+    let drain = options.drain;
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             () = stop.cancelled() => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < manner.connections => match accepted {
+            accepted = listener.accept(), if connections.len() < options.connections => match accepted {
                 Ok((stream, _)) => {
-                    connections.spawn(connection(stream, router.clone(), manner.clone(), stop.clone()));
+                    connections.spawn(connection(stream, router.clone(), options.clone(), stop.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "can't accept a connection");
@@ -185,41 +188,52 @@ async fn serve(listener: TcpListener, router: Router, manner: Manner, stop: Canc
     }
 }
 
-async fn connection(stream: TcpStream, router: Router, manner: Manner, stop: CancellationToken) {
-    // Answers are small and awaited: without this each could wait for the client's delayed acknowledgement.
+async fn connection(stream: TcpStream, router: Router, options: ServerOptions, stop: CancellationToken) {
+    // Responses are small: without this, each could wait for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
-    let Some(config) = manner.tls else { return exchange(stream, router, manner.idle, stop).await };
-    let greeting = timeout(GREETING, TlsAcceptor::from(config).accept(stream));
-    let greeted = tokio::select! {
-        greeted = greeting => greeted,
+    let Ok(accepted_on) = stream.local_addr() else { return };
+    let serve = Requests { router, accepted_on: AcceptedOn(accepted_on), idle: options.idle };
+    let Some(config) = options.tls else { return serve.on(stream, stop).await };
+    let handshake = timeout(HANDSHAKE_DEADLINE, TlsAcceptor::from(config).accept(stream));
+    let accepted = tokio::select! {
+        accepted = handshake => accepted,
         () = stop.cancelled() => return,
     };
-    match greeted {
-        Ok(Ok(stream)) => exchange(stream, router, manner.idle, stop).await,
+    match accepted {
+        Ok(Ok(stream)) => serve.on(stream, stop).await,
         Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
         Err(_) => tracing::debug!("a TLS handshake took too long"),
     }
 }
 
-async fn exchange(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+/// The requests of one connection.
+struct Requests {
     router: Router,
+    accepted_on: AcceptedOn,
     idle: Duration,
-    stop: CancellationToken,
-) {
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(idle);
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    tokio::pin!(connection);
-    let result: Result<(), hyper::Error> = tokio::select! {
-        result = connection.as_mut() => result,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+}
+
+impl Requests {
+    async fn on(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send, stop: CancellationToken) {
+        let Self { router, accepted_on, idle } = self;
+        let service = router.map_request(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(accepted_on);
+            request
+        });
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(idle);
+        let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        tokio::pin!(connection);
+        let result: Result<(), hyper::Error> = tokio::select! {
+            result = connection.as_mut() => result,
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, "a connection ended early");
         }
-    };
-    if let Err(error) = result {
-        tracing::debug!(%error, "a connection ended early");
     }
 }
 
@@ -245,19 +259,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn zero_is_no_server() {
+    async fn a_disabled_address_starts_no_server() {
         let server = Server::start("tests", "--address", &BindAddress::Disabled, Router::new()).await.unwrap();
         assert!(server.is_none());
     }
 
     #[tokio::test]
-    async fn a_taken_port_is_told_with_flag_and_remedy() {
+    async fn a_port_in_use_is_an_error_that_names_the_flag() {
         let first = start(Router::new()).await;
         let taken = first.address().to_string().parse().unwrap();
         let error = Server::start("metrics", "--metrics-bind-address", &taken, Router::new()).await.unwrap_err();
         let error = error.to_string();
-        assert!(error.starts_with(&format!("can't listen on {} for metrics: ", first.address())), "{error}");
-        assert!(error.ends_with("choose a free one with --metrics-bind-address, or 0 for none"), "{error}");
+        assert!(error.starts_with(&format!("can't serve metrics on {}: ", first.address())), "{error}");
+        assert!(error.ends_with("choose another with --metrics-bind-address, or 0 for no server"), "{error}");
     }
 
     #[tokio::test]
@@ -296,11 +310,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_when_all_connections_are_taken_waits() {
+    async fn connections_beyond_the_limit_wait() {
         let address = "127.0.0.1:0".parse().unwrap();
-        let manner = Manner { connections: 1, ..Manner::default() };
+        let options = ServerOptions { connections: 1, ..ServerOptions::default() };
         let router = Router::new().route("/", get(async || "done"));
-        let server = Server::start_as("tests", "--address", &address, router, manner).await.unwrap().unwrap();
+        let server = Server::start_as("tests", "--address", &address, router, options).await.unwrap().unwrap();
         let (mut first, mut second) = (connect(&server).await, connect(&server).await);
         for stream in [&mut second, &mut first] {
             stream.write_all(REQUEST).await.unwrap();

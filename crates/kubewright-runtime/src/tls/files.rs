@@ -1,7 +1,7 @@
-//! Certificate and key from two files.
+//! A certificate and its key from two files.
 //!
-//! They are read again and again rather than watched: a Secret that is mounted changes by symbolic links, some file
-//! systems tell nothing, and two small files in ten seconds cost nothing.
+//! The files are polled, not watched: a mounted Secret changes by symbolic links, some file systems report no changes, and
+//! reading two small files every ten seconds costs next to nothing.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -9,8 +9,8 @@ use thiserror::Error;
 use tokio::time::sleep;
 
 use super::{
-    Slot,
-    pair::{Pair, PairError},
+    CertResolver,
+    certified_key::{CertifiedKey, KeyError},
 };
 use crate::metrics::CertificateMetrics;
 
@@ -20,7 +20,7 @@ pub(crate) struct Files {
     pub(crate) key: PathBuf,
 }
 
-/// Why they can't be used.
+/// Files that can't be used.
 #[derive(Debug, Error)]
 enum FilesError {
     #[error("{}: {source}", path.display())]
@@ -30,19 +30,20 @@ enum FilesError {
         source: io::Error,
     },
     #[error("{} and {}: {source}", certificate.display(), key.display())]
-    Pair {
+    Mismatch {
         certificate: PathBuf,
         key: PathBuf,
         #[source]
-        source: PairError,
+        source: KeyError,
     },
 }
 
 impl Files {
-    /// Keeps the slot filled with what the files say, for ever. `looked` hears when they were looked at for the first time.
+    /// Sets the resolver to what the files contain, whenever they change. It never returns; `looked` is called once they
+    /// have been read for the first time.
     pub(crate) async fn follow(
         self,
-        slot: Slot,
+        resolver: CertResolver,
         metrics: CertificateMetrics,
         interval: Duration,
         looked: impl FnOnce(),
@@ -50,22 +51,22 @@ impl Files {
         let (mut seen, mut looked) = (None, Some(looked));
         loop {
             let found = self.read().await;
-            // What hasn't changed is neither read again nor told again: files are written one after the other, and may
-            // not fit together for a moment.
+            // Unchanged contents are not parsed or reported again. The two files are written one after the other, and may
+            // not match for a moment.
             let found = found.map_err(|error| error.to_string());
             if seen.as_ref() != Some(&found) {
-                let pair = found.clone().and_then(|(certificate, key)| {
-                    let pair = Pair::read(&certificate, &key);
-                    pair.map_err(|source| self.unusable(source).to_string())
+                let key = found.clone().and_then(|(certificate, key)| {
+                    let key = CertifiedKey::read(&certificate, &key);
+                    key.map_err(|source| self.unusable(source).to_string())
                 });
-                metrics.read_certificate(pair.is_ok());
-                match pair {
-                    Ok(pair) => slot.set(pair),
-                    Err(error) if slot.get().is_some() => {
-                        let what = slot.what();
+                metrics.read_certificate(key.is_ok());
+                match key {
+                    Ok(key) => resolver.set(key),
+                    Err(error) if resolver.get().is_some() => {
+                        let what = resolver.what();
                         tracing::error!(error, "{what}: the certificate can't be read; the one before is still served");
                     }
-                    Err(error) => tracing::error!(error, "{}: there is no certificate", slot.what()),
+                    Err(error) => tracing::error!(error, "{}: there is no certificate", resolver.what()),
                 }
                 seen = Some(found);
             }
@@ -83,7 +84,7 @@ impl Files {
         Ok((read(&self.certificate).await?, read(&self.key).await?))
     }
 
-    fn unusable(&self, source: PairError) -> FilesError {
-        FilesError::Pair { certificate: self.certificate.clone(), key: self.key.clone(), source }
+    fn unusable(&self, source: KeyError) -> FilesError {
+        FilesError::Mismatch { certificate: self.certificate.clone(), key: self.key.clone(), source }
     }
 }

@@ -1,7 +1,8 @@
-//! Who may read the metrics: the API server is asked, as by controller-runtime's `WithAuthenticationAndAuthorization`.
+//! Authentication and authorization of requests by the API server, as controller-runtime's
+//! `WithAuthenticationAndAuthorization`.
 //!
-//! Whose token is this (`TokenReview`), and may they `get` this path (`SubjectAccessReview`)? What was found out counts for
-//! a while, so that scraping costs next to nothing; how much is remembered, and asked at a time, is bounded.
+//! A `TokenReview` tells whose token it is, a `SubjectAccessReview` whether that user may `get` the path. Answers are cached
+//! for a while, so that scraping costs next to nothing. The caches and the number of concurrent reviews are bounded.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,37 +24,37 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::client::explain;
 
-/// How long a token is known to be someone's, and to be no one's.
-const KNOWN: Duration = Duration::from_secs(60);
-const UNKNOWN: Duration = Duration::from_secs(10);
-/// How long someone is known to have a right, and to lack it.
+/// How long the answer to a token is cached: a valid one, and an invalid one.
+const VALID: Duration = Duration::from_secs(60);
+const INVALID: Duration = Duration::from_secs(10);
+/// How long a granted and a denied right are cached.
 const ALLOWED: Duration = Duration::from_secs(300);
 const DENIED: Duration = Duration::from_secs(30);
-/// The most answers of a kind to remember.
-const MEMORY: usize = 1024;
-/// The most questions at a time: anyone may send tokens.
-const AT_ONCE: usize = 4;
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest token to ask about.
+/// The most entries of each cache.
+const CACHE_SIZE: usize = 1024;
+/// The most concurrent reviews: anyone may send tokens.
+const CONCURRENT_REVIEWS: usize = 4;
+/// How long a review may take.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest token that is reviewed.
 const LONGEST_TOKEN: usize = 16 * 1024;
 
-/// Lets those pass who may.
+/// Lets requests pass whose user has the right to them.
 #[derive(Clone)]
-pub(super) struct Gate(Arc<Inner>);
+pub(super) struct Auth(Arc<Inner>);
 
 struct Inner {
     client: Client,
     clock: SharedClock,
-    /// By the hash of the token, so that none is kept.
-    users: Mutex<Memory<[u8; 32], UserInfo>>,
-    /// Tokens that are no one's: of these anyone can send any number, so they have a memory of their own.
-    strangers: Mutex<Memory<[u8; 32], ()>>,
-    rights: Mutex<Memory<Question, bool>>,
+    /// By the hash of the token, so that no token is kept in memory.
+    users: Mutex<Cache<[u8; 32], UserInfo>>,
+    /// Invalid tokens. Anyone can send any number of them, so they have a cache of their own.
+    invalid: Mutex<Cache<[u8; 32], ()>>,
+    rights: Mutex<Cache<Question, bool>>,
     questions: Semaphore,
 }
 
-/// May this user, of these groups, do this?
+/// The user and the right of a `SubjectAccessReview`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Question {
     user: String,
@@ -63,10 +64,10 @@ struct Question {
     path: String,
 }
 
-/// What was answered, and until when it counts.
-struct Memory<K, V>(BTreeMap<K, (Duration, V)>);
+/// Answers, each with the time until which it counts.
+struct Cache<K, V>(BTreeMap<K, (Duration, V)>);
 
-impl<K: Ord, V: Clone> Memory<K, V> {
+impl<K: Ord, V: Clone> Cache<K, V> {
     fn new() -> Mutex<Self> {
         Mutex::new(Self(BTreeMap::new()))
     }
@@ -76,62 +77,62 @@ impl<K: Ord, V: Clone> Memory<K, V> {
     }
 
     fn put(&mut self, key: K, value: V, now: Duration, until: Duration) {
-        if self.0.len() >= MEMORY {
+        if self.0.len() >= CACHE_SIZE {
             self.0.retain(|_, (until, _)| now < *until);
         }
-        if self.0.len() >= MEMORY {
+        if self.0.len() >= CACHE_SIZE {
             self.0.clear();
         }
         self.0.insert(key, (until, value));
     }
 }
 
-/// Why a request isn't let through.
-struct Refusal(StatusCode, String);
+/// A request that isn't let through.
+struct Rejection(StatusCode, String);
 
-impl Refusal {
+impl Rejection {
     fn unauthorized() -> Self {
         Self(StatusCode::UNAUTHORIZED, "Unauthorized".into())
     }
 
-    /// The API server doesn't answer, or not us. What it says stays in the log.
+    /// The API server can't be asked. Its error is only logged.
     fn unanswered(what: &str, why: &str) -> Self {
         tracing::error!(
             error = why,
-            "can't tell who may read the metrics; it takes the right to create tokenreviews and subjectaccessreviews"
+            "can't authenticate a request for metrics: grant the operator the right to create tokenreviews and subjectaccessreviews"
         );
         Self(StatusCode::INTERNAL_SERVER_ERROR, format!("{what} failed"))
     }
 }
 
-impl Gate {
+impl Auth {
     pub(super) fn new(client: Client, clock: SharedClock) -> Self {
-        let (users, strangers, rights) = (Memory::new(), Memory::new(), Memory::new());
-        Self(Arc::new(Inner { client, clock, users, strangers, rights, questions: Semaphore::new(AT_ONCE) }))
+        let (users, invalid, rights) = (Cache::new(), Cache::new(), Cache::new());
+        Self(Arc::new(Inner { client, clock, users, invalid, rights, questions: Semaphore::new(CONCURRENT_REVIEWS) }))
     }
 
     /// For `axum::middleware::from_fn_with_state`.
-    pub(super) async fn check(State(gate): State<Self>, request: Request, next: Next) -> Response {
+    pub(super) async fn check(State(auth): State<Self>, request: Request, next: Next) -> Response {
         let admitted = match bearer(&request).map(str::to_owned) {
             Some(token) => {
                 let (verb, path) = (request.method().as_str().to_lowercase(), request.uri().path().to_owned());
-                gate.0.admit(&token, verb, path).await
+                auth.0.admit(&token, verb, path).await
             }
-            None => Err(Refusal::unauthorized()),
+            None => Err(Rejection::unauthorized()),
         };
         match admitted {
             Ok(()) => next.run(request).await,
-            Err(Refusal(StatusCode::UNAUTHORIZED, text)) => {
+            Err(Rejection(StatusCode::UNAUTHORIZED, text)) => {
                 (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
             }
-            Err(Refusal(code, text)) => (code, text).into_response(),
+            Err(Rejection(code, text)) => (code, text).into_response(),
         }
     }
 }
 
 impl Inner {
-    async fn admit(&self, token: &str, verb: String, path: String) -> Result<(), Refusal> {
-        let user = self.user(token).await?.ok_or_else(Refusal::unauthorized)?;
+    async fn admit(&self, token: &str, verb: String, path: String) -> Result<(), Rejection> {
+        let user = self.user(token).await?.ok_or_else(Rejection::unauthorized)?;
         let name = user.username.clone().unwrap_or_default();
         let question = Question {
             user: name.clone(),
@@ -142,34 +143,34 @@ impl Inner {
         };
         match self.may(question).await? {
             true => Ok(()),
-            false => Err(Refusal(StatusCode::FORBIDDEN, format!("Authorization denied for user {name}"))),
+            false => Err(Rejection(StatusCode::FORBIDDEN, format!("Authorization denied for user {name}"))),
         }
     }
 
-    /// Whose token it is; none if no one's.
-    async fn user(&self, token: &str) -> Result<Option<UserInfo>, Refusal> {
+    /// Returns the user of a token; `None` if the token is invalid.
+    async fn user(&self, token: &str) -> Result<Option<UserInfo>, Rejection> {
         let digest: [u8; 32] = Sha256::digest(token).into();
         let now = self.clock.monotonic();
         if let Some(user) = self.users.lock().get(&digest, now) {
             return Ok(Some(user));
         }
-        if self.strangers.lock().get(&digest, now).is_some() {
+        if self.invalid.lock().get(&digest, now).is_some() {
             return Ok(None);
         }
         let spec = TokenReviewSpec { token: token.into(), ..TokenReviewSpec::default() };
         let review = TokenReview { spec, ..TokenReview::default() };
-        let review = self.ask(&review).await.map_err(|why| Refusal::unanswered("Authentication", &why))?;
+        let review = self.ask(&review).await.map_err(|why| Rejection::unanswered("Authentication", &why))?;
         let status = review.status.unwrap_or_default();
         let user = status.user.filter(|_| status.authenticated == Some(true));
         let now = self.clock.monotonic();
         match &user {
-            Some(user) => self.users.lock().put(digest, user.clone(), now, now + KNOWN),
-            None => self.strangers.lock().put(digest, (), now, now + UNKNOWN),
+            Some(user) => self.users.lock().put(digest, user.clone(), now, now + VALID),
+            None => self.invalid.lock().put(digest, (), now, now + INVALID),
         }
         Ok(user)
     }
 
-    async fn may(&self, question: Question) -> Result<bool, Refusal> {
+    async fn may(&self, question: Question) -> Result<bool, Rejection> {
         let found = self.rights.lock().get(&question, self.clock.monotonic());
         if let Some(may) = found {
             return Ok(may);
@@ -183,7 +184,7 @@ impl Inner {
             ..SubjectAccessReviewSpec::default()
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-        let review = self.ask(&review).await.map_err(|why| Refusal::unanswered("Authorization", &why))?;
+        let review = self.ask(&review).await.map_err(|why| Rejection::unanswered("Authorization", &why))?;
         let may = review.status.is_some_and(|status| status.allowed && status.denied != Some(true));
         let now = self.clock.monotonic();
         self.rights.lock().put(question, may, now, now + if may { ALLOWED } else { DENIED });
@@ -198,14 +199,14 @@ impl Inner {
             let _turn = self.questions.acquire().await;
             Api::<T>::all(self.client.clone()).create(&PostParams::default(), review).await
         };
-        match timeout(PATIENCE, asked).await {
+        match timeout(REVIEW_TIMEOUT, asked).await {
             Ok(answer) => answer.map_err(|error| explain(&error)),
-            Err(_) => Err(format!("no answer within {PATIENCE:?}")),
+            Err(_) => Err(format!("no answer within {REVIEW_TIMEOUT:?}")),
         }
     }
 }
 
-/// The token of a request.
+/// Returns the bearer token of a request.
 fn bearer(request: &Request) -> Option<&str> {
     let (scheme, token) = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let token = token.trim();
@@ -225,21 +226,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_ends_and_is_bounded() {
+    fn cached_answers_expire_and_are_bounded() {
         let second = Duration::from_secs;
-        let mut memory = Memory(BTreeMap::new());
-        memory.put(0, true, second(0), second(10));
-        assert_eq!((memory.get(&0, second(9)), memory.get(&0, second(10))), (Some(true), None));
-        for key in 0..3 * MEMORY {
-            memory.put(key, false, second(20), second(30));
-            assert!(memory.0.len() <= MEMORY);
+        let mut cache = Cache(BTreeMap::new());
+        cache.put(0, true, second(0), second(10));
+        assert_eq!((cache.get(&0, second(9)), cache.get(&0, second(10))), (Some(true), None));
+        for key in 0..3 * CACHE_SIZE {
+            cache.put(key, false, second(20), second(30));
+            assert!(cache.0.len() <= CACHE_SIZE);
         }
-        assert_eq!(memory.get(&(3 * MEMORY - 1), second(29)), Some(false));
+        assert_eq!(cache.get(&(3 * CACHE_SIZE - 1), second(29)), Some(false));
     }
 
-    /// Anyone may send any number of tokens: they take no memory, and push out nobody whom we know.
     #[tokio::test]
-    async fn garbage_tokens_take_bounded_memory_and_push_out_no_one() {
+    async fn invalid_tokens_take_bounded_memory_and_displace_no_valid_ones() {
         let asked = Arc::new(AtomicUsize::new(0));
         let counted = asked.clone();
         let server = service_fn(move |request: http::Request<Body>| {
@@ -255,22 +255,22 @@ mod tests {
                 Ok::<_, BoxError>(Response::new(Body::from(serde_json::to_vec(&review)?)))
             }
         });
-        let gate = Gate::new(Client::new(server, "default"), SystemClock::shared());
-        let admit = async |token: &str| gate.0.admit(token, "get".into(), "/metrics".into()).await.is_ok();
+        let auth = Auth::new(Client::new(server, "default"), SystemClock::shared());
+        let admit = async |token: &str| auth.0.admit(token, "get".into(), "/metrics".into()).await.is_ok();
         assert!(admit("good").await);
         assert_eq!(asked.swap(0, Ordering::Relaxed), 2);
-        for number in 0..2 * MEMORY {
+        for number in 0..2 * CACHE_SIZE {
             assert!(!admit(&format!("garbage {number}")).await);
-            assert!(gate.0.strangers.lock().0.len() <= MEMORY);
+            assert!(auth.0.invalid.lock().0.len() <= CACHE_SIZE);
         }
-        assert_eq!(asked.swap(0, Ordering::Relaxed), 2 * MEMORY);
-        assert!(!admit(&format!("garbage {}", 2 * MEMORY - 1)).await && admit("good").await);
-        assert_eq!(asked.load(Ordering::Relaxed), 0, "both are known");
-        assert_eq!((gate.0.users.lock().0.len(), gate.0.rights.lock().0.len()), (1, 1));
+        assert_eq!(asked.swap(0, Ordering::Relaxed), 2 * CACHE_SIZE);
+        assert!(!admit(&format!("garbage {}", 2 * CACHE_SIZE - 1)).await && admit("good").await);
+        assert_eq!(asked.load(Ordering::Relaxed), 0, "both are cached");
+        assert_eq!((auth.0.users.lock().0.len(), auth.0.rights.lock().0.len()), (1, 1));
     }
 
     #[test]
-    fn a_token_is_a_bearers() {
+    fn a_token_is_read_from_a_bearer_header() {
         let token = |value: &str| {
             let request = Request::get("/metrics").header(header::AUTHORIZATION, value);
             bearer(&request.body(axum::body::Body::empty()).unwrap()).map(str::to_owned)

@@ -1,4 +1,4 @@
-//! A certificate with its key, as TLS takes them.
+//! A certificate with its key, and the resolver that TLS asks for it.
 
 use std::{fmt, sync::Arc};
 
@@ -9,48 +9,48 @@ use rustls::{
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
     server::{ClientHello, ResolvesServerCert, danger::ClientCertVerifier},
-    sign::CertifiedKey,
+    sign,
 };
 use thiserror::Error;
 
-/// Why certificate and key can't be used. The texts hold nothing of either.
+/// A certificate and key that can't be used. The messages contain nothing of either.
 #[derive(Debug, Error)]
-pub(crate) enum PairError {
-    #[error("the certificate is no PEM")]
+pub(crate) enum KeyError {
+    #[error("the certificate is not in PEM")]
     Certificate(#[source] pem::Error),
-    #[error("there is no certificate")]
+    #[error("the file contains no certificate")]
     NoCertificate,
-    #[error("the certificate can't be read")]
+    #[error("the certificate can't be parsed")]
     Unreadable,
-    #[error("the key is no private key in PEM")]
+    #[error("the key is not a private key in PEM")]
     Key,
     #[error("certificate and key don't belong together: {0}")]
     Mismatch(#[from] rustls::Error),
 }
 
-/// A certificate chain, its key, and its end.
+/// A certificate chain with its key.
 #[derive(Clone)]
-pub(crate) struct Pair {
-    key: Arc<CertifiedKey>,
+pub(crate) struct CertifiedKey {
+    key: Arc<sign::CertifiedKey>,
     not_before: Timestamp,
     not_after: Timestamp,
 }
 
-impl fmt::Debug for Pair {
+impl fmt::Debug for CertifiedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pair").field("not_after", &self.not_after).finish_non_exhaustive()
+        f.debug_struct("CertifiedKey").field("not_after", &self.not_after).finish_non_exhaustive()
     }
 }
 
-impl Pair {
+impl CertifiedKey {
     /// Reads both from PEM.
-    pub(crate) fn read(certificate: &[u8], key: &[u8]) -> Result<Self, PairError> {
+    pub(crate) fn read(certificate: &[u8], key: &[u8]) -> Result<Self, KeyError> {
         let chain = CertificateDer::pem_slice_iter(certificate).collect::<Result<Vec<_>, _>>();
-        let chain = chain.map_err(PairError::Certificate)?;
-        let own = chain.first().ok_or(PairError::NoCertificate)?;
-        let (not_before, not_after) = validity(own).ok_or(PairError::Unreadable)?;
-        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| PairError::Key)?;
-        let key = CertifiedKey::from_der(chain, key, &ring::default_provider())?;
+        let chain = chain.map_err(KeyError::Certificate)?;
+        let own = chain.first().ok_or(KeyError::NoCertificate)?;
+        let (not_before, not_after) = validity(own).ok_or(KeyError::Unreadable)?;
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| KeyError::Key)?;
+        let key = sign::CertifiedKey::from_der(chain, key, &ring::default_provider())?;
         Ok(Self { key: Arc::new(key), not_before, not_after })
     }
 
@@ -62,13 +62,13 @@ impl Pair {
         self.not_after
     }
 
-    /// The certificate itself, without those after it.
+    /// Returns the certificate without its intermediate certificates.
     pub(super) fn certificate(&self) -> Option<&CertificateDer<'static>> {
         self.key.cert.first()
     }
 }
 
-/// From when and until when a certificate is valid.
+/// Returns the period in which a certificate is valid.
 fn validity(certificate: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let time = |time: x509_parser::time::ASN1Time| Timestamp::from_second(time.timestamp()).ok();
@@ -76,40 +76,40 @@ fn validity(certificate: &CertificateDer<'_>) -> Option<(Timestamp, Timestamp)> 
     Some((time(validity.not_before)?, time(validity.not_after)?))
 }
 
-/// The certificate that a server serves now. Clones share it.
+/// Resolves the certificate that a server serves now. Clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct CertResolver {
     what: &'static str,
-    pair: Arc<ArcSwapOption<Pair>>,
+    current: Arc<ArcSwapOption<CertifiedKey>>,
 }
 
-impl Slot {
-    /// An empty one; `what` is served.
+impl CertResolver {
+    /// Creates a resolver without a certificate; `what` names the server in the log.
     pub(crate) fn new(what: &'static str) -> Self {
-        Self { what, pair: Arc::default() }
+        Self { what, current: Arc::default() }
     }
 
     pub(crate) fn what(&self) -> &'static str {
         self.what
     }
 
-    /// Serves this one from the next handshake on.
-    pub(crate) fn set(&self, pair: Pair) {
-        tracing::info!(expires = %pair.not_after, "{}: serving with a new certificate", self.what);
-        self.pair.store(Some(Arc::new(pair)));
+    /// Serves this certificate from the next handshake on.
+    pub(crate) fn set(&self, key: CertifiedKey) {
+        tracing::info!(expires = %key.not_after, "{}: serving with a new certificate", self.what);
+        self.current.store(Some(Arc::new(key)));
     }
 
-    pub(crate) fn get(&self) -> Option<Arc<Pair>> {
-        self.pair.load_full()
+    pub(crate) fn get(&self) -> Option<Arc<CertifiedKey>> {
+        self.current.load_full()
     }
 
-    /// TLS with whatever is in the slot at each handshake. HTTP/1.1 is all that is spoken: API server and scrapers are content
-    /// with it, and HTTP/2 has had more ways to be overwhelmed.
+    /// Returns a TLS configuration that resolves the certificate at each handshake. Only HTTP/1.1 is offered: API servers
+    /// and scrapers need no more, and HTTP/2 has had more ways to exhaust a server.
     pub(crate) fn tls(&self) -> Arc<ServerConfig> {
         self.tls_for(None)
     }
 
-    /// [`Slot::tls`], for those alone whom this one knows.
+    /// [`CertResolver::tls`], only for clients that this verifier accepts.
     pub(crate) fn tls_for(&self, clients: Option<Arc<dyn ClientCertVerifier>>) -> Arc<ServerConfig> {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().expect("ring knows TLS 1.2 and 1.3");
@@ -123,8 +123,8 @@ impl Slot {
     }
 }
 
-impl ResolvesServerCert for Slot {
-    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        Some(self.pair.load().as_ref()?.key.clone())
+impl ResolvesServerCert for CertResolver {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<sign::CertifiedKey>> {
+        Some(self.current.load().as_ref()?.key.clone())
     }
 }

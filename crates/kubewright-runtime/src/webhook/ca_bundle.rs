@@ -1,12 +1,13 @@
-//! What is to be changed in an object that names our webhooks, so that the API server knows our certificate.
+//! The `caBundle` of objects that refer to our webhooks, by which the API server verifies our certificate.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-/// The JSON patch that puts these authorities (PEM) into every client configuration of the object that leads to the
-/// service; none if that is so already. The object is a webhook configuration, or a CRD with a conversion webhook.
+/// Returns the JSON patch that writes these authorities (PEM) into every client configuration of the object that refers to
+/// the service; `None` if they are there already. The object is a webhook configuration, or a CustomResourceDefinition with
+/// a conversion webhook.
 ///
-/// The patch only applies to the very version that was read.
+/// The patch applies only to the version that was read.
 pub(super) fn patch(object: &Value, namespace: &str, service: &str, authorities: &str) -> Option<Value> {
     let bundle = Value::from(STANDARD.encode(authorities));
     let mut operations = Vec::new();
@@ -24,14 +25,14 @@ pub(super) fn patch(object: &Value, namespace: &str, service: &str, authorities:
     Some(operations.into())
 }
 
-/// Whether a client configuration of the object leads to the service.
-pub(super) fn leads_to(object: &Value, namespace: &str, service: &str) -> bool {
+/// Whether a client configuration of the object refers to the service.
+pub(super) fn refers_to(object: &Value, namespace: &str, service: &str) -> bool {
     clients(object)
         .iter()
         .any(|(_, client)| client["service"]["namespace"] == namespace && client["service"]["name"] == service)
 }
 
-/// The client configurations of an object, each with its path.
+/// Returns the client configurations of an object, each with its path.
 fn clients(object: &Value) -> Vec<(String, &Value)> {
     let webhooks = object["webhooks"].as_array().into_iter().flatten().enumerate();
     let webhooks = webhooks.map(|(at, webhook)| (format!("/webhooks/{at}/clientConfig"), &webhook["clientConfig"]));
@@ -39,14 +40,14 @@ fn clients(object: &Value) -> Vec<(String, &Value)> {
     webhooks.chain([("/spec/conversion/webhook/clientConfig".to_owned(), conversion)]).collect()
 }
 
-/// Whether `found` has all that `wanted` says, and possibly more: what the server has defaulted.
-pub(super) fn has(found: &Value, wanted: &Value) -> bool {
+/// Whether `found` contains all of `wanted`. It may contain more, such as the API server's defaults.
+pub(super) fn contains(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => {
-            wanted.iter().all(|(name, value)| found.get(name).is_some_and(|found| has(found, value)))
+            wanted.iter().all(|(name, value)| found.get(name).is_some_and(|found| contains(found, value)))
         }
         (Value::Array(found), Value::Array(wanted)) => {
-            found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| has(found, wanted))
+            found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| contains(found, wanted))
         }
         _ => found == wanted,
     }
@@ -63,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_leads_to_us_is_changed_and_only_once() {
+    fn only_references_to_the_service_are_patched_and_only_once() {
         let object = json!({"metadata": {"resourceVersion": "7"}, "webhooks": [
             {"name": "a", "clientConfig": client("ns", "other")},
             {"name": "b", "clientConfig": client("ns", "ours")},
@@ -76,14 +77,14 @@ mod tests {
         assert_eq!(bundles, [&Value::Null, &json!("UEVN"), &Value::Null, &Value::Null]);
         assert_eq!(patch(&changed, "ns", "ours", "PEM"), None);
         assert!(patch(&changed, "ns", "ours", "PEM2").is_some());
-        // Someone was faster.
+        // Someone else wrote in between.
         let mut newer = object.clone();
         newer["metadata"]["resourceVersion"] = "8".into();
         assert!(json_patch::apply(&newer, &operations).is_err());
     }
 
     #[test]
-    fn a_conversion_webhook_is_known_too() {
+    fn a_conversion_webhook_is_patched_too() {
         let conversion = json!({"strategy": "Webhook", "webhook": {"clientConfig": client("ns", "ours")}});
         let object = json!({"metadata": {"resourceVersion": "7"}, "spec": {"conversion": conversion}});
         let changed = json_patch::apply(&object, &patch(&object, "ns", "ours", "PEM").unwrap()).unwrap();
@@ -93,11 +94,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_has_added_is_no_difference() {
+    fn defaults_of_the_api_server_are_not_a_difference() {
         let found = json!({"a": {"b": 1, "defaulted": 2}, "c": [{"d": 1, "e": 2}]});
-        assert!(has(&found, &json!({"a": {"b": 1}, "c": [{"d": 1}]})));
+        assert!(contains(&found, &json!({"a": {"b": 1}, "c": [{"d": 1}]})));
         for other in [json!({"a": {"b": 2}}), json!({"x": 1}), json!({"c": []}), json!({"a": 1})] {
-            assert!(!has(&found, &other), "{other}");
+            assert!(!contains(&found, &other), "{other}");
         }
     }
 }

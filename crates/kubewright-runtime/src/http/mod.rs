@@ -1,0 +1,23 @@
+//! HTTP servers of a manager: where they listen, how they stop, and which requests come from this machine.
+
+mod address;
+mod local;
+mod server;
+
+use ::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+pub use self::{
+    address::{AddressError, BindAddress},
+    server::{BindError, Server},
+};
+pub(crate) use self::{
+    local::{is_local, only_local},
+    server::ServerOptions,
+};
+
+/// A plain text response.
+pub(crate) fn text(code: StatusCode, page: String) -> Response {
+    let headers = [(header::CONTENT_TYPE, "text/plain; charset=utf-8"), (header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (code, headers, page).into_response()
+}
