@@ -1,4 +1,4 @@
-//! What definitions say of how their versions are converted.
+//! The conversion settings of CustomResourceDefinitions.
 
 use std::collections::BTreeSet;
 
@@ -6,42 +6,42 @@ use kubewright_apimachinery::description::Conversion;
 use serde_json::Value;
 use thiserror::Error;
 
-/// Why a definition can't say how its versions are converted.
+/// A mismatch of converted and registered versions.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConversionError {
-    /// It converts what it doesn't bring.
+    /// A converted version is not registered.
     #[error(
-        "the operator converts {kind} of {group}/{version}, and doesn't say that it brings it: add .kind::<{version}::{kind}>() where the \
+        "the operator converts {kind} of {group}/{version} but does not register it: add .kind::<{version}::{kind}>() where the \
          manager is made if that version is stored, else .version::<{version}::{kind}>()"
     )]
     NotBrought {
         /// The kind.
         kind: String,
-        /// Its group.
+        /// The group.
         group: String,
         /// The version.
         version: String,
     },
-    /// It brings what it doesn't convert.
+    /// A registered version is not converted.
     #[error(
-        "the operator brings {kind} of {group}/{version}, and converts other versions of it, not this one: its objects could not be read. \
-         Add .spoke::<{version}::{kind}>() to its Hub"
+        "the operator registers {kind} of {group}/{version} but converts only other versions, so its objects could not be read: \
+         add .spoke::<{version}::{kind}>() to its Hub"
     )]
     NotConverted {
         /// The kind.
         kind: String,
-        /// Its group.
+        /// The group.
         group: String,
         /// The version.
         version: String,
     },
 }
 
-/// Puts into each definition what the operator converts of it.
+/// Adds the conversion to each definition.
 ///
 /// # Errors
-/// If the versions that are converted are not those that are there.
+/// Returns an error if the converted versions are not the registered ones.
 pub fn add(definitions: &mut [Value], conversions: &[Conversion]) -> Result<(), ConversionError> {
     for conversion in conversions {
         let Conversion { group, kind, versions: converted, spec, .. } = conversion;
@@ -66,7 +66,7 @@ pub fn add(definitions: &mut [Value], conversions: &[Conversion]) -> Result<(), 
     Ok(())
 }
 
-/// The names of a definition's versions.
+/// Returns the version names of a definition.
 fn names(definition: &Value) -> BTreeSet<String> {
     let versions = definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten();
     versions.filter_map(|version| version["name"].as_str()).map(str::to_owned).collect()
@@ -78,7 +78,7 @@ mod tests {
 
     use super::*;
 
-    /// A definition of cows with these versions, after conversions of these.
+    /// Returns a definition of cows with versions and conversions.
     fn added(brought: &[&str], converted: &[&str]) -> Result<Value, String> {
         let versions: Vec<_> = brought.iter().map(|version| json!({"name": version})).collect();
         let cows = json!({"spec": {"group": "my.domain", "names": {"kind": "Cow"}, "versions": versions}});
@@ -91,19 +91,19 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_of_the_kind_says_how_its_versions_are_converted() {
+    fn definitions_have_the_conversion_of_their_kind() {
         assert_eq!(added(&["v1", "v2"], &["v2", "v1"]).unwrap()["spec"]["conversion"]["strategy"], "Webhook");
     }
 
     #[test]
-    fn what_is_converted_is_what_is_brought() {
+    fn converted_and_registered_versions_must_match() {
         let missing = added(&["v1"], &["v1", "v2"]).unwrap_err();
         assert!(
             missing.contains("converts Cow of my.domain/v2") && missing.contains(".version::<v2::Cow>()"),
             "{missing}"
         );
         let unread = added(&["v1", "v2", "v3"], &["v1", "v2"]).unwrap_err();
-        assert!(unread.contains("brings Cow of my.domain/v3") && unread.contains(".spoke::<v3::Cow>()"), "{unread}");
+        assert!(unread.contains("registers Cow of my.domain/v3") && unread.contains(".spoke::<v3::Cow>()"), "{unread}");
         assert!(added(&[], &["v1"]).unwrap_err().contains(".kind::<v1::Cow>()"));
     }
 }

@@ -1,7 +1,7 @@
-//! CustomResourceDefinitions: one of all versions of a kind.
+//! CustomResourceDefinitions with all versions of a kind.
 //!
-//! kube's derive makes one for each version. What is said once for the whole kind must be said alike in all of them: it is compared
-//! before they are joined, where `kube::core::crd::merge_crds` drops what differs.
+//! kube's derive gives one definition per version. Settings of the whole kind must be equal in all of them, which is checked before they
+//! are joined; `kube::core::crd::merge_crds` drops differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,41 +9,39 @@ use kubewright_apimachinery::description::Kind;
 use serde_json::{Value, json};
 use thiserror::Error;
 
-/// Why the versions of a kind can't be joined.
+/// A failure to join the versions of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// What was described is no definition.
-    #[error("the definition of {0} is none: it has no version. Describe the kind by what kube's derive makes")]
+    /// A definition has no version.
+    #[error("CustomResourceDefinition {0} has no version: describe the kind with kube's derive")]
     Empty(String),
-    /// A version is there twice.
-    #[error("{kind} has two versions {version:?}: give one of them another name")]
+    /// A version occurs twice.
+    #[error("{kind} has the version {version:?} twice: rename one of them")]
     SameVersion {
-        /// The kind's definition, by name.
+        /// The name of the definition.
         kind: String,
         /// The version.
         version: String,
     },
-    /// What holds for the whole kind differs between versions.
-    #[error(
-        "versions of {kind} differ in what they share: {path} is {first}, and {other}. Write the same in both derives"
-    )]
+    /// A setting of the whole kind differs between versions.
+    #[error("versions of {kind} differ in {path}: {first}, but {other}; use the same value in both derives")]
     Differ {
-        /// The kind's definition, by name.
+        /// The name of the definition.
         kind: String,
-        /// Where they differ.
+        /// The path of the setting.
         path: String,
-        /// What the stored version says.
+        /// The value in the storage version.
         first: String,
-        /// What the other says.
+        /// The value in the other version.
         other: String,
     },
 }
 
-/// One definition of all versions of a kind; the first is stored, and they are in that order.
+/// Joins the versions of a kind, in their order. The first is the storage version.
 ///
 /// # Errors
-/// If versions differ in what they share (names, short names, categories, scope, labels, annotations), or two have one name.
+/// Returns an error if versions differ in names, short names, categories, scope, labels or annotations, or if two have the same name.
 pub fn join(kind: &Kind) -> Result<Value, JoinError> {
     let Some(first) = kind.versions.first() else { return Err(JoinError::Empty("a kind".into())) };
     let name = text(first, "/metadata/name");
@@ -78,20 +76,20 @@ pub fn join(kind: &Kind) -> Result<Value, JoinError> {
     Ok(joined)
 }
 
-/// Where a definition is kept, as controller-gen has it.
+/// Returns the path of a definition, as in controller-gen.
 pub fn path(definition: &Value) -> String {
     let (group, plural) = (text(definition, "/spec/group"), text(definition, "/spec/names/plural"));
     format!("config/crd/bases/{group}_{plural}.yaml")
 }
 
-/// All of a definition but its versions.
+/// Returns a definition without its versions.
 fn shared(definition: &Value) -> Value {
     let mut shared = definition.clone();
     shared["spec"]["versions"] = Value::Null;
     shared
 }
 
-/// Lists and values by their paths. Of lists the order counts, as it does for who reads them.
+/// Collects lists and values by their paths. The order of lists counts.
 fn flat(value: &Value) -> BTreeMap<String, Value> {
     fn walk(value: &Value, path: &str, into: &mut BTreeMap<String, Value>) {
         let Value::Object(map) = value else {
@@ -136,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_version_is_stored_and_all_are_there() {
+    fn the_first_version_is_the_storage_version() {
         let names = json!({"kind": "Cow", "plural": "cows", "shortNames": ["c"]});
         let cow = joined(&[("v2", names.clone()), ("v1", names)]).unwrap();
         let versions = json!([
@@ -147,20 +145,20 @@ mod tests {
     }
 
     #[test]
-    fn what_versions_share_must_be_alike() {
+    fn versions_must_have_equal_settings() {
         let names = json!({"kind": "Cow", "plural": "cows", "categories": ["farm"]});
         let other = json!({"kind": "Cow", "plural": "cows", "categories": ["farm", "all"]});
-        let expected = "versions of cows.my.domain differ in what they share: spec.names.categories is [\"farm\"] in v2, and \
-                        [\"farm\",\"all\"] in v1. Write the same in both derives";
+        let expected = "versions of cows.my.domain differ in spec.names.categories: [\"farm\"] in v2, but \
+                        [\"farm\",\"all\"] in v1; use the same value in both derives";
         assert_eq!(joined(&[("v2", names.clone()), ("v1", other)]).unwrap_err(), expected);
         let short = json!({"kind": "Cow", "plural": "cows", "categories": ["farm"], "shortNames": ["c"]});
         let error = joined(&[("v2", names.clone()), ("v1", short)]).unwrap_err();
-        assert!(error.contains("spec.names.shortNames is absent in v2, and [\"c\"] in v1"), "{error}");
-        assert!(joined(&[("v1", names.clone()), ("v1", names)]).unwrap_err().contains("two versions \"v1\""));
+        assert!(error.contains("spec.names.shortNames: absent in v2, but [\"c\"] in v1"), "{error}");
+        assert!(joined(&[("v1", names.clone()), ("v1", names)]).unwrap_err().contains("the version \"v1\" twice"));
     }
 
     #[test]
-    fn a_kind_without_a_version_is_none() {
+    fn a_kind_without_a_version_is_an_error() {
         assert_eq!(join(&Kind::new(Vec::new())), Err(JoinError::Empty("a kind".into())));
         let mut none = definition("v1", json!({}));
         none["spec"]["versions"] = json!([]);

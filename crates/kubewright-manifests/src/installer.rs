@@ -1,4 +1,4 @@
-//! One file to install by: what kustomize renders of a project, with the image that is to run.
+//! A single file that installs an operator, from the manifests that kustomize renders.
 
 use serde_json::Value;
 use thiserror::Error;
@@ -8,24 +8,24 @@ use crate::{
     yaml::{self, YamlError},
 };
 
-/// The container that the operator runs in, by the name that the scaffold gives it.
+/// The name of the container of the operator in the scaffold.
 const MANAGER: &str = "manager";
 
-/// Why there is nothing to install.
+/// A failure to make an installer.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InstallerError {
-    /// What was rendered is no list of objects, or they can't be written.
+    /// The rendered text is not YAML, or an object cannot be written.
     #[error(transparent)]
     Yaml(#[from] YamlError),
-    /// No Deployment has the container.
+    /// There is no Deployment with the container.
     #[error(
-        "what config/default renders has no Deployment with a container {MANAGER:?}: take config/manager from your version control"
+        "config/default has no Deployment with a container {MANAGER:?}: restore config/manager from version control"
     )]
     NoManager,
 }
 
-/// Kinds that others need, which go first, and kinds that stop others while nobody answers for them, which go last.
+/// Kinds that other objects need, which are first, and kinds that block others without a running operator, which are last.
 const FIRST: [&str; 7] = [
     "Namespace",
     "CustomResourceDefinition",
@@ -37,10 +37,10 @@ const FIRST: [&str; 7] = [
 ];
 const LAST: [&str; 2] = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
 
-/// The objects that kustomize has rendered, in the order in which they can be applied: versions of kustomize differ in theirs.
+/// Parses rendered objects, and sorts them so that they can be applied in order: versions of kustomize differ in theirs.
 ///
 /// # Errors
-/// If the text is no YAML.
+/// Returns an error if the text is not YAML.
 pub fn rendered(text: &str) -> Result<Vec<Value>, InstallerError> {
     let mut objects = yaml::read(text)?;
     objects.retain(|object| !object.is_null());
@@ -52,7 +52,7 @@ pub fn rendered(text: &str) -> Result<Vec<Value>, InstallerError> {
     Ok(objects)
 }
 
-/// Where a kind's turn is. Of those between, what runs comes after what it reads.
+/// Returns the position of a kind. Workloads are after other kinds, which they may read.
 fn rank(kind: &str) -> usize {
     let place = |kinds: &[&str]| kinds.iter().position(|other| *other == kind);
     match (place(&FIRST), place(&LAST)) {
@@ -63,10 +63,10 @@ fn rank(kind: &str) -> usize {
     }
 }
 
-/// The objects with this image in the place of the operator's, if one is given.
+/// Replaces the image of the operator, if one is given.
 ///
 /// # Errors
-/// If the operator isn't among them.
+/// Returns an error if there is no Deployment of the operator.
 pub fn with_image(mut objects: Vec<Value>, image: Option<&str>) -> Result<Vec<Value>, InstallerError> {
     let managers = objects.iter_mut().filter_map(manager).map(|container| {
         if let Some(image) = image {
@@ -79,15 +79,15 @@ pub fn with_image(mut objects: Vec<Value>, image: Option<&str>) -> Result<Vec<Va
     Ok(objects)
 }
 
-/// `dist/install.yaml`: the objects in their order.
+/// Returns `dist/install.yaml`, with the objects in their order.
 ///
 /// # Errors
-/// If they can't be written.
+/// Returns an error if an object cannot be written.
 pub fn installer(objects: &[Value]) -> Result<File, InstallerError> {
     Ok(File { path: "dist/install.yaml".into(), text: yaml::documents(objects)? })
 }
 
-/// The operator's container, if the object is its Deployment.
+/// Returns the container of the operator, if the object is its Deployment.
 pub(crate) fn manager(object: &mut Value) -> Option<&mut Value> {
     let containers = (object["kind"] == "Deployment").then(|| object.pointer_mut("/spec/template/spec/containers"));
     containers??.as_array_mut()?.iter_mut().find(|container| container["name"] == MANAGER)
@@ -114,7 +114,7 @@ spec:
 ";
 
     #[test]
-    fn the_image_of_the_operator_is_replaced_and_no_other() {
+    fn only_the_image_of_the_operator_is_replaced() {
         let objects = rendered(RENDERED).unwrap();
         let text = |image| installer(&with_image(objects.clone(), image).unwrap()).unwrap().text;
         let (text, as_it_was) = (text(Some("registry/me/cow:v1")), text(None));
@@ -125,7 +125,7 @@ spec:
     }
 
     #[test]
-    fn what_others_need_goes_first_whatever_the_order_was() {
+    fn objects_are_sorted_by_kind() {
         let kinds = |order: &[&str]| {
             let text: Vec<_> = order.iter().map(|kind| format!("kind: {kind}\nmetadata: {{name: a}}\n")).collect();
             let objects = rendered(&text.join("---\n")).unwrap();
@@ -140,9 +140,9 @@ spec:
     }
 
     #[test]
-    fn what_has_no_operator_installs_nothing() {
+    fn objects_without_an_operator_are_an_error() {
         let error = with_image(rendered("kind: Namespace\n").unwrap(), None).unwrap_err().to_string();
-        assert!(error.contains("take config/manager from your version control"), "{error}");
+        assert!(error.contains("restore config/manager from version control"), "{error}");
         assert!(rendered("a: [").is_err());
     }
 }

@@ -1,15 +1,15 @@
-//! The manifests of an operator, made from what it [says of itself](kubewright_apimachinery::description): values in, files out.
+//! The manifests of an operator, from its [description](kubewright_apimachinery::description): values in, files out.
 //!
-//! * [`definition`] makes one CustomResourceDefinition of a kind's versions;
-//! * [`conversion`] has it say how they are converted;
-//! * [`size`] says what is large in one, and makes it smaller;
-//! * roles are made of what controllers watch, own and record, and of what they declare;
-//! * [`yaml`] writes objects, the same ones always in the same way.
+//! * [`definition`] joins the versions of a kind to a CustomResourceDefinition;
+//! * [`conversion`] adds the conversion between versions;
+//! * [`size`] measures definitions, and shortens descriptions;
+//! * roles follow from what controllers watch, own and record, and from declared rules;
+//! * [`yaml`] writes objects in a deterministic form.
 //!
-//! [`generate`] does it all. Of what kustomize renders of a project, [`installer`] makes one file to install by, and [`chart`] a Helm chart.
+//! [`generate`] does all of this. From the manifests that kustomize renders, [`installer`] makes a single file, and [`chart`] a Helm
+//! chart.
 //!
-//! What is made is right as far as the description goes; whether an API server takes the definitions is
-//! for whoever writes them to ask one.
+//! Definitions are not validated here: that is left to an API server.
 
 pub mod chart;
 pub mod conversion;
@@ -25,15 +25,15 @@ use thiserror::Error;
 
 pub use self::{conversion::ConversionError, definition::JoinError, role::RoleError, yaml::YamlError};
 
-/// What can be asked for.
+/// Options for [`generate`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Options {
-    /// How many bytes descriptions of fields may have; 0 leaves them out, none keeps them whole.
+    /// The longest description of a field in bytes; 0 omits descriptions, none keeps them.
     pub max_description: Option<usize>,
-    /// What kustomize puts before the names of the operator's objects, such as `cronjob-`: it doesn't do so in the rules of roles.
+    /// The name prefix in the kustomization, such as `cronjob-`, which kustomize does not add to names in rules.
     pub prefix: String,
-    /// Whether the operator has rights in its own namespace only, where it asks for them in all.
+    /// Whether the permissions are limited to the operator's own namespace.
     pub namespaced: bool,
 }
 
@@ -41,42 +41,42 @@ pub struct Options {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct File {
-    /// Its path below the project's folder, with `/` between.
+    /// The path in the project, with `/` as separator.
     pub path: String,
-    /// What it holds.
+    /// The content.
     pub text: String,
 }
 
-/// What was made.
+/// Generated manifests.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Manifests {
-    /// The definitions, one for each kind.
+    /// The CustomResourceDefinitions, one for each kind.
     pub definitions: Vec<Value>,
-    /// All files, in the order of their paths.
+    /// All files, sorted by path.
     pub files: Vec<File>,
 }
 
-/// Why no manifests can be made.
+/// A failure to generate manifests.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ManifestError {
-    /// The rights of the operator make no role.
+    /// A declared rule is invalid.
     #[error(transparent)]
     Role(#[from] RoleError),
-    /// The versions of a kind don't fit together.
+    /// The versions of a kind cannot be joined.
     #[error(transparent)]
     Join(#[from] JoinError),
-    /// Other versions are converted than there are.
+    /// The converted versions are not the registered ones.
     #[error(transparent)]
     Conversion(#[from] ConversionError),
-    /// An object can't be written.
+    /// An object cannot be written.
     #[error(transparent)]
     Yaml(#[from] YamlError),
 }
 
-/// Makes the manifests of an operator: `config/crd/bases/<group>_<plural>.yaml` for each kind that it brings, `config/rbac/role.yaml` and
-/// the roles of the runtime's features beside it, and if there are webhooks `config/webhook/manifests.yaml` and `role.yaml`.
+/// Generates the manifests of an operator: `config/crd/bases/<group>_<plural>.yaml` for each registered kind, `config/rbac/role.yaml` and
+/// the roles of the runtime's features, and for webhooks `config/webhook/manifests.yaml` and `role.yaml`.
 ///
 /// ```
 /// use kubewright_apimachinery::description::Description;
@@ -96,7 +96,7 @@ pub enum ManifestError {
 /// ```
 ///
 /// # Errors
-/// If the versions of a kind don't fit together or are not those that are converted, or a declaration of rights can't be.
+/// Returns an error if the versions of a kind cannot be joined or are not the converted ones, or if a declared rule is invalid.
 pub fn generate(description: &Description, options: &Options) -> Result<Manifests, ManifestError> {
     let mut definitions = description.kinds.iter().map(definition::join).collect::<Result<Vec<_>, _>>()?;
     conversion::add(&mut definitions, &description.conversions)?;

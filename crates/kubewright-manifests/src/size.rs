@@ -1,19 +1,19 @@
-//! The size of definitions. `kubectl apply` keeps an object once more in an annotation of itself, and annotations together may have
-//! [`LIMIT`] bytes: a definition that is larger can only be applied by the server's side, or created.
+//! The size of CustomResourceDefinitions. `kubectl apply` keeps a copy of an object in an annotation, and all annotations together are
+//! limited to [`LIMIT`] bytes. A larger definition needs server-side apply or `kubectl create`.
 
 use serde_json::Value;
 
-/// How many bytes of annotations an object may have
+/// The limit for all annotations of an object in bytes
 /// (`TotalAnnotationSizeLimitB` of Kubernetes' `apimachinery/pkg/api/validation`).
 pub const LIMIT: usize = 262_144;
 
-/// How many bytes an object takes as `kubectl apply` keeps it.
+/// Returns the size of an object in the annotation of `kubectl apply`, in bytes.
 pub fn bytes(object: &Value) -> usize {
     object.to_string().len()
 }
 
-/// The fields of a definition that take most, with their bytes: at most `count`, the largest first. They are those of `spec` and `status`,
-/// such as `v1 spec.template`.
+/// Returns the largest fields of `spec` and `status`, such as `v1 spec.template`, with their sizes in bytes: at most `count`, the largest
+/// first.
 pub fn largest(definition: &Value, count: usize) -> Vec<(String, usize)> {
     let mut fields = Vec::new();
     for version in definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten() {
@@ -31,8 +31,8 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema["properties"].as_object().into_iter().flatten()
 }
 
-/// Cuts the descriptions in a definition's schemas to so many bytes, at the end of a sentence or a word where there is one, as
-/// controller-gen's `maxDescLen`; 0 leaves them out.
+/// Cuts descriptions to a number of bytes, at the end of a sentence or word if possible, as controller-gen's `maxDescLen` does; 0 removes
+/// them.
 pub fn shorten(definition: &mut Value, max: usize) {
     for version in definition.pointer_mut("/spec/versions").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
@@ -41,7 +41,7 @@ pub fn shorten(definition: &mut Value, max: usize) {
     }
 }
 
-/// Only where a schema is: a field may be named `description`, and a default may have such a field.
+/// Visits schemas only: a field may be named `description`, and a default value may have such a field.
 fn shorten_schema(schema: &mut Value, max: usize) {
     let Some(schema) = schema.as_object_mut() else { return };
     if let Some(Value::String(text)) = schema.get_mut("description") {
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_at_sentences_then_words() {
+    fn texts_are_cut_at_sentences_or_words() {
         for (max, expected) in [
             (0, ""),
             (3, "The"),

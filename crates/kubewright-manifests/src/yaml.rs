@@ -1,38 +1,38 @@
-//! Objects as YAML: keys in order, whole numbers without a fraction, so that the same objects always are the same text.
+//! Deterministic YAML: sorted keys, and whole numbers without a fraction.
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use thiserror::Error;
 
-/// A text is no YAML, or an object holds what YAML can't.
+/// Invalid YAML, or a value that YAML cannot represent.
 #[derive(Debug, Error)]
-#[error("no YAML: {0}")]
+#[error("invalid YAML: {0}")]
 pub struct YamlError(String);
 
-/// The text of some objects, each a document of its own.
+/// Writes objects as documents.
 ///
 /// # Errors
-/// If one of them holds what YAML can't.
+/// Returns an error if a value cannot be written as YAML.
 pub fn documents<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Result<String, YamlError> {
     let text = |object| serde_saphyr::to_string(&Plain(object)).map_err(|error| YamlError(error.to_string()));
     Ok(objects.into_iter().map(text).collect::<Result<Vec<_>, _>>()?.join("---\n"))
 }
 
-/// The documents of a text.
+/// Parses the documents of a text.
 ///
 /// # Errors
-/// If it isn't YAML.
+/// Returns an error if the text is not YAML.
 pub fn read(text: &str) -> Result<Vec<Value>, YamlError> {
     serde_saphyr::from_multiple(text).map_err(|error| YamlError(error.to_string()))
 }
 
-/// A value in plain form.
+/// A value with sorted keys and plain numbers.
 struct Plain<'a>(&'a Value);
 
 impl Serialize for Plain<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
-            // A map keeps an order of its own if anyone in the program asks serde_json for that.
+            // Maps of serde_json are not sorted if some crate in the program enables that feature.
             Value::Object(map) => {
                 let mut entries: Vec<_> = map.iter().map(|(key, value)| (key, Plain(value))).collect();
                 entries.sort_by_key(|(key, _)| *key);
@@ -48,9 +48,9 @@ impl Serialize for Plain<'_> {
     }
 }
 
-/// A number without its fraction, if it has none. Limits of a schema are floating-point numbers, whatever they limit.
+/// Converts a whole number to an integer. Limits in a schema are floating-point numbers, whatever they limit.
 fn whole(number: f64) -> Option<i64> {
-    /// The largest number below which each whole one is exact.
+    /// The largest number up to which all integers are exact.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     #[expect(clippy::cast_possible_truncation, reason = "it has no fraction and is in range")]
     (number.fract() == 0.0 && number.abs() < EXACT).then_some(number as i64)
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_in_order_and_whole_numbers_whole() {
+    fn keys_are_sorted_and_whole_numbers_have_no_fraction() {
         let object = json!({"b": [{"z": 1, "a": 2.0}], "a": {"half": 0.5, "huge": 1e300, "text": "yes"}});
         let expected = "a:\n  half: 0.5\n  huge: 1.0e+300\n  text: \"yes\"\nb:\n- a: 2\n  z: 1\n";
         assert_eq!(documents([&object]).unwrap(), expected);

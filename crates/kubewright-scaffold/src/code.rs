@@ -1,9 +1,9 @@
-//! Code whose layout hangs on the length of names, laid out as rustfmt does it with its defaults.
+//! Code whose line breaks depend on the length of names, formatted like rustfmt with default settings.
 
-/// The width of a line.
+/// The maximum line width.
 const WIDTH: usize = 100;
 
-/// `head(items)tail` on one line if it fits, else with a line for each item.
+/// Formats `head(items)tail` on one line if it fits, otherwise with one line per item.
 pub(crate) fn list(indent: usize, head: &str, items: &[&str], tail: &str) -> String {
     let (space, one) = (" ".repeat(indent), items.join(", "));
     let line = format!("{space}{head}({one}){tail}");
@@ -14,7 +14,7 @@ pub(crate) fn list(indent: usize, head: &str, items: &[&str], tail: &str) -> Str
     format!("{space}{head}(\n{items}{space}){tail}")
 }
 
-/// A constant with the text of a file, of which the path is given.
+/// Formats a constant that includes the text of a file.
 pub(crate) fn included(constant: &str, path: &str) -> String {
     let (head, call) = (format!("const {constant}: &str ="), format!("include_str!(\"{path}\");"));
     if head.len() + 1 + call.len() <= WIDTH {
@@ -26,25 +26,25 @@ pub(crate) fn included(constant: &str, path: &str) -> String {
     }
 }
 
-/// The head of an implementation, with its brace.
+/// Formats the first line of an `impl` block, with its brace.
 pub(crate) fn implementation(of: &str, by: &str) -> String {
     let line = format!("impl {of} for {by} {{");
     if line.len() <= WIDTH { line } else { format!("impl {of}\n    for {by}\n{{") }
 }
 
-/// A call on something, as the value of a block.
+/// Formats a method call at the end of a block.
 pub(crate) fn chain(indent: usize, of: &str, call: &str) -> String {
     let space = " ".repeat(indent);
     let line = format!("{space}{of}{call}");
     if line.len() <= WIDTH { line } else { format!("{space}{of}\n{space}    {call}") }
 }
 
-/// The line of `register` that gives the manager something; the marker indents it by four.
+/// Formats a builder call on the manager in `register`; the marker indents it by four.
 pub(crate) fn wiring(method: &str, argument: &str) -> String {
     given("manager", method, argument)
 }
 
-/// The line that gives the variable `name` something; the marker indents it by four.
+/// Formats a builder call on the variable `name`; the marker indents it by four.
 pub(crate) fn given(name: &str, method: &str, argument: &str) -> String {
     let call = format!(".{method}({argument});");
     if "    let  = ".len() + 2 * name.len() + call.len() <= WIDTH {
@@ -58,7 +58,7 @@ pub(crate) fn given(name: &str, method: &str, argument: &str) -> String {
     }
 }
 
-/// Lines as they stand in a block that is indented by four.
+/// Indents lines by four.
 pub(crate) fn indented(lines: &str) -> String {
     lines.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
 }

@@ -1,9 +1,8 @@
-//! What is said to external plugins, and what they answer: kubebuilder's protocol of phase 2.
+//! Requests to external plugins and their responses: phase 2 of kubebuilder's plugin protocol.
 //!
-//! A plugin is a program that reads one [`Request`] as JSON and prints one [`Response`]. It is shown all files of the project, and
-//! answers with those that it makes or changes: files are values here, too, and what is written is for a [plan](crate::plan). The rules are
-//! those of kubebuilder's `pkg/plugin/external` and `pkg/plugins/external`, and of Go's way with JSON: keys of any case, `null` for what is
-//! empty.
+//! A plugin is a program that reads one [`Request`] as JSON and prints one [`Response`]. It receives all files of the project, and
+//! returns those that it creates or changes. Its response becomes part of a [plan](crate::plan). The rules are those of kubebuilder's
+//! `pkg/plugin/external` and `pkg/plugins/external` and of Go's JSON decoder: keys of any case, and `null` for empty values.
 //!
 //! ```
 //! use kubewright_scaffold::external::{PluginKey, Response};
@@ -26,7 +25,7 @@ use crate::{name::NameError, project::LAYOUT};
 /// The version of the protocol.
 pub const API_VERSION: &str = "v1alpha1";
 
-/// By which a plugin is known in `--plugins` and in `PROJECT`: a name as DNS has them, and a version such as `v1` or `v2-alpha`.
+/// The key of a plugin in `--plugins` and in `PROJECT`: a DNS name and a version, such as `v1` or `v2-alpha`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PluginKey {
     name: String,
@@ -34,17 +33,17 @@ pub struct PluginKey {
 }
 
 impl PluginKey {
-    /// Its name.
+    /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its version.
+    /// The version.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Whether it is this command line's own layout, which kubebuilder's users may call by the first part of its name.
+    /// Returns whether this is the layout of kubewright itself, which may be abbreviated to the first part of its name, as in kubebuilder.
     pub fn is_ours(&self) -> bool {
         LAYOUT.split_once('/').is_some_and(|(name, version)| {
             let short = name.split('.').next();
@@ -70,13 +69,13 @@ impl FromStr for PluginKey {
             _ => Err(NameError::new(
                 "plugin",
                 text,
-                "must be a name in lower case and a version, as greet.example.com/v1",
+                "must be a lower-case name and a version, such as greet.example.com/v1",
             )),
         }
     }
 }
 
-/// A subdomain as RFC 1123 has it. No such name leads out of a folder.
+/// Returns whether a name is an RFC 1123 subdomain, which never leads out of a directory.
 fn is_dns_name(text: &str) -> bool {
     let is_part = |part: &str| {
         let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
@@ -93,85 +92,86 @@ fn is_version(text: &str) -> bool {
     !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) && matches!(stage, "alpha" | "beta")
 }
 
-/// What a plugin is asked to do.
+/// A request to a plugin.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Request<'a> {
     /// The version of the protocol.
     pub api_version: &'static str,
-    /// The flags of the command line and their values. For `flags` and `metadata`, which command is meant: `--init`, `--api`, `--webhook`,
+    /// The flags of the command line and their values. For `flags` and `metadata`, the command in question: `--init`, `--api`, `--webhook`
+    /// or
     /// `--edit`.
     pub args: &'a [String],
-    /// `init`, `create api`, `create webhook`, `edit`; `flags` and `metadata`, which change nothing.
+    /// `init`, `create api`, `create webhook` or `edit`; or `flags` or `metadata`, which change nothing.
     pub command: &'a str,
-    /// The files of the project by path, with what the plugins before have done.
+    /// The files of the project by path, with the changes of the plugins before.
     pub universe: &'a BTreeMap<String, String>,
     /// All plugins of this command, in order.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub plugin_chain: &'a [String],
-    /// What `PROJECT` says; nothing while a project is begun.
+    /// The content of `PROJECT`; none for `init`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
 }
 
 impl<'a> Request<'a> {
-    /// A request without a project.
+    /// Creates a request without a project.
     pub fn new(command: &'a str, args: &'a [String], universe: &'a BTreeMap<String, String>) -> Self {
         Self { api_version: API_VERSION, args, command, universe, plugin_chain: &[], config: None }
     }
 }
 
-/// What a plugin answers. What it leaves out is empty.
+/// The response of a plugin. Missing fields are empty.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Response {
-    /// Files by path: those that are new or changed, and maybe others as they were. None is deleted.
+    /// New and changed files by path; unchanged ones may be included. No file is deleted.
     #[serde(alias = "Universe", deserialize_with = "or_nothing")]
     pub universe: BTreeMap<String, String>,
     /// Whether it failed.
     #[serde(alias = "Error", deserialize_with = "or_nothing")]
     pub error: bool,
-    /// Why it failed.
+    /// The reasons of the failure.
     #[serde(alias = "ErrorMsgs", alias = "errormsgs", deserialize_with = "or_nothing")]
     pub error_msgs: Vec<String>,
-    /// The flags that it takes for a command.
+    /// The flags of the plugin for a command.
     #[serde(alias = "Flags", deserialize_with = "or_nothing")]
     pub flags: Vec<Flag>,
-    /// What is said of a command in its help.
+    /// The help of the plugin for a command.
     #[serde(alias = "Metadata", deserialize_with = "or_nothing")]
     pub metadata: Metadata,
 }
 
-/// A flag that a plugin takes.
+/// A flag of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Flag {
-    /// Its name, without `--`.
+    /// The name, without `--`.
     #[serde(alias = "Name", deserialize_with = "or_nothing")]
     pub name: String,
-    /// `bool`, `int`, `float`; anything else is a text.
+    /// `bool`, `int` or `float`; anything else is a string.
     #[serde(alias = "Type", deserialize_with = "or_nothing")]
     pub r#type: String,
-    /// What the plugin takes where the flag isn't given.
+    /// The default value.
     #[serde(alias = "Default", deserialize_with = "or_nothing")]
     pub default: String,
-    /// What it is for.
+    /// The help text.
     #[serde(alias = "Usage", deserialize_with = "or_nothing")]
     pub usage: String,
 }
 
-/// What a plugin says of a command.
+/// The help of a plugin for a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Metadata {
-    /// What it does.
+    /// The description.
     #[serde(alias = "Description", deserialize_with = "or_nothing")]
     pub description: String,
-    /// How it is called.
+    /// Examples of command lines.
     #[serde(alias = "Examples", deserialize_with = "or_nothing")]
     pub examples: String,
 }
@@ -180,38 +180,38 @@ fn or_nothing<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserial
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// An answer that is none, or says that the plugin failed.
+/// An invalid response, or one that reports a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ResponseError {
     /// Nothing was printed.
-    #[error("it printed nothing, where a PluginResponse in JSON is due")]
+    #[error("the plugin printed nothing instead of a PluginResponse in JSON")]
     Nothing,
-    /// What was printed is something else.
+    /// The output is not a response.
     #[error(
-        "it printed {start:?}, which is no PluginResponse in JSON ({why}): what is for people belongs on standard error"
+        "the plugin printed {start:?}, which is not a PluginResponse in JSON ({why}): messages belong on standard error"
     )]
     Syntax {
-        /// How it began.
+        /// The start of the output.
         start: String,
-        /// What is wrong with it.
+        /// The syntax error.
         why: String,
     },
-    /// The plugin says so.
-    #[error("it refused: {}", if .0.is_empty() { "it didn't say why".to_owned() } else { .0.join("\n") })]
+    /// The plugin reports a failure.
+    #[error("the plugin failed: {}", if .0.is_empty() { "it gave no reason".to_owned() } else { .0.join("\n") })]
     Refused(Vec<String>),
 }
 
 impl Response {
-    /// Reads what a plugin printed.
+    /// Parses the output of a plugin.
     ///
     /// # Errors
-    /// If that is no response, or one that says that the plugin failed.
+    /// Returns an error if the output is not a response, or reports a failure.
     pub fn read(printed: &str) -> Result<Self, ResponseError> {
         if printed.trim().is_empty() {
             return Err(ResponseError::Nothing);
         }
-        // By way of a map: serde takes a list for a struct, too.
+        // Parsed as a map first, since serde accepts a list for a struct.
         let map: Result<Map<String, Value>, _> = serde_json::from_str(printed);
         let response = map.and_then(|map| serde_json::from_value::<Self>(Value::Object(map))).map_err(|error| {
             let start = printed.trim().chars().take(60).collect();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_as_go_writes_them() {
+    fn responses_written_by_go_are_parsed() {
         let read = |text: &str| Response::read(text).unwrap();
         let flags = r#"{"apiVersion":"v1alpha1","command":"flags","metadata":{"description":"","examples":""},"universe":null,
             "flags":[{"Name":"sail","Type":"bool","Default":"false","Usage":"Set sail."}]}"#;
@@ -269,13 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told() {
+    fn invalid_responses_are_errors() {
         let refused = |text: &str| Response::read(text).unwrap_err().to_string();
         assert!(refused(" \n").contains("printed nothing"));
         assert!(refused("Traceback (most recent call last)").contains("printed \"Traceback (most"));
         assert!(refused("{\"universe\": {\"a\": 1}}").contains("standard error"));
-        assert!(refused("[]").contains("no PluginResponse"));
-        assert_eq!(refused(r#"{"error":true,"errorMsgs":["no wind","no crew"]}"#), "it refused: no wind\nno crew");
-        assert_eq!(refused(r#"{"error":true}"#), "it refused: it didn't say why");
+        assert!(refused("[]").contains("not a PluginResponse"));
+        assert_eq!(
+            refused(r#"{"error":true,"errorMsgs":["no wind","no crew"]}"#),
+            "the plugin failed: no wind\nno crew"
+        );
+        assert_eq!(refused(r#"{"error":true}"#), "the plugin failed: it gave no reason");
     }
 }

@@ -1,16 +1,16 @@
-//! What the command line makes: projects, their files, and how later commands change them.
+//! The scaffold of the command line: new projects, their files, and later changes to them.
 //!
-//! * [`name`] says which domains, groups, versions, kinds and projects there may be, and what becomes of them in Rust;
-//! * [`project`] reads and writes the file `PROJECT`, in kubebuilder's layout of version 3;
-//! * [`template`] fills in the texts that files begin as;
-//! * [`marker`] puts code into files that are there, at the comments that say where;
-//! * [`plan`] gathers all that a command would write, and refuses it as a whole;
-//! * [`command`] says what each command plans;
-//! * [`external`] has the words in which plugins are asked that others write;
-//! * [`record`] keeps what was scaffolded, and [`update`](mod@update) brings a newer scaffold into it;
-//! * [`write`](mod@write) does it, or leaves everything as it was.
+//! * [`name`] checks domains, groups, versions, kinds and project names, and converts them to Rust names;
+//! * [`project`] reads and writes the `PROJECT` file, in kubebuilder's layout version 3;
+//! * [`template`] fills in templates;
+//! * [`marker`] inserts code into existing files, above marker comments;
+//! * [`plan`] collects the changes of a command, and reports all obstacles together;
+//! * [`command`] plans the changes of each command;
+//! * [`external`] has the requests and responses of external plugins;
+//! * [`record`] keeps what was scaffolded, and [`update`](mod@update) merges a newer scaffold;
+//! * [`write`](mod@write) writes all planned changes or none.
 //!
-//! All but the last are values in, values out. Nothing here prints, asks, or starts a program.
+//! Except for the last, these modules have values in and values out. Nothing here prints, prompts, or starts a program.
 
 mod code;
 pub mod command;

@@ -1,8 +1,8 @@
-//! Putting code into files that are there.
+//! Inserting code into existing files.
 //!
-//! A marker is a comment of its own line that says what belongs above it: `// +kubebuilder:scaffold:modules`. The prefix is
-//! kubebuilder's, and so are the names where it has them, so that its tools and its users find them. Other than there, a marker
-//! that is missing is an error, which says what to do by hand, and nothing is written.
+//! A marker is a comment on a line of its own above which code is inserted: `// +kubebuilder:scaffold:modules`. The prefix is
+//! kubebuilder's, and so are the names where kubebuilder has them, so that its users and tools recognize them. Unlike in kubebuilder, a
+//! missing marker is an error that says what to insert by hand, and nothing is written.
 
 use std::{cmp::Ordering, iter::Peekable, str::Chars};
 
@@ -10,49 +10,48 @@ use thiserror::Error;
 
 const PREFIX: &str = "+kubebuilder:scaffold:";
 
-/// Where above the marker.
+/// The position of inserted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Right above it.
+    /// Directly above the marker.
     Last,
-    /// Right above it, with an empty line before.
+    /// Directly above the marker, after an empty line.
     Apart,
-    /// Among the lines of the same sort that are right above it, in their order, which is that of rustfmt for `mod`. For a fragment of
-    /// one line.
+    /// Sorted into the similar lines directly above the marker, in the order of rustfmt for `mod`. For single lines.
     Sorted,
 }
 
-/// A marker that doesn't say where.
+/// A missing or ambiguous marker.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum MarkerError {
-    /// It isn't there.
-    #[error("{file} has no line `{marker}`. Put it where this belongs and try again, or add this by hand:\n{fragment}")]
+    /// The marker is missing.
+    #[error("{file} has no line `{marker}`: restore it and run the command again, or add this by hand:\n{fragment}")]
     Missing {
         /// The file.
         file: String,
-        /// The whole line.
+        /// The line of the marker.
         marker: String,
-        /// What would have been put in.
+        /// The code to insert.
         fragment: String,
     },
-    /// It is there more than once.
+    /// The marker is there more than once.
     #[error(
-        "{file} has the line `{marker}` {times} times. Leave the one where this belongs and try again:\n{fragment}"
+        "{file} has the line `{marker}` {times} times: keep one of them, above which this is inserted, and run the command again:\n{fragment}"
     )]
     Ambiguous {
         /// The file.
         file: String,
-        /// The whole line.
+        /// The line of the marker.
         marker: String,
-        /// How often.
+        /// The number of times.
         times: usize,
-        /// What would have been put in.
+        /// The code to insert.
         fragment: String,
     },
 }
 
-/// The line of a marker in a file: behind `//` in Rust, behind `#` elsewhere.
+/// Returns the line of a marker, with `//` in Rust and `#` elsewhere.
 pub fn line(file: &str, name: &str) -> String {
     format!("{} {PREFIX}{name}", comment(file))
 }
@@ -65,7 +64,7 @@ fn comment(file: &str) -> &'static str {
 /// its indent and wherever it is.
 ///
 /// # Errors
-/// If the marker isn't there, or more than once.
+/// Returns an error if the marker is missing or ambiguous.
 pub fn insert(text: &str, file: &str, name: &str, fragment: &str, place: Place) -> Result<Option<String>, MarkerError> {
     let fragment: Vec<&str> = fragment.trim_matches('\n').lines().collect();
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
@@ -112,7 +111,7 @@ fn contains(lines: &[&str], fragment: &[&str]) -> bool {
     fragment.is_empty() || lines.windows(fragment.len()).any(same)
 }
 
-/// Where among the lines above, which end at the marker, a line belongs.
+/// Returns the position of a line among the sorted lines above the marker.
 fn sorted_place(above: &[&str], line: &str) -> usize {
     let alike = above.iter().rev().take_while(|other| sort(other) == sort(line)).count();
     let first = above.len() - alike;
@@ -120,12 +119,12 @@ fn sorted_place(above: &[&str], line: &str) -> usize {
     first + above[first..].iter().take_while(|other| behind(other)).count()
 }
 
-/// The first word of a line: `mod`, whoever may see it.
+/// Returns the first word of a line without its visibility, such as `mod`.
 fn sort(line: &str) -> Option<&str> {
     line.split_whitespace().find(|word| !word.starts_with("pub"))
 }
 
-/// What a line is sorted by: a module's name, or all of it.
+/// Returns the sort key of a line: the name of a module, or the whole line.
 fn key(line: &str) -> &str {
     let line = line.trim();
     if let Some((_, path)) = line.split_once("use self::") {
@@ -134,7 +133,7 @@ fn key(line: &str) -> &str {
     line.split_once("mod ").map_or(line, |(_, name)| name).trim_end_matches(';')
 }
 
-/// The order of texts in which `v2` is before `v10`.
+/// Compares texts so that `v2` is before `v10`.
 pub(crate) fn natural(one: &str, other: &str) -> Ordering {
     let (mut one, mut other) = (one.chars().peekable(), other.chars().peekable());
     loop {
@@ -149,7 +148,7 @@ pub(crate) fn natural(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// The number that comes next: by its length without leading zeros, then by its digits, so that none is too large.
+/// Splits off a number, compared by its length without leading zeros and then by its digits, so that none is too large.
 fn number(text: &mut Peekable<Chars<'_>>) -> (usize, String) {
     let mut digits = String::new();
     while let Some(digit) = text.next_if(char::is_ascii_digit) {
@@ -183,7 +182,7 @@ pub fn register(manager: Manager) -> Manager {
     }
 
     #[test]
-    fn a_fragment_is_put_above_the_marker_with_its_indent() {
+    fn a_fragment_is_inserted_above_the_marker_with_its_indent() {
         let text = put(LIB, "builder", "\n.kind::<Bar>()\n\n.webhook(\n    bar(),\n)\n", Place::Last);
         let expected = "        .kind::<Foo>()\n        .kind::<Bar>()\n\n        .webhook(\n            bar(),\n        )\n        // +kube";
         assert!(text.contains(expected), "{text}");
@@ -191,7 +190,7 @@ pub fn register(manager: Manager) -> Manager {
     }
 
     #[test]
-    fn a_fragment_may_stand_apart() {
+    fn a_fragment_may_follow_an_empty_line() {
         let once = put(LIB, "modules", "struct A;", Place::Apart);
         assert!(once.contains("mod v2;\n\nstruct A;\n// +kube"), "{once}");
         let twice = put(&once, "modules", "struct B;", Place::Apart);
@@ -199,7 +198,7 @@ pub fn register(manager: Manager) -> Manager {
     }
 
     #[test]
-    fn what_is_there_is_not_put_in_again() {
+    fn existing_code_is_not_inserted_again() {
         let check = |fragment| insert(LIB, "src/lib.rs", "builder", fragment, Place::Last).unwrap();
         assert_eq!(check(".kind::<Foo>()"), None);
         assert_eq!(check("    manager\n.kind::<Foo>()\n"), None);
@@ -208,7 +207,7 @@ pub fn register(manager: Manager) -> Manager {
     }
 
     #[test]
-    fn modules_are_put_in_by_name() {
+    fn modules_are_sorted_by_name() {
         let order = |text: &str| -> Vec<String> {
             text.lines().filter_map(|line| line.split_once("mod ")).map(|(_, name)| name.to_owned()).collect()
         };
@@ -234,7 +233,7 @@ pub fn register(manager: Manager) -> Manager {
     }
 
     #[test]
-    fn numbers_are_in_the_order_of_numbers() {
+    fn numbers_are_compared_by_value() {
         let order = ["", "a", "a1", "a2", "a10", "a99999999999999999999999", "b", "v1", "v1alpha1", "v1beta1", "v2"];
         for pair in order.windows(2) {
             assert_eq!(natural(pair[0], pair[1]), Ordering::Less, "{pair:?}");
@@ -244,7 +243,7 @@ pub fn register(manager: Manager) -> Manager {
     }
 
     #[test]
-    fn yaml_has_its_own_comments_and_lines_keep_their_ends() {
+    fn yaml_markers_and_line_endings_are_kept() {
         let text = "resources:\r\n#+kubebuilder:scaffold:crdkustomizeresource\r\n";
         let inserted = insert(text, "config/crd/kustomization.yaml", "crdkustomizeresource", "- a.yaml", Place::Last);
         assert_eq!(
@@ -254,7 +253,7 @@ pub fn register(manager: Manager) -> Manager {
     }
 
     #[test]
-    fn a_marker_that_is_missing_or_there_twice_is_refused_with_what_to_do() {
+    fn a_missing_or_ambiguous_marker_is_an_error_with_a_hint() {
         let refused =
             |text: &str| insert(text, "src/lib.rs", "builder", ".kind()", Place::Last).unwrap_err().to_string();
         for text in [
@@ -264,7 +263,10 @@ pub fn register(manager: Manager) -> Manager {
             "x // +kubebuilder:scaffold:builder",
         ] {
             let error = refused(text);
-            assert!(error.starts_with("src/lib.rs has no line `// +kubebuilder:scaffold:builder`."), "{error}");
+            assert!(
+                error.starts_with("src/lib.rs has no line `// +kubebuilder:scaffold:builder`: restore it"),
+                "{error}"
+            );
             assert!(error.ends_with("by hand:\n.kind()"), "{error}");
         }
         let twice = refused("//+kubebuilder:scaffold:builder\n  // +kubebuilder:scaffold:builder\n.kind()");

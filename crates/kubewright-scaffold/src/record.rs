@@ -1,8 +1,8 @@
-//! What a project was scaffolded as: the file `.kubewright/scaffold.yaml`, on which [`update`](crate::update) rests.
+//! The record of the scaffold: the file `.kubewright/scaffold.yaml`, which [`update`](crate::update) needs.
 //!
-//! It holds each command with what was said to it, and each file as the commands left it, before anyone edited it. The first is what a newer
-//! program repeats, the second what its outcome is compared with. Both are kept by carrying out each command a second time, on the files of
-//! the record, whatever has become of them in the project.
+//! It has each command with its arguments, and each file as the commands wrote it, before any edits. A newer version repeats the
+//! commands, and compares the result with the files. Both are kept by running each command a second time on the files of the record,
+//! whatever happened to them in the project.
 
 use std::{collections::BTreeMap, io};
 
@@ -15,99 +15,99 @@ use crate::{
     project::{self, Project, ProjectError},
 };
 
-/// The file, below a project's folder.
+/// The path of the file in a project.
 pub const FILE: &str = ".kubewright/scaffold.yaml";
 
-/// What stands above the content.
+/// The comment above the content.
 const HEADER: &str = "\
 # Written by kubewright: what was scaffolded here, as it was before it was edited. Leave it as it is, and keep it in version control:
 # kubewright alpha update compares it with what a newer kubewright would scaffold.
 ";
 
-/// What was scaffolded.
+/// The record of a scaffold.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Record {
-    /// The version of kubewright that wrote it last.
+    /// The version of kubewright that last wrote the record.
     pub cli_version: String,
     /// The commands, in order.
     pub steps: Vec<Step>,
-    /// Files that were there before the project was begun, and so aren't ours.
+    /// The files that existed before `init`, and are not part of the scaffold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign: Vec<String>,
-    /// The files, as the commands left them. `PROJECT` isn't among them: it says what is, not what was.
+    /// The files as the commands wrote them, without `PROJECT`, which has the current state.
     pub files: BTreeMap<String, String>,
 }
 
-/// A record that can't be used.
+/// A failure to use a record.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// It isn't YAML, or its keys don't hold what they should.
+    /// The file is not valid YAML, or has unexpected values.
     #[error(
-        "{FILE} can't be read: {0}. Take it from your version control. If it is lost, delete it: all but kubewright alpha update does without"
+        "cannot read {FILE}: {0}; restore it from version control, or delete it if it is lost (only kubewright alpha update needs it)"
     )]
     Syntax(String),
-    /// The disk refuses it.
-    #[error("{FILE} can't be read: {0}")]
+    /// The file cannot be read.
+    #[error("cannot read {FILE}: {0}")]
     Unreadable(#[from] io::Error),
-    /// It holds what can't be written.
-    #[error("{FILE} can't be written: {0}")]
+    /// The record cannot be written.
+    #[error("cannot write {FILE}: {0}")]
     Unwritable(String),
-    /// A command can't be carried out again.
-    #[error("`kubewright {step}`, the step {number} of {FILE}, can't be repeated: {why}")]
+    /// A command cannot be repeated.
+    #[error("cannot repeat `kubewright {step}`, step {number} of {FILE}: {why}")]
     Step {
-        /// Which it is, counted from 1.
+        /// The position of the command, counted from 1.
         number: usize,
         /// The command.
         step: &'static str,
-        /// Why not.
+        /// The reason.
         why: Box<StepError>,
     },
-    /// Its files contradict each other.
-    #[error("`kubewright {step}`, the step {number} of {FILE}, can't be repeated: {why}")]
+    /// The files of a command conflict with those before.
+    #[error("cannot repeat `kubewright {step}`, step {number} of {FILE}: {why}")]
     Plan {
-        /// Which it is, counted from 1.
+        /// The position of the command, counted from 1.
         number: usize,
         /// The command.
         step: &'static str,
-        /// Why not.
+        /// The reason.
         why: PlanError,
     },
-    /// `PROJECT` as it came out is none.
+    /// The repeated `PROJECT` is invalid.
     #[error(transparent)]
     Project(#[from] ProjectError),
 }
 
 impl Record {
-    /// Reads a record.
+    /// Parses a record.
     ///
     /// # Errors
-    /// If it is none.
+    /// Returns an error if the text is not a record.
     pub fn read(text: &str) -> Result<Self, RecordError> {
         serde_saphyr::from_str(text).map_err(|error| RecordError::Syntax(error.to_string()))
     }
 
-    /// The text of the file.
+    /// Returns the content of the file.
     ///
     /// # Errors
-    /// If it holds what YAML can't.
+    /// Returns an error if a value cannot be written as YAML.
     pub fn write(&self) -> Result<String, RecordError> {
         let content = serde_saphyr::to_string(self).map_err(|error| RecordError::Unwritable(error.to_string()))?;
         Ok(format!("{HEADER}{content}"))
     }
 
-    /// Notes a command, and what comes of it. Where the files of the record lack what it looks for, they get the rest: someone has put
-    /// it into the project by hand.
+    /// Adds a command and its files. If the files of the record lack what the command changes, the rest is added: the user made that
+    /// change in the project by hand.
     fn follow(&mut self, step: &Step, project: &Project) {
         let mut plan = Plan::new(&self.files);
-        // What stood in the way in the project has been told by now.
+        // Obstacles in the project were reported before.
         let _ = step.plan(project, &mut plan);
         let changes = plan.possible();
         self.files.extend(changes.into_iter().map(|change| (change.path, change.after)));
         self.files.remove(project::FILE);
-        // A command that was killed before it came to PROJECT is run again.
+        // A command that was killed before it wrote PROJECT is run again.
         let same = |last: &Step| serde_json::to_value(last).ok() == serde_json::to_value(step).ok();
         if !self.steps.last().is_some_and(same) {
             self.steps.push(step.clone());
@@ -115,17 +115,17 @@ impl Record {
         self.cli_version = env!("CARGO_PKG_VERSION").into();
     }
 
-    /// Has it that the files are as this program scaffolds them.
+    /// Replaces the files by those of the new scaffold.
     pub fn renew(&mut self, mut files: BTreeMap<String, String>) {
         files.remove(project::FILE);
         self.files = files;
         self.cli_version = env!("CARGO_PKG_VERSION").into();
     }
 
-    /// The files as this program would scaffold them: all commands carried out again, from nothing. `PROJECT` is among them.
+    /// Returns the files of the new scaffold, by repeating all commands from nothing. `PROJECT` is among them.
     ///
     /// # Errors
-    /// If one of them can't be.
+    /// Returns an error if a command cannot be repeated.
     pub fn repeat(&self) -> Result<BTreeMap<String, String>, RecordError> {
         let mut files: BTreeMap<String, String> = BTreeMap::new();
         for (index, step) in self.steps.iter().enumerate() {
@@ -142,7 +142,7 @@ impl Record {
     }
 }
 
-/// Notes a command in the record of the project that a plan is for. A project that was begun without a record gets none.
+/// Adds a command to the record of the project that a plan is for. A project without a record gets none.
 pub(crate) fn note(step: &Step, project: &Project, plan: &mut Plan<'_>) -> Result<(), RecordError> {
     let source = plan.source();
     let mut record = match step {
@@ -162,7 +162,7 @@ pub(crate) fn note(step: &Step, project: &Project, plan: &mut Plan<'_>) -> Resul
     Ok(())
 }
 
-/// Those of the files that are there and different: what has to be new is refused by the plan, so the rest is not ours.
+/// Returns the files that exist with other content. Files that must be new are checked by the plan, so these are not from the scaffold.
 fn foreign(files: &BTreeMap<String, String>, source: &dyn Source) -> Vec<String> {
     let is_foreign = |(path, text): &(&String, &String)| match source.read(path) {
         Ok(there) => there.is_some_and(|there| there != **text),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_repeated_to_the_same_files() {
+    fn repeated_commands_give_the_same_files() {
         let mut files = BTreeMap::new();
         let edit = Step::Edit(Edit { namespaced: Some(true), ..Edit::default() });
         for step in [init(), api("Captain"), edit, api("Cook")] {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_edited_is_kept_as_it_was_made() {
+    fn edits_do_not_change_the_record() {
         let mut files = BTreeMap::new();
         apply(&mut files, &init());
         let made = files["src/lib.rs"].clone();
@@ -227,7 +227,7 @@ mod tests {
         let kept = &record(&files).files["src/lib.rs"];
         assert!(files["src/lib.rs"].contains("mod mine;") && !kept.contains("mod mine;"));
         assert!(kept.contains("pub mod api;"), "{kept}");
-        // Run again, as after it was killed: the record is no other.
+        // Repeating the command, as after it was killed, gives the same record.
         let before = files[FILE].clone();
         files.insert(project::FILE.into(), record(&files).repeat().unwrap()[project::FILE].clone());
         let mut project = Project::read(&files[project::FILE]).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_not_ours() {
+    fn existing_files_are_not_part_of_the_scaffold() {
         let mut files = BTreeMap::from([("README.md".to_owned(), "mine".to_owned())]);
         apply(&mut files, &init());
         let record = record(&files);
@@ -247,21 +247,24 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_record_is_told() {
+    fn a_broken_record_is_an_error() {
         let mut files = BTreeMap::new();
         apply(&mut files, &init());
         files.insert(FILE.into(), "<<<<<<< mine\n".into());
         let mut plan = Plan::new(&files);
         let project = Project::read(&files[project::FILE]).unwrap();
         let error = api("Captain").carry_out(&project, &mut plan).unwrap_err().to_string();
-        assert!(error.contains("scaffold.yaml can't be read") && error.contains("version control"), "{error}");
+        assert!(
+            error.contains("cannot read .kubewright/scaffold.yaml") && error.contains("version control"),
+            "{error}"
+        );
         let text = "cliVersion: x\nsteps:\n- createApi: {version: v1, kind: captain}\nfiles: {}\n";
         let error = Record::read(text).unwrap_err().to_string();
         assert!(error.contains("begin with a capital letter"), "names are looked at: {error}");
     }
 
     proptest! {
-        /// Texts survive YAML, whatever they begin and end with.
+        /// Any text survives being written as YAML.
         #[test]
         fn texts_survive(text in "( |\t|\n|#|:|-|'|\"|[a-z{}<>|@%]|ü|\\\\|\r\n){0,40}") {
             let mut record = Record { cli_version: "1".into(), ..Record::default() };

@@ -1,16 +1,16 @@
-//! Filling in the texts that files begin as.
+//! Filling in templates.
 //!
-//! A template is a file with `@name@` where a value belongs, and nothing else: no conditions, no loops. What is optional is put in
-//! later, at a [marker](crate::marker).
+//! A template is a file with `@name@` for values, and has neither conditions nor loops. Optional code is inserted later, at a
+//! [marker](crate::marker).
 
 use thiserror::Error;
 
-/// A template that asks for what isn't there.
+/// A template with a name that has no value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the template asks for @{0}@, which has no value")]
+#[error("the template uses @{0}@, which has no value")]
 pub struct TemplateError(pub String);
 
-/// `text` with each `@name@` replaced by its value. An `@` that begins no name, as in `actions/checkout@v4`, stays.
+/// Replaces each `@name@` in `text` by its value. Other uses of `@`, as in `actions/checkout@v4`, stay.
 ///
 /// ```
 /// use kubewright_scaffold::template::render;
@@ -21,7 +21,7 @@ pub struct TemplateError(pub String);
 /// ```
 ///
 /// # Errors
-/// If a name has no value.
+/// Returns an error if a name has no value.
 pub fn render(text: &str, values: &[(&str, &str)]) -> Result<String, TemplateError> {
     let mut rendered = String::with_capacity(text.len() + text.len() / 4);
     let mut rest = text;
@@ -45,7 +45,7 @@ pub fn render(text: &str, values: &[(&str, &str)]) -> Result<String, TemplateErr
     Ok(rendered)
 }
 
-/// The name that `text` begins with, if it is one and an `@` ends it.
+/// Returns the name at the start of `text`, if an `@` ends it.
 fn placeholder(text: &str) -> Option<&str> {
     let (name, _) = text.split_once('@')?;
     let is_name = name.starts_with(|first: char| first.is_ascii_lowercase())
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_not_looked_at_again() {
+    fn values_are_not_expanded_again() {
         assert_eq!(render("@a@", &[("a", "@b@"), ("b", "c")]).unwrap(), "@b@");
     }
 

@@ -1,7 +1,7 @@
-//! A newer scaffold brought into a project that was edited: each file merged of three texts, as git does it.
+//! Merging a newer scaffold into an edited project: a three-way merge of each file, as in git.
 //!
-//! The base is what was scaffolded, as the [record](crate::record) has it; one side is what became of it in the project, the other what this
-//! program scaffolds. Where both have changed the same lines, both stay, between git's markers, with what they were: nothing is lost.
+//! The base is the old scaffold from the [record](crate::record), one side the file in the project, the other the new scaffold. Where
+//! both changed the same lines, both versions and the base stay in the file, between git's conflict markers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,33 +15,33 @@ use crate::{
     project,
 };
 
-/// What `kubewright manifests` writes anew: merging it would be in vain.
+/// The files that `kubewright manifests` generates, which are not merged.
 const GENERATED: [&str; 4] =
     ["config/crd/bases/", "config/rbac/role.yaml", "config/webhook/manifests.yaml", "config/webhook/role.yaml"];
 
-/// What becomes of a file.
+/// The outcome of an update for one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Outcome {
-    /// It is new.
+    /// The file is new.
     Created,
-    /// It was as it was scaffolded, and is as it is scaffolded now.
+    /// The file was not edited, and has the new scaffold.
     Replaced,
-    /// What was edited and what is new are in different places, and both are there.
+    /// The file has its edits and the changes of the scaffold, in different places.
     Merged,
-    /// Both changed the same lines: they are between markers.
+    /// The same lines changed on both sides; the file has conflict markers.
     Conflict,
-    /// The scaffold changed it, and the project has deleted it, so it stays away.
+    /// The file changed in the scaffold, but was deleted in the project and stays deleted.
     Deleted,
-    /// The scaffold has it no more. It stays: to delete it is for its owner.
+    /// The file is no longer in the scaffold. It stays, for its owner to delete.
     Obsolete,
 }
 
-/// Plans the update of all files but `PROJECT`, and tells what becomes of each for which that is anything. `base` is what was scaffolded, `new`
-/// what is scaffolded now.
+/// Plans the update of all files except `PROJECT`, and returns the outcomes, without files that stay the same. `base` is the old
+/// scaffold, `new` the new one.
 ///
 /// # Errors
-/// If a file can't be read.
+/// Returns an error if a file cannot be read.
 pub fn update(
     base: &BTreeMap<String, String>,
     new: &BTreeMap<String, String>,
@@ -53,7 +53,7 @@ pub fn update(
     let paths: BTreeSet<&String> = base.keys().chain(new.keys()).filter(is_to_merge).collect();
     for path in paths {
         let there =
-            source.read(path).map_err(|why| io::Error::new(why.kind(), format!("{path} can't be read: {why}")))?;
+            source.read(path).map_err(|why| io::Error::new(why.kind(), format!("cannot read {path}: {why}")))?;
         let Some((outcome, text)) = merge(path, base.get(path), there.as_ref(), new.get(path)) else { continue };
         if let Some(text) = text {
             plan.replace(path, text);
@@ -63,7 +63,7 @@ pub fn update(
     Ok(outcomes)
 }
 
-/// What becomes of one file, and its text if that changes; nothing if there is nothing to do.
+/// Returns the outcome for one file, and its new content if it changes; nothing if there is nothing to do.
 fn merge(
     path: &str,
     base: Option<&String>,
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_has_its_outcome() {
+    fn each_outcome_occurs() {
         let check = |base, there, new, outcome, text: Option<&str>| {
             assert_eq!(one(base, there, new), Some((outcome, text.map(str::to_owned))), "{base:?} {there:?} {new:?}");
         };
@@ -128,12 +128,12 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_has_all_three() {
+    fn a_conflict_has_both_sides_and_the_base() {
         let (outcome, text) = one(Some("1\nold\n2\n"), Some("1\nmine\n2\n"), Some("1\nnew\n2\n")).unwrap();
         assert_eq!(outcome, Outcome::Conflict);
         let marked = "1\n<<<<<<< ours\nmine\n||||||| original\nold\n=======\nnew\n>>>>>>> theirs\n2\n";
         assert_eq!(text.unwrap(), marked);
-        // A file of the same name that is not of the scaffold.
+        // An existing file that is not from the scaffold.
         let (outcome, text) = one(None, Some("mine"), Some("new")).unwrap();
         assert_eq!((outcome, text.unwrap().contains("mine\n|||||||")), (Outcome::Conflict, true));
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     proptest! {
-        /// Each line that someone wrote is there after.
+        /// Checks that each edited line is in the result.
         #[test]
         fn nothing_is_lost(base in lines(), edits in proptest::collection::vec((0_usize..9, "x[0-9]"), 0..4), new in lines()) {
             let mut there: Vec<&str> = base.lines().collect();

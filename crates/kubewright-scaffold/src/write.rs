@@ -1,8 +1,8 @@
-//! Writing what a command has planned: all of it, or nothing.
+//! Writing all planned changes, or none.
 //!
-//! Everything is written to a folder of its own inside the project first, since only within a file system is a move one step. Then
-//! each file is moved to its place, in the order of the [plan](crate::plan): a reader sees the old or the new text of a file, never half
-//! of one. If a move fails, those before it are undone.
+//! All files are written to a temporary directory in the project first, since a rename is atomic only within a file system. Then each
+//! file is renamed to its place, in the order of the [plan](crate::plan): a reader sees the old or the new content of a file, never part
+//! of it. If a rename fails, the earlier ones are undone.
 
 use std::{
     fs, io,
@@ -14,62 +14,62 @@ use thiserror::Error;
 
 use crate::plan::{Change, Source};
 
-/// What the folder's name begins with, in which everything is written first.
+/// The prefix of the name of the temporary directory.
 const STAGE: &str = ".kubewright-";
 
-/// Something that could not be written.
+/// A failure to write.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// A file was changed by someone else meanwhile.
-    #[error("{0} was changed by another program meanwhile. Nothing was written: try again")]
+    /// A file was changed by another program meanwhile.
+    #[error("{0} was changed by another program meanwhile: run the command again; nothing was written")]
     Changed(PathBuf),
     /// A path leads out of the project, by a symbolic link.
-    #[error("{0} leads out of the project by a symbolic link. Nothing was written")]
+    #[error("{0} leads out of the project by a symbolic link; nothing was written")]
     Outside(PathBuf),
-    /// The disk refused.
-    #[error("{path} could not be written: {why}. Nothing was changed")]
+    /// The file system reported an error; nothing was changed.
+    #[error("cannot write {path}: {why}; nothing was changed")]
     Failed {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: io::Error,
     },
-    /// The disk refused, and then again when what had been written was to be taken back.
-    #[error("{path} could not be written: {why}. Taking back {undone} failed too ({undo}): its old text is in {stage}")]
+    /// The file system reported an error, and another when the changes were undone.
+    #[error("cannot write {path}: {why}; restoring {undone} failed too ({undo}): its old content is in {stage}")]
     Half {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: io::Error,
-        /// The file that could not be taken back.
+        /// The file that could not be restored.
         undone: PathBuf,
-        /// Why.
+        /// The reason.
         undo: io::Error,
-        /// Where the old files are.
+        /// The directory with the old files.
         stage: PathBuf,
     },
 }
 
-/// A project's folder on disk.
+/// The directory of a project.
 #[derive(Clone, Debug)]
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// The folder at this path.
+    /// Creates a value for a path.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Writes all changes, or none. Folders are made as needed, and what is overwritten keeps its permissions.
+    /// Writes all changes, or none. Directories are created as needed, and overwritten files keep their permissions.
     ///
     /// # Errors
-    /// If a file isn't any more as the plan found it, or if the disk refuses.
+    /// Returns an error if a file changed since it was planned, or if the file system reports one.
     pub fn write(&self, changes: &[Change]) -> Result<(), WriteError> {
         if changes.is_empty() {
             return Ok(());
@@ -93,7 +93,7 @@ impl Folder {
         Ok(())
     }
 
-    /// That a file is as the plan found it, and in the project.
+    /// Checks that a file is unchanged since it was planned, and in the project.
     fn check(&self, change: &Change) -> Result<(), WriteError> {
         let path = self.0.join(&change.path);
         let failed = |why| WriteError::Failed { path: path.clone(), why };
@@ -119,7 +119,7 @@ impl Source for Folder {
     }
 }
 
-/// Writes the new text of a file to the stage, and keeps a copy of the old one there.
+/// Writes the new content of a file to the temporary directory, with a copy of the old one.
 fn prepare(stage: &TempDir, index: usize, change: &Change, path: &Path) -> io::Result<()> {
     let new = new_in(stage.path(), index);
     fs::write(&new, &change.after)?;
@@ -138,12 +138,12 @@ fn old_in(stage: &Path, index: usize) -> PathBuf {
     stage.join(format!("{index}.old"))
 }
 
-/// What was moved so far.
+/// The renames so far.
 struct Moves {
     stage: TempDir,
-    /// The files, with the place of the old one in the stage if there was one.
+    /// The renamed files, with the path of the old copy, if there was a file.
     done: Vec<(PathBuf, Option<PathBuf>)>,
-    /// The folders that were made, outermost first.
+    /// The created directories, outermost first.
     folders: Vec<PathBuf>,
 }
 
@@ -154,14 +154,14 @@ impl Moves {
             fs::create_dir(folder)?;
             self.folders.push(folder.to_owned());
         }
-        // A link is not followed by a move: what it points to is what was read, so that is what is replaced.
+        // A rename does not follow a symbolic link: the file that it points to was read, so that one is replaced.
         let target = if is_there { path.canonicalize()? } else { path.to_owned() };
         fs::rename(new_in(self.stage.path(), index), &target)?;
         self.done.push((target, is_there.then(|| old_in(self.stage.path(), index))));
         Ok(())
     }
 
-    /// Puts everything back, the last first.
+    /// Undoes the renames, the last first.
     fn undo(self, path: PathBuf, why: io::Error) -> WriteError {
         for (undone, old) in self.done.into_iter().rev() {
             let back = match old {
@@ -173,7 +173,7 @@ impl Moves {
             }
         }
         for folder in self.folders.iter().rev() {
-            // One that isn't empty any more is someone else's by now.
+            // A directory that is no longer empty has files of another program.
             let _ = fs::remove_dir(folder);
         }
         WriteError::Failed { path, why }
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use crate::plan::Plan;
 
-    /// All files below a folder with their text, and all folders.
+    /// Returns all files in a directory with their contents, and all directories.
     fn all(root: &Path) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         let mut folders = vec![root.to_owned()];
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_written_and_nothing_else_left() {
+    fn all_changes_are_written_and_nothing_else_is_left() {
         let (root, folder) = scene();
         let executable = fs::Permissions::from_mode(0o755);
         fs::set_permissions(root.path().join("PROJECT"), executable).unwrap();
@@ -235,11 +235,11 @@ mod tests {
     }
 
     #[test]
-    fn what_was_moved_is_taken_back_when_a_move_fails() {
+    fn renames_are_undone_when_one_fails() {
         let (root, folder) = scene();
         fs::write(root.path().join("z"), "z").unwrap();
         let planned = changes(&folder, &[("a/b", "text"), ("a/c/d", "text"), ("z", "Z"), ("PROJECT", "new")]);
-        // A folder in a file's place, which no move replaces. The check would find it, so it is left out here.
+        // A directory in place of a file, which no rename replaces. The check would find it, so it is skipped here.
         let before = all(root.path());
         let mut moves =
             Moves { stage: tempfile::tempdir_in(root.path()).unwrap(), done: Vec::new(), folders: Vec::new() };
@@ -251,12 +251,12 @@ mod tests {
         }
         let failed = moves.carry_out(9, &root.path().join("new/e"), false).unwrap_err();
         let error = moves.undo(root.path().join("new/e"), failed).to_string();
-        assert!(error.contains("new/e could not be written") && error.ends_with("Nothing was changed"), "{error}");
+        assert!(error.contains("new/e: ") && error.ends_with("nothing was changed"), "{error}");
         assert_eq!(all(root.path()), before);
     }
 
     #[test]
-    fn a_file_that_was_changed_meanwhile_is_left_alone() {
+    fn a_concurrently_changed_file_is_kept() {
         let (root, folder) = scene();
         let planned = changes(&folder, &[("PROJECT", "new"), ("a", "text")]);
         fs::write(root.path().join("PROJECT"), "another's").unwrap();
@@ -267,9 +267,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_where_the_disk_refuses() {
+    fn nothing_is_written_after_an_error() {
         let (root, folder) = scene();
-        // A file where a folder would have to be.
+        // A file in place of a directory.
         let error = folder.write(&[Change { path: "PROJECT/a".into(), before: None, after: String::new() }]);
         assert!(matches!(error, Err(WriteError::Failed { .. })), "{error:?}");
         assert_eq!(all(root.path()).len(), 1);
@@ -278,14 +278,14 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_nowhere_else() {
+    fn symbolic_links_do_not_lead_out_of_the_project() {
         let (root, folder) = scene();
         let outside = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(outside.path(), root.path().join("out")).unwrap();
         let error = folder.write(&changes(&folder, &[("out/a/b", "text")])).unwrap_err();
         assert!(matches!(error, WriteError::Outside(_)), "{error}");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
-        // One that stays inside is followed, and stays a link.
+        // A link within the project is followed, and stays a link.
         std::os::unix::fs::symlink("PROJECT", root.path().join("same")).unwrap();
         folder.write(&changes(&folder, &[("same", "new")])).unwrap();
         assert_eq!(fs::read_to_string(root.path().join("PROJECT")).unwrap(), "new");

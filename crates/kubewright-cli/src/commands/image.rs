@@ -238,7 +238,7 @@ fn report(step: &Step<'_>, shell: &Shell) {
     };
     match step {
         Step::Blob(blob) => shell.status("Pushing", of(blob)),
-        Step::There(blob) => shell.detail("Exists", of(blob)),
+        Step::Exists(blob) => shell.detail("Exists", of(blob)),
         Step::Manifest(manifest) => shell.detail("Manifest", of(manifest)),
     }
 }

@@ -69,13 +69,13 @@ pub(crate) async fn gather(client: &Client, question: &Question, now: Timestamp)
     if let Some(object) = &object {
         for kind in mentioned(&pages, kind) {
             match children(client, &discovery, &kind, object).await {
-                Ok(children) => answer.sentences.extend(children::tell(&kind, &children, now)),
+                Ok(children) => answer.sentences.extend(children::describe(&kind, &children, now)),
                 Err(error) => answer.troubles.push(format!("list the objects of the kind {kind}: {error}")),
             }
         }
     }
     for page in &pages {
-        answer.sentences.extend(traces::tell(page, object.is_some()));
+        answer.sentences.extend(traces::describe(page, object.is_some()));
     }
     if pages.is_empty() && answer.troubles.is_empty() && !is_built_in(&resource.group) {
         answer.troubles.push(format!(

@@ -1,9 +1,9 @@
-//! The pages of a runtime's traces, as far as sentences are made of them. What later versions add is no error.
+//! The JSON pages of an operator's traces, as far as they are used. Unknown fields are ignored.
 
 use jiff::Timestamp;
 use serde::Deserialize;
 
-/// The version of the form that is understood.
+/// The supported version of the format.
 pub(crate) const VERSION: u32 = 1;
 
 /// The page of all controllers.
@@ -18,7 +18,7 @@ pub(crate) struct Overview {
 pub(crate) struct Controller {
     pub(crate) name: String,
     pub(crate) kind: String,
-    /// The group of the kind; operators of older versions don't tell it.
+    /// The group of the kind; older operators omit it.
     pub(crate) group: Option<String>,
     pub(crate) phase: Phase,
     #[serde(default)]
@@ -30,7 +30,7 @@ pub(crate) struct Controller {
     pub(crate) displaced: u64,
 }
 
-/// Whether a controller works.
+/// The phase of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Phase {
@@ -55,7 +55,7 @@ pub(crate) struct Page {
     pub(crate) runs: Vec<Run>,
 }
 
-/// What a controller does with an object now.
+/// The state of an object in a controller.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub(crate) enum Present {
@@ -96,7 +96,7 @@ pub(crate) struct Run {
     pub(crate) next: Next,
 }
 
-/// What made it run.
+/// A trigger of a run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Trigger {
@@ -127,13 +127,13 @@ pub(crate) enum Reason {
     Unknown,
 }
 
-/// What it read.
+/// A read of a run.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Read {
     pub(crate) kind: String,
 }
 
-/// What it wrote.
+/// A write of a run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Write {
@@ -148,7 +148,7 @@ pub(crate) struct Write {
     pub(crate) changed: Option<bool>,
 }
 
-/// How it ended.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "result", rename_all = "camelCase")]
 pub(crate) enum End {
@@ -168,7 +168,7 @@ pub(crate) enum End {
     Unknown,
 }
 
-/// When it runs again.
+/// The time of the next run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "when", rename_all = "camelCase")]
 pub(crate) enum Next {

@@ -1,4 +1,4 @@
-//! Sentences about what an operator did with an object, and does now. Pure.
+//! Sentences about what an operator did with an object, and about its current state there. Pure.
 
 use jiff::Timestamp;
 
@@ -7,42 +7,42 @@ use super::{
     page::{End, Next, Page, Phase, Present, Reason, Run, Trigger, Write},
 };
 
-/// So many triggers, fields and writes are told.
+/// The number of triggers, fields and writes that are shown.
 const MOST: usize = 4;
 
-/// What a controller has to say of an object, a sentence or a few for each line; `is_there` says whether the API server has it.
-pub(super) fn tell(page: &Page, is_there: bool) -> Vec<String> {
+/// Describes the runs of a controller for an object, one or more sentences per line. `is_there` is whether the object exists.
+pub(super) fn describe(page: &Page, is_there: bool) -> Vec<String> {
     let name = clean(&page.controller.name);
     let is_unknown = !page.exists && page.runs.is_empty() && page.present == Present::Idle;
     if is_unknown && page.controller.phase == Phase::Working {
         return vec![if is_there {
             format!(
-                "The controller {name} doesn't know it: its cache has no such object. Does it watch this namespace (--watch-namespace)?"
+                "The controller {name} does not have it in its cache; check that it watches this namespace (--watch-namespace)."
             )
         } else {
-            format!("The controller {name} doesn't know it either, and has done nothing with one of that name.")
+            format!("The controller {name} does not know such an object either, and has no record of it.")
         }];
     }
     let mut lines = Vec::new();
-    let deed = page.runs.iter().rposition(|run| !is_idle(run));
-    match (page.runs.last(), deed) {
-        (Some(last), Some(deed)) if deed + 1 < page.runs.len() => {
-            lines.extend(last_deed(page, &page.runs[deed]));
-            lines.push(idle_since(page, last, page.runs.len() - deed - 1));
+    let effective = page.runs.iter().rposition(|run| !is_idle(run));
+    match (page.runs.last(), effective) {
+        (Some(last), Some(effective)) if effective + 1 < page.runs.len() => {
+            lines.extend(last_effective_run(page, &page.runs[effective]));
+            lines.push(idle_since(page, last, page.runs.len() - effective - 1));
         }
         (Some(run), _) => lines.extend(last_run(page, run)),
         (None, _) if page.controller.displaced == 0 => {
             lines.push(format!("The controller {name} has not reconciled it since the operator started."));
         }
         (None, _) => lines.push(format!(
-            "The controller {name} keeps no run of it: there was none, or later ones of other objects took its room."
+            "The controller {name} has no record of a run: there was none, or it was evicted by newer runs of other objects."
         )),
     }
     let failed = page.runs.iter().filter(|run| run.end != End::Done).count();
     if failed > 0 && page.runs.len() > 1 {
-        lines.push(format!("Of its last {} runs, {failed} did not end well.", page.runs.len()));
+        lines.push(format!("{failed} of its last {} runs failed.", page.runs.len()));
     }
-    // Else it was said with the run that asked for it.
+    // Otherwise the sentence about the last run has it.
     let is_said = page.runs.last().is_some_and(|run| matches!(run.next, Next::After { .. } | Next::At { .. }));
     if !(is_said && page.waiting.is_empty() && matches!(page.present, Present::Delayed { .. })) {
         lines.push(present(page));
@@ -50,31 +50,28 @@ pub(super) fn tell(page: &Page, is_there: bool) -> Vec<String> {
     lines
 }
 
-/// Whether a run found nothing to do.
+/// Returns whether a run had nothing to do.
 fn is_idle(run: &Run) -> bool {
     run.end == End::Done
         && run.more_writes == 0
         && run.writes.iter().all(|write| is_done(write) && write.changed == Some(false))
 }
 
-/// The last run that came to something; later ones did not.
-fn last_deed(page: &Page, run: &Run) -> Vec<String> {
+/// Describes the last run with an effect, if later ones had none.
+fn last_effective_run(page: &Page, run: &Run) -> Vec<String> {
     let (name, when) = (clean(&page.controller.name), ago(page.time, run.started));
     let mut lines =
-        vec![format!("The controller {name} last had to do with it {when}, because {}.", because(page, run))];
+        vec![format!("The controller {name} last did something for it {when}, because {}.", because(page, run))];
     lines.extend(writes(page, run));
     lines.push(ended(run));
     lines
 }
 
-/// The runs after that.
+/// Describes the runs after that.
 fn idle_since(page: &Page, last: &Run, runs: usize) -> String {
     let (when, why) = (ago(page.time, last.started), because(page, last));
-    let times = if runs == 1 { "once more".into() } else { format!("{runs} times more") };
-    format!(
-        "It was reconciled {times}, last {when}, because {why}, and there was nothing to do. {}",
-        next(page.time, last)
-    )
+    let times = if runs == 1 { "once again".into() } else { format!("{runs} more times") };
+    format!("It was reconciled {times}, last {when}, because {why}, with nothing to do. {}", next(page.time, last))
 }
 
 fn last_run(page: &Page, run: &Run) -> Vec<String> {
@@ -93,37 +90,39 @@ fn ended(run: &Run) -> String {
         attempt => format!(", for the {} time in a row", ordinal(attempt)),
     };
     match &run.end {
-        End::Done if run.writes.iter().all(is_done) => "That went well.".into(),
-        End::Done => "The reconciler took that for no error.".into(),
+        End::Done if run.writes.iter().all(is_done) => "It succeeded.".into(),
+        End::Done => "The reconciler ignored this error.".into(),
         End::Failed { error, terminal: false } => format!("It failed{again}: {}", quoted(error)),
         End::Failed { error, terminal: true } => {
-            format!("It failed{again}, with an error that no other try can mend: {}", quoted(error))
+            format!("It failed{again}, with a non-retryable error: {}", quoted(error))
         }
         End::Panicked { error } => {
-            format!("It panicked{again}, which is a defect of the operator; its log has the place: {}", quoted(error))
+            format!(
+                "It panicked{again}, which is a bug in the operator; see its log for the location: {}",
+                quoted(error)
+            )
         }
-        End::TimedOut { limit } => format!(
-            "It was cut off{again}, since it took longer than the {} that a reconcile may take.",
-            duration(*limit)
-        ),
-        End::Unknown => "How it ended is told in a way that this version of kubewright doesn't know.".into(),
+        End::TimedOut { limit } => {
+            format!("It timed out{again}, after the limit of {} for a reconcile.", duration(*limit))
+        }
+        End::Unknown => "Its result is not known to this version of kubewright.".into(),
     }
 }
 
 fn next(now: Timestamp, run: &Run) -> String {
     let is_final = matches!(run.end, End::Failed { terminal: true, .. });
     match &run.next {
-        Next::Change if is_final => "It is not tried again before something changes: correct the object.".into(),
-        Next::Change => "It runs again when something changes that concerns it.".into(),
-        Next::Now => "It wants to run again at once.".into(),
-        Next::After { time } if run.end != End::Done && *time >= now => format!("It tries again {}.", at(now, *time)),
-        Next::After { time } if run.end != End::Done => format!("It was to try again {}.", at(now, *time)),
-        Next::After { time } | Next::At { time } => format!("It asked to run again {}.", at(now, *time)),
-        Next::Unknown => "When it runs again is told in a way that this version of kubewright doesn't know.".into(),
+        Next::Change if is_final => "It is not retried until something changes: correct the object.".into(),
+        Next::Change => "It runs again when a watched object changes.".into(),
+        Next::Now => "It requested another run immediately.".into(),
+        Next::After { time } if run.end != End::Done && *time >= now => format!("It retries {}.", at(now, *time)),
+        Next::After { time } if run.end != End::Done => format!("It was due to retry {}.", at(now, *time)),
+        Next::After { time } | Next::At { time } => format!("It requested another run {}.", at(now, *time)),
+        Next::Unknown => "The time of its next run is not known to this version of kubewright.".into(),
     }
 }
 
-/// A time that may be over.
+/// Formats a time that may be in the past.
 fn at(now: Timestamp, time: Timestamp) -> String {
     if time < now {
         format!("at {}, which was {}", time.strftime("%H:%M:%SZ"), ago(now, time))
@@ -136,10 +135,10 @@ fn because(page: &Page, run: &Run) -> String {
     let mut parts: Vec<_> = run.triggers.iter().take(MOST).map(|trigger| cause(page, trigger)).collect();
     let rest = run.triggers.len().saturating_sub(MOST) + usize::try_from(run.more_triggers).unwrap_or(usize::MAX);
     match rest {
-        0 if parts.is_empty() => return "of something that isn't known".into(),
+        0 if parts.is_empty() => return "of an unknown trigger".into(),
         0 => {}
-        1 => parts.push("there was one more cause".into()),
-        more => parts.push(format!("there were {more} more causes")),
+        1 => parts.push("of one more trigger".into()),
+        more => parts.push(format!("of {more} more triggers")),
     }
     list(&parts)
 }
@@ -153,15 +152,15 @@ fn cause(page: &Page, trigger: &Trigger) -> String {
         Reason::Added => format!("{what} was created"),
         Reason::Updated => format!("{what} changed{}", fields(trigger)),
         Reason::Deleted => format!("{what} was deleted"),
-        Reason::InitialList => format!("{what} was there when the operator began"),
-        Reason::Listed => format!("the first list of the kind {kind} had come"),
-        Reason::Resync => "everything is looked at again from time to time".into(),
-        Reason::Requeue => "the run before asked for another".into(),
-        Reason::Timer => "the time had come that the run before had asked for".into(),
-        Reason::Backoff => "the run before had failed".into(),
-        Reason::Channel if object.is_empty() => "the operator was told so from elsewhere".into(),
-        Reason::Channel => format!("the operator was told so by {object}"),
-        Reason::Unknown => "of something that isn't known".into(),
+        Reason::InitialList => format!("{what} existed when the operator started"),
+        Reason::Listed => format!("the first list of kind {kind} arrived"),
+        Reason::Resync => "of the periodic resync".into(),
+        Reason::Requeue => "the previous run requested another".into(),
+        Reason::Timer => "the time was reached that the previous run had requested".into(),
+        Reason::Backoff => "the previous run failed".into(),
+        Reason::Channel if object.is_empty() => "of a custom event source".into(),
+        Reason::Channel => format!("of an event for {object} from a custom source"),
+        Reason::Unknown => "of an unknown trigger".into(),
     }
 }
 
@@ -180,7 +179,7 @@ fn fields(trigger: &Trigger) -> String {
     if fields.is_empty() { String::new() } else { format!(" in {}", list(&fields)) }
 }
 
-/// Of a status only the field, not what of it.
+/// Shortens the path of a field in the status.
 fn short(field: &str) -> String {
     let Some(inner) = field.strip_prefix("status.") else { return field.to_owned() };
     let end = inner.find(['.', '[']).unwrap_or(inner.len());
@@ -191,14 +190,14 @@ fn is_done(write: &Write) -> bool {
     write.error.is_none() && write.status.is_none_or(|status| status < 400)
 }
 
-/// What it wrote: what came to pass in a sentence, and one for each that did not.
+/// Describes the successful writes in one sentence, and each failed one in its own.
 fn writes(page: &Page, run: &Run) -> Vec<String> {
     let (well, badly): (Vec<_>, Vec<_>) = run.writes.iter().partition(|write| is_done(write));
     let mut done: Vec<_> = well.iter().take(MOST).map(|write| done(page, write)).collect();
     let rest = well.len().saturating_sub(MOST);
     let rest = rest + usize::try_from(run.more_writes).unwrap_or(usize::MAX);
     if rest > 0 {
-        done.push(format!("did {rest} more writes"));
+        done.push(format!("made {rest} more writes"));
     }
     let mut lines = Vec::new();
     if done.is_empty() && run.writes.is_empty() {
@@ -232,8 +231,8 @@ fn done(page: &Page, write: &Write) -> String {
         other => return format!("did {} {object}", clean(other)),
     };
     match (write.dry_run, write.changed) {
-        (true, _) => format!("asked what would be if it {past} {object}"),
-        (false, Some(false)) => format!("{past} {object} (which changed nothing)"),
+        (true, _) => format!("did a dry run in which it {past} {object}"),
+        (false, Some(false)) => format!("{past} {object} (no change)"),
         (false, _) => format!("{past} {object}"),
     }
 }
@@ -242,10 +241,12 @@ fn failed(page: &Page, write: &Write) -> String {
     let (verb, object) = (clean(&write.verb), object(page, write));
     let why = write.error.as_deref().map_or_else(|| ".".into(), |error| format!(": {}", quoted(error)));
     match write.status {
-        Some(403) => format!("It may not {verb} {object}{why} The role of the operator lacks that right."),
-        Some(409) => format!("It could not {verb} {object}, which another had changed or made{why}"),
+        Some(403) => {
+            format!("It is not allowed to {verb} {object}{why} The role of the operator lacks this permission.")
+        }
+        Some(409) => format!("It could not {verb} {object}, which was changed or created by another client{why}"),
         Some(status) => format!("It could not {verb} {object} ({status}){why}"),
-        None => format!("It tried to {verb} {object}, without an answer, so that this may have happened{why}"),
+        None => format!("It tried to {verb} {object} without getting a response, so this may have happened{why}"),
     }
 }
 
@@ -255,32 +256,29 @@ fn present(page: &Page) -> String {
     let waiting: Vec<_> = page.waiting.iter().take(MOST).map(|trigger| cause(page, trigger)).collect();
     let why = if waiting.is_empty() { String::new() } else { format!(", because {}", list(&waiting)) };
     match (controller.phase, &page.present) {
-        (Phase::Standby, _) => "Nothing happens now: that replica stands by, since it starts or another leads.".into(),
-        (Phase::Syncing, _) if controller.missing.is_empty() => "The controller is about to begin.".into(),
+        (Phase::Standby, _) => {
+            "Nothing happens now: this replica is on standby, as it is starting or another one is the leader.".into()
+        }
+        (Phase::Syncing, _) if controller.missing.is_empty() => "The controller is about to start.".into(),
         (Phase::Syncing, _) => {
             let missing: Vec<_> = controller.missing.iter().map(|missing| clean(missing)).collect();
-            format!("Nothing happens now: the controller can't begin before it has listed {}.", missing.join("; "))
+            format!("Nothing happens now: the controller cannot start until it has listed {}.", missing.join("; "))
         }
         (Phase::Stopping, _) => "The operator is stopping.".into(),
-        (_, Present::Running { since: began }) => format!("It is being reconciled now, for {}.", since(began)),
+        (_, Present::Running { since: began }) => format!("It has been reconciling for {}.", since(began)),
         (_, Present::Held { since: began }) => {
-            format!(
-                "It waits, for {} now, until the cache of the operator shows what was written last{why}.",
-                since(began)
-            )
+            format!("It has been waiting for {} until the cache of the operator has its last write{why}.", since(began))
         }
         (_, Present::Ready) if controller.running >= controller.workers => format!(
-            "It waits for a worker{why}: all {} are busy, and {} objects wait.",
+            "It is waiting for a worker{why}: all {} are busy, and {} objects are waiting.",
             controller.workers, controller.ready
         ),
         (_, Present::Ready) => format!("It is about to be reconciled{why}."),
-        (_, Present::Delayed { left }) => format!("It is to be reconciled in {}{why}.", duration(*left)),
+        (_, Present::Delayed { left }) => format!("It will be reconciled in {}{why}.", duration(*left)),
         (_, Present::Elsewhere) => "Another replica works on it.".into(),
-        (_, Present::Idle) if !page.exists => "The operator doesn't know such an object: its cache has none.".into(),
-        (_, Present::Idle) => "Now it is at rest: nothing has changed since that concerns it.".into(),
-        (_, Present::Unknown) => {
-            "What it waits for is told in a way that this version of kubewright doesn't know.".into()
-        }
+        (_, Present::Idle) if !page.exists => "The operator does not have it in its cache.".into(),
+        (_, Present::Idle) => "It is idle: no watched object has changed since.".into(),
+        (_, Present::Unknown) => "Its state is not known to this version of kubewright.".into(),
     }
 }
 
@@ -318,181 +316,180 @@ mod tests {
     }
 
     fn last(over: Value) -> String {
-        tell(&page(json!({"runs": [run(over)]})), true).join("\n")
+        describe(&page(json!({"runs": [run(over)]})), true).join("\n")
     }
 
     #[test]
-    fn a_run_that_went_well() {
+    fn a_successful_run_is_described() {
         assert_eq!(
-            tell(&page(json!({})), true),
+            describe(&page(json!({})), true),
             [
-                "The controller podset last reconciled it 5 s ago, for 3 ms, because it changed in spec.replicas.",
+                "The controller podset last reconciled it 5s ago, for 3ms, because it changed in spec.replicas.",
                 "It wrote nothing.",
-                "That went well. It runs again when something changes that concerns it.",
-                "Now it is at rest: nothing has changed since that concerns it.",
+                "It succeeded. It runs again when a watched object changes.",
+                "It is idle: no watched object has changed since.",
             ]
         );
     }
 
     #[test]
-    fn what_was_done_is_told_rather_than_that_nothing_was() {
+    fn the_last_effective_run_is_described_first() {
         let wrote = |changed: bool| json!([{"verb": "create", "kind": "Pod", "object": "demo/a", "status": 201, "changed": changed}]);
         let fields = ["status.conditions[0].reason", "status.conditions[0].message"];
         let own = json!([{"reason": "updated", "kind": "PodSet", "object": "demo/web", "fields": fields}]);
-        let deed = run(json!({"started": "2026-01-01T12:00:03Z", "writes": wrote(true)}));
+        let effective = run(json!({"started": "2026-01-01T12:00:03Z", "writes": wrote(true)}));
         let idle = |second: u32| {
             run(json!({"started": format!("2026-01-01T12:00:0{second}Z"), "triggers": own, "writes": wrote(false)}))
         };
-        let said = |runs: Vec<Value>| tell(&page(json!({"runs": runs})), true);
+        let text = |runs: Vec<Value>| describe(&page(json!({"runs": runs})), true);
         assert_eq!(
-            said(vec![idle(1), deed.clone(), idle(5), idle(7)])[..4],
+            text(vec![idle(1), effective.clone(), idle(5), idle(7)])[..4],
             [
-                "The controller podset last had to do with it 7 s ago, because it changed in spec.replicas.",
+                "The controller podset last did something for it 7s ago, because it changed in spec.replicas.",
                 "It created Pod demo/a.",
-                "That went well.",
-                "It was reconciled 2 times more, last 3 s ago, because it changed in status.conditions, and there was nothing to do. \
-                 It runs again when something changes that concerns it.",
+                "It succeeded.",
+                "It was reconciled 2 more times, last 3s ago, because it changed in status.conditions, with nothing to do. \
+                 It runs again when a watched object changes.",
             ]
         );
-        assert!(said(vec![deed.clone(), idle(5)])[3].starts_with("It was reconciled once more, last 5 s ago, because"));
         assert!(
-            said(vec![idle(5), deed])[0].starts_with("The controller podset last reconciled it 7 s ago, for 3 ms,")
+            text(vec![effective.clone(), idle(5)])[3].starts_with("It was reconciled once again, last 5s ago, because")
         );
-        assert!(said(vec![idle(5), idle(7)])[0].starts_with("The controller podset last reconciled it 3 s ago"));
+        assert!(
+            text(vec![idle(5), effective])[0].starts_with("The controller podset last reconciled it 7s ago, for 3ms,")
+        );
+        assert!(text(vec![idle(5), idle(7)])[0].starts_with("The controller podset last reconciled it 3s ago"));
     }
 
     #[test]
-    fn what_nobody_knows_is_told_once() {
+    fn unknown_objects_are_described_once() {
         let unknown = page(json!({"exists": false, "runs": []}));
         assert_eq!(
-            tell(&unknown, false),
-            ["The controller podset doesn't know it either, and has done nothing with one of that name."]
+            describe(&unknown, false),
+            ["The controller podset does not know such an object either, and has no record of it."]
         );
-        assert!(tell(&unknown, true)[0].ends_with("Does it watch this namespace (--watch-namespace)?"));
+        assert!(describe(&unknown, true)[0].ends_with("check that it watches this namespace (--watch-namespace)."));
         let asked = json!([run(json!({"next": {"when": "after", "time": "2026-01-01T12:00:19Z"}}))]);
-        let waits = tell(&page(json!({"runs": asked, "present": {"state": "delayed", "leftSeconds": 9.0}})), true);
-        assert_eq!(waits.last().unwrap(), "That went well. It asked to run again in 9 s (12:00:19Z).");
+        let waits = describe(&page(json!({"runs": asked, "present": {"state": "delayed", "leftSeconds": 9.0}})), true);
+        assert_eq!(waits.last().unwrap(), "It succeeded. It requested another run in 9s (12:00:19Z).");
     }
 
     #[test]
-    fn each_end_has_its_sentence() {
+    fn each_result_is_described() {
         let after = json!({"when": "after", "delaySeconds": 8, "time": "2026-01-01T12:00:18Z"});
         for (over, expected) in [
             (
                 json!({"end": {"result": "failed", "error": "no room", "terminal": false}, "attempt": 3, "next": after}),
-                "It failed, for the 3rd time in a row: no room. It tries again in 8 s (12:00:18Z).",
+                "It failed, for the 3rd time in a row: no room. It retries in 8s (12:00:18Z).",
             ),
             (
                 json!({"end": {"result": "failed", "error": "bad spec.", "terminal": true}}),
-                "with an error that no other try can mend: bad spec. It is not tried again before something changes: correct",
+                "with a non-retryable error: bad spec. It is not retried until something changes: correct",
             ),
             (
                 json!({"end": {"result": "panicked", "error": "index out of bounds"}, "next": {"when": "now"}}),
-                "defect of the operator; its log has the place: index out of bounds. It wants to run again at once.",
+                "bug in the operator; see its log for the location: index out of bounds. It requested another run immediately.",
             ),
             (
                 json!({"end": {"result": "timedOut", "limitSeconds": 30}, "next": {"when": "after", "time": "2026-01-01T12:00:08Z"}}),
-                "longer than the 30 s that a reconcile may take. It was to try again at 12:00:08Z, which was 2 s ago.",
+                "after the limit of 30s for a reconcile. It was due to retry at 12:00:08Z, which was 2s ago.",
             ),
             (
                 json!({"next": {"when": "at", "time": "2026-01-01T13:00:10Z"}}),
-                "That went well. It asked to run again in 60 minutes (13:00:10Z).",
+                "It succeeded. It requested another run in 60 minutes (13:00:10Z).",
             ),
             (
                 json!({"end": {"result": "eclipsed"}, "next": {"when": "moon"}}),
-                "doesn't know. When it runs again is told",
+                "not known to this version of kubewright. The time of its next run is not known",
             ),
         ] {
-            let said = last(over);
-            assert!(said.contains(expected), "{expected}\nin\n{said}");
+            let text = last(over);
+            assert!(text.contains(expected), "{expected}\nin\n{text}");
         }
         let runs = json!([
             run(json!({"end": {"result": "panicked", "error": "x"}})),
             run(json!({"writes": [{"verb": "create", "kind": "Pod", "object": "demo/a"}]}))
         ]);
-        let said = tell(&page(json!({"runs": runs})), true);
-        assert!(said.contains(&"Of its last 2 runs, 1 did not end well.".into()), "{said:?}");
+        let text = describe(&page(json!({"runs": runs})), true);
+        assert!(text.contains(&"1 of its last 2 runs failed.".into()), "{text:?}");
     }
 
     #[test]
-    fn each_cause_has_its_words() {
+    fn each_trigger_is_described() {
         for (trigger, expected) in [
             (json!({"reason": "added", "kind": "Pod", "object": "demo/a"}), "Pod demo/a was created"),
             (json!({"reason": "deleted", "kind": "Pod", "object": "demo/a"}), "Pod demo/a was deleted"),
             (json!({"reason": "updated", "kind": "Pod", "object": "demo/web"}), "Pod demo/web changed."),
             (
                 json!({"reason": "initialList", "kind": "PodSet", "object": "demo/web"}),
-                "it was there when the operator began",
+                "it existed when the operator started",
             ),
-            (json!({"reason": "listed", "kind": "Pod"}), "the first list of the kind Pod had come"),
-            (json!({"reason": "resync"}), "from time to time"),
-            (json!({"reason": "requeue"}), "the run before asked for another"),
-            (json!({"reason": "timer"}), "the time had come"),
-            (json!({"reason": "backoff"}), "the run before had failed"),
-            (json!({"reason": "channel", "object": "door"}), "told so by door"),
-            (json!({"reason": "eclipse"}), "isn't known"),
+            (json!({"reason": "listed", "kind": "Pod"}), "the first list of kind Pod arrived"),
+            (json!({"reason": "resync"}), "periodic resync"),
+            (json!({"reason": "requeue"}), "the previous run requested another"),
+            (json!({"reason": "timer"}), "the time was reached"),
+            (json!({"reason": "backoff"}), "the previous run failed"),
+            (json!({"reason": "channel", "object": "door"}), "an event for door from a custom source"),
+            (json!({"reason": "eclipse"}), "an unknown trigger"),
         ] {
-            let said = last(json!({"triggers": [trigger]}));
-            assert!(said.lines().next().unwrap().contains(expected), "{expected}\nin\n{said}");
+            let text = last(json!({"triggers": [trigger]}));
+            assert!(text.lines().next().unwrap().contains(expected), "{expected}\nin\n{text}");
         }
         let many = last(json!({"triggers": [], "moreTriggers": 2}));
-        assert!(many.contains("because there were 2 more causes"), "{many}");
+        assert!(many.contains("because of 2 more triggers"), "{many}");
     }
 
     #[test]
-    fn writes_are_told_and_why_they_failed() {
+    fn writes_and_their_errors_are_described() {
         let write = |verb: &str, name: &str, status: u16, error: Option<&str>| json!({"verb": verb, "kind": "Pod", "object": format!("demo/{name}"), "status": status, "error": error});
         let status = json!({
             "verb": "patch", "kind": "PodSet", "object": "demo/web", "subresource": "status", "status": 200, "changed": false,
         });
         let lost = json!({"verb": "delete", "kind": "Pod", "object": "demo/d", "error": "connection reset"});
-        let said = last(json!({"writes": [
+        let text = last(json!({"writes": [
             write("create", "a", 201, None), write("delete", "b", 200, None), status, lost,
             write("create", "c", 403, Some("pods is forbidden")), write("update", "e", 409, None),
             write("create", "f", 422, Some("spec is wrong")),
         ]}));
         for expected in [
-            "It created Pod demo/a, deleted Pod demo/b and patched its status (which changed nothing).",
-            "It may not create Pod demo/c: pods is forbidden. The role of the operator lacks that right.",
-            "It could not update Pod demo/e, which another had changed or made.",
+            "It created Pod demo/a, deleted Pod demo/b and patched its status (no change).",
+            "It is not allowed to create Pod demo/c: pods is forbidden. The role of the operator lacks this permission.",
+            "It could not update Pod demo/e, which was changed or created by another client.",
             "It could not create Pod demo/f (422): spec is wrong.",
-            "It tried to delete Pod demo/d, without an answer, so that this may have happened: connection reset.",
+            "It tried to delete Pod demo/d without getting a response, so this may have happened: connection reset.",
         ] {
-            assert!(said.lines().any(|line| line == expected), "{expected}\nin\n{said}");
+            assert!(text.lines().any(|line| line == expected), "{expected}\nin\n{text}");
         }
-        assert!(said.contains("The reconciler took that for no error. It runs again"), "{said}");
+        assert!(text.contains("The reconciler ignored this error. It runs again"), "{text}");
     }
 
     #[test]
-    fn what_it_waits_for_is_told() {
+    fn the_current_state_is_described() {
         let controller = |phase: &str, missing: &[&str]| json!({"name": "podset", "kind": "PodSet", "phase": phase, "missing": missing, "workers": 1, "ready": 4, "running": 1});
         let waiting = json!([{"reason": "added", "kind": "Pod", "object": "demo/a"}]);
         for (over, expected) in [
-            (
-                json!({"present": {"state": "running", "since": "2026-01-01T12:00:08Z"}}),
-                "being reconciled now, for 2 s.",
-            ),
-            (json!({"present": {"state": "held", "since": "2026-01-01T12:00:08Z"}}), "for 2 s now, until the cache"),
+            (json!({"present": {"state": "running", "since": "2026-01-01T12:00:08Z"}}), "reconciling for 2s."),
+            (json!({"present": {"state": "held", "since": "2026-01-01T12:00:08Z"}}), "waiting for 2s until the cache"),
             (
                 json!({"present": {"state": "ready"}, "waiting": waiting}),
                 "because Pod demo/a was created: all 1 are busy, and 4",
             ),
-            (json!({"present": {"state": "delayed", "leftSeconds": 9.0}}), "It is to be reconciled in 9 s."),
+            (json!({"present": {"state": "delayed", "leftSeconds": 9.0}}), "It will be reconciled in 9s."),
             (json!({"present": {"state": "elsewhere"}}), "Another replica works on it."),
-            (json!({"present": {"state": "asleep"}}), "doesn't know"),
-            (json!({"exists": false}), "its cache has none"),
-            (json!({"controller": controller("standby", &[])}), "stands by"),
-            (json!({"controller": controller("syncing", &[])}), "about to begin"),
+            (json!({"present": {"state": "asleep"}}), "not known"),
+            (json!({"exists": false}), "not have it in its cache"),
+            (json!({"controller": controller("standby", &[])}), "on standby"),
+            (json!({"controller": controller("syncing", &[])}), "about to start"),
             (
                 json!({"controller": controller("syncing", &["pods: forbidden"])}),
-                "before it has listed pods: forbidden.",
+                "until it has listed pods: forbidden.",
             ),
             (json!({"controller": controller("stopping", &[])}), "is stopping"),
         ] {
-            let said = tell(&page(over), true);
-            assert!(said.last().unwrap().contains(expected), "{expected}\nin\n{said:?}");
+            let text = describe(&page(over), true);
+            assert!(text.last().unwrap().contains(expected), "{expected}\nin\n{text:?}");
         }
-        let none = tell(&page(json!({"runs": []})), true);
+        let none = describe(&page(json!({"runs": []})), true);
         assert_eq!(none[0], "The controller podset has not reconciled it since the operator started.");
     }
 }

@@ -1,37 +1,37 @@
-//! What a program's first bytes tell: the machine it is for, and whether it can start where there is nothing else.
+//! The ELF headers of a program: its architecture, and whether it is linked statically.
 
 use thiserror::Error;
 
-/// The header of a program's segment that names its interpreter (`PT_INTERP` of the System V ABI).
+/// The type of the segment that names the interpreter (`PT_INTERP` of the System V ABI).
 const INTERPRETER: u32 = 3;
 
-/// What is known of a program.
+/// The properties of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Program {
-    /// The processor, by Go's name for it, as images have it.
+    /// The architecture, by its name in Go and in images.
     pub(crate) architecture: &'static str,
-    /// The dynamic linker that it can't start without.
+    /// The dynamic linker, for a dynamically linked program.
     pub(crate) interpreter: Option<String>,
 }
 
-/// Why a file is no program for an image.
+/// A file that is not a program for an image.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub(crate) enum ElfError {
-    /// It is something else.
-    #[error("it is no program for Linux (no ELF file): build it with --target, such as x86_64-unknown-linux-musl")]
-    NoElf,
-    /// It is cut off, or not what its header says.
-    #[error("its ELF header leads out of the file: build it anew")]
-    Broken,
+    /// The file is not ELF.
+    #[error("the file is not a Linux program in ELF format: build it with --target, such as x86_64-unknown-linux-musl")]
+    NotElf,
+    /// The file is truncated or corrupt.
+    #[error("the ELF file is truncated or corrupt: build it again")]
+    Corrupt,
     /// A library or an object file.
-    #[error("it is no program but a part of one (ELF type {0})")]
-    NoProgram(u16),
-    /// A processor that images have no name for here.
-    #[error("it is for a processor that kubewright makes no images for (ELF machine {0})")]
+    #[error("the ELF file is not executable (type {0})")]
+    NotExecutable(u16),
+    /// The architecture is not supported.
+    #[error("images for this architecture are not supported (ELF machine {0})")]
     Machine(u16),
 }
 
-/// Numbers of a file, in its order of bytes.
+/// Reads numbers in the byte order of a file.
 struct Numbers<'a> {
     bytes: &'a [u8],
     little: bool,
@@ -39,9 +39,9 @@ struct Numbers<'a> {
 
 impl Numbers<'_> {
     fn take<const N: usize>(&self, at: usize) -> Result<[u8; N], ElfError> {
-        let end = at.checked_add(N).ok_or(ElfError::Broken)?;
+        let end = at.checked_add(N).ok_or(ElfError::Corrupt)?;
         let taken = self.bytes.get(at..end).and_then(|taken| taken.try_into().ok());
-        let mut taken: [u8; N] = taken.ok_or(ElfError::Broken)?;
+        let mut taken: [u8; N] = taken.ok_or(ElfError::Corrupt)?;
         if !self.little {
             taken.reverse();
         }
@@ -56,23 +56,23 @@ impl Numbers<'_> {
         Ok(u32::from_le_bytes(self.take(at)?))
     }
 
-    /// A number as wide as the program's addresses.
+    /// Reads a number of the size of an address.
     fn word(&self, at: usize, wide: bool) -> Result<usize, ElfError> {
         let number = if wide { u64::from_le_bytes(self.take(at)?) } else { self.u32(at)?.into() };
-        usize::try_from(number).map_err(|_| ElfError::Broken)
+        usize::try_from(number).map_err(|_| ElfError::Corrupt)
     }
 }
 
-/// Reads the headers of a program.
+/// Parses the headers of a program.
 pub(crate) fn read(bytes: &[u8]) -> Result<Program, ElfError> {
     let Some([0x7f, b'E', b'L', b'F', class @ (1 | 2), order @ (1 | 2)]) = bytes.first_chunk() else {
-        return Err(ElfError::NoElf);
+        return Err(ElfError::NotElf);
     };
     let (wide, file) = (*class == 2, Numbers { bytes, little: *order == 1 });
-    // Executable, or position-independent executable.
+    // Executable or position-independent executable.
     let (kind, machine) = (file.u16(16)?, file.u16(18)?);
     if !matches!(kind, 2 | 3) {
-        return Err(ElfError::NoProgram(kind));
+        return Err(ElfError::NotExecutable(kind));
     }
     let architecture = match machine {
         3 => "386",
@@ -90,13 +90,13 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Program, ElfError> {
     let mut interpreter = None;
     for index in 0..usize::from(count) {
         let header = index.checked_mul(size.into()).and_then(|offset| offset.checked_add(table));
-        let header = header.ok_or(ElfError::Broken)?;
+        let header = header.ok_or(ElfError::Corrupt)?;
         if file.u32(header)? != INTERPRETER {
             continue;
         }
         let (offset, length) = if wide { (8, 32) } else { (4, 16) };
         let (start, length) = (file.word(header + offset, wide)?, file.word(header + length, wide)?);
-        let name = start.checked_add(length).and_then(|end| bytes.get(start..end)).ok_or(ElfError::Broken)?;
+        let name = start.checked_add(length).and_then(|end| bytes.get(start..end)).ok_or(ElfError::Corrupt)?;
         interpreter = Some(String::from_utf8_lossy(name).trim_end_matches('\0').to_owned());
     }
     Ok(Program { architecture, interpreter })
@@ -106,7 +106,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Program, ElfError> {
 pub(super) mod tests {
     use super::*;
 
-    /// The headers of a program for Linux on amd64, with an interpreter or without.
+    /// Returns the headers of a Linux program for amd64.
     pub(crate) fn program(interpreter: Option<&str>) -> Vec<u8> {
         let mut bytes = vec![0; 64];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -131,7 +131,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_interpreter_is_found() {
+    fn the_interpreter_is_read() {
         let linker = "/lib64/ld-linux-x86-64.so.2";
         let found = read(&program(Some(linker))).unwrap();
         assert_eq!(found, Program { architecture: "amd64", interpreter: Some(linker.into()) });
@@ -139,7 +139,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn this_test_is_a_program() {
+    fn the_test_binary_is_read() {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let expected = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -150,7 +150,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn narrow_programs_of_the_other_order_are_read() {
+    fn big_endian_32_bit_programs_are_read() {
         let mut bytes = vec![0; 52 + 32];
         bytes[..6].copy_from_slice(b"\x7fELF\x01\x02");
         for (at, value) in [(17, 2), (19, 22), (31, 52), (43, 32), (45, 1), (55, 1)] {
@@ -160,16 +160,16 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_no_program_is_told() {
-        assert_eq!(read(b"#!/bin/sh\n"), Err(ElfError::NoElf));
-        assert_eq!(read(b""), Err(ElfError::NoElf));
+    fn other_files_are_errors() {
+        assert_eq!(read(b"#!/bin/sh\n"), Err(ElfError::NotElf));
+        assert_eq!(read(b""), Err(ElfError::NotElf));
         let whole = program(Some("/lib/ld.so"));
         for length in 6..whole.len() {
-            assert_eq!(read(&whole[..length]), Err(ElfError::Broken), "{length} bytes");
+            assert_eq!(read(&whole[..length]), Err(ElfError::Corrupt), "{length} bytes");
         }
         let mut other = program(None);
         other[16] = 1;
-        assert_eq!(read(&other), Err(ElfError::NoProgram(1)));
+        assert_eq!(read(&other), Err(ElfError::NotExecutable(1)));
         other[16] = 2;
         other[18] = 8;
         assert_eq!(read(&other), Err(ElfError::Machine(8)));

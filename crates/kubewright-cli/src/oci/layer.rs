@@ -1,4 +1,4 @@
-//! The one layer of an image: the program, and what a program expects to find around it.
+//! The single layer of an image: the program, certificates, users and a temporary directory.
 
 use std::io::{self, Write};
 
@@ -8,31 +8,31 @@ use tar::{Builder, EntryType, Header};
 
 use super::layout::{Blob, digest};
 
-/// Where the program is in the image, as the scaffold's Deployment and Dockerfile have it.
+/// The path of the program in the image, as in the scaffold's Deployment and Dockerfile.
 pub(crate) const PROGRAM: &str = "/manager";
 
-/// The user that it runs as: `nonroot` of the distroless images.
+/// The user id: `nonroot` of the distroless images.
 pub(crate) const USER: u64 = 65532;
 
-/// Where the root certificates are, for those who look at `SSL_CERT_FILE`, and for those who look where Debian has them.
+/// The path of the root certificates, as in Debian; `SSL_CERT_FILE` is set to it.
 pub(crate) const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Names by file first, then by DNS. A static program of glibc, too, has both within itself and needs no library for them.
+/// Names are looked up in files, then by DNS. Static programs of glibc have both built in.
 const NAMES: &str = "hosts: files dns\n";
 
-/// A layer, packed.
+/// A compressed layer.
 pub(super) struct Layer {
-    /// The packed bytes.
+    /// The compressed archive.
     pub(super) blob: Blob,
-    /// The digest of the bytes before they were packed.
+    /// The digest of the uncompressed archive.
     pub(super) diff_id: String,
 }
 
-/// Packs a program. The same program gives the same bytes: times are 0, owners and order are fixed.
+/// Makes the layer for a program. It is deterministic: times are 0, owners and order are fixed.
 pub(super) fn pack(program: &[u8]) -> io::Result<Layer> {
     let tar = archive(program)?;
     let diff_id = digest(&tar);
-    // No name and no time go into the header.
+    // The gzip header has neither a name nor a time.
     let mut gzip = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Compression::default());
     gzip.write_all(&tar)?;
     let blob = Blob::new("application/vnd.oci.image.layer.v1.tar+gzip", gzip.finish()?);
@@ -53,7 +53,7 @@ fn archive(program: &[u8]) -> io::Result<Vec<u8>> {
     let (path, program_path) = (CERTIFICATES.trim_start_matches('/'), PROGRAM.trim_start_matches('/'));
     entry(&mut builder, path, EntryType::Regular, 0o644, certificates.as_bytes())?;
     entry(&mut builder, program_path, EntryType::Regular, 0o755, program)?;
-    // Programs that keep something for a while look for it, the user being no superuser.
+    // For temporary files of the unprivileged user.
     entry(&mut builder, "tmp/", EntryType::Directory, 0o1777, b"")?;
     builder.into_inner()
 }
@@ -69,7 +69,7 @@ fn entry(builder: &mut Builder<Vec<u8>>, path: &str, kind: EntryType, mode: u32,
     builder.append_data(&mut header, path, content)
 }
 
-/// Mozilla's root certificates, as this version of kubewright knows them: those of the machine at hand would make another image of it.
+/// Returns Mozilla's root certificates of this kubewright version: those of the build machine would make images differ.
 fn certificates() -> String {
     let mut text = String::new();
     for certificate in webpki_root_certs::TLS_SERVER_ROOT_CERTS {
@@ -99,7 +99,7 @@ mod tests {
 
     use super::*;
 
-    /// Mode, owner, time and content of each entry.
+    /// Returns mode, owner, time and content of each entry.
     fn entries(layer: &Layer) -> BTreeMap<String, (u32, u64, u64, Vec<u8>)> {
         let mut archive = tar::Archive::new(GzDecoder::new(layer.blob.bytes.as_slice()));
         let mut found = BTreeMap::new();
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_has_the_program_and_what_it_needs() {
+    fn a_layer_has_program_certificates_and_users() {
         let layer = pack(b"program").unwrap();
         let entries = entries(&layer);
         let names: Vec<_> = entries.keys().map(String::as_str).collect();

@@ -1,20 +1,20 @@
-//! Blobs, the documents that name them, and the folder or archive that holds them: OCI's image-spec 1.1, as values.
+//! The OCI image layout (image-spec 1.1): blobs, manifests, indexes and their files. Pure.
 
 use std::{collections::BTreeMap, fmt::Write as _, io};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// The form of an image's manifest.
+/// The media type of a manifest.
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// The form of a list of manifests.
+/// The media type of an index.
 pub(crate) const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// Where tools look for the name of an image in a layout. containerd, and so kind, puts a date before the first, and takes the second as it is.
+/// The annotations with the image name. containerd, and thus kind, adds a date to the first, and takes the second unchanged.
 const NAMES: [&str; 2] = ["org.opencontainers.image.ref.name", "io.containerd.image.name"];
 
-/// `sha256:` and the digest of bytes.
+/// Returns the digest of bytes, as `sha256:…`.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     let mut text = String::from("sha256:");
     for byte in Sha256::digest(bytes) {
@@ -23,26 +23,26 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
     text
 }
 
-/// Bytes that are known by their digest.
+/// Content with its descriptor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blob {
-    /// What leads to it.
+    /// The descriptor.
     pub(crate) descriptor: Descriptor,
-    /// Its bytes.
+    /// The content.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What leads to a blob.
+/// The descriptor of a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
-    /// What it is.
+    /// The media type.
     pub(crate) media_type: String,
-    /// `sha256:…`.
+    /// The digest, as `sha256:…`.
     pub(crate) digest: String,
-    /// How many bytes it has.
+    /// The size in bytes.
     pub(crate) size: u64,
-    /// What a manifest that is no image is for.
+    /// The type of an artifact that is not an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) artifact_type: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -51,14 +51,14 @@ pub(crate) struct Descriptor {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
-/// What an image runs on.
+/// The platform of an image.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Platform {
     pub(crate) architecture: String,
     pub(crate) os: String,
 }
 
-/// A manifest: of an image, or of something that refers to one.
+/// The manifest of an image or of an artifact that refers to one.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Manifest {
@@ -74,7 +74,7 @@ pub(super) struct Manifest {
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-/// A list of manifests.
+/// An image index.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Index {
@@ -107,47 +107,47 @@ impl Blob {
     }
 }
 
-/// A manifest with the blobs that it names, which it needs to be there before it.
+/// A manifest and the blobs that it refers to, which are pushed before it.
 #[derive(Clone, Debug)]
 pub(crate) struct Bundle {
-    /// The manifest itself.
+    /// The manifest.
     pub(crate) manifest: Blob,
-    /// What it names: the config first.
+    /// The blobs, the config first.
     pub(crate) blobs: Vec<Blob>,
-    /// Whether it names another as what it is about.
+    /// Whether the manifest has a subject.
     pub(crate) refers: bool,
 }
 
-/// An image, and what refers to it.
+/// An image and its referrers.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     /// The image.
     pub(crate) image: Bundle,
-    /// What refers to it, such as the list of what it is made of.
+    /// The referrers, such as the software bill of materials.
     pub(crate) referrers: Vec<Bundle>,
 }
 
-/// A file of a layout: its path and its bytes.
+/// The path and content of a file in a layout.
 pub(crate) type File = (String, Vec<u8>);
 
 impl Layout {
-    /// The digest that the image is known by.
+    /// Returns the digest of the image.
     pub(crate) fn digest(&self) -> &str {
         &self.image.manifest.descriptor.digest
     }
 
-    /// The image, then what refers to it.
+    /// Returns the image, then its referrers.
     pub(crate) fn bundles(&self) -> impl Iterator<Item = &Bundle> {
         std::iter::once(&self.image).chain(&self.referrers)
     }
 
-    /// The files of the layout, by path. With a name, tools find the image by that.
+    /// Returns the files of the layout. A name is added for tools that look it up.
     pub(crate) fn files(&self, name: Option<&str>) -> serde_json::Result<Vec<File>> {
         files(self.bundles(), name)
     }
 
-    /// The image as a tar archive. Beside it is the list that `docker load` looks for. What refers to the image is left out: containerd would unpack
-    /// it as an image, which it isn't, and podman asks which of several is meant.
+    /// Returns the image as a tar archive, with the `manifest.json` of `docker load`. Referrers are omitted: containerd would unpack them
+    /// as images, and podman would ask which image is meant.
     pub(crate) fn archive(&self, name: Option<&str>) -> io::Result<Vec<u8>> {
         let mut files = files([&self.image], name)?;
         let [config, layers @ ..] = self.image.blobs.as_slice() else { return Err(io::ErrorKind::InvalidData.into()) };
@@ -168,7 +168,7 @@ impl Layout {
     }
 }
 
-/// The files of a layout of these, the image first.
+/// Returns the files of a layout with some bundles, the image first.
 fn files<'a>(bundles: impl IntoIterator<Item = &'a Bundle>, name: Option<&str>) -> serde_json::Result<Vec<File>> {
     let mut files = BTreeMap::new();
     let mut manifests = Vec::new();
@@ -186,7 +186,7 @@ fn files<'a>(bundles: impl IntoIterator<Item = &'a Bundle>, name: Option<&str>) 
     Ok(files.into_iter().collect())
 }
 
-/// Where a blob is in a layout.
+/// Returns the path of a blob in a layout.
 fn path(descriptor: &Descriptor) -> String {
     format!("blobs/{}", descriptor.digest.replacen(':', "/", 1))
 }

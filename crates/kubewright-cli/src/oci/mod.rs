@@ -1,7 +1,7 @@
-//! An OCI image of an operator, from its program alone: no container engine, no base image.
+//! OCI images of operators, without a container engine or a base image.
 //!
-//! Values in, values out; [`registry`] sends them. The same program gives the same digest: nothing of the time, the machine
-//! or the folder goes into an image.
+//! Values in, values out; [`registry`] pushes them. The same program gives the same digest: an image has nothing from the time, the
+//! machine or the directory of its build.
 
 pub(crate) mod elf;
 mod layer;
@@ -16,16 +16,16 @@ use serde_json::Value;
 
 use self::layout::{Blob, Bundle, Layout, MANIFEST, Manifest, Platform};
 
-/// What an image is made of.
+/// The contents of an image.
 #[derive(Clone, Debug)]
 pub(crate) struct Contents<'a> {
-    /// The program's bytes.
+    /// The program.
     pub(crate) program: &'a [u8],
-    /// The processor it is for.
+    /// The architecture of the program.
     pub(crate) architecture: &'a str,
-    /// What is said of it.
+    /// The labels.
     pub(crate) labels: BTreeMap<String, String>,
-    /// What it is made of, in CycloneDX' form.
+    /// The software bill of materials, in CycloneDX format.
     pub(crate) sbom: Option<Value>,
 }
 
@@ -61,10 +61,10 @@ struct History<'a> {
     created_by: &'a str,
 }
 
-/// The only time that an image knows.
+/// The time of all entries.
 const EPOCH: &str = "1970-01-01T00:00:00Z";
 
-/// Makes the image, and what refers to it.
+/// Assembles the image and its referrers.
 pub(crate) fn make(contents: &Contents<'_>) -> io::Result<Layout> {
     let layer = layer::pack(contents.program)?;
     let config = Config {
@@ -102,7 +102,7 @@ pub(crate) fn make(contents: &Contents<'_>) -> io::Result<Layout> {
     Ok(Layout { image, referrers })
 }
 
-/// The list of what an image is made of, as a manifest that refers to the image.
+/// Assembles the referrer with the software bill of materials.
 fn referrer(sbom: &Value, subject: layout::Descriptor) -> io::Result<Bundle> {
     let list = Blob::json(sbom::MEDIA_TYPE, sbom)?;
     let empty = Blob::new("application/vnd.oci.empty.v1+json", b"{}".to_vec());
@@ -136,9 +136,9 @@ mod tests {
         make(&Contents { program: &program, architecture: "amd64", labels, sbom }).unwrap()
     }
 
-    /// Goes from the index to each blob, as image-spec has it.
+    /// Follows the references from the index to each blob, as image-spec describes.
     #[test]
-    fn each_document_leads_to_the_next() {
+    fn references_lead_to_all_blobs() {
         let files: BTreeMap<_, _> = layout().files(Some("registry.example/cow:v1")).unwrap().into_iter().collect();
         let document = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
         assert_eq!(document(&files["oci-layout"]), json!({"imageLayoutVersion": "1.0.0"}));
@@ -190,10 +190,6 @@ mod tests {
         assert!(files.contains_key(docker[0]["Layers"][0].as_str().unwrap()));
         assert!(files.contains_key(docker[0]["Config"].as_str().unwrap()));
         let image = Layout { referrers: Vec::new(), ..layout() };
-        assert_eq!(
-            files,
-            image.files(name).unwrap().into_iter().collect(),
-            "what refers to the image is no image to load"
-        );
+        assert_eq!(files, image.files(name).unwrap().into_iter().collect(), "referrers are not in the archive");
     }
 }

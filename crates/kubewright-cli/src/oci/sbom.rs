@@ -1,37 +1,37 @@
-//! What a program is made of, in CycloneDX' form: from `cargo metadata` and the digests of the lock. Pure.
+//! The software bill of materials of a program in CycloneDX format, from `cargo metadata` and the checksums in the lock file. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The form, as IANA has registered it.
+/// The registered media type.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.cyclonedx+json";
 
-/// What `cargo metadata` says, as far as it matters here.
+/// The part of the output of `cargo metadata` that is used here.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Metadata {
     packages: Vec<Package>,
     resolve: Option<Resolve>,
 }
 
-/// A crate.
+/// A package.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Package {
     id: String,
-    /// Its name.
+    /// The name.
     pub(crate) name: String,
-    /// Its version.
+    /// The version.
     pub(crate) version: String,
-    /// As SPDX has it.
+    /// The SPDX expression of the licence.
     pub(crate) license: Option<String>,
-    /// What it is, in a sentence.
+    /// The description.
     pub(crate) description: Option<String>,
-    /// Where its sources are.
+    /// The repository.
     pub(crate) repository: Option<String>,
-    /// Where it is told of.
+    /// The home page.
     pub(crate) homepage: Option<String>,
-    /// Who wrote it.
+    /// The authors.
     #[serde(default)]
     pub(crate) authors: Vec<String>,
     source: Option<String>,
@@ -61,13 +61,13 @@ struct Kind {
 }
 
 impl Metadata {
-    /// The crate that it was asked of.
+    /// Returns the root package.
     pub(crate) fn root(&self) -> Option<&Package> {
         let root = self.resolve.as_ref()?.root.as_ref()?;
         self.packages.iter().find(|package| &package.id == root)
     }
 
-    /// What the crate needs when it runs and when it is built, not when it is tested; each with what it needs itself.
+    /// Returns the normal and build dependencies of the root package, without dev-dependencies, each with its own dependencies.
     fn needed(&self) -> BTreeMap<&str, BTreeSet<&str>> {
         let mut found = BTreeMap::new();
         let Some(resolve) = &self.resolve else { return found };
@@ -86,7 +86,7 @@ impl Metadata {
     }
 }
 
-/// The list of what the crate's program is made of, sorted; `None` if cargo has not said which crate that is.
+/// Returns the bill of materials, sorted; `None` if the metadata has no root package.
 pub(crate) fn list(metadata: &Metadata, lock: &str) -> Option<Value> {
     let root = metadata.root()?;
     let checksums = checksums(lock);
@@ -127,7 +127,7 @@ fn component(package: &Package, kind: &str, checksum: Option<&str>) -> Value {
     say("version", package.version.as_str().into());
     say("purl", reference.into());
     if let Some(license) = &package.license {
-        // Cargo once took a slash for OR.
+        // Old manifests separate alternatives by a slash.
         say("licenses", json!([{"expression": license.replace('/', " OR ").replace("  ", " ")}]));
     }
     if let Some(checksum) = checksum {
@@ -139,7 +139,7 @@ fn component(package: &Package, kind: &str, checksum: Option<&str>) -> Value {
     component.into()
 }
 
-/// The name of a crate for all the world. What isn't from crates.io is told by where it is from, unless that is a folder here.
+/// Returns the package URL. Packages from elsewhere than crates.io have the URL of their source, except for local paths.
 fn purl(package: &Package) -> String {
     let plain = format!("pkg:cargo/{}@{}", package.name, package.version.replace('+', "%2B"));
     match &package.source {
@@ -151,7 +151,7 @@ fn purl(package: &Package) -> String {
     }
 }
 
-/// The digests of a lock file, by name and version. Cargo writes it: a line for each key, in a fixed order.
+/// Returns the checksums in a lock file, by name and version. Cargo writes one line per key, in a fixed order.
 fn checksums(lock: &str) -> BTreeMap<(&str, &str), &str> {
     let mut found = BTreeMap::new();
     for package in lock.split("[[package]]").skip(1) {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_what_is_shipped_and_not_what_tests() {
+    fn dev_dependencies_are_not_listed() {
         let crates = Some("registry+https://github.com/rust-lang/crates.io-index");
         let metadata = json!({
             "packages": [package("cow", None), package("milk", crates), package("barn", Some("git+https://x/y")), package("vet", crates)],

@@ -1,4 +1,4 @@
-//! Rights and identities by stock kubectl: roles, tokens, other users' names, and pods that ask the API server themselves.
+//! Authorization and authentication with stock kubectl: roles, tokens, impersonation, and pods that use the API.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::cluster::TestCluster;
 
 const ROBOT: &str = "--as=system:serviceaccount:default:robot";
 
-/// A manifest, written where kubectl can read it.
+/// Writes a manifest to a file for kubectl.
 fn file(cluster: &TestCluster, name: &str, text: &str) -> String {
     let path = cluster.folder.path().join(name);
     fs::write(&path, text).unwrap();
@@ -14,7 +14,7 @@ fn file(cluster: &TestCluster, name: &str, text: &str) -> String {
 }
 
 #[test]
-fn roles_decide_and_say_so() {
+fn roles_grant_and_deny_with_a_message() {
     let cluster = TestCluster::start(&["--pods", "simulate"]);
     cluster.kubectl(&["create", "serviceaccount", "robot"]);
     let said = cluster.kubectl_fails(&["get", "pods", ROBOT]);
@@ -33,7 +33,7 @@ fn roles_decide_and_say_so() {
     assert!(list.contains("selfsubjectaccessreviews.authorization.k8s.io"), "{list}");
     cluster.kubectl(&["get", "pods", ROBOT]);
 
-    // Parts of an aggregated role reach who has the whole.
+    // Aggregated rules reach subjects of the aggregating role.
     cluster.kubectl(&["create", "rolebinding", "views", "--clusterrole=view", "--serviceaccount=default:robot"]);
     assert_eq!(cluster.try_kubectl(&["auth", "can-i", "list", "leases", ROBOT]).stdout, b"no\n");
     let part = r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
@@ -45,10 +45,10 @@ fn roles_decide_and_say_so() {
 }
 
 #[test]
-fn a_token_is_made_and_is_its_account() {
+fn a_token_authenticates_as_its_service_account() {
     let cluster = TestCluster::start(&["--pods", "simulate"]);
     cluster.kubectl(&["create", "serviceaccount", "robot"]);
-    // As of kubectl 1.24 there is a command for it, which speaks protobuf.
+    // kubectl 1.24 and newer have a command for this, which uses protobuf.
     let token = if cluster.try_kubectl(&["create", "token", "--help"]).status.success() {
         cluster.kubectl(&["create", "token", "robot", "--duration=20m"]).trim().to_owned()
     } else {
@@ -62,14 +62,14 @@ fn a_token_is_made_and_is_its_account() {
     assert!(said.contains("User \"system:serviceaccount:default:robot\" cannot list resource \"secrets\""), "{said}");
     cluster.kubectl(&["create", "rolebinding", "edits", "--clusterrole=edit", "--serviceaccount=default:robot"]);
     cluster.kubectl(&["get", "secrets", "--user=robot"]);
-    // Row 53: what isn't right is no identity at all.
+    // An invalid token is not anonymous.
     cluster.kubectl(&["config", "set-credentials", "robot", &format!("--token={token}x")]);
     let said = cluster.kubectl_fails(&["get", "secrets", "--user=robot"]);
     assert!(said.contains("Unauthorized") || said.contains("must be logged in"), "{said}");
 }
 
 #[test]
-fn a_pod_finds_the_api_server_as_its_service_account() {
+fn a_pod_uses_the_api_as_its_service_account() {
     let cluster = TestCluster::start(&["--pods", "run"]);
     let run = |name: &str, overrides: &str| {
         let script = "kubectl get pods -o name; ls $(dirname $KUBECONFIG)/var/run/secrets/kubernetes.io/serviceaccount";

@@ -1,4 +1,4 @@
-//! A `kubewright cluster` of a test's own, and the kubectl that talks to it.
+//! A running `kubewright cluster`, and kubectl for it.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -14,10 +14,10 @@ use kubewright::{prelude::Manager, webhook::WebhookServer};
 use kubewright_apimachinery::clock::SystemClock;
 use tokio::{runtime::Runtime, sync::oneshot, task::JoinHandle};
 
-/// How long anything may take before a test says that it did not come.
+/// The longest wait for a condition.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A running command; dropping it ends it.
+/// A running command. Dropping it stops it.
 pub(crate) struct TestCluster {
     pub(crate) child: Child,
     pub(crate) ready_line: String,
@@ -32,7 +32,7 @@ struct Operators {
 }
 
 impl TestCluster {
-    /// Starts `kubewright cluster` and waits for its line.
+    /// Starts `kubewright cluster`, and waits for its first line.
     pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_in(&std::env::temp_dir(), arguments)
     }
@@ -40,7 +40,7 @@ impl TestCluster {
     /// As [`TestCluster::start`], with a temporary directory.
     pub(crate) fn start_in(temporary: &Path, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // Tests that run under nohup would hand its deafness on, which the command respects.
+        // A test under nohup would pass on its ignored SIGHUP, which the command respects.
         let mut child = Command::new("env")
             .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_kubewright"), "cluster", "--kubeconfig"])
             .arg(folder.path().join("kubeconfig"))
@@ -80,7 +80,7 @@ impl TestCluster {
         self.operators = Some(Operators { runtime, stop, manager });
     }
 
-    /// A client by the kubeconfig that the command wrote.
+    /// Returns a client for the kubeconfig of the command.
     pub(crate) async fn client(&self) -> Client {
         let kubeconfig = kube::config::Kubeconfig::read_from(self.kubeconfig()).unwrap();
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
@@ -91,21 +91,21 @@ impl TestCluster {
         self.folder.path().join("kubeconfig")
     }
 
-    /// The address that the command printed.
+    /// Returns the address in the first line.
     pub(crate) fn address(&self) -> String {
         let (_, rest) = self.ready_line.split_once("https://").unwrap();
         rest.split(',').next().unwrap().to_owned()
     }
 
-    /// A kubectl command with these arguments, not yet run.
+    /// Returns a kubectl command, not yet started.
     pub(crate) fn kubectl_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("kubectl");
-        // A home of its own keeps the discovery cache of one test from another.
+        // A separate home directory separates the discovery caches of tests.
         command.args(arguments).env("KUBECONFIG", self.kubeconfig()).env("HOME", self.folder.path());
         command
     }
 
-    /// Runs kubectl to its end, whatever that is.
+    /// Runs kubectl, which may fail.
     pub(crate) fn try_kubectl(&self, arguments: &[&str]) -> Output {
         let mut command = self.kubectl_command(arguments);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -120,7 +120,7 @@ impl TestCluster {
         output.unwrap()
     }
 
-    /// Runs kubectl, which must succeed; what it printed.
+    /// Runs kubectl, which must succeed, and returns its output.
     pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
         let output = self.try_kubectl(arguments);
         let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -128,17 +128,17 @@ impl TestCluster {
         stdout.into_owned()
     }
 
-    /// Runs kubectl, which must fail; what it complained of.
+    /// Runs kubectl, which must fail, and returns its error output.
     pub(crate) fn kubectl_fails(&self, arguments: &[&str]) -> String {
         let output = self.try_kubectl(arguments);
         assert!(!output.status.success(), "kubectl {} succeeded", arguments.join(" "));
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// Runs kubectl until what it prints is as wished.
+    /// Runs kubectl until its output matches.
     pub(crate) fn kubectl_until(&self, arguments: &[&str], wished: impl Fn(&str) -> bool) -> String {
         let mut printed = String::new();
-        // The deadline is a number of tries, each of which takes kubectl its tenths of a second.
+        // The deadline is a number of tries, each of which takes some tenths of a second.
         for _ in 0..150 {
             printed = self.kubectl(arguments);
             if wished(&printed) {
@@ -149,7 +149,7 @@ impl TestCluster {
         panic!("kubectl {} never printed what was wished; last:\n{printed}", arguments.join(" "));
     }
 
-    /// Ends the command as a user does, and waits for it.
+    /// Sends a signal to the command, and waits for its exit.
     pub(crate) fn terminate(&mut self, signal: &str) -> std::process::ExitStatus {
         self.stop_operators();
         let killed = Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap();
@@ -159,7 +159,7 @@ impl TestCluster {
 
     fn stop_operators(&mut self) {
         if let Some(Operators { runtime, stop, manager }) = self.operators.take() {
-            // The manager may have ended by itself; then joining it says why.
+            // If the manager has already ended, joining it reports why.
             let _ = stop.send(());
             runtime.block_on(manager).unwrap();
         }
@@ -178,7 +178,7 @@ impl Drop for TestCluster {
     }
 }
 
-/// A child's output line by line, as it comes.
+/// The output of a child process, line by line.
 pub(crate) fn lines_of(reader: impl Read + Send + 'static) -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
@@ -191,7 +191,7 @@ pub(crate) fn lines_of(reader: impl Read + Send + 'static) -> mpsc::Receiver<Str
     lines
 }
 
-/// Waits for a line that is as wished; all lines until then, it included.
+/// Waits for a matching line, and returns all lines up to it.
 pub(crate) fn line_until(lines: &mpsc::Receiver<String>, wished: impl Fn(&str) -> bool) -> Vec<String> {
     let mut seen = Vec::new();
     loop {
@@ -210,7 +210,7 @@ pub(crate) fn kubewright() -> Command {
     Command::new(env!("CARGO_BIN_EXE_kubewright"))
 }
 
-/// A file or folder of an operator.
+/// Returns the path of a file of an operator.
 pub(crate) fn operator_file(operator: &str, path: &str) -> String {
     format!("{}/../../operators/{operator}/{path}", env!("CARGO_MANIFEST_DIR"))
 }

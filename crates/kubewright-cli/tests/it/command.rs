@@ -4,7 +4,7 @@ use std::{fs, net::TcpStream, process::Stdio, thread, time::Duration};
 
 use crate::cluster::{TestCluster, kubewright};
 
-/// `seconds` tells the pods of tests that run at the same time apart.
+/// `seconds` distinguishes the pods of concurrent tests.
 fn check_end(signal: &str, seconds: &str) {
     let mut cluster = TestCluster::start(&["--pods", "run"]);
     let address = cluster.address();
@@ -20,7 +20,7 @@ fn check_end(signal: &str, seconds: &str) {
     assert_eq!(processes(&command_line), Vec::<String>::new(), "no process is left");
 }
 
-/// The command lines of all processes that contain `needle`, NUL between the words.
+/// Returns the command lines of all processes that start with `needle`, with NUL between the words.
 fn processes(needle: &str) -> Vec<String> {
     let of_process = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("cmdline")).ok();
     let all = fs::read_dir("/proc").unwrap().filter_map(|entry| of_process(entry.ok()?));

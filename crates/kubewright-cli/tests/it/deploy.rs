@@ -1,4 +1,4 @@
-//! `kubewright install`, `deploy` and their opposites, on the project of the At operator and the node of an embedded cluster.
+//! `kubewright install`, `uninstall`, `deploy` and `undeploy`, with the project of the At operator on an embedded cluster.
 
 use std::{
     fs,
@@ -15,23 +15,23 @@ use crate::{
     manifests::example,
 };
 
-/// What it is called in the image table.
+/// The name of the image in the image table.
 const IMAGE: &str = "registry.example.com/me/at:v9";
 
-/// A project, and a cluster to which it is deployed.
+/// A project and a cluster for it.
 struct Scene {
     project: TempDir,
     deployed: Deployed,
 }
 
 impl Scene {
-    /// A cluster whose node plays the image by a program.
+    /// Starts a cluster with a program for the image.
     async fn of(program: Program) -> Self {
         let images = ImageTable::default().with("registry.example.com/me/at", program);
         Self { project: project(), deployed: Deployed::nothing("at-operator", images).await }
     }
 
-    /// A scaffolded project, one of whose webhooks is asked of every pod.
+    /// Starts a cluster for a scaffolded project with a webhook for pods.
     async fn scaffolded() -> Self {
         let project = tempfile::tempdir().unwrap();
         let golden_project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/project");
@@ -47,7 +47,7 @@ impl Scene {
         command.kill_on_drop(true).output().await.unwrap()
     }
 
-    /// Runs the command, which must succeed; what it said.
+    /// Runs the command, which must succeed, and returns its error output.
     async fn succeeds(&self, arguments: &[&str]) -> String {
         let output = self.run_as(self.deployed.kubeconfig(), arguments).await;
         let said = String::from_utf8(output.stderr).unwrap();
@@ -56,7 +56,7 @@ impl Scene {
         said
     }
 
-    /// Runs the command, which must fail; what it said.
+    /// Runs the command, which must fail, and returns its error output.
     async fn fails(&self, arguments: &[&str]) -> String {
         self.fails_as(self.deployed.kubeconfig(), arguments).await
     }
@@ -71,7 +71,7 @@ impl Scene {
         self.deployed.kubectl(arguments).await
     }
 
-    /// That there is nothing of the operator.
+    /// Asserts that there are no objects of the operator.
     async fn is_untouched(&self) {
         assert_eq!(self.kubectl(&["get", "crd", "-o", "name"]).await, "");
         assert_eq!(

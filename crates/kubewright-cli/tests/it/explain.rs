@@ -1,18 +1,18 @@
-//! `kubewright explain` of a PodSet, whose operator runs in a pod of the embedded cluster.
+//! `kubewright explain` for a PodSet, whose operator runs in a pod of the embedded cluster.
 
 use std::{fs, path::Path};
 
 use operator_kit::Deployed;
 use tokio::process::Command;
 
-/// The example beside the command, which cargo builds with all tests, though not with `--test it` alone.
+/// Returns the example binary, which cargo builds with all tests, but not with `--test it` alone.
 fn podset() -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_kubewright")).with_file_name("examples").join("podset");
     assert!(program.exists(), "cargo build -p kubewright-cli --example podset");
     program.display().to_string()
 }
 
-/// Its pods' image is one that nothing plays.
+/// A PodSet whose pods have an unknown image.
 const BROKEN: &str = "
 apiVersion: app.example.com/v1alpha1
 kind: PodSet
@@ -39,7 +39,7 @@ impl Asker {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_is_told_why_a_podset_is_as_it_is() {
+async fn the_state_of_a_podset_is_explained() {
     let operator = concat!(env!("CARGO_MANIFEST_DIR"), "/../../operators/podset");
     let deployed = Deployed::start("podset-operator", operator, &podset(), |images| images).await;
     let endpoint = deployed.cluster().listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
@@ -53,14 +53,13 @@ async fn it_is_told_why_a_podset_is_as_it_is() {
     deployed
         .eventually("a run to be told", async || {
             let (_, said, _) = asker.explain(&[podset]).await;
-            said.contains("The controller podset-app last") && said.contains("Now it is at rest")
+            said.contains("The controller podset-app last") && said.contains("It is idle")
         })
         .await;
     let (fine, said, warned) = asker.explain(&[podset]).await;
     assert!(fine && warned.is_empty(), "{warned}");
-    assert!(said.starts_with("PodSet default/podset-sample is there, made "), "{said}");
-    for expected in ["Ready is True since", "That went well.", "It owns 3 objects of the kind Pod, which are all well."]
-    {
+    assert!(said.starts_with("PodSet default/podset-sample exists, created "), "{said}");
+    for expected in ["Ready is True since", "It succeeded.", "It owns 3 objects of kind Pod, all healthy."] {
         assert!(said.contains(expected), "{expected}\nin\n{said}");
     }
 
@@ -70,7 +69,7 @@ async fn it_is_told_why_a_podset_is_as_it_is() {
     assert!(!fine && refused.contains("has no kind cow"), "{refused}");
     let (fine, said, _) = asker.explain(&["podset.app.example.com/other"]).await;
     assert!(fine && said.starts_with("There is no PodSet default/other."), "{said}");
-    assert!(said.contains("podset-app doesn't know it either") && !said.contains("k8stest"), "{said}");
+    assert!(said.contains("podset-app does not know such an object either") && !said.contains("k8stest"), "{said}");
     let (fine, _, warned) = asker.explain(&[podset, "--traces", "http://127.0.0.1:1"]).await;
     assert!(fine && warned.contains("--health-probe-bind-address"), "{warned}");
 
@@ -80,7 +79,7 @@ async fn it_is_told_why_a_podset_is_as_it_is() {
     deployed
         .eventually("a child that fails to be told", async || {
             let (_, said, _) = asker.explain(&["podset.app.example.com/broken"]).await;
-            said.contains("It owns one Pod, which is not well:") && said.contains(" a container a that doesn't start")
+            said.contains("It owns one Pod, which is unhealthy:") && said.contains(" a container a that does not start")
         })
         .await;
     deployed.stop().await;

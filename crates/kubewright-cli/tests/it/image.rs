@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::cluster::kubewright;
 
-/// A project without dependencies, which is built in a second.
+/// Creates a project without dependencies, which builds in a second.
 fn project() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let manifest = "[package]\nname = \"cow\"\nversion = \"1.2.3\"\nedition = \"2024\"\nlicense = \"Apache-2.0\"\n\
@@ -117,7 +117,7 @@ fn a_program_that_cannot_start_in_an_image_is_an_error() {
 fn wrong_arguments_are_reported_before_the_build() {
     let project = project();
     let refused = refusal(project.path(), &["--tag", "Ghcr.io/Me/cow", "--push"]);
-    assert!(refused.contains("is no name of an image"), "{refused}");
+    assert!(refused.contains("invalid image reference"), "{refused}");
     fs::write(project.path().join("config.json"), r#"{"auths": {"ghcr.io": {"auth": "?"}}}"#).unwrap();
     let refused = refusal(project.path(), &["--tag", "ghcr.io/me/cow", "--push"]);
     assert!(refused.contains("run docker login again"), "{refused}");

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{cluster::operator_file, manifests::example};
 
-/// The operator's project without its sources, since neither command asks for them.
+/// Copies the project of the operator without its sources, which the commands do not need.
 pub(crate) fn project() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let at = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../operators/at");
@@ -32,7 +32,7 @@ fn run(folder: &TempDir, arguments: &[&str]) -> Output {
     command.current_dir(folder.path()).args(arguments).output().unwrap()
 }
 
-/// Runs the command, which must succeed; what it said.
+/// Runs the command, which must succeed, and returns its error output.
 fn succeeds(folder: &TempDir, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     let said = String::from_utf8(output.stderr).unwrap();
@@ -40,7 +40,7 @@ fn succeeds(folder: &TempDir, arguments: &[&str]) -> String {
     said
 }
 
-/// What is only needed when something goes wrong, or by clusters that check owner references.
+/// Permissions that are used only after failures, or in clusters that check owner references.
 const SPARE: [&str; 5] = [
     "cnat.d2iq.com ats/finalizers update",
     "- pods get",
@@ -63,18 +63,18 @@ async fn an_operator_is_installed_by_one_file_under_the_generated_role() {
     deployed.stop().await;
 }
 
-/// One of the scaffolded operators.
+/// Returns a program that runs a scaffolded operator.
 pub(crate) fn golden(project: &str) -> Program {
     Program::executable(example("golden")).env("GOLDEN", project)
 }
 
 #[tokio::test]
-async fn a_scaffolded_project_is_installed_by_its_tree_and_by_one_file() {
+async fn a_scaffolded_project_is_installed_by_kustomize_and_by_one_file() {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/project-multigroup");
     let install = async |command: &[&str]| {
         let images = ImageTable::default().with("controller", golden("multigroup"));
         let deployed = Deployed::nothing("project-multigroup", images).await;
-        // One of its kinds is another crate's.
+        // One of its kinds is defined in another crate.
         deployed.kubectl(&["apply", "-f", &operator_file("podset", "config/crd/bases")]).await;
         deployed.kubectl(command).await;
         deployed.is_available(1).await;
@@ -98,7 +98,7 @@ async fn a_scaffolded_project_is_installed_by_its_tree_and_by_one_file() {
     deployed.stop().await;
 }
 
-/// That the operator does its work, to which the API server's questions to its webhooks belong.
+/// Waits until the sample is reconciled, which includes calls of the webhooks.
 pub(crate) async fn sample_is_reconciled(deployed: &Deployed, project: &Path) {
     let sample = project.join("config/samples/crew_v1_captain.yaml");
     deployed
@@ -111,7 +111,7 @@ pub(crate) async fn sample_is_reconciled(deployed: &Deployed, project: &Path) {
 }
 
 #[test]
-fn a_tree_that_cannot_be_rendered_is_told_of() {
+fn manifests_that_cannot_be_rendered_are_an_error() {
     let folder = project();
     fs::remove_file(folder.path().join("config/rbac/role.yaml")).unwrap();
     let said = String::from_utf8(run(&folder, &["build-installer"]).stderr).unwrap();
@@ -123,7 +123,7 @@ fn a_tree_that_cannot_be_rendered_is_told_of() {
 }
 
 #[test]
-fn a_chart_is_made_and_linted_where_helm_is() {
+fn a_chart_is_generated_and_linted_if_helm_is_installed() {
     let folder = project();
     let chart = folder.path().join("dist/chart");
     fs::create_dir_all(chart.join("templates")).unwrap();
@@ -140,7 +140,7 @@ fn a_chart_is_made_and_linted_where_helm_is() {
     let deployment = read("templates/deployment-at-operator-controller-manager.yaml");
     assert!(deployment.contains("replicas: {{ .Values.manager.replicas }}\n"), "{deployment}");
     for arguments in [["lint"].as_slice(), &["template", "at", "--namespace", "elsewhere"]] {
-        // Nobody has it by default.
+        // Helm is not always installed.
         let Ok(output) = Command::new("helm").args(arguments).arg(&chart).output() else { return };
         let said = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -149,7 +149,7 @@ fn a_chart_is_made_and_linted_where_helm_is() {
 }
 
 #[test]
-fn no_project_is_told_of() {
+fn a_missing_project_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let said = String::from_utf8(run(&folder, &["build-installer"]).stderr).unwrap();
     assert!(said.contains("create one with kubewright init"), "{said}");

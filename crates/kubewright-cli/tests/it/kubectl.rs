@@ -5,7 +5,7 @@ use std::{fs, process::Stdio};
 use crate::cluster::{TestCluster, line_until, lines_of, operator_file};
 
 #[test]
-fn kubectl_finds_its_way_around() {
+fn kubectl_discovers_and_explains_resources() {
     let cluster = TestCluster::start(&["--pods", "simulate"]);
     assert!(cluster.kubectl(&["version"]).contains("1.36"));
     let resources = cluster.kubectl(&["api-resources"]);
@@ -46,7 +46,7 @@ fn a_pod_runs_and_is_logged_followed_and_deleted() {
 }
 
 #[test]
-fn an_unknown_image_says_so() {
+fn an_unknown_image_is_reported() {
     let cluster = TestCluster::start(&["--pods", "run"]);
     cluster.kubectl(&["run", "lost", "--image=example.com/nowhere:v1", "--restart=Never"]);
     cluster.kubectl_until(&["get", "pod", "lost"], |table| {
@@ -123,7 +123,7 @@ fn client_side_and_server_side_apply_agree() {
 }
 
 #[test]
-fn mistakes_are_told_and_nothing_is_stored() {
+fn invalid_objects_are_rejected() {
     let cluster = TestCluster::start(&["--pods", "simulate"]);
     cluster.kubectl(&["apply", "-f", &operator_file("podset", "config/crd/bases")]);
     cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"]);

@@ -1,6 +1,6 @@
-//! End to end: the `kubewright` command, stock kubectl, and the operators in one manager, as a user has them.
+//! End-to-end tests of the `kubewright` command with stock kubectl and the operators in one manager.
 //!
-//! `cargo xtask test` makes sure of kubectl, of which 1.21 is the oldest that renders the operators' manifests.
+//! `cargo xtask test` installs kubectl if needed; 1.21 is the oldest version that renders the operators' manifests.
 
 mod access;
 mod cluster;

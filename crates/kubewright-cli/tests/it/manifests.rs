@@ -1,4 +1,4 @@
-//! `kubewright manifests`: what it writes of what a program says of itself, and what it refuses.
+//! `kubewright manifests`: generated files, drift and errors.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A project's folder, and the program that is asked.
+/// A project, and the program that describes its operator.
 struct Project {
     folder: TempDir,
     program: PathBuf,
@@ -23,7 +23,7 @@ impl Project {
         Self { folder, program }
     }
 
-    /// A project whose operator brings this kind.
+    /// Creates a project whose operator registers a kind.
     fn with(definition: Value) -> Self {
         let description = json!({"version": 1, "kinds": [{"versions": [definition]}]});
         let project = Self::of(PathBuf::new());
@@ -61,7 +61,7 @@ impl Project {
     }
 }
 
-/// An example beside the command, which cargo builds with all tests, though not with `--test it` alone.
+/// Returns an example binary, which cargo builds with all tests, but not with `--test it` alone.
 pub(crate) fn example(name: &str) -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_kubewright")).with_file_name("examples").join(name);
     assert!(program.exists(), "cargo build -p kubewright-cli --examples");

@@ -1,4 +1,4 @@
-//! At, CronJob and PodSet on the embedded cluster, driven by kubectl as their sources drive them.
+//! At, CronJob and PodSet on the embedded cluster, with the kubectl commands of their source documents.
 
 use std::{fs, os::unix::fs::PermissionsExt, process::Stdio};
 
@@ -73,7 +73,7 @@ fn podset_is_watched_scaled_patched_edited_and_deleted() {
     cluster.kubectl_until(&["get", "pods", "-l", "app=podset-sample", "-o", "name"], str::is_empty);
 }
 
-/// `kubectl edit` with sed for an editor.
+/// Runs `kubectl edit` with sed as the editor.
 fn edit(cluster: &TestCluster, object: &str, expression: &str) {
     let editor = cluster.folder.path().join("editor");
     fs::write(&editor, format!("#!/bin/sh\nexec sed -i -e '{expression}' \"$1\"\n")).unwrap();
@@ -98,7 +98,7 @@ fn the_first_flavour_keeps_its_names_and_labels() {
 }
 
 #[test]
-fn cronjobs_are_watched_logged_described_and_refused() {
+fn cronjobs_are_watched_logged_described_and_rejected() {
     let cluster = TestCluster::with_operators();
     let kind = "cronjob.batch.tutorial.kubebuilder.io";
     let sample = fs::read_to_string(operator_file("cronjob", "config/samples/batch_v1_cronjob.yaml")).unwrap();
@@ -108,7 +108,7 @@ fn cronjobs_are_watched_logged_described_and_refused() {
         fs::write(&path, text).unwrap();
         path.display().to_string()
     };
-    // The webhooks are there once the manager is.
+    // The webhooks work as soon as the manager runs.
     cluster.kubectl_until(&["get", "validatingwebhookconfigurations", "-o", "name"], |names| !names.is_empty());
 
     let bad = with_schedule("bad.yaml", "* * * * tomorrow", &format!("name: {}", "x".repeat(53)));

@@ -1,4 +1,4 @@
-//! `kubewright run`: the operator on this machine, against the cluster of the kubeconfig.
+//! `kubewright run`: the operator on this machine, with the cluster of the kubeconfig.
 
 use std::{fs, process::Command};
 

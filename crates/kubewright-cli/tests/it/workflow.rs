@@ -1,5 +1,5 @@
-//! The workflow `test-e2e.yml` of a scaffolded project, step by step. Its cluster is an embedded one, where an image table says what the
-//! image is; so neither the command line is installed, nor kind is asked.
+//! The steps of the workflow `test-e2e.yml` of a scaffolded project. The cluster is embedded, with an image table, so neither the command
+//! line nor kind is installed.
 
 use std::{fs, path::Path};
 
@@ -9,7 +9,7 @@ use operator_kit::Deployed;
 
 use crate::installer::golden;
 
-/// What isn't needed here.
+/// Steps that are skipped here.
 const ELSEWHERE: [&str; 4] = ["cargo install ", "kind create ", "kubewright image ", "kind load "];
 
 #[tokio::test]
@@ -28,7 +28,7 @@ async fn the_end_to_end_workflow_of_a_project_runs() {
     let programs = Path::new(env!("CARGO_BIN_EXE_kubewright")).parent().unwrap().display().to_string();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
     for run in here {
-        // As GitHub runs it.
+        // The shell options of GitHub.
         let mut shell = tokio::process::Command::new("bash");
         shell.args(["-e", "-c", run]).current_dir(&project).env("PATH", &path).env("KUBECONFIG", deployed.kubeconfig());
         let output = shell.env("HOME", programs.as_str()).env_remove("IMG").kill_on_drop(true).output().await.unwrap();

@@ -1,4 +1,4 @@
-//! Stock kubectl over the controllers of workloads.
+//! Workloads with stock kubectl.
 
 use crate::cluster::TestCluster;
 

@@ -1,4 +1,4 @@
-//! `config/default` with cert-manager turned on, as kubectl renders it.
+//! `config/default` with cert-manager enabled, as rendered by kubectl.
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -10,7 +10,7 @@ use crate::folder::{Folder, files};
 const DEFAULT: &str = "config/default/kustomization.yaml";
 const INJECT: &str = "cert-manager.io/inject-ca-from";
 
-/// A golden project, in a folder of the test's own.
+/// Copies a golden project.
 fn golden(name: &str) -> Folder {
     let folder = Folder::new(name);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name);
@@ -20,7 +20,7 @@ fn golden(name: &str) -> Folder {
     folder
 }
 
-/// Takes the `#` from the lines behind these words, as a user does; how many there were.
+/// Uncomments the lines after a word, as users do, and returns their number.
 fn turn_on(folder: &Folder, path: &str, words: &[&str]) -> usize {
     let (mut text, mut lines, mut is_on) = (String::new(), 0, false);
     for line in folder.read(path).lines() {
@@ -34,7 +34,7 @@ fn turn_on(folder: &Folder, path: &str, words: &[&str]) -> usize {
     lines
 }
 
-/// What kubectl renders, by kind and name.
+/// Renders the objects, by kind and name.
 fn render(folder: &Folder) -> BTreeMap<String, Value> {
     let output = Command::new("kubectl").arg("kustomize").arg(folder.path().join("config/default")).output();
     let output = output.expect("kubectl runs (cargo xtask test installs it)");
@@ -49,7 +49,7 @@ fn render(folder: &Folder) -> BTreeMap<String, Value> {
     objects.map(|object| (name(&object), object)).collect()
 }
 
-/// What the manager is told and what is mounted.
+/// Returns the arguments and mounts of the manager.
 fn manager<'a>(objects: &'a BTreeMap<String, Value>, name: &str) -> (Vec<&'a str>, Value, Value) {
     let pod = &objects[&format!("Deployment/{name}-controller-manager")]["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
@@ -58,7 +58,7 @@ fn manager<'a>(objects: &'a BTreeMap<String, Value>, name: &str) -> (Vec<&'a str
 }
 
 #[test]
-fn by_default_nothing_is_of_cert_manager() {
+fn cert_manager_is_disabled_by_default() {
     let objects = render(&golden("project"));
     let text = serde_json::to_string(&objects).unwrap();
     for word in ["cert-manager", "cert-path", "Certificate", "ServiceMonitor", "NetworkPolicy"] {
@@ -69,7 +69,7 @@ fn by_default_nothing_is_of_cert_manager() {
 }
 
 #[test]
-fn certificates_are_those_of_the_services_wherever_they_are() {
+fn certificates_have_the_names_of_the_services() {
     let folder = golden("project-conversion");
     assert_eq!(turn_on(&folder, DEFAULT, &["CERTMANAGER", "PROMETHEUS", "NETWORK POLICY"]), 11);
     assert_eq!(turn_on(&folder, "config/prometheus/kustomization.yaml", &["CERTMANAGER"]), 4);
@@ -113,7 +113,7 @@ fn certificates_are_those_of_the_services_wherever_they_are() {
 }
 
 #[test]
-fn both_configurations_are_told_and_no_definition_that_is_not_converted() {
+fn webhook_configurations_and_converted_definitions_get_the_certificate() {
     let folder = golden("project");
     turn_on(&folder, DEFAULT, &["CERTMANAGER"]);
     let objects = render(&folder);
@@ -127,9 +127,9 @@ fn both_configurations_are_told_and_no_definition_that_is_not_converted() {
 }
 
 #[test]
-fn what_is_turned_on_stays_on_when_more_is_added() {
+fn enabled_options_stay_enabled_when_webhooks_are_added() {
     let folder = Folder::with_captain();
-    // What kubewright manifests would write.
+    // The output of kubewright manifests.
     let generated = |path: &str| folder.write(path, &golden("project-conversion").read(path));
     generated("config/crd/bases/crew.testproject.org_captains.yaml");
     turn_on(&folder, DEFAULT, &["CERTMANAGER"]);

@@ -1,4 +1,4 @@
-//! A folder in which commands are typed.
+//! A directory to run commands in.
 
 use std::{
     collections::BTreeMap,
@@ -7,14 +7,14 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-/// A folder of the test's own.
+/// A temporary directory.
 pub(crate) struct Folder {
     root: tempfile::TempDir,
     name: String,
 }
 
 impl Folder {
-    /// An empty one of this name.
+    /// Creates an empty directory.
     pub(crate) fn new(name: &str) -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join(name)).unwrap();
@@ -25,7 +25,7 @@ impl Folder {
         self.root.path().join(&self.name)
     }
 
-    /// A project with the kind `Captain`.
+    /// Creates a project with the kind `Captain`.
     pub(crate) fn with_captain() -> Self {
         let folder = Self::new("ship");
         folder.run("init --domain testproject.org");
@@ -33,19 +33,19 @@ impl Folder {
         folder
     }
 
-    /// Types `kubewright` and this, by the rules of a shell without quotes.
+    /// Runs `kubewright` with some words, separated by spaces.
     pub(crate) fn try_run(&self, line: &str) -> Output {
         self.try_run_in("", line)
     }
 
-    /// The same in a folder below.
+    /// Runs the command in a subdirectory.
     pub(crate) fn try_run_in(&self, below: &str, line: &str) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubewright"));
         command.args(line.split_whitespace()).current_dir(self.path().join(below)).stdin(Stdio::null());
         command.output().unwrap()
     }
 
-    /// The same where nothing may go wrong; what it told.
+    /// Runs the command, which must succeed, and returns its error output.
     #[track_caller]
     pub(crate) fn run(&self, line: &str) -> String {
         let output = self.try_run(line);
@@ -64,20 +64,20 @@ impl Folder {
         fs::read_to_string(self.path().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Changes a file that is there.
+    /// Replaces text in an existing file.
     pub(crate) fn edit(&self, path: &str, from: &str, to: &str) {
         let text = self.read(path);
         assert!(text.contains(from), "{path} has no {from:?}");
         self.write(path, &text.replace(from, to));
     }
 
-    /// All files with their texts, and all folders.
+    /// Returns all files with their contents, and all directories.
     pub(crate) fn all(&self) -> BTreeMap<String, String> {
         files(&self.path(), true)
     }
 }
 
-/// The files below a folder with their texts, and the folders where that is asked for; without what is git's own.
+/// Returns the files of a directory with their contents, and optionally the subdirectories, without those of git.
 pub(crate) fn files(root: &Path, with_folders: bool) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut folders = vec![root.to_owned()];

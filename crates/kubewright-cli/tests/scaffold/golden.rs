@@ -1,7 +1,7 @@
-//! The golden projects below `testdata` are what the commands make. They are members of the workspace, so that they are compiled,
-//! linted and tested with everything else.
+//! The golden projects in `testdata` are the output of the commands. They are members of the workspace, so they are compiled, linted and
+//! tested like all other packages.
 //!
-//! `cargo xtask generate` makes them anew.
+//! `cargo xtask generate` regenerates them.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -12,16 +12,16 @@ use kubewright_scaffold::{
 
 use crate::folder::{Folder, files};
 
-/// What `kubewright manifests` writes from the compiled program: `cargo xtask generate` has it compare them.
+/// The files that `kubewright manifests` generates; `cargo xtask generate` compares them.
 const GENERATED: &[&str] =
     &["config/crd/bases/", "config/rbac/role.yaml", "config/webhook/manifests.yaml", "config/webhook/role.yaml"];
 
-/// Whether `kubewright manifests` writes this file.
+/// Returns whether `kubewright manifests` generates a file.
 pub(crate) fn is_generated(path: &str) -> bool {
     GENERATED.iter().any(|generated| path.starts_with(generated))
 }
 
-/// Makes a project anew, and compares it with the one that is kept, or keeps it.
+/// Scaffolds a project, and compares it with the committed one, or replaces that.
 fn check(name: &str, lines: &[&str]) {
     let folder = Folder::new(name);
     for line in lines {
@@ -34,7 +34,7 @@ fn check(name: &str, lines: &[&str]) {
     if std::env::var_os("KUBEWRIGHT_GENERATE").is_some() {
         fs::create_dir_all(&root).unwrap();
         for (path, text) in files(&root, false) {
-            // What is generated elsewhere is there already.
+            // Generated files are already there.
             if is_ours(&path) {
                 fs::remove_file(root.join(path)).unwrap();
             } else {
@@ -52,16 +52,13 @@ fn check(name: &str, lines: &[&str]) {
     made.retain(|path, _| is_ours(path));
     kept.retain(|path, _| is_ours(path));
     for (path, text) in &made {
-        assert_eq!(kept.get(path), Some(text), "{name}/{path}: cargo xtask generate writes it anew");
+        assert_eq!(kept.get(path), Some(text), "{name}/{path}: run cargo xtask generate");
     }
     let too_many: Vec<_> = kept.keys().filter(|path| !made.contains_key(*path)).collect();
-    assert!(
-        too_many.is_empty(),
-        "{name} has {too_many:?}, which no command makes: cargo xtask generate takes them away"
-    );
+    assert!(too_many.is_empty(), "{name} has {too_many:?}, which no command creates: run cargo xtask generate");
 }
 
-/// Takes the record of what was scaffolded away, which would say everything a second time: it has to be just that.
+/// Removes the record, whose content must be that of the files.
 fn check_record(made: &mut BTreeMap<String, String>) {
     let record = made.remove(record::FILE).unwrap();
     let record = Record::read(&record).unwrap();

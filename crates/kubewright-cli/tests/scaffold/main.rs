@@ -1,4 +1,4 @@
-//! The commands that make and change projects, as they are typed.
+//! The commands that create and change projects.
 
 mod certmanager;
 mod commands;

@@ -1,7 +1,7 @@
-//! The operators below `operators` are laid out as the commands lay out a project: what their authors had no reason to change is
-//! what the commands make, and later commands work in them.
+//! The operators in `operators` have the layout of scaffolded projects: files that their authors had no reason to change are the output
+//! of the commands, and later commands work in them.
 //!
-//! `cargo xtask generate` makes that part of them anew.
+//! `cargo xtask generate` regenerates these files.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -12,7 +12,7 @@ use crate::{
     golden::is_generated,
 };
 
-/// What its author typed, by the operator's folder; of two domains in a project the second is written into `PROJECT`.
+/// The commands that created each operator. Where a project has two domains, the second one was edited into `PROJECT`.
 const OPERATORS: [(&str, &[&str]); 5] = [
     ("at", &["init --domain d2iq.com", "create api --group cnat --version v1alpha1 --kind At"]),
     (
@@ -37,25 +37,25 @@ const OPERATORS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// How much of a file is its author's.
+/// The extent of edits in a file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Whose {
-    /// Nothing.
+    /// No edits.
     Ours,
-    /// Some lines among those that are made.
+    /// Additional lines among the scaffolded ones.
     Shared,
-    /// All but the markers.
+    /// Everything except the markers.
     Theirs,
 }
 
 fn whose(path: &str) -> Whose {
     let parts: Vec<_> = path.split('/').collect();
     match parts[..] {
-        // Its dependencies, features and lints are the workspace's.
+        // Dependencies, features and lints come from the workspace.
         ["Cargo.toml" | "README.md"] | ["src", "lib.rs"] => Whose::Theirs,
-        // Not each kind has a condition Ready to wait for.
+        // Not every kind has a condition Ready to wait for.
         [".github", "workflows", "test-e2e.yml"] => Whose::Theirs,
-        // The image has a name, which deploy --image writes too.
+        // The image has a name, which deploy --image also sets.
         ["config", "manager", "kustomization.yaml"] => Whose::Theirs,
         ["config", "samples", sample] if sample != "kustomization.yaml" => Whose::Theirs,
         ["src", .., "mod.rs"] | ["tests", "it", "main.rs"] | ["config", "manager", "manager.yaml"] => Whose::Shared,
@@ -68,7 +68,7 @@ fn root(operator: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../operators").join(operator)
 }
 
-/// Types it all in an empty folder.
+/// Runs the commands in an empty directory.
 fn typed(operator: &str, lines: &[&str]) -> BTreeMap<String, String> {
     let folder = Folder::new(&format!("{operator}-operator"));
     for line in lines {
@@ -80,18 +80,18 @@ fn typed(operator: &str, lines: &[&str]) -> BTreeMap<String, String> {
             _ => drop(folder.run(line)),
         }
     }
-    // Of the golden projects' records a test shows that they say the rest a second time.
+    // The records of the golden projects are tested to equal the files.
     let mut made = files(&folder.path(), false);
     made.remove(record::FILE);
     made
 }
 
-/// The text without what hangs on the width of a line, which the workspace's rustfmt.toml says.
+/// Removes line breaks and commas that depend on the line width.
 fn words(path: &str, line: &str) -> String {
     if path.ends_with(".rs") { line.split_whitespace().collect() } else { line.to_owned() }
 }
 
-/// The first line of one that isn't in the other behind those before it.
+/// Returns the first line of one text that is not in the other, in order.
 fn missing<'a>(path: &str, made: &'a str, kept: &str) -> Option<&'a str> {
     let mut kept = kept.lines();
     made.lines().find(|line| !kept.any(|other| words(path, other) == words(path, line)))
@@ -109,7 +109,7 @@ fn check(operator: &str, lines: &[&str]) {
             }
             Whose::Ours => {
                 let kept = kept.unwrap_or_default();
-                assert!(kept == made, "{name} is not as the commands make it: cargo xtask generate writes it anew");
+                assert!(kept == made, "{name} is not as the commands make it: run cargo xtask generate");
             }
             Whose::Shared => {
                 let kept = kept.unwrap_or_else(|error| panic!("{name}, which the commands make: {error}"));

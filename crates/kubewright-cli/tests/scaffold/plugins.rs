@@ -136,7 +136,7 @@ fn a_chain_scaffolds_in_turn() {
     assert_eq!((scene.project.read("edited").as_str(), scene.project.read("PROJECT")), ("yes\n", before));
     scene.refused(
         "create webhook --group crew --version v1 --kind Captain --defaulting",
-        &["plugin greet.example.com/v1", "it refused: not this one"],
+        &["plugin greet.example.com/v1", "the plugin failed: not this one"],
     );
 }
 
@@ -193,7 +193,7 @@ fn plugins_add_flags_and_help() {
 fn missing_plugins_are_an_error() {
     let scene = Scene::new();
     scene.refused("init --plugins greet", &["the plugin \"greet\"", "greet.example.com/v1"]);
-    scene.refused("init --plugins ../greet/v1", &["a name in lower case and a version"]);
+    scene.refused("init --plugins ../greet/v1", &["a lower-case name and a version"]);
     scene.refused(
         "init --plugins greet/v1",
         &["plugin greet/v1 not found", "greet/v1/greet", "use one of greet.example.com/v1"],
@@ -243,17 +243,17 @@ fn invalid_responses_change_nothing() {
         ("exec 0<&-\n".to_owned(), "printed nothing"),
         ("cat > /dev/null\necho '{}'\nexit 3\n".to_owned(), "exit status: 3"),
         ("kill -9 $$\n".to_owned(), "signal: 9"),
-        (answer(r#"{"error":true,"errorMsgs":["no wind","no crew"]}"#), "it refused: no wind\nno crew"),
-        (answer(r#"{"error":true}"#), "didn't say why"),
+        (answer(r#"{"error":true,"errorMsgs":["no wind","no crew"]}"#), "the plugin failed: no wind\nno crew"),
+        (answer(r#"{"error":true}"#), "gave no reason"),
         ("cat > /dev/null\nprintf '\\377'\n".to_owned(), "is not UTF-8"),
         ("head -c 68000000 /dev/zero | tr '\\0' ' '\n".to_owned(), "longer than 64 MiB"),
-        (files("../escaped"), "is no path in the project"),
-        (files("/etc/escaped"), "is no path in the project"),
-        (files("src/../../escaped"), "is no path in the project"),
+        (files("../escaped"), "is not a path in the project"),
+        (files("/etc/escaped"), "is not a path in the project"),
+        (files("src/../../escaped"), "is not a path in the project"),
         (files("out/escaped"), "leads out of the project by a symbolic link"),
         (files(".git/hooks/pre-commit"), "belongs to git"),
-        (files("src"), "src can't be read"),
-        (files("picture.png"), "picture.png can't be read"),
+        (files("src"), "cannot read src"),
+        (files("picture.png"), "cannot read picture.png"),
     ] {
         scene.plugin("odd/v1", "odd", &script);
         let before = texts(&scene);

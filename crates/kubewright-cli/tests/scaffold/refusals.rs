@@ -1,10 +1,10 @@
-//! What is refused says what to do, and leaves everything as it was.
+//! Errors have hints, and leave all files unchanged.
 
 use std::fs;
 
 use crate::folder::Folder;
 
-/// Asserts that a command is refused in these words, and that nothing has changed.
+/// Asserts that a command fails with some texts, and changes nothing.
 #[track_caller]
 fn refused(folder: &Folder, line: &str, says: &[&str]) {
     let before = folder.all();
@@ -19,13 +19,17 @@ fn refused(folder: &Folder, line: &str, says: &[&str]) {
 }
 
 #[test]
-fn odd_names() {
+fn invalid_names_are_errors() {
     let folder = Folder::new("ship");
     refused(&folder, "init --domain My.Domain", &["--domain", "try \"my.domain\""]);
-    refused(&folder, "init --domain https://example.com/x", &["must be a name, not an address"]);
-    refused(&folder, "init --project-name kube", &["a crate that operators depend on", "try \"kube-operator\""]);
+    refused(&folder, "init --domain https://example.com/x", &["must be a domain name, not a URL"]);
+    refused(
+        &folder,
+        "init --project-name kube",
+        &["is a keyword or the name of a dependency", "try \"kube-operator\""],
+    );
     refused(&folder, "init --repo a\"b", &["without spaces and quotes"]);
-    refused(&folder, "init --license \"", &["an expression of SPDX"]);
+    refused(&folder, "init --license \"", &["an SPDX expression"]);
     refused(&folder, "init --sdk /nowhere", &["find --sdk /nowhere"]);
     refused(&folder, "init --sdk /", &["has no crates/kubewright"]);
     folder.run(concat!("init --sdk ", env!("CARGO_MANIFEST_DIR"), "/../.."));
@@ -37,7 +41,7 @@ fn odd_names() {
         &api("--group crew --version v1 --kind captain"),
         &["begin with a capital letter", "try \"Captain\""],
     );
-    refused(&folder, &api("--group crew --version v1 --kind Käpt'n"), &["letters of ASCII"]);
+    refused(&folder, &api("--group crew --version v1 --kind Käpt'n"), &["ASCII letters"]);
     refused(&folder, &api("--group crew --version v1 --kind Self"), &["choose another"]);
     refused(&folder, &api("--group crew --version v1 --kind Option"), &["choose another"]);
     refused(&folder, &api("--group Crew --version v1 --kind Captain"), &["try \"crew\""]);
@@ -100,9 +104,9 @@ fn names_that_kubernetes_and_rust_have_no_place_for() {
     }
 }
 
-/// Words that Rust keeps, as kinds and groups, are modules by another name.
+/// Rust keywords as kinds and groups get modules with another name.
 #[test]
-fn keywords_are_fine_where_they_can_be() {
+fn keywords_may_be_kinds_and_groups() {
     let folder = Folder::new("ship");
     folder.run("init --multigroup");
     for kind in ["Type", "Crate", "Super", "Mod", "Main", "Async", "Gen"] {
@@ -120,29 +124,29 @@ fn keywords_are_fine_where_they_can_be() {
 }
 
 #[test]
-fn one_definition_for_each_kind() {
+fn versions_of_a_kind_share_plural_and_scope() {
     let folder = Folder::with_captain();
     let api = |rest: &str| format!("create api --group crew {rest}");
-    let captains = "called captains, as many of Captain are";
+    let captains = "would be captains, as that of Captain";
     refused(&folder, &api("--version v1 --kind Cook --plural captains"), &[captains, "--plural"]);
     refused(&folder, &api("--version v2 --kind Cook --plural captains"), &[captains]);
     let second = "--version v2 --kind Captain --controller=false";
     refused(&folder, &api(&format!("{second} --plural skippers")), &["the plural captains in version v1"]);
-    refused(&folder, &api(&format!("{second} --namespaced=false")), &["objects in namespaces in version v1"]);
+    refused(&folder, &api(&format!("{second} --namespaced=false")), &["namespaced scope in version v1"]);
     folder.run(&api(second));
 }
 
-/// What stands where a file belongs and is none that could be read.
+/// Directories and broken files in place of files.
 #[test]
-fn odd_things_in_the_way() {
+fn unreadable_files_are_errors() {
     let folder = Folder::with_captain();
     let cook = "create api --group crew --version v1 --kind Cook";
     fs::create_dir(folder.path().join("src/controller/cook.rs")).unwrap();
-    refused(&folder, cook, &["src/controller/cook.rs can't be read"]);
+    refused(&folder, cook, &["cannot read src/controller/cook.rs"]);
     fs::remove_dir(folder.path().join("src/controller/cook.rs")).unwrap();
     folder.write("src/api/v2", "a file, not a folder");
     refused(&folder, "create api --group crew --version v2 --kind Cook", &["src/api/v2/"]);
-    // A PROJECT that was cut off while someone else wrote it.
+    // A truncated PROJECT.
     let project = folder.read("PROJECT");
     for part in [10, project.len() / 2, project.len() - 20] {
         folder.write("PROJECT", &project[..part]);
@@ -153,7 +157,7 @@ fn odd_things_in_the_way() {
 }
 
 #[test]
-fn folders_that_are_no_place_for_a_project() {
+fn other_directories_are_not_for_a_project() {
     let folder = Folder::new("42");
     refused(&folder, "init", &["\"42\"", "--project-name"]);
     folder.write("main.go", "package main");
@@ -164,14 +168,14 @@ fn folders_that_are_no_place_for_a_project() {
     refused(
         &folder,
         "init --project-name ship",
-        &["Cargo.toml is there already", "src/main.rs is there already", "move it away"],
+        &["Cargo.toml already exists", "src/main.rs already exists", "move it away"],
     );
     let folder = Folder::with_captain();
     refused(&folder, "init", &["is already a project", "kubewright edit"]);
 }
 
 #[test]
-fn what_many_folders_have_is_left_alone() {
+fn common_files_are_kept() {
     let folder = Folder::new("ship");
     for (path, text) in [(".git/HEAD", "ref"), ("LICENSE", "mine"), ("README.md", "mine"), (".gitignore", "mine")] {
         folder.write(path, text);
@@ -182,18 +186,18 @@ fn what_many_folders_have_is_left_alone() {
 }
 
 #[test]
-fn what_is_there_is_not_made_again() {
+fn existing_apis_are_not_overwritten() {
     let folder = Folder::with_captain();
     let captain = "create api --group crew --version v1 --kind Captain";
-    refused(&folder, captain, &["has its types already", "edit src/api/v1/captain.rs", "--force"]);
+    refused(&folder, captain, &["already has types", "edit src/api/v1/captain.rs", "--force"]);
     refused(
         &folder,
         "create api --group crew --version v2 --kind Captain",
-        &["its controller already, for version v1", "--controller=false"],
+        &["already has a controller, for version v1", "--controller=false"],
     );
     refused(&folder, "create api --group ship --version v1 --kind Frigate", &["kubewright edit --multigroup"]);
-    refused(&folder, "create api --group crew --version v1 --kind CAPTAIN", &["with the kind Captain"]);
-    refused(&folder, "create api --group crew --version v1 --kind CaptainSpec", &["with the kind Captain"]);
+    refused(&folder, "create api --group crew --version v1 --kind CAPTAIN", &["of the kind Captain"]);
+    refused(&folder, "create api --group crew --version v1 --kind CaptainSpec", &["of the kind Captain"]);
     refused(
         &folder,
         "create api --group crew --version v1 --kind Cook --resource=false --controller=false",
@@ -202,7 +206,7 @@ fn what_is_there_is_not_made_again() {
     refused(
         &folder,
         "create api --group crew --version v1 --kind Cook --resource=false",
-        &["no types of Cook", "--external-api-path"],
+        &["does not define Cook", "--external-api-path"],
     );
     folder.write("src/controller/cook.rs", "// mine");
     folder.write("config/samples/crew_v1_cook.yaml", "mine: true");
@@ -210,18 +214,18 @@ fn what_is_there_is_not_made_again() {
     refused(
         &folder,
         cook,
-        &["src/controller/cook.rs is there", "config/samples/crew_v1_cook.yaml is there", "--force"],
+        &["src/controller/cook.rs already exists", "config/samples/crew_v1_cook.yaml already exists", "--force"],
     );
     folder.run(&format!("{cook} --force"));
     assert!(folder.read("src/controller/cook.rs").contains("CookReconciler"));
-    // By force once more, with nothing put in twice.
+    // Forced again, nothing is inserted twice.
     let before = folder.all();
     folder.run(&format!("{cook} --force"));
     assert!(folder.all() == before);
 }
 
 #[test]
-fn webhooks() {
+fn webhooks_need_a_kind_and_are_not_overwritten() {
     let folder = Folder::with_captain();
     let captain = "create webhook --group crew --version v1 --kind Captain";
     refused(&folder, captain, &["nothing to do", "--programmatic-validation"]);
@@ -229,32 +233,31 @@ fn webhooks() {
     refused(&folder, cook, &["no Cook in version v1", "kubewright create api first"]);
     folder.run(&format!("{captain} --defaulting"));
     let twice = format!("{captain} --defaulting --programmatic-validation");
-    refused(&folder, &twice, &["has a defaulting webhook already", "--force"]);
+    refused(&folder, &twice, &["already has a defaulting webhook", "--force"]);
     folder.edit("src/webhook/v1/captain.rs", "// +kubebuilder:scaffold:webhooks", "");
     let validation = format!("{captain} --programmatic-validation");
     refused(&folder, &validation, &["src/webhook/v1/captain.rs has no line", "struct CaptainValidator;"]);
-    // What is made anew has both.
+    // An overwritten file has both.
     folder.run(&format!("{validation} --force"));
     let made = folder.read("src/webhook/v1/captain.rs");
     assert!(made.contains("struct CaptainDefaulter;") && made.contains("struct CaptainValidator;"), "{made}");
 }
 
 #[test]
-fn conversions() {
+fn conversions_need_a_hub_and_spokes() {
     const TYPES: &str = "src/api/v1/captain.rs";
     const HUB: &str = "src/api/v2/captain_conversion.rs";
     let folder = Folder::with_captain();
     folder.run("create api --group crew --version v2 --kind Captain --controller=false");
     let conversion = "create webhook --group crew --version v2 --kind Captain --conversion";
     let of_v1 = format!("{conversion} --spoke v1");
-    refused(&folder, conversion, &["--spoke names each other one: give both"]);
+    refused(&folder, conversion, &["--conversion and --spoke belong together"]);
     refused(&folder, &format!("{conversion} --spoke v3"), &["no Captain in version v3", "create api"]);
     refused(&folder, &format!("{conversion} --spoke v1,1"), &["try \"v1\""]);
-    // Structs and lines that aren't what they were are told with what belongs there.
+    // Edited code is reported with the code to add.
     folder.edit(TYPES, "pub struct CaptainSpec {", "pub struct CaptainSpec\n{");
     folder.edit("src/lib.rs", "let manager = manager.kind::<", "let manager = manager\n        .kind::<");
-    let told =
-        ["src/api/v1/captain.rs has been changed", "hub = crate::api::v2::CaptainSpec", "src/lib.rs has been changed"];
+    let told = ["src/api/v1/captain.rs was edited", "hub = crate::api::v2::CaptainSpec", "src/lib.rs was edited"];
     refused(&folder, &of_v1, &told);
     folder.edit(TYPES, "pub struct CaptainSpec\n{", "pub struct CaptainSpec {");
     folder.edit("src/lib.rs", "let manager = manager\n        .kind::<", "let manager = manager.kind::<");
@@ -264,11 +267,11 @@ fn conversions() {
         library.contains(".kind::<api::v2::Captain>()") && library.contains(".version::<api::v1::Captain>()"),
         "{library}"
     );
-    refused(&folder, &of_v1, &["a conversion for one of these versions already", "--force"]);
+    refused(&folder, &of_v1, &["already has a conversion for one of these versions", "--force"]);
     refused(
         &folder,
         "create webhook --group crew --version v1 --kind Captain --conversion --spoke v2",
-        &["by way of v2"],
+        &["v2 is already the hub"],
     );
     folder.run("create api --group crew --version v3 --kind Captain --controller=false");
     folder.run(&format!("{conversion} --spoke v3"));
@@ -276,11 +279,11 @@ fn conversions() {
     assert_eq!(made.1.matches("conversion::Convert)]").count(), 2);
     folder.write(HUB, "");
     folder.run(&format!("{of_v1} --force"));
-    assert!((folder.read(HUB), folder.read(TYPES)) == made, "what is made anew has all that was there");
+    assert!((folder.read(HUB), folder.read(TYPES)) == made, "an overwritten file has all spokes");
 }
 
 #[test]
-fn editing() {
+fn settings_are_changed_and_restored() {
     let folder = Folder::with_captain();
     refused(&folder, "edit", &["nothing to do", "--multigroup"]);
     folder.run("edit --multigroup --namespaced");
@@ -290,7 +293,7 @@ fn editing() {
     let folder = Folder::with_captain();
     folder.run("edit --multigroup --namespaced");
     folder.run("edit --multigroup=false --namespaced=false");
-    // The record has both, and they come to nothing.
+    // The record has both edits, which cancel each other out.
     let but_the_record = |folder: &Folder| {
         let mut all = folder.all();
         all.remove(".kubewright/scaffold.yaml");
@@ -298,15 +301,11 @@ fn editing() {
     };
     assert!(but_the_record(&folder) == but_the_record(&Folder::with_captain()));
     folder.edit("config/rbac/role_binding.yaml", "kind: ClusterRoleBinding", "kind: SomeBinding");
-    refused(
-        &folder,
-        "edit --namespaced",
-        &["config/rbac/role_binding.yaml has been changed", "by hand:\nkind: RoleBinding"],
-    );
+    refused(&folder, "edit --namespaced", &["config/rbac/role_binding.yaml was edited", "by hand:\nkind: RoleBinding"]);
 }
 
 #[test]
-fn markers_that_are_not_there() {
+fn missing_markers_are_errors_with_a_hint() {
     let folder = Folder::with_captain();
     let cook = "create api --group crew --version v1 --kind Cook";
     folder.edit("src/lib.rs", "    // +kubebuilder:scaffold:builder\n", "");
@@ -324,13 +323,13 @@ fn markers_that_are_not_there() {
         "    // +kubebuilder:scaffold:builder\n",
         &"    // +kubebuilder:scaffold:builder\n".repeat(2),
     );
-    refused(&folder, cook, &["2 times", "Leave the one where this belongs"]);
+    refused(&folder, cook, &["2 times", "keep one of them"]);
     fs::remove_file(folder.path().join("src/lib.rs")).unwrap();
     refused(&folder, cook, &["src/lib.rs is missing", "version control"]);
 }
 
 #[test]
-fn projects_that_are_none() {
+fn invalid_projects_are_errors() {
     let folder = Folder::new("ship");
     let cook = "create api --group crew --version v1 --kind Cook";
     refused(&folder, cook, &["there is no PROJECT", "kubewright init"]);
@@ -338,7 +337,7 @@ fn projects_that_are_none() {
         ("version: \"4\"\nprojectName: ship\n", "use a newer kubewright"),
         ("projectName: ship\n", "PROJECT has no version"),
         ("version: \"3\"\n", "PROJECT has no projectName"),
-        ("version: [", "can't be read"),
+        ("version: [", "cannot read PROJECT"),
         ("", "PROJECT"),
         (
             "version: \"3\"\nprojectName: ship\nlayout: [go.kubebuilder.io/v4]\n",
@@ -348,17 +347,17 @@ fn projects_that_are_none() {
         folder.write("PROJECT", text);
         refused(&folder, cook, &[says]);
     }
-    // What `init` has not come to write.
+    // A project that init did not finish.
     folder.write("PROJECT", "version: \"3\"\nprojectName: ship\nlayout: [rust.kubewright.dev/v1]\ndomain: a.b\n");
     refused(&folder, cook, &["src/lib.rs is missing", "config/rbac/kustomization.yaml is missing"]);
 }
 
 #[test]
-fn a_command_that_was_cut_off_is_finished_by_the_next() {
+fn an_interrupted_command_can_be_repeated() {
     let (whole, folder) = (Folder::with_captain(), Folder::with_captain());
     let cook = "create api --group crew --version v1 --kind Cook";
     whole.run(cook);
-    // New files come first, and PROJECT last.
+    // New files are written first, and PROJECT last.
     for path in ["src/api/v1/cook.rs", "src/controller/cook.rs", "config/samples/crew_v1_cook.yaml", "src/lib.rs"] {
         folder.write(path, &whole.read(path));
     }
@@ -367,7 +366,7 @@ fn a_command_that_was_cut_off_is_finished_by_the_next() {
 }
 
 #[test]
-fn commands_find_their_project_from_below_and_say_what_they_do() {
+fn commands_work_in_subdirectories_and_report_changes() {
     let folder = Folder::with_captain();
     let output = folder.try_run_in("src/api", "create api --group crew --version v1 --kind Cook");
     let told = String::from_utf8(output.stderr).unwrap();

@@ -68,7 +68,7 @@ fn what_is_new_comes_to_what_was_edited() {
     was(&folder, "PROJECT", "cliVersion: \"0.1.0\"", "cliVersion: \"0.0.9\"");
     // … to which the older program added a kind …
     folder.run("create api --group crew --version v1 --kind Cook");
-    was(&folder, "src/controller/cook.rs", "be as each `Cook` says", "follow each `Cook`");
+    was(&folder, "src/controller/cook.rs", "The reconciler for `Cook`", "The controller of `Cook`");
     // … and in which someone wrote.
     folder.edit("src/lib.rs", "// +kubebuilder:scaffold:modules", "mod menu;\n// +kubebuilder:scaffold:modules");
     folder.edit("src/controller/captain.rs", "async fn reconcile", "// Mine.\n    async fn reconcile");
@@ -172,8 +172,8 @@ fn files_of_newer_versions_are_an_error() {
         .replace("cliVersion: 0.1.0", "cliVersion: 9.0.0")
         .replace("cliVersion: \"0.1.0\"", "cliVersion: \"9.0.0\"");
     refused(RECORD, &newer, &["scaffold.yaml was written by kubewright 9.0.0"]);
-    refused(RECORD, &format!("<<<<<<< mine\n{record}"), &["scaffold.yaml can't be read", "version control"]);
-    refused(RECORD, &record.replace("kind: Captain", "kind: captain"), &["can't be read", "Captain"]);
+    refused(RECORD, &format!("<<<<<<< mine\n{record}"), &["cannot read .kubewright/scaffold.yaml", "version control"]);
+    refused(RECORD, &record.replace("kind: Captain", "kind: captain"), &["cannot read", "Captain"]);
     // Paths of the record are never written to: what is written is what is scaffolded now.
     let escaping = record.replacen("\n  Dockerfile: ", "\n  ../escaped: ", 1);
     assert!(escaping != record);

@@ -1,8 +1,8 @@
-//! A Helm chart, made of what kustomize renders of a project.
+//! A Helm chart, from the manifests that kustomize renders.
 //!
-//! What users set is few: the image, replicas and resources of the operator, where its pods go, and whether the definitions come with the
-//! chart and stay when it goes. Names stay as they are, since roles and flags name objects; the namespace is the release's. What looks like
-//! a template in an object, such as in the description of a field, stays what it is.
+//! Its values are the image, replicas, resources and scheduling of the operator, and whether the CustomResourceDefinitions are part of
+//! the chart and kept when it is uninstalled. Names are fixed, since roles and flags refer to objects by name; the namespace is that of
+//! the release. Text that looks like a template, as in the description of a field, is escaped.
 
 mod template;
 
@@ -16,42 +16,42 @@ use crate::{
     yaml::{self, YamlError},
 };
 
-/// The folder of the chart.
+/// The directory of the chart.
 pub const FOLDER: &str = "dist/chart";
 
-/// What a chart is called.
+/// The name and version of a chart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct About {
-    /// Its name, which is the project's.
+    /// The name, which is that of the project.
     pub name: String,
-    /// Its version, in the form of semantic versions.
+    /// The semantic version.
     pub version: String,
 }
 
 impl About {
-    /// A chart of this name and version.
+    /// Creates a value.
     pub fn new(name: &str, version: &str) -> Self {
         Self { name: name.into(), version: version.into() }
     }
 }
 
-/// Why no chart can be made.
+/// A failure to make a chart.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ChartError {
-    /// What was rendered can't be used.
+    /// The rendered objects cannot be used.
     #[error(transparent)]
     Installer(#[from] InstallerError),
-    /// A file can't be written.
+    /// A file cannot be written.
     #[error(transparent)]
     Yaml(#[from] YamlError),
 }
 
-/// The files of the chart.
+/// Returns the files of the chart.
 ///
 /// # Errors
-/// If the operator isn't among the objects.
+/// Returns an error if there is no Deployment of the operator.
 pub fn chart(objects: &[Value], about: &About) -> Result<Vec<File>, ChartError> {
     let mut objects = objects.to_vec();
     let values = values(&mut objects)?;
@@ -67,7 +67,7 @@ pub fn chart(objects: &[Value], about: &About) -> Result<Vec<File>, ChartError> 
         file("values.yaml", format!("{VALUES}{}", yaml::documents([&values])?)),
         file(".helmignore", ".git/\n*.tgz\n".into()),
     ];
-    // Helm makes the namespace itself, with --create-namespace.
+    // Helm creates the namespace, with --create-namespace.
     for object in objects.iter().filter(|object| object["kind"] != "Namespace") {
         let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
         let template = Template::of(object.clone(), &namespaces);
@@ -81,14 +81,14 @@ pub fn chart(objects: &[Value], about: &About) -> Result<Vec<File>, ChartError> 
     Ok(files)
 }
 
-/// What stands above the values.
+/// The comment above the values.
 const VALUES: &str = "\
 # What can be set: helm install --set manager.replicas=2, or --values with a file like this one.
 # crd.enable: whether the definitions of the operator's kinds come with the chart; crd.keep: whether they, and so all their objects, stay
 # when it goes.
 ";
 
-/// Takes what can be set out of the operator's Deployment, and puts marks there.
+/// Extracts the values from the Deployment of the operator, and puts marks in their place.
 fn values(objects: &mut [Value]) -> Result<Value, InstallerError> {
     let found = objects.iter_mut().find_map(|object| manager(object).is_some().then_some(object));
     let deployment = found.ok_or(InstallerError::NoManager)?;
@@ -117,7 +117,7 @@ fn values(objects: &mut [Value]) -> Result<Value, InstallerError> {
     Ok(json!({"crd": {"enable": true, "keep": true}, "manager": manager}))
 }
 
-/// Name and tag of an image. A port of the registry is none, and a digest is part of the name.
+/// Splits an image into repository and tag. A registry port is not a tag, and a digest belongs to the repository.
 fn image(image: &str) -> (&str, &str) {
     match image.rsplit_once(':') {
         Some((repository, tag)) if !tag.contains('/') && !image.contains('@') => (repository, tag),

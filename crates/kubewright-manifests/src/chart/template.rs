@@ -1,24 +1,24 @@
-//! An object as a template of Helm's: marks are put into it as values, and become templates in its text.
+//! Objects as Helm templates: marks are inserted as values, and become template expressions in the text.
 
 use serde_json::Value;
 
 use crate::yaml::{self, YamlError};
 
-/// What marks begin and end with. YAML writes them plain, and nobody else writes them.
+/// The delimiters of marks. YAML writes them unquoted, and no other text has them.
 const OPEN: &str = "kubewright-mark-";
 const CLOSE: &str = "-kram";
 
-/// What stands for two braces, which are a template to Helm wherever they are.
+/// The escape for two braces, which start a template expression anywhere.
 const BRACES: &str = "kubewright-braces-kram";
 
-/// The mark of the release's namespace.
+/// The mark for the namespace of the release.
 const NAMESPACE: &str = "kubewright-namespace-kram";
 
-/// The label that says who manages an object, and the mark of Helm, who then does.
+/// The managed-by label, and the mark for its value, which is Helm.
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const SERVICE: &str = "kubewright-service-kram";
 
-/// The annotation by which cert-manager knows the namespace of a certificate, and its name.
+/// The annotation with the namespace and name of a certificate for cert-manager.
 const INJECT: &str = "cert-manager.io/inject-ca-from";
 
 /// A kind of mark.
@@ -27,23 +27,23 @@ pub(super) struct Mark(&'static str);
 
 /// A plain value.
 pub(super) const VALUE: Mark = Mark("value");
-/// A map or list, which goes on the lines below.
+/// A map or list, on the following lines.
 pub(super) const BLOCK: Mark = Mark("block");
-/// An image, by repository and tag.
+/// An image, from repository and tag.
 pub(super) const IMAGE: Mark = Mark("image");
 
 impl Mark {
-    /// The text that stands for one of the values.
+    /// Returns the mark for a value.
     pub(super) fn mark(self, path: &str) -> String {
         format!("{OPEN}{}-{path}{CLOSE}", self.0)
     }
 }
 
-/// An object that is to be a template.
+/// An object that becomes a template.
 pub(super) struct Template(Value);
 
 impl Template {
-    /// Of an object, in which these namespaces stand for the release's.
+    /// Creates a template from an object. `namespaces` become the namespace of the release.
     pub(super) fn of(mut object: Value, namespaces: &[String]) -> Self {
         protect(&mut object, namespaces);
         if let Some(manager) = object.pointer_mut("/metadata/labels").and_then(|labels| labels.get_mut(MANAGED_BY)) {
@@ -52,12 +52,12 @@ impl Template {
         Self(object)
     }
 
-    /// Its text.
+    /// Returns the text of the template.
     pub(super) fn text(&self) -> Result<String, YamlError> {
         Ok(yaml::documents([&self.0])?.lines().map(|line| filled(line) + "\n").collect())
     }
 
-    /// That of a definition, which may be left out, and kept.
+    /// Returns the text of a CustomResourceDefinition, which is optional and may be kept at uninstallation.
     pub(super) fn definition(mut self) -> Result<String, YamlError> {
         let keep = "helm.sh/resource-policy";
         self.0["metadata"]["annotations"][keep] = "keep".into();
@@ -66,7 +66,7 @@ impl Template {
         let only = self.0["metadata"]["annotations"].as_object().is_some_and(|annotations| annotations.len() == 1);
         for line in text.lines() {
             let is_it = line.trim_start().starts_with(keep);
-            // Annotations that would be empty are none.
+            // No empty annotations.
             let begins = if only { line == "  annotations:" } else { is_it };
             lines.extend(begins.then_some("  {{- if .Values.crd.keep }}"));
             lines.push(line);
@@ -76,7 +76,7 @@ impl Template {
     }
 }
 
-/// Names the release's namespace, also in the DNS names of services, and keeps what looks like a template from being one.
+/// Replaces the namespace, also in DNS names of services, and escapes text that looks like a template.
 fn protect(value: &mut Value, namespaces: &[String]) {
     match value {
         Value::String(text) if namespaces.contains(text) => *text = NAMESPACE.into(),
@@ -100,7 +100,7 @@ fn protect(value: &mut Value, namespaces: &[String]) {
     }
 }
 
-/// A line with templates for its marks.
+/// Replaces the marks in a line.
 fn filled(line: &str) -> String {
     let line = line.replace(BRACES, "{{ \"{{\" }}").replace(NAMESPACE, "{{ .Release.Namespace }}");
     let line = line.replace(SERVICE, "{{ .Release.Service }}");

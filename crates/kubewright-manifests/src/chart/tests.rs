@@ -34,7 +34,7 @@ fn text(path: &str) -> String {
 }
 
 #[test]
-fn a_chart_has_its_files_and_no_namespace() {
+fn a_chart_has_no_namespace() {
     let paths: Vec<_> = files().into_iter().map(|(path, _)| path).collect();
     let expected = [
         ".helmignore",
@@ -52,7 +52,7 @@ fn a_chart_has_its_files_and_no_namespace() {
 }
 
 #[test]
-fn what_can_be_set_is_taken_from_the_deployment() {
+fn values_come_from_the_deployment() {
     let values: Value = yaml::read(&text("values.yaml")).unwrap().remove(0);
     let manager = json!({
         "image": {"repository": "registry:5000/me/cow", "tag": "v1", "pullPolicy": "IfNotPresent"},
@@ -76,7 +76,7 @@ fn what_can_be_set_is_taken_from_the_deployment() {
 }
 
 #[test]
-fn a_definition_may_be_left_out_and_kept_and_its_braces_are_its_own() {
+fn definitions_are_optional_and_their_braces_are_escaped() {
     let expected = "\
 {{- if .Values.crd.enable }}
 apiVersion: apiextensions.k8s.io/v1
@@ -95,7 +95,7 @@ spec:
 }
 
 #[test]
-fn certificates_are_for_the_namespace_of_the_release() {
+fn certificates_have_the_namespace_of_the_release() {
     let metadata = json!({"name": "cow-serving-cert", "namespace": "cow-system"});
     let spec = json!({"dnsNames": ["cow-webhook-service.cow-system.svc", "cow.cow-system.example.com"]});
     let certificate = json!({"kind": "Certificate", "metadata": metadata, "spec": spec});
@@ -116,7 +116,7 @@ fn certificates_are_for_the_namespace_of_the_release() {
 }
 
 #[test]
-fn images_have_repositories_and_tags() {
+fn images_are_split_into_repository_and_tag() {
     for (given, expected) in [
         ("cow", ("cow", "")),
         ("cow:v1", ("cow", "v1")),

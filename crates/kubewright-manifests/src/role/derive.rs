@@ -1,4 +1,4 @@
-//! What a controller may do, from what it watches, owns, records and remembers.
+//! The rules of a controller, from what it watches, owns, records and remembers.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use super::RoleError;
 const READ: [Verb; 3] = [Verb::Get, Verb::List, Verb::Watch];
 const WRITE: [Verb; 3] = [Verb::Create, Verb::Patch, Verb::Delete];
 
-/// The rules of a controller: derived ones and declared ones, without what it says it may not.
+/// Returns the derived and declared rules of a controller, without the excluded ones.
 pub(super) fn of(controller: &Controller, description: &Description) -> Result<Vec<Rule>, RoleError> {
     let mut rules: Vec<_> = controller.uses.iter().flat_map(|used| used_by(controller, used, description)).collect();
     if controller.workspace {
@@ -36,7 +36,7 @@ fn used_by(controller: &Controller, used: &Use, description: &Description) -> Ve
             if has_status(&used.resource, description) {
                 rules.push(on("/status", &[Verb::Patch]));
             }
-            // Asked for by the admission plugin OwnerReferencesPermissionEnforcement: children hold up their owner's deletion.
+            // Required by the admission plugin OwnerReferencesPermissionEnforcement, since children block the deletion of their owner.
             rules.push(on("/finalizers", &[Verb::Update]));
             rules.extend(controller.finalizer.iter().map(|_| on("", &[Verb::Patch])));
         }
@@ -46,7 +46,7 @@ fn used_by(controller: &Controller, used: &Use, description: &Description) -> Ve
     rules
 }
 
-/// Whether a kind has a status apart. Of one that the operator doesn't bring, it is taken for granted.
+/// Returns whether a kind has the status subresource. Kinds that the operator does not define are assumed to have it.
 fn has_status(resource: &Resource, description: &Description) -> bool {
     let versions = description.kinds.iter().flat_map(|kind| &kind.versions);
     let mut of_it = versions.filter(|definition| {
@@ -68,7 +68,7 @@ fn rule(group: &str, resource: &str, namespaced: bool, verbs: impl IntoIterator<
     rule
 }
 
-/// Takes verbs from rules of the same; whether each of them was there.
+/// Removes verbs from the rules of a resource. Returns whether each of them was there.
 fn take(rules: &mut Vec<Rule>, away: &Rule) -> bool {
     let mut taken = BTreeSet::new();
     let same = |rule: &Rule| {

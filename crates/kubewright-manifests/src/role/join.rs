@@ -1,4 +1,4 @@
-//! Few rules for many, in the steps of controller-gen's `NormalizeRules`: verbs of one resource, then resources with the same
+//! Joining rules, in the steps of controller-gen's `NormalizeRules`: verbs of one resource, then resources with the same
 //! verbs, then groups, then paths.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 type Texts = BTreeSet<String>;
 
-/// The rules of a role, joined and in order.
+/// Joins and sorts the rules of a role.
 pub(super) fn join(rules: Vec<Rule>) -> Vec<Value> {
     let (paths, resources): (Vec<_>, Vec<_>) = rules.into_iter().partition(|rule| !rule.url.is_empty());
     let resource_verbs =
@@ -44,7 +44,7 @@ fn one(text: String) -> Texts {
     BTreeSet::from([text])
 }
 
-/// What has one key becomes one.
+/// Joins the rules with the same key.
 fn merged<K: Ord, V: Ord>(parts: impl Iterator<Item = (K, BTreeSet<V>)>) -> BTreeMap<K, BTreeSet<V>> {
     let mut merged: BTreeMap<K, BTreeSet<V>> = BTreeMap::new();
     for (key, values) in parts {

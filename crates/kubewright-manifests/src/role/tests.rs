@@ -17,7 +17,7 @@ fn rights(group: &str, resource: &str, verbs: &[Verb]) -> Rule {
     rule
 }
 
-/// A controller of cows that owns pods.
+/// Returns a controller of cows that owns pods.
 fn cows() -> Controller {
     let mut controller = Controller::default();
     controller.name = "cow".into();
@@ -31,7 +31,7 @@ fn described(controller: Controller) -> Description {
     description
 }
 
-/// The rules of the objects of the first file, each on a line.
+/// Formats the rules of the objects of the first file, one per line.
 fn lines(description: &Description, namespaced: bool) -> Vec<String> {
     let texts = |rule: &Value, part: &str| {
         let texts = rule[part].as_array().into_iter().flatten().filter_map(Value::as_str);
@@ -54,7 +54,7 @@ fn refused(controller: Controller) -> String {
 }
 
 #[test]
-fn the_usual_case_needs_no_declaration() {
+fn common_rules_are_derived() {
     let mut controller = cows();
     controller.uses.push(used("", "secrets", true, Relation::Reads));
     let expected = [
@@ -102,7 +102,7 @@ fn rules_are_joined_by_verbs_resources_and_groups() {
 }
 
 #[test]
-fn names_and_roles_are_kept_apart() {
+fn names_and_roles_are_not_joined() {
     let mut controller = cows();
     let mut token = rights("", "secrets", &[Verb::Get]);
     token.names = BTreeSet::from(["token".into()]);
@@ -125,7 +125,7 @@ fn names_and_roles_are_kept_apart() {
 }
 
 #[test]
-fn a_namespaced_operator_has_rights_to_the_cluster_only_where_there_are_no_others() {
+fn a_namespaced_operator_has_cluster_roles_only_for_cluster_scoped_kinds() {
     let mut controller = cows();
     controller.uses.push(used("", "nodes", false, Relation::Watches));
     let expected = [
@@ -143,7 +143,7 @@ fn a_namespaced_operator_has_rights_to_the_cluster_only_where_there_are_no_other
 }
 
 #[test]
-fn what_is_never_done_is_taken_away() {
+fn excluded_verbs_are_removed() {
     let mut controller = cows();
     controller.may_not =
         vec![rights("", "pods", &[Verb::Delete]), rights("events.k8s.io", "events", &[Verb::Create, Verb::Patch])];
@@ -158,7 +158,7 @@ fn what_is_never_done_is_taken_away() {
 }
 
 #[test]
-fn a_kind_without_a_status_apart_needs_no_right_to_it() {
+fn a_kind_without_the_status_subresource_has_no_rule_for_it() {
     let version = |subresources| json!({"name": "v1", "subresources": subresources});
     let mut description = described(cows());
     for (subresources, has_status) in [(json!({}), false), (json!({"status": {}}), true)] {
@@ -171,7 +171,7 @@ fn a_kind_without_a_status_apart_needs_no_right_to_it() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn invalid_rules_are_errors() {
     let with = |rule: Rule| {
         let mut controller = cows();
         controller.may = vec![rule];
@@ -187,7 +187,7 @@ fn what_cannot_be_is_refused() {
 }
 
 #[test]
-fn features_have_roles_of_their_own_with_the_prefix_of_the_names() {
+fn features_have_roles_with_the_name_prefix() {
     let mut secret = rights("", "secrets", &[Verb::Get]);
     secret.names = BTreeSet::from(["webhook-server-cert".into()]);
     secret.scope = Scope::Own;

@@ -1,4 +1,4 @@
-//! `kubewright edit`: what a project is, changed later.
+//! `kubewright edit`: changes the settings of a project.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,11 @@ use crate::{
     project::{self, Project, ProjectError},
 };
 
-/// Where the manager's container is told the namespace to watch.
+/// The file with the environment of the manager.
 const MANAGER: &str = "config/manager/manager.yaml";
 const WATCH_NAMESPACE: &str = include_str!("../../templates/edit/watch_namespace.yaml.in");
 
-/// What a role and its binding say for all namespaces, and for one, by file.
+/// The lines of a role and its binding for all namespaces and for one, by file.
 const RIGHTS: [(&str, &str, &str); 2] = [
     (
         "config/rbac/role.yaml",
@@ -29,51 +29,51 @@ const RIGHTS: [(&str, &str, &str); 2] = [
     ),
 ];
 
-/// Why a project isn't changed. Nothing was written.
+/// A failure to edit a project. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EditError {
     /// No flag was given.
-    #[error("there is nothing to do: give --multigroup, --namespaced, --license or --owner")]
+    #[error("nothing to do: set --multigroup, --namespaced, --license or --owner")]
     Nothing,
-    /// There is more than one group.
-    #[error("the project has kinds of the groups {0}, which only folders by group keep apart: leave it as it is")]
+    /// The project has several groups.
+    #[error("the project has the groups {0}, which need the multigroup layout: keep --multigroup")]
     Groups(String),
-    /// `PROJECT` can't be written.
+    /// `PROJECT` cannot be written.
     #[error(transparent)]
     Project(#[from] ProjectError),
 }
 
-/// What is to be otherwise; what isn't said stays.
+/// The settings to change; the others stay.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Edit {
-    /// Whether kinds are in folders by group. Those that are there stay where they are: their owner moves them.
+    /// Whether sources of new kinds are in directories by group. Existing sources stay where they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multigroup: Option<bool>,
-    /// Whether it watches chosen namespaces only.
+    /// Whether the operator watches chosen namespaces only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaced: Option<bool>,
-    /// The licence in the heads of new files.
+    /// The licence in the header of new files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license: Option<String>,
-    /// The owner in the heads of new files.
+    /// The copyright holder in the header of new files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
 }
 
 impl Edit {
-    /// Whether everything stays.
+    /// Returns whether no setting changes.
     pub fn is_empty(&self) -> bool {
         let Self { multigroup, namespaced, license, owner } = self;
         multigroup.is_none() && namespaced.is_none() && license.is_none() && owner.is_none()
     }
 
-    /// Plans what is otherwise in the project's files, `PROJECT` being one.
+    /// Plans the changes of files, including `PROJECT`.
     ///
     /// # Errors
-    /// If it can't be.
+    /// Returns an error if the change is not possible.
     pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), EditError> {
         let mut project = project.clone();
         let was_namespaced = project.namespaced;
@@ -85,10 +85,10 @@ impl Edit {
         Ok(())
     }
 
-    /// Notes it in the project.
+    /// Changes the settings in the project.
     ///
     /// # Errors
-    /// If it can't be; the project is as it was.
+    /// Returns an error if the change is not possible; the project is unchanged.
     pub fn note(&self, project: &mut Project) -> Result<(), EditError> {
         let Self { multigroup, namespaced, license, owner } = self;
         if self.is_empty() {
@@ -111,7 +111,7 @@ impl Edit {
     }
 }
 
-/// Gives the operator rights in its own namespace alone and has it watch that, or all again.
+/// Limits the operator to its own namespace, or removes the limit.
 fn namespaced(is_namespaced: bool, plan: &mut Plan<'_>) {
     for (path, all, one) in RIGHTS {
         if is_namespaced {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_stays() {
+    fn unset_options_change_nothing() {
         let mut project = project();
         let mut edit = Edit { multigroup: Some(true), owner: Some("Jane".into()), ..Edit::default() };
         edit.note(&mut project).unwrap();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn several_groups_need_folders() {
+    fn several_groups_need_the_multigroup_layout() {
         let mut project = project();
         project.multigroup = true;
         for group in ["ship", "crew"] {

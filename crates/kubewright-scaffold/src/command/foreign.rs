@@ -1,4 +1,4 @@
-//! Kinds that the project doesn't define: Kubernetes' own, and those of other crates.
+//! Kinds that the project does not define: built-in ones, and those of other crates.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,7 @@ use crate::{
     project::{Project, Resource},
 };
 
-/// Kubernetes' own groups, as `--group` says them, with what their names end with. Their modules in k8s-openapi are called by the
-/// first part of their names.
+/// The built-in groups, as in `--group`, and their domains. The modules of k8s-openapi have the first part of the name.
 const CORE: &[(&str, &str)] = &[
     ("admissionregistration", "k8s.io"),
     ("apiextensions", "k8s.io"),
@@ -32,24 +31,24 @@ const CORE: &[(&str, &str)] = &[
     ("storage", "k8s.io"),
 ];
 
-/// A kind of another crate.
+/// A type in another crate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct External {
-    /// Where its type is, as Rust says it: `gateway_api::gateways`.
+    /// The Rust path of the module with the type: `gateway_api::gateways`.
     pub path: String,
-    /// What its group ends with.
+    /// The domain of its group.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub domain: String,
-    /// The crate, with a version after `@` if that is to be said.
+    /// The crate, optionally with a version after `@`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub module: String,
 }
 
-/// Where the type of a kind is that the project doesn't define.
+/// The location of a type that the project does not define.
 #[derive(Debug)]
 pub(super) struct Foreign {
-    /// What its group ends with.
+    /// The domain of its group.
     pub(super) domain: String,
     path: String,
     is_core: bool,
@@ -57,8 +56,8 @@ pub(super) struct Foreign {
 }
 
 impl Foreign {
-    /// A kind of another crate where one is named, else one of Kubernetes' own if the group is, and the project has none of that name
-    /// in a group of its own that is called so.
+    /// Returns the given external type, or the built-in type of the group, unless the project defines the kind in a group of the same
+    /// short name.
     pub(super) fn find(
         project: &Project,
         group: &str,
@@ -79,14 +78,14 @@ impl Foreign {
         Some(Self { domain, path, is_core: true, module: String::new() })
     }
 
-    /// Notes it in the project.
+    /// Sets the location in a resource.
     pub(super) fn note(self, resource: &mut Resource) {
         (resource.core, resource.external) = (self.is_core, !self.is_core);
         (resource.path, resource.module) = (self.path, self.module);
     }
 }
 
-/// The module of a group of Kubernetes' own.
+/// Returns the module of a built-in group.
 fn core_path(group: &str, version: &Version) -> String {
     match group.split('.').next().unwrap_or_default() {
         "apiextensions" => format!("k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::{version}"),

@@ -1,4 +1,4 @@
-//! The head of new sources: whose they are, and under which licence.
+//! The header of new source files, with the copyright holder and the licence.
 
 use std::str::FromStr;
 
@@ -7,19 +7,19 @@ use crate::{
     project::Project,
 };
 
-/// The licence of a project: kubebuilder's words, or an expression of SPDX.
+/// The licence of a project: a keyword of kubebuilder, or an SPDX expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct License(String);
 
 as_text!(License);
 
 impl License {
-    /// As `PROJECT` says it, and its user.
+    /// Returns the licence as given.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// As SPDX says it: `Apache-2.0`. None of `none` and `copyright`.
+    /// Returns the SPDX expression, such as `Apache-2.0`; none for `none` and `copyright`.
     pub fn spdx(&self) -> Option<&str> {
         match self.0.as_str() {
             "apache2" => Some("Apache-2.0"),
@@ -37,12 +37,12 @@ impl FromStr for License {
         if !text.is_empty() && text.chars().all(is_part) && text.trim() == text {
             return Ok(Self(text.to_owned()));
         }
-        let why = "must be apache2, copyright, none, or an expression of SPDX, such as MIT OR Apache-2.0";
+        let why = "must be apache2, copyright, none, or an SPDX expression such as MIT OR Apache-2.0";
         Err(NameError::new("licence", text, why))
     }
 }
 
-/// The lines above each new source: none where neither an owner nor a licence was said.
+/// Returns the header; empty if neither a copyright holder nor a licence is set.
 pub(super) fn head(project: &Project) -> String {
     let license = project.setting("license").and_then(|text| text.parse::<License>().ok());
     if license.as_ref().is_some_and(|license| license.as_str() == "none") {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_says_what_was_said() {
+    fn the_header_has_owner_and_licence() {
         let mut project = Project::new("a".parse().unwrap(), None);
         assert_eq!(head(&project), "");
         project.set("owner", "Jane Doe");
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn licences_are_one_line_of_spdx() {
+    fn licences_are_validated() {
         for good in ["apache2", "none", "MIT OR Apache-2.0", "GPL-3.0+", "LicenseRef-x"] {
             assert!(good.parse::<License>().is_ok(), "{good}");
         }

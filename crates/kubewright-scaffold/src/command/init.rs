@@ -1,4 +1,4 @@
-//! `kubewright init`: a project without kinds.
+//! `kubewright init`: creates a project without APIs.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -22,7 +22,7 @@ macro_rules! templates {
     };
 }
 
-/// The files of a new project, by path. The templates end in `.in`: cargo takes a folder with a `Cargo.toml` for another package.
+/// The files of a new project, by path. Templates end in `.in`, since cargo takes a directory with a `Cargo.toml` for another package.
 const FILES: &[(&str, &str)] = &templates![
     ".devcontainer/devcontainer.json" from "devcontainer/devcontainer.json",
     ".dockerignore" from "dockerignore",
@@ -60,81 +60,81 @@ const FILES: &[(&str, &str)] = &templates![
     "src/main.rs" from "src/main.rs",
 ];
 
-/// Those that many folders have already, which are left as they are.
-const MODEST: &[(&str, &str)] = &templates![
+/// Files that often exist already, and are then left as they are.
+const OPTIONAL_FILES: &[(&str, &str)] = &templates![
     ".gitattributes" from "gitattributes",
     ".gitignore" from "gitignore",
     "AGENTS.md" from "AGENTS.md",
     "README.md" from "README.md",
 ];
 
-/// Where cargo looks for the crates of Kubewright, if not among those that are published.
+/// The cargo configuration that uses a checkout of Kubewright instead of the published crates.
 const SDK: [&str; 4] = [
-    "# Kubewright is built from its sources in a folder, not from what is published.\n",
+    "# Uses a checkout of Kubewright instead of the published crates.\n",
     "[patch.crates-io]\n",
     "kubewright = { path = \"SDK/crates/kubewright\" }\n",
     "kubewright-cluster = { path = \"SDK/crates/kubewright-cluster\" }\n",
 ];
 
-/// A project that can't be begun.
+/// A failure to create a project.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InitError {
-    /// A template asks for what it isn't given.
+    /// A template has a name without a value.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// `PROJECT` can't be written.
+    /// `PROJECT` cannot be written.
     #[error(transparent)]
     Project(#[from] ProjectError),
-    /// What [`Edit`] would refuse.
+    /// The settings are invalid, as in [`Edit`].
     #[error(transparent)]
     Edit(#[from] EditError),
 }
 
-/// What a new project is to be.
+/// The options of a new project.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Init {
-    /// Its name.
+    /// The project name.
     pub name: ProjectName,
-    /// What the groups of its kinds end with.
+    /// The domain of the API groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
-    /// Where its sources will be, if that is known.
+    /// The repository of the sources, if known.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub repo: String,
-    /// Whether kinds are in folders by group.
+    /// Whether the sources of each API group are in a directory of their own.
     #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub multigroup: bool,
-    /// Whether it watches its own namespace only.
+    /// Whether the operator watches only its own namespace.
     #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub namespaced: bool,
-    /// Its licence, in the heads of new sources.
+    /// The licence in the header of new files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub license: Option<License>,
-    /// Whose it is, in the heads of new sources.
+    /// The copyright holder in the header of new files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// Which plugins scaffold it. Without [`LAYOUT`](project::LAYOUT) only `PROJECT` is planned, and all else is for the others.
+    /// The plugins of the project. Without [`LAYOUT`](project::LAYOUT), only `PROJECT` is planned, and the rest is left to other plugins.
     pub layout: Vec<String>,
-    /// A folder with the sources of Kubewright, to build with in the place of what is published.
+    /// A checkout of Kubewright to use instead of the published crates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sdk: Option<String>,
 }
 
 impl Init {
-    /// A project of this name.
+    /// Creates default options for a name.
     pub fn new(name: ProjectName) -> Self {
         let (domain, repo, license, owner, sdk) = Default::default();
         let layout = vec![project::LAYOUT.into()];
         Self { name, domain, repo, multigroup: false, namespaced: false, license, owner, layout, sdk }
     }
 
-    /// Plans its files.
+    /// Plans the files of the project.
     ///
     /// # Errors
-    /// If a template is broken.
+    /// Returns an error if a template is invalid.
     pub fn plan(&self, plan: &mut Plan<'_>) -> Result<(), InitError> {
         let mut project = Project::new(self.name.clone(), self.domain.clone());
         project.repo.clone_from(&self.repo);
@@ -161,7 +161,7 @@ impl Init {
         for (path, template) in FILES {
             texts.create(path, template)?;
         }
-        for (path, template) in MODEST {
+        for (path, template) in OPTIONAL_FILES {
             texts.create_if_missing(path, template)?;
         }
         if let Some(sdk) = &self.sdk {
@@ -175,14 +175,14 @@ impl Init {
         Ok(())
     }
 
-    /// What its `Cargo.toml` says where something is known.
+    /// Returns the optional lines of the `[package]` section.
     fn package(&self) -> String {
         let mut lines = String::new();
         if let Some(spdx) = self.license.as_ref().and_then(License::spdx) {
             lines.push_str(&format!("\nlicense = \"{spdx}\""));
         }
         if !self.repo.is_empty() {
-            // For Go it is a module's path, which is an address without its beginning.
+            // For Go, this is the path of a module, which has no scheme.
             let scheme = if self.repo.contains("://") { "" } else { "https://" };
             lines.push_str(&format!("\nrepository = \"{scheme}{}\"", self.repo));
         }
@@ -190,8 +190,9 @@ impl Init {
     }
 }
 
-/// The first of a folder's entries that has no place where a project is begun. Hidden ones, texts in Markdown and what is written in capitals,
-/// such as `LICENSE`, are fine, as for kubebuilder; and so is what a command that was killed has left, which the plan compares.
+/// Returns the first entry of a directory that must not be there when a project is created. As in kubebuilder, hidden files, Markdown
+/// files and names in capitals such as `LICENSE` are fine. So are files of the scaffold, which a killed command may have left and which
+/// the plan compares.
 pub fn unexpected<'a>(entries: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let is_ours = |name: &str| {
         let of = |path: &str| path.split('/').next() == Some(name);
@@ -227,9 +228,9 @@ mod tests {
     #[test]
     fn all_templates_are_filled_in() {
         let files = files();
-        assert_eq!(files.len(), FILES.len() + MODEST.len() + 1);
+        assert_eq!(files.len(), FILES.len() + OPTIONAL_FILES.len() + 1);
         for (path, text) in &files {
-            assert!(render(text, &[]).is_ok(), "{path} has a name that nothing stands for");
+            assert!(render(text, &[]).is_ok(), "{path} has a name without a value");
             assert!(text.ends_with('\n') && !text.contains(" \n"), "{path}:\n{text}");
         }
         assert!(files["src/main.rs"].contains("my_operator::register"));
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kustomization_names_what_is_there() {
+    fn kustomizations_name_existing_files() {
         let files = files();
         for (path, text) in files.iter().filter(|(path, _)| path.ends_with(".yaml")) {
             let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn later_commands_find_their_markers() {
+    fn all_markers_exist() {
         let files = files();
         for (path, name) in [
             ("Cargo.toml", "dependencies"),
@@ -274,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_with_other_things_is_none_for_a_project() {
+    fn unexpected_entries_are_found() {
         let check = |entries: &[&'static str]| unexpected(entries.iter().copied());
         assert_eq!(check(&[".git", "README.md", "LICENSE", "Cargo.toml", "src"]), None);
         assert_eq!(check(&["main.go", "go.mod"]), Some("main.go"));
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn namespaces_are_given_and_taken_back() {
+    fn the_namespaced_setting_is_reversible() {
         let before = files();
         let change = |folder: &BTreeMap<String, String>, namespaced| {
             let mut plan = Plan::new(folder);

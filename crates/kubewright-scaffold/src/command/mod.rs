@@ -1,4 +1,4 @@
-//! What each command may do and plans: options in, a [plan](crate::plan::Plan) and what `PROJECT` says after it out.
+//! The commands: each checks its options, and adds its changes and the new `PROJECT` to a [plan](crate::plan::Plan).
 
 mod api;
 mod edit;

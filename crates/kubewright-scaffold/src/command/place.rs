@@ -1,16 +1,16 @@
-//! Where the files of a kind are in a project, and what its modules are called there.
+//! The paths of the files of a kind, and the names of its modules.
 
 use crate::{
     name::{Kind, group_module},
     project::{Project, Resource},
 };
 
-/// The places of one kind in one version.
+/// The paths of one kind in one version.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// The module of its group, where groups have modules.
+    /// The module of the group, in the multigroup layout.
     group: Option<String>,
-    /// The group without its domain, as names of files have it.
+    /// The group without the domain, for file names.
     short_group: String,
     version: String,
     kind: Kind,
@@ -22,35 +22,35 @@ impl Place {
         Self { group: module, short_group: group.into(), version: version.into(), kind: kind.clone() }
     }
 
-    /// The parts of the path to the module of its types, below the crate.
+    /// Returns the path of the module of the types, below the crate.
     pub(super) fn api(&self) -> Vec<&str> {
         ["api"].into_iter().chain(self.group.as_deref()).chain([self.version.as_str()]).collect()
     }
 
-    /// The parts of the path to the module that says how its versions are converted.
+    /// Returns the path of the module of the conversion.
     pub(super) fn conversion(&self) -> Vec<String> {
         let module = format!("{}_conversion", self.kind.lower());
         self.api().into_iter().map(str::to_owned).chain([module]).collect()
     }
 
-    /// The parts of the path to the module of its controller.
+    /// Returns the path of the module of the controller.
     pub(super) fn controller(&self) -> Vec<String> {
         let group = self.group.clone();
         ["controller".to_owned()].into_iter().chain(group).chain([self.kind.module()]).collect()
     }
 
-    /// The parts of the path to the module of its webhooks.
+    /// Returns the path of the module of the webhooks.
     pub(super) fn webhook(&self) -> Vec<String> {
         let group = self.group.clone();
         ["webhook".to_owned()].into_iter().chain(group).chain([self.version.clone(), self.kind.module()]).collect()
     }
 
-    /// The file of its types.
+    /// Returns the path of the file of the types.
     pub(super) fn types_file(&self) -> String {
         format!("src/{}/{}.rs", self.api().join("/"), self.kind.module())
     }
 
-    /// What its controller is called in logs, metrics and events, and what the names of its roles begin with: unique in a project.
+    /// Returns the name of the controller in logs, metrics and events, which is also the prefix of its roles: unique in a project.
     pub(super) fn name(&self) -> String {
         match &self.group {
             Some(_) => format!("{}-{}", self.short_group, self.kind.lower()),
@@ -58,7 +58,7 @@ impl Place {
         }
     }
 
-    /// The same as the name of a file.
+    /// Returns the name in the form for file names.
     pub(super) fn file_name(&self) -> String {
         match &self.group {
             Some(_) => format!("{}_{}", self.short_group, self.kind.lower()),
@@ -66,7 +66,7 @@ impl Place {
         }
     }
 
-    /// The module of its tests.
+    /// Returns the module of the tests.
     pub(super) fn test(&self) -> String {
         match &self.group {
             Some(group) => format!("{group}_{}", self.kind.lower()),
@@ -74,14 +74,14 @@ impl Place {
         }
     }
 
-    /// The name of the file with its sample, without `.yaml`.
+    /// Returns the file name of the sample, without `.yaml`.
     pub(super) fn sample(&self) -> String {
         let parts = [self.short_group.as_str(), self.version.as_str(), &self.kind.lower()];
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("_")
     }
 }
 
-/// The module of the types of a kind, as the crate itself says it: `PROJECT` names it as others do.
+/// Returns the path of the module of the types within the crate; `PROJECT` has the path for other crates.
 pub(super) fn types_path(project: &Project, resource: &Resource) -> String {
     let library = format!("{}::", project.library());
     match resource.path.strip_prefix(&library) {

@@ -1,4 +1,4 @@
-//! A command as a value: what was typed, to be carried out again.
+//! A command as a value, which can be recorded and repeated.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -10,7 +10,7 @@ use crate::{
     record::{self, RecordError},
 };
 
-/// A command that scaffolds, with all that was said to it.
+/// A scaffolding command with its arguments.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
@@ -25,42 +25,42 @@ pub enum Step {
     Edit(Edit),
 }
 
-/// Why a command isn't carried out.
+/// A failure to run a command.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// A project isn't begun.
+    /// `kubewright init` failed.
     #[error(transparent)]
     Init(#[from] InitError),
-    /// A kind isn't made.
+    /// `kubewright create api` failed.
     #[error(transparent)]
     Api(#[from] ApiError),
-    /// Webhooks aren't made.
+    /// `kubewright create webhook` failed.
     #[error(transparent)]
     Webhook(#[from] WebhookError),
-    /// A project stays as it is.
+    /// `kubewright edit` failed.
     #[error(transparent)]
     Edit(#[from] EditError),
-    /// What was scaffolded before isn't known any more.
+    /// The record of the scaffold cannot be used.
     #[error(transparent)]
     Record(#[from] RecordError),
 }
 
 impl Step {
-    /// Plans its files, `PROJECT` being one, and its part of the [record].
+    /// Plans the changes of files, including `PROJECT`, and of the [record].
     ///
     /// # Errors
-    /// If it may not be carried out.
+    /// Returns an error if the command is not possible.
     pub fn carry_out(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), StepError> {
         self.plan(project, plan)?;
         record::note(self, project, plan)?;
         Ok(())
     }
 
-    /// Plans its files, `PROJECT` being one.
+    /// Plans the changes of files, including `PROJECT`.
     ///
     /// # Errors
-    /// If it may not be carried out.
+    /// Returns an error if the command is not possible.
     pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), StepError> {
         match self {
             Self::Init(init) => init.plan(plan)?,
@@ -71,12 +71,12 @@ impl Step {
         Ok(())
     }
 
-    /// Whether it begins a project that others scaffold.
+    /// Returns whether it creates a project for other plugins only.
     pub(crate) fn is_for_others(&self) -> bool {
         matches!(self, Self::Init(init) if !init.layout.iter().any(|layout| layout == LAYOUT))
     }
 
-    /// As it is typed, without flags.
+    /// Returns the command as typed, without flags.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Init(_) => "init",

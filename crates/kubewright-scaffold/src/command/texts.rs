@@ -1,4 +1,4 @@
-//! Templates filled in and put into a plan.
+//! Adding filled-in templates to a plan.
 
 use crate::{
     marker::Place,
@@ -6,14 +6,14 @@ use crate::{
     template::{TemplateError, render},
 };
 
-/// What templates are filled in with.
+/// The values for templates.
 pub(super) type Values = Vec<(&'static str, String)>;
 
-/// Fills in templates for a plan.
+/// A plan, with the values for templates.
 #[derive(Debug)]
 pub(super) struct Texts<'p, 's> {
     plan: &'p mut Plan<'s>,
-    /// What stands above each source.
+    /// The header of source files.
     head: String,
     values: Values,
 }
@@ -23,7 +23,7 @@ impl<'p, 's> Texts<'p, 's> {
         Self { plan, head, values }
     }
 
-    /// A template, filled in.
+    /// Fills in a template.
     pub(super) fn fill(&self, template: &str) -> Result<String, TemplateError> {
         let values: Vec<_> = self.values.iter().map(|(name, value)| (*name, value.as_str())).collect();
         render(template, &values)
@@ -34,27 +34,27 @@ impl<'p, 's> Texts<'p, 's> {
         Ok(format!("{head}{}", self.fill(template)?))
     }
 
-    /// A new file, which no other may have written.
+    /// Creates a file.
     pub(super) fn create(&mut self, path: &str, template: &str) -> Result<&mut Self, TemplateError> {
         let text = self.text(path, template)?;
         self.plan.create(path, text);
         Ok(self)
     }
 
-    /// A file that others may have made and changed.
+    /// Creates a file unless it exists.
     pub(super) fn create_if_missing(&mut self, path: &str, template: &str) -> Result<&mut Self, TemplateError> {
         let text = self.text(path, template)?;
         self.plan.create_if_missing(path, text);
         Ok(self)
     }
 
-    /// Something right above a marker.
+    /// Inserts code above a marker.
     pub(super) fn insert(&mut self, path: &str, marker: &str, fragment: &str) -> &mut Self {
         self.plan.insert(path, marker, fragment, Place::Last);
         self
     }
 
-    /// A template, filled in, right above a marker, with an empty line before.
+    /// Inserts a template above a marker, after an empty line.
     pub(super) fn insert_apart(
         &mut self,
         path: &str,
@@ -66,26 +66,26 @@ impl<'p, 's> Texts<'p, 's> {
         Ok(self)
     }
 
-    /// Other lines, filled in, in the place of some that are in a file once.
+    /// Replaces lines that occur once in a file.
     pub(super) fn swap(&mut self, path: &str, from: &str, to: &str) -> Result<&mut Self, TemplateError> {
         let (from, to) = (self.fill(from)?, self.fill(to)?);
         self.plan.swap(path, &from, &to);
         Ok(self)
     }
 
-    /// Whether a file has this text, filled in.
+    /// Returns whether a file contains a template.
     pub(super) fn has(&mut self, path: &str, text: &str) -> Result<bool, TemplateError> {
         let text = self.fill(text)?;
         Ok(self.plan.has(path, &text))
     }
 
-    /// A line among those of its sort above a marker.
+    /// Inserts a line above a marker, sorted into similar lines.
     pub(super) fn insert_sorted(&mut self, path: &str, marker: &str, line: &str) -> &mut Self {
         self.plan.insert(path, marker, line, Place::Sorted);
         self
     }
 
-    /// A module, in a file of modules that begins as `template`.
+    /// Adds a module to a file of modules, which is created from `template`.
     pub(super) fn module(&mut self, path: &str, template: &str, line: &str) -> Result<&mut Self, TemplateError> {
         self.create_if_missing(path, template)?;
         Ok(self.insert_sorted(path, "modules", line))

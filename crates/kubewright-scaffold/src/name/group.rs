@@ -1,4 +1,4 @@
-//! Domains and groups: together they are the group that the API server knows.
+//! Domains and groups, which together are an API group.
 
 use std::str::FromStr;
 
@@ -6,7 +6,7 @@ use kubewright_apimachinery::name;
 
 use super::{NameError, dns_like, rust, text};
 
-/// What the groups of a project end with, such as `tutorial.kubebuilder.io`.
+/// The domain of the API groups of a project, such as `tutorial.kubebuilder.io`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Domain(String);
 
@@ -18,7 +18,7 @@ impl FromStr for Domain {
     fn from_str(text: &str) -> Result<Self, NameError> {
         if let Some((_, rest)) = text.split_once("://") {
             let host = rest.split('/').next().unwrap_or_default();
-            return Err(NameError::new("domain", text, "must be a name, not an address").or::<Self>(host.to_owned()));
+            return Err(NameError::new("domain", text, "must be a domain name, not a URL").or::<Self>(host.to_owned()));
         }
         match check("domain", text) {
             Ok(()) => Ok(Self(text.to_owned())),
@@ -27,14 +27,14 @@ impl FromStr for Domain {
     }
 }
 
-/// A group without its domain, such as `batch`. It may have dots.
+/// A group without the domain, such as `batch`. It may contain dots.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Group(String);
 
 text!(Group);
 
 impl Group {
-    /// The module of its kinds where a project has several groups: `foo.policy` is `foo_policy`.
+    /// Returns the module of the group in the multigroup layout: `foo_policy` for `foo.policy`.
     pub fn module(&self) -> String {
         rust::module(&self.0)
     }
@@ -59,7 +59,7 @@ fn check(what: &'static str, text: &str) -> Result<(), NameError> {
         return Err(NameError::new(what, text, "must be no more than 253 bytes"));
     }
     if let Some(odd) = text.chars().find(|c| !matches!(c, 'a'..='z' | '0'..='9' | '-' | '.')) {
-        let why = format!("must have lower case letters, digits, hyphens and dots only, and has {odd:?}");
+        let why = format!("must consist of lower-case letters, digits, hyphens and dots, and contains {odd:?}");
         return Err(NameError::new(what, text, why));
     }
     if !name::dns1123_subdomain(text).is_empty() || text.split('.').any(|label| label.len() > 63) {
@@ -69,10 +69,10 @@ fn check(what: &'static str, text: &str) -> Result<(), NameError> {
     Ok(())
 }
 
-/// The group as the API server knows it: `batch.tutorial.kubebuilder.io`. One of both may be missing.
+/// Returns the full API group, such as `batch.tutorial.kubebuilder.io`. One of the parts may be missing.
 ///
 /// # Errors
-/// If both are missing, or if both together are too long.
+/// Returns an error if both are missing, or if the result is too long.
 pub fn qualified_group(group: Option<&Group>, domain: Option<&Domain>) -> Result<String, NameError> {
     let qualified = match (group, domain) {
         (Some(group), Some(domain)) => format!("{group}.{domain}"),
@@ -103,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_offers_what_would_do() {
-        let odd = "must have lower case letters, digits, hyphens and dots only, and has";
+    fn errors_suggest_a_valid_name() {
+        let odd = "must consist of lower-case letters, digits, hyphens and dots, and contains";
         assert_eq!(refused::<Domain>("My.Domain"), format!("the domain \"My.Domain\" {odd} 'M': try \"my.domain\""));
         assert_eq!(refused::<Group>("web_app"), format!("the group \"web_app\" {odd} '_': try \"web-app\""));
         assert_eq!(
             refused::<Domain>("https://example.com/x"),
-            "the domain \"https://example.com/x\" must be a name, not an address: try \"example.com\""
+            "the domain \"https://example.com/x\" must be a domain name, not a URL: try \"example.com\""
         );
         assert_eq!(refused::<Group>(""), "the group \"\" must not be empty");
     }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn group_and_domain_together() {
+    fn group_and_domain_are_combined() {
         let (group, domain) = ("batch".parse().unwrap(), "example.com".parse().unwrap());
         assert_eq!(qualified_group(Some(&group), Some(&domain)).unwrap(), "batch.example.com");
         assert_eq!(qualified_group(Some(&group), None).unwrap(), "batch");

@@ -1,4 +1,4 @@
-//! Kinds, and what they are called when there are many.
+//! Kinds and their plurals.
 
 use std::str::FromStr;
 
@@ -6,25 +6,25 @@ use kubewright_apimachinery::name;
 
 use super::{NameError, rust, text};
 
-/// A kind, such as `CronJob`: a type in Rust, and in lower case a module and a file.
+/// A kind, such as `CronJob`: a Rust type, and in lower case a module and a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(String);
 
 text!(Kind);
 
 impl Kind {
-    /// In lower case, as in names of files and samples: `cronjob`. Two kinds that differ in case alone share it.
+    /// Returns the kind in lower case, for file names: `cronjob`. Kinds that differ only in case share it.
     pub fn lower(&self) -> String {
         self.0.to_ascii_lowercase()
     }
 
-    /// Its module, and its file without `.rs`: `cronjob`, and `type_` where Rust has a keyword.
+    /// Returns the module, and the file name without `.rs`: `cronjob`, or `type_` for a Rust keyword.
     pub fn module(&self) -> String {
         rust::module(&self.lower())
     }
 
-    /// What many are called where nothing else is said, by the rule of kube's derive: `policies`, `foxes`, `cronjobs`.
-    /// It knows no irregular nouns; `--plural` does.
+    /// Returns the default plural, by the rule of kube's derive: `policies`, `foxes`, `cronjobs`.
+    /// Irregular plurals need `--plural`.
     pub fn plural(&self) -> Plural {
         let word = self.lower();
         let hisses = ["s", "x", "z", "ch", "sh"].into_iter().any(|end| word.ends_with(end));
@@ -46,13 +46,13 @@ impl FromStr for Kind {
             return Err(refuse("must not be empty"));
         }
         if let Some(odd) = text.chars().find(|c| !c.is_ascii_alphanumeric()) {
-            let why = format!("must have letters of ASCII and digits only, and has {odd:?}");
+            let why = format!("must consist of ASCII letters and digits, and contains {odd:?}");
             return Err(refuse(&why).or::<Self>(camel(text)));
         }
         if !text.starts_with(|first: char| first.is_ascii_uppercase()) {
             return Err(refuse("must begin with a capital letter").or::<Self>(camel(text)));
         }
-        // The plural is a label too, and mostly longer by two.
+        // The plural is also a DNS label, and usually two characters longer.
         if text.len() > 63 {
             return Err(refuse("must be no more than 63 characters"));
         }
@@ -63,7 +63,7 @@ impl FromStr for Kind {
     }
 }
 
-/// `cron-job` and `cron job` as `CronJob`. Nothing of a text of other letters.
+/// Converts `cron-job` and `cron job` to `CronJob`. Returns nothing for other scripts.
 fn camel(text: &str) -> String {
     if !text.is_ascii() {
         return String::new();
@@ -72,7 +72,7 @@ fn camel(text: &str) -> String {
     words.map(|word| word[..1].to_ascii_uppercase() + &word[1..]).collect()
 }
 
-/// What many objects of a kind are called in paths and rules: `cronjobs`.
+/// The plural resource name, in paths and rules: `cronjobs`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Plural(String);
 
@@ -85,7 +85,7 @@ impl FromStr for Plural {
         if name::dns1035_label(text).is_empty() {
             return Ok(Self(text.to_owned()));
         }
-        let why = "must have lower case letters, digits and hyphens only, up to 63, and begin with a letter";
+        let why = "must consist of at most 63 lower-case letters, digits and hyphens, and start with a letter";
         Err(NameError::new("plural", text, why).or::<Self>(text.to_ascii_lowercase()))
     }
 }
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_are_types_of_rust() {
+    fn kinds_are_valid_rust_types() {
         for good in ["CronJob", "A", "HTTPRoute", "Pod2", "Type"] {
             assert_eq!(good.parse::<Kind>().unwrap().as_str(), good);
         }
@@ -112,9 +112,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_offers_what_would_do() {
+    fn errors_suggest_a_valid_name() {
         assert_eq!(refused("cronJob"), "the kind \"cronJob\" must begin with a capital letter: try \"CronJob\"");
-        let odd = "must have letters of ASCII and digits only, and has";
+        let odd = "must consist of ASCII letters and digits, and contains";
         assert_eq!(refused("cron-job"), format!("the kind \"cron-job\" {odd} '-': try \"CronJob\""));
         assert_eq!(refused("1pod"), "the kind \"1pod\" must begin with a capital letter");
         assert_eq!(refused("日本"), format!("the kind \"日本\" {odd} '日'"));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn plurals_are_those_of_the_derive() {
+    fn plurals_follow_the_rule_of_the_derive() {
         let plural = |text: &str| text.parse::<Kind>().unwrap().plural().as_str().to_owned();
         let cases = [
             ("CronJob", "cronjobs"),

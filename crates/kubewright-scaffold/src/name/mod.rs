@@ -1,7 +1,7 @@
-//! The names that a project is made of: which there may be, and what becomes of them in Rust.
+//! The names in a project: their validation, and their Rust forms.
 //!
-//! The rules are Kubernetes' for the names of a CRD, kubebuilder's for versions, and those of Rust for what becomes a module, a
-//! type or a crate. Each refusal says what was wrong, and where it can, what to type instead.
+//! The rules are those of Kubernetes for CustomResourceDefinitions, of kubebuilder for versions, and of Rust for modules, types and
+//! crates. Each error says what is wrong, and suggests a valid name if there is a similar one.
 
 mod group;
 mod kind;
@@ -20,17 +20,17 @@ pub use self::{
     version::Version,
 };
 
-/// A name that can't be taken.
+/// An invalid name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the {what} {value:?} {why}{}", Remedy(.instead.as_deref()))]
 pub struct NameError {
-    /// What the name is of: `kind`, `group`.
+    /// The kind of name: `kind`, `group`.
     pub what: &'static str,
-    /// The name.
+    /// The invalid name.
     pub value: String,
-    /// What is wrong with it, as the end of a sentence.
+    /// The broken rule, as the end of a sentence.
     pub why: String,
-    /// A name that would do, if one is near.
+    /// A similar valid name.
     pub instead: Option<String>,
 }
 
@@ -39,7 +39,7 @@ impl NameError {
         Self { what, value: value.to_owned(), why: why.into(), instead: None }
     }
 
-    /// Offers `instead` if it would be taken.
+    /// Suggests `instead` if it is valid.
     fn or<T: std::str::FromStr>(mut self, instead: String) -> Self {
         if instead != self.value && instead.parse::<T>().is_ok() {
             self.instead = Some(instead);
@@ -48,7 +48,7 @@ impl NameError {
     }
 }
 
-/// How a refusal ends.
+/// The suggestion at the end of an error.
 struct Remedy<'a>(Option<&'a str>);
 
 impl fmt::Display for Remedy<'_> {
@@ -60,7 +60,7 @@ impl fmt::Display for Remedy<'_> {
     }
 }
 
-/// A name is written as its text, and looked at again when it is read.
+/// Implements serialization as a string, and validation when deserialized.
 macro_rules! as_text {
     ($name:ident) => {
         impl serde::Serialize for $name {
@@ -79,13 +79,13 @@ macro_rules! as_text {
 }
 pub(crate) use as_text;
 
-/// What all names have in common: a text that was looked at.
+/// The common part of all names: a validated string.
 macro_rules! text {
     ($name:ident) => {
         $crate::name::as_text!($name);
 
         impl $name {
-            /// The name as it was given.
+            /// Returns the name.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -100,13 +100,13 @@ macro_rules! text {
 }
 use text;
 
-/// The module of a group's kinds where a project has several groups: `foo.policy` is `foo_policy`.
+/// Returns the module of a group in the multigroup layout: `foo_policy` for `foo.policy`.
 pub(crate) fn group_module(group: &str) -> String {
     rust::module(group)
 }
 
-/// `text` in lower case, with what DNS doesn't know turned into hyphens, and none at its ends. Nothing of a text of other letters, of
-/// which too little would be left.
+/// Converts a text to lower case, and replaces characters that are invalid in DNS names by hyphens, none at the ends. Returns nothing for
+/// texts in other scripts, of which too little would be left.
 fn dns_like(text: &str) -> String {
     if !text.is_ascii() {
         return String::new();

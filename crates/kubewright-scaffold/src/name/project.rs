@@ -1,4 +1,4 @@
-//! Names of projects.
+//! Project names.
 
 use std::str::FromStr;
 
@@ -6,31 +6,31 @@ use kubewright_apimachinery::name;
 
 use super::{NameError, dns_like, rust, text};
 
-/// What follows the name in the longest name that is made of it, which a Service has and which ends at 63.
+/// The suffix of the longest name that is derived from a project name: that of a Service, limited to 63 characters.
 const LONGEST: &str = "-controller-manager-metrics-service";
 const LIMIT: usize = 63 - LONGEST.len();
 
-/// The name of a project: of its package, and the beginning of the names of all its objects in a cluster.
+/// The name of a project and its package, and the prefix of its objects in a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProjectName(String);
 
 text!(ProjectName);
 
 impl ProjectName {
-    /// The name for a project in a folder of this name, when none is given.
+    /// Derives the name of a project from the name of its directory.
     ///
     /// # Errors
-    /// If none can be made of it: `--project-name` has to say one.
+    /// Returns an error if there is no valid name; `--project-name` is then required.
     pub fn of_folder(folder: &str) -> Result<Self, NameError> {
         let name = dns_like(folder).replace('.', "-");
         let name: Result<Self, _> = name.parse();
         name.map_err(|error| {
-            let why = format!("can't be the name of a project, which {}: give one with --project-name", error.why);
+            let why = format!("is not a valid project name, which {}: choose one with --project-name", error.why);
             NameError::new("folder's name", folder, why)
         })
     }
 
-    /// The library of its package: hyphens are underscores in Rust.
+    /// Returns the name of the library crate, in which hyphens become underscores.
     pub fn library(&self) -> String {
         self.0.replace('-', "_")
     }
@@ -41,21 +41,18 @@ impl FromStr for ProjectName {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let refuse = |why: &str| NameError::new("project name", text, why);
-        // A label of RFC 1035 and not of RFC 1123: names of Services begin with it.
+        // RFC 1035 and not RFC 1123, since the names of Services start with it.
         if !name::dns1035_label(text).is_empty() && text.len() <= 63 {
             let why =
-                "must have lower case letters, digits and hyphens only, begin with a letter and not end with a hyphen";
+                "must consist of lower-case letters, digits and hyphens, start with a letter and not end with a hyphen";
             return Err(refuse(why).or::<Self>(dns_like(text).replace('.', "-")));
         }
         if text.len() > LIMIT {
-            let why =
-                format!("must be no more than {LIMIT} characters, since a Service will be called {text}{LONGEST}");
+            let why = format!("must have at most {LIMIT} characters, since a Service is named {text}{LONGEST}");
             return Err(refuse(&why));
         }
         if rust::is_crate(text) || rust::module(text) != text.replace('-', "_") {
-            return Err(
-                refuse("is a keyword, or a crate that operators depend on").or::<Self>(format!("{text}-operator"))
-            );
+            return Err(refuse("is a keyword or the name of a dependency").or::<Self>(format!("{text}-operator")));
         }
         Ok(Self(text.to_owned()))
     }
@@ -66,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_project_begins_the_names_of_services() {
+    fn project_names_are_prefixes_of_service_names() {
         for good in ["cronjob", "my-operator", "a1", &"a".repeat(28)] {
             assert_eq!(good.parse::<ProjectName>().unwrap().as_str(), good);
         }
@@ -80,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_gives_a_name() {
+    fn names_are_derived_from_directories() {
         assert_eq!(ProjectName::of_folder("My Operator.git").unwrap().as_str(), "my-operator-git");
         let error = ProjectName::of_folder("42").unwrap_err().to_string();
         assert!(error.contains("\"42\"") && error.contains("--project-name"), "{error}");

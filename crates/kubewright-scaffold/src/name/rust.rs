@@ -1,6 +1,6 @@
-//! What Rust keeps for itself.
+//! Names that generated Rust code cannot use.
 
-/// Keywords of the 2024 edition, strict and reserved, of which a module can't have the name.
+/// The strict and reserved keywords of the 2024 edition, which cannot be module names.
 const KEYWORDS: &[&str] = &[
     "abstract", "as", "async", "await", "become", "box", "break", "const", "continue", "crate", "do", "dyn", "else",
     "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop", "macro", "match", "mod",
@@ -8,9 +8,9 @@ const KEYWORDS: &[&str] = &[
     "try", "type", "typeof", "unsafe", "unsized", "use", "virtual", "where", "while", "yield", "Self",
 ];
 
-/// Types and traits that generated code names without a path: a kind of that name would stand in their place.
+/// Types and traits that generated code uses without a path, which a kind of the same name would shadow.
 const TYPES: &[&str] = &[
-    // Of the standard library.
+    // Standard library.
     "Box",
     "Clone",
     "Copy",
@@ -33,7 +33,7 @@ const TYPES: &[&str] = &[
     "String",
     "Sync",
     "Vec",
-    // Of serde, schemars, kube and k8s-openapi.
+    // serde, schemars, kube and k8s-openapi.
     "Condition",
     "CustomResource",
     "Deserialize",
@@ -42,7 +42,7 @@ const TYPES: &[&str] = &[
     "ObjectMeta",
     "ResourceExt",
     "Serialize",
-    // Of the prelude.
+    // The prelude of kubewright.
     "Action",
     "Change",
     "ClientError",
@@ -69,7 +69,7 @@ const TYPES: &[&str] = &[
     "Webhook",
 ];
 
-/// Crates that a project depends on or can't stand beside.
+/// Crates that a project depends on, or that conflict with it.
 const CRATES: &[&str] = &[
     "alloc",
     "anyhow",
@@ -93,25 +93,25 @@ const CRATES: &[&str] = &[
     "proc_macro",
 ];
 
-/// A module's name for `text`, which is in lower case: other characters than letters and digits become `_`.
+/// Returns a module name for a lower-case text: characters other than letters and digits become `_`.
 pub(super) fn module(text: &str) -> String {
     let mut name: String = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         name.insert(0, '_');
     }
-    // The tests of a kind are beside a `main.rs`.
+    // The tests of kinds are beside a `main.rs`.
     if KEYWORDS.contains(&name.as_str()) || name == "main" {
         name.push('_');
     }
     name
 }
 
-/// Whether generated code needs this name for something else.
+/// Returns whether generated code uses a name otherwise.
 pub(super) fn is_type(name: &str) -> bool {
     TYPES.contains(&name)
 }
 
-/// Whether a package of this name would stand in the way of its own dependencies.
+/// Returns whether a package name conflicts with a dependency.
 pub(super) fn is_crate(name: &str) -> bool {
     CRATES.contains(&name)
 }

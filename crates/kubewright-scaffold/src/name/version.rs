@@ -1,10 +1,10 @@
-//! Versions of an API.
+//! API versions.
 
 use std::str::FromStr;
 
 use super::{NameError, text};
 
-/// A version of an API: `v1`, `v2alpha1`, `v1beta3`.
+/// An API version: `v1`, `v2alpha1`, `v1beta3`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(String);
 
@@ -20,7 +20,7 @@ impl FromStr for Version {
         let why = "must be v1, v2, …, or such with alpha or beta and a number behind it, as v1beta1";
         let digits = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
         let instead = if digits(text) { format!("v{text}") } else { text.to_lowercase() };
-        // `1.0` is what people say of releases.
+        // `1.0` is the form of release versions.
         let instead = instead.split('.').next().unwrap_or_default().to_owned();
         Err(NameError::new("version", text, why).or::<Self>(instead))
     }
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_those_of_kubernetes() {
+    fn versions_follow_kubernetes() {
         for good in ["v1", "v10", "v1alpha1", "v2beta12"] {
             assert_eq!(good.parse::<Version>().unwrap().as_str(), good);
         }
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_offers_what_would_do() {
+    fn errors_suggest_a_valid_name() {
         let instead = |text: &str| text.parse::<Version>().unwrap_err().instead;
         assert_eq!(instead("1").as_deref(), Some("v1"));
         assert_eq!(instead("V1Beta1").as_deref(), Some("v1beta1"));

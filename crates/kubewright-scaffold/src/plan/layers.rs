@@ -1,10 +1,10 @@
-//! Changes upon changes, before any is written.
+//! Planned changes of several plans on top of each other.
 
 use std::{collections::BTreeMap, io};
 
 use super::{Change, Source, in_order};
 
-/// What is there, with changes that are planned but not written: what one plan has made is what the next one reads.
+/// A source with planned changes on top, so that each plan reads the result of those before.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -36,12 +36,12 @@ impl std::fmt::Debug for Layers<'_> {
 }
 
 impl<'a> Layers<'a> {
-    /// What `below` reads, and no changes.
+    /// Creates layers without changes over `below`.
     pub fn new(below: &'a dyn Source) -> Self {
         Self { below, changes: BTreeMap::new() }
     }
 
-    /// Puts the changes of a plan on top, which was made for these layers.
+    /// Adds the changes of a plan that was made for these layers.
     pub fn add(&mut self, changes: Vec<Change>) {
         for change in changes {
             match self.changes.get_mut(&change.path) {
@@ -51,12 +51,12 @@ impl<'a> Layers<'a> {
         }
     }
 
-    /// The files that are changed, with their texts.
+    /// Returns the changed files and their contents.
     pub fn changed(&self) -> impl Iterator<Item = (&str, &str)> {
         self.changes.values().map(|change| (change.path.as_str(), change.after.as_str()))
     }
 
-    /// All changes as one, in the order in which to write them.
+    /// Returns all changes combined, in the order in which to write them.
     pub fn finish(self) -> Vec<Change> {
         in_order(self.changes.into_values())
     }

@@ -1,8 +1,8 @@
-//! All that a command would write, before anything is written.
+//! The changes of a command, before anything is written.
 //!
-//! A plan reads what is there and gathers what is to be; whatever stands in the way, it goes on, so that
-//! [`finish`](Plan::finish) tells all of it at once. What is there already, letter for letter, is no change and in nobody's way: a command
-//! that was killed half-way can be run again.
+//! A plan reads existing files and collects changes. It goes on after an obstacle, so that [`finish`](Plan::finish) reports all of them
+//! together. A file that already has the planned content is neither a change nor an obstacle, so a command that was killed can be run
+//! again.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -33,12 +33,12 @@ use crate::{
 
 pub use self::layers::Layers;
 
-/// Where a plan reads what is there.
+/// The files that a plan reads.
 pub trait Source {
-    /// The text of a file, by its path below the project's folder with `/` between; none if it isn't there.
+    /// Returns the content of a file by its path in the project, with `/` as separator; none if it does not exist.
     ///
     /// # Errors
-    /// If it is there and can't be read, or is no text.
+    /// Returns an error if the file exists and cannot be read, or is not UTF-8.
     fn read(&self, path: &str) -> io::Result<Option<String>>;
 }
 
@@ -49,65 +49,65 @@ impl Source for BTreeMap<String, String> {
     }
 }
 
-/// A file to be written.
+/// A change of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
-    /// Its path below the project's folder, with `/` between.
+    /// The path in the project, with `/` as separator.
     pub path: String,
-    /// What it holds now; none if it isn't there.
+    /// The current content; none for a new file.
     pub before: Option<String>,
-    /// What it is to hold.
+    /// The new content.
     pub after: String,
 }
 
-/// What stands in the way of a plan.
+/// An obstacle to a plan.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A file is there and says something else.
-    #[error("{path} is there already and differs: move it away{}", if *.may_force { ", or use --force to overwrite it" } else { "" })]
+    /// A new file already exists with other content.
+    #[error("{path} already exists with other content: move it away{}", if *.may_force { ", or use --force to overwrite it" } else { "" })]
     Exists {
         /// The file.
         path: String,
-        /// Whether the command can be told to overwrite it.
+        /// Whether `--force` overwrites the file.
         may_force: bool,
     },
-    /// A file in which something is to be put isn't there.
+    /// A file to insert into is missing.
     #[error(
-        "{path} is missing. Take it from your version control and try again, or add this where it belongs:\n{fragment}"
+        "{path} is missing: restore it from version control and run the command again, or add this to it:\n{fragment}"
     )]
     Missing {
         /// The file.
         path: String,
-        /// What would have been put in.
+        /// The code to insert.
         fragment: String,
     },
-    /// A file has not what is to be replaced.
-    #[error("{path} has been changed where this command changes it. Put this there by hand:\n{wanted}")]
+    /// A file does not have the lines to replace.
+    #[error("{path} was edited where this command changes it: add this by hand:\n{wanted}")]
     Changed {
         /// The file.
         path: String,
-        /// What is to be there.
+        /// The new lines.
         wanted: String,
     },
-    /// A file doesn't say where.
+    /// A marker is missing or ambiguous.
     #[error(transparent)]
     Marker(#[from] MarkerError),
-    /// A file can't be read.
-    #[error("{path} can't be read: {why}")]
+    /// A file cannot be read.
+    #[error("cannot read {path}: {why}")]
     Unreadable {
         /// The file.
         path: String,
-        /// Why.
+        /// The reason.
         why: io::Error,
     },
-    /// A path that is none of the project's.
-    #[error("{0:?} is no path in the project: use names with / between, without . and ..")]
+    /// A path leads out of the project.
+    #[error("{0:?} is not a path in the project: use relative paths without . and ..")]
     Path(String),
 }
 
-/// All that stands in the way of a plan. Nothing was written.
+/// All obstacles to a plan. Nothing was written.
 #[derive(Debug, Error)]
 pub struct PlanError(pub Vec<Refusal>);
 
@@ -121,16 +121,16 @@ impl fmt::Display for PlanError {
     }
 }
 
-/// What a command would write.
+/// The planned changes of a command.
 pub struct Plan<'a> {
     source: &'a dyn Source,
-    /// Whether files are overwritten, if the command may.
+    /// Whether existing files are overwritten, if the command supports it.
     force: Option<bool>,
     files: BTreeMap<String, Change>,
     refusals: Vec<Refusal>,
-    /// Files that have to be new.
+    /// The files that must be new.
     created: BTreeSet<String>,
-    /// Files that a refusal was about: one is enough.
+    /// The files with an obstacle: one per file is reported.
     refused: BTreeSet<String>,
 }
 
@@ -141,19 +141,19 @@ impl fmt::Debug for Plan<'_> {
 }
 
 impl<'a> Plan<'a> {
-    /// A plan for what `source` reads.
+    /// Creates a plan for the files of `source`.
     pub fn new(source: &'a dyn Source) -> Self {
         let (files, refusals, created, refused) = Default::default();
         Self { source, force: None, files, refusals, created, refused }
     }
 
-    /// Whether files that are there and differ are overwritten. By default they stand in the way; said once, refusals offer `--force`.
+    /// Sets whether existing files are overwritten. Once this was called, errors suggest `--force`.
     pub fn force(&mut self, is_forced: bool) -> &mut Self {
         self.force = Some(is_forced);
         self
     }
 
-    /// A new file.
+    /// Creates a file.
     pub fn create(&mut self, path: &str, text: impl Into<String>) -> &mut Self {
         if let Some(before) = self.read(path) {
             self.put(path, before, text.into());
@@ -162,7 +162,7 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// A new file, unless there is one of that name, which is left as it is.
+    /// Creates a file, unless one of that name exists, which is left as it is.
     pub fn create_if_missing(&mut self, path: &str, text: impl Into<String>) -> &mut Self {
         if let Some(None) = self.read(path) {
             self.put(path, None, text.into());
@@ -170,7 +170,7 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// A file that is ours to write anew, such as `PROJECT` or what was generated.
+    /// Overwrites a generated file, such as `PROJECT`.
     pub fn replace(&mut self, path: &str, text: impl Into<String>) -> &mut Self {
         if let Some(before) = self.read(path) {
             self.put(path, before, text.into());
@@ -178,11 +178,11 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// Something above a [marker] of a file, which may be one of this plan.
+    /// Inserts code above a [marker] of a file, which may be a file of this plan.
     pub fn insert(&mut self, path: &str, marker: &str, fragment: &str, place: Place) -> &mut Self {
         let Some(there) = self.read(path) else { return self };
         let Some(text) = there else {
-            // Each fragment is told, even if several are for one file.
+            // Each fragment is reported, even if several belong to one file.
             self.refusals.push(Refusal::Missing { path: path.into(), fragment: fragment.into() });
             return self;
         };
@@ -194,16 +194,16 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// Whether a file, as this plan leaves it, has this text.
+    /// Returns whether a file contains a text after the planned changes.
     pub fn has(&mut self, path: &str, text: &str) -> bool {
         self.read(path).flatten().is_some_and(|there| there.contains(text))
     }
 
-    /// Other lines in the place of some that are in a file once, or of which the others are there already.
+    /// Replaces lines that occur once in a file, unless the new lines are already there.
     pub fn swap(&mut self, path: &str, from: &str, to: &str) -> &mut Self {
         let Some(there) = self.read(path) else { return self };
         let text = there.clone().unwrap_or_default();
-        // One may be a part of the other.
+        // One may contain the other.
         let is_done = text.contains(to) && (to.contains(from) || !text.contains(from));
         if text.matches(from).count() == 1 && !is_done {
             self.put(path, there, text.replacen(from, to, 1));
@@ -213,13 +213,13 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// What is to be written, in the order in which to write it: new files, then changed ones, then `PROJECT`, which says that
-    /// they are there.
+    /// Returns the changes in the order in which to write them: new files, then changed ones, then `PROJECT`, which records that they
+    /// exist.
     ///
     /// # Errors
-    /// With all that stands in the way.
+    /// Returns all obstacles.
     pub fn finish(mut self) -> Result<Vec<Change>, PlanError> {
-        // Not until now: what is there may be all of it, with what was put in later.
+        // Checked last: the existing content may include code that was inserted later.
         let may_force = self.force.is_some();
         let in_the_way = |path: &&String| {
             let change = &self.files[*path];
@@ -233,18 +233,18 @@ impl<'a> Plan<'a> {
         Ok(in_order(self.files.into_values()))
     }
 
-    /// What can be written in spite of all that stands in the way.
+    /// Returns the changes that are possible despite obstacles.
     pub(crate) fn possible(self) -> Vec<Change> {
         in_order(self.files.into_values())
     }
 
-    /// What is there.
+    /// Reads an existing file.
     pub(crate) fn source(&self) -> &'a dyn Source {
         self.source
     }
 
-    /// The text of a file as this plan leaves it, or none if there is no such file. Nothing if that isn't known, which is
-    /// refused.
+    /// Returns the content of a file after the planned changes, or none if it does not exist. Returns nothing if it cannot be read, which
+    /// is reported as an obstacle.
     fn read(&mut self, path: &str) -> Option<Option<String>> {
         if let Some(change) = self.files.get(path) {
             return Some(Some(change.after.clone()));
@@ -268,7 +268,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// `before` is what is on disk only for a path that is new to the plan.
+    /// `before` is used only for a path that is new to the plan.
     fn put(&mut self, path: &str, before: Option<String>, after: String) {
         match self.files.get_mut(path) {
             Some(change) => change.after = after,
@@ -277,14 +277,14 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Those that change something, in the order in which to write them.
+/// Returns the effective changes, in the order in which to write them.
 fn in_order(changes: impl Iterator<Item = Change>) -> Vec<Change> {
     let mut changes: Vec<_> = changes.filter(|change| change.before.as_ref() != Some(&change.after)).collect();
     changes.sort_by_key(|change| (change.path == project::FILE, change.before.is_some()));
     changes
 }
 
-/// Whether a path leads to a file in the folder, whatever that is. Where a link on it leads is for the writer to say.
+/// Returns whether a path stays in the directory. Symbolic links are checked by the writer.
 pub(crate) fn is_inside(path: &str) -> bool {
     let is_name = |part: &str| !part.is_empty() && part != "." && part != "..";
     !path.contains(['\\', '\0']) && path.split('/').all(is_name)

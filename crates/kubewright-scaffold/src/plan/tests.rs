@@ -13,7 +13,7 @@ fn refusals(plan: Plan<'_>) -> String {
 }
 
 #[test]
-fn new_files_come_first_and_the_project_last() {
+fn new_files_are_first_and_the_project_file_is_last() {
     let folder = folder(&[("PROJECT", "old"), ("src/lib.rs", "// +kubebuilder:scaffold:modules\n")]);
     let mut plan = Plan::new(&folder);
     plan.replace("PROJECT", "new").insert("src/lib.rs", "modules", "mod b;", Place::Sorted);
@@ -26,7 +26,7 @@ fn new_files_come_first_and_the_project_last() {
 }
 
 #[test]
-fn what_is_there_already_is_no_change() {
+fn existing_content_is_no_change() {
     let folder = folder(&[("same", "text"), ("kept", "the user's"), ("marked", "x\n# +kubebuilder:scaffold:a\n")]);
     let mut plan = Plan::new(&folder);
     plan.create("same", "text").create_if_missing("kept", "ours").insert("marked", "a", "x", Place::Last);
@@ -34,15 +34,15 @@ fn what_is_there_already_is_no_change() {
 }
 
 #[test]
-fn everything_in_the_way_is_told_at_once() {
+fn all_obstacles_are_reported_together() {
     let folder = folder(&[("there", "the user's"), ("unmarked", "")]);
     let mut plan = Plan::new(&folder);
     plan.create("fine", "").create("there", "ours").create("there", "ours again");
     plan.insert("gone", "a", "first", Place::Last).insert("unmarked", "a", "second", Place::Last);
     let told = refusals(plan);
-    assert!(told.starts_with("there is there already and differs"), "{told}");
-    assert!(told.contains("\ngone is missing.") && told.contains("first\nunmarked has no line"), "{told}");
-    assert!(told.ends_with("second") && told.matches("differs").count() == 1, "{told}");
+    assert!(told.starts_with("there already exists with other content"), "{told}");
+    assert!(told.contains("\ngone is missing: restore it") && told.contains("first\nunmarked has no line"), "{told}");
+    assert!(told.ends_with("second") && told.matches("other content").count() == 1, "{told}");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn force_overwrites() {
 }
 
 #[test]
-fn code_can_be_put_into_a_file_of_the_same_plan() {
+fn code_is_inserted_into_a_file_of_the_same_plan() {
     let folder = folder(&[]);
     let mut plan = Plan::new(&folder);
     plan.create("a.yaml", "# +kubebuilder:scaffold:a\n").insert("a.yaml", "a", "- b", Place::Last);
@@ -69,12 +69,12 @@ fn paths_stay_in_the_project() {
         let folder = folder(&[]);
         let mut plan = Plan::new(&folder);
         plan.replace(path, "");
-        assert!(refusals(plan).contains("is no path in the project"), "{path:?}");
+        assert!(refusals(plan).contains("is not a path in the project"), "{path:?}");
     }
 }
 
 #[test]
-fn a_file_that_cant_be_read_is_told() {
+fn an_unreadable_file_is_an_obstacle() {
     struct Broken;
 
     impl Source for Broken {
@@ -85,11 +85,11 @@ fn a_file_that_cant_be_read_is_told() {
 
     let mut plan = Plan::new(&Broken);
     plan.create("a", "").replace("a", "");
-    assert_eq!(refusals(plan), "a can't be read: permission denied");
+    assert_eq!(refusals(plan), "cannot read a: permission denied");
 }
 
 #[test]
-fn lines_are_swapped_there_and_back() {
+fn lines_are_replaced_and_restored() {
     let swap = |text: &str, from: &str, to: &str| {
         let folder = BTreeMap::from([("a".to_owned(), text.to_owned())]);
         let mut plan = Plan::new(&folder);
@@ -105,6 +105,6 @@ fn lines_are_swapped_there_and_back() {
         assert_eq!(swap(&there, long, short).unwrap(), there, "done already");
     }
     let error = swap("mine\n", "kind: A\n", "kind: B\n").unwrap_err().to_string();
-    assert_eq!(error, "a has been changed where this command changes it. Put this there by hand:\nkind: B");
+    assert_eq!(error, "a was edited where this command changes it: add this by hand:\nkind: B");
     assert!(swap("kind: A\nkind: A\n", "kind: A\n", "kind: B\n").is_err());
 }

@@ -1,4 +1,4 @@
-//! Reading and writing.
+//! Parsing and writing `PROJECT`.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -6,39 +6,39 @@ use thiserror::Error;
 
 use super::Project;
 
-/// The version of the layout.
+/// The version of the file format.
 const VERSION: &str = "3";
 
-/// What stands above the content.
+/// The comment above the content.
 const HEADER: &str = "\
 # Written by kubewright: what this project is and what was scaffolded in it.
 # Later commands rely on it, so change it with `kubewright edit` rather than by hand.
 # Its layout is kubebuilder's: https://book.kubebuilder.io/reference/project-config.html
 ";
 
-/// A `PROJECT` that can't be used.
+/// A failure to use a `PROJECT` file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ProjectError {
-    /// It isn't YAML, or its keys don't hold what they should.
-    #[error("PROJECT can't be read: {0}. Mend it, or take it from your version control")]
+    /// The file is not valid YAML, or has unexpected values.
+    #[error("cannot read PROJECT: {0}; fix it or restore it from version control")]
     Syntax(String),
-    /// It is half written.
-    #[error("PROJECT has no {0}. Take the file from your version control, or write the line by hand")]
+    /// A required key is missing.
+    #[error("PROJECT has no {0}: restore the file from version control, or add the line by hand")]
     Missing(&'static str),
-    /// It holds what can't be written again.
-    #[error("PROJECT can't be written: {0}. Look at its plugins")]
+    /// The content cannot be written.
+    #[error("cannot write PROJECT: {0}; check its plugins section")]
     Unwritable(String),
-    /// It is of a version that this program doesn't know.
-    #[error("PROJECT is of version {found:?}, and this kubewright knows version \"3\": {}", remedy(.found))]
+    /// The format version is not supported.
+    #[error("PROJECT has version {found:?}, and this kubewright supports version \"3\": {}", version_hint(.found))]
     Version {
-        /// Its version.
+        /// The version in the file.
         found: String,
     },
 }
 
-/// What to do about a version.
-fn remedy(found: &str) -> &'static str {
+/// Returns a hint for an unsupported version.
+fn version_hint(found: &str) -> &'static str {
     let number = found.split('-').next().and_then(|number| number.parse::<u64>().ok());
     match number {
         Some(number) if number > 3 => "use a newer kubewright",
@@ -48,14 +48,14 @@ fn remedy(found: &str) -> &'static str {
 }
 
 impl Project {
-    /// Reads a `PROJECT`.
+    /// Parses a `PROJECT` file.
     ///
     /// # Errors
-    /// If it isn't one, if its version is another, or if what each project has is missing.
+    /// Returns an error for invalid YAML, an unsupported version, or a missing key.
     pub fn read(text: &str) -> Result<Self, ProjectError> {
         let mut content: Map<String, Value> =
             serde_saphyr::from_str(text).map_err(|error| ProjectError::Syntax(error.to_string()))?;
-        // A newer one is refused for its version, whatever else is odd about it.
+        // The version is checked first, since other versions may have other keys.
         let found = match content.remove("version") {
             None | Some(Value::Null) => return Err(ProjectError::Missing("version")),
             Some(Value::String(version)) => version,
@@ -75,20 +75,20 @@ impl Project {
         Ok(project)
     }
 
-    /// The text of the file: keys in order, whatever order they were added in.
+    /// Returns the content of the file, with sorted keys.
     ///
     /// # Errors
-    /// If a setting of a plugin is what YAML can't hold.
+    /// Returns an error if a setting of a plugin cannot be written as YAML.
     pub fn write(&self) -> Result<String, ProjectError> {
         let content = serde_saphyr::to_string(&Sorted(&self.to_json()?))
             .map_err(|error| ProjectError::Unwritable(error.to_string()))?;
         Ok(format!("{HEADER}{content}"))
     }
 
-    /// The same as JSON, as plugins are told it.
+    /// Returns the content as JSON, for plugins.
     ///
     /// # Errors
-    /// If a setting of a plugin is what JSON can't hold.
+    /// Returns an error if a setting of a plugin cannot be written as JSON.
     pub fn to_json(&self) -> Result<Value, ProjectError> {
         let mut content = serde_json::to_value(self).map_err(|error| ProjectError::Unwritable(error.to_string()))?;
         if let Some(content) = content.as_object_mut() {
@@ -98,7 +98,7 @@ impl Project {
     }
 }
 
-/// A value whose maps are written in the order of their keys.
+/// A value whose maps are written with sorted keys.
 struct Sorted<'a>(&'a Value);
 
 impl serde::Serialize for Sorted<'_> {
@@ -115,7 +115,7 @@ impl serde::Serialize for Sorted<'_> {
     }
 }
 
-/// One text or a list of them: `layout` was once a text.
+/// Deserializes a string or a list of strings: `layout` was a string in old versions.
 pub(super) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -1,7 +1,7 @@
-//! The file `PROJECT`: what a project is and what was scaffolded in it.
+//! The `PROJECT` file: the settings of a project and its scaffolded resources.
 //!
-//! It has kubebuilder's layout of version 3 (<https://book.kubebuilder.io/reference/project-config.html>), so that its tools
-//! read it. They refuse keys that they don't know, so what only we know is below `plugins`. What only they know is kept as it is.
+//! It has kubebuilder's layout version 3 (<https://book.kubebuilder.io/reference/project-config.html>), so that kubebuilder's tools read
+//! it. They reject unknown keys, so settings that only kubewright has are below `plugins`. Keys that only they have are kept.
 //!
 //! ```
 //! use kubewright_scaffold::project::Project;
@@ -29,45 +29,45 @@ pub use self::{
     resource::{Api, Key, Resource, Webhooks},
 };
 
-/// The name of the file, in a project's folder.
+/// The name of the file.
 pub const FILE: &str = "PROJECT";
 
-/// How our layout is called among kubebuilder's plugins, and where our own settings are.
+/// The plugin key of kubewright, in `layout` and above its own settings.
 pub const LAYOUT: &str = "rust.kubewright.dev/v1";
 
-/// The content of a `PROJECT`. Its texts were not looked at: who scaffolds parses them with [`crate::name`].
+/// The content of a `PROJECT` file. Names in it are not validated: commands parse them with [`crate::name`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Project {
-    /// The version of kubewright that made it, such as `0.1.0`.
+    /// The version of kubewright that created the project, such as `0.1.0`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cli_version: String,
-    /// What the groups of its kinds end with.
+    /// The domain of the API groups.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub domain: String,
-    /// Which plugins made it: ours is [`LAYOUT`].
+    /// The plugins of the project: kubewright is [`LAYOUT`].
     #[serde(deserialize_with = "file::one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub layout: Vec<String>,
-    /// Whether kinds are in folders by group.
+    /// Whether the sources of each API group are in a directory of their own.
     #[serde(skip_serializing_if = "is_false")]
     pub multigroup: bool,
-    /// Whether it watches chosen namespaces only, with roles there.
+    /// Whether the operator watches chosen namespaces only, with roles in them.
     #[serde(skip_serializing_if = "is_false")]
     pub namespaced: bool,
-    /// Settings of plugins, by plugin.
+    /// The settings of plugins, by plugin key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub plugins: BTreeMap<String, Value>,
-    /// Its name.
+    /// The project name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub project_name: String,
-    /// Where its sources are.
+    /// The repository of the sources.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub repo: String,
-    /// What was scaffolded, in that order.
+    /// The scaffolded resources, in their order of creation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
-    /// What we don't know.
+    /// Unknown keys, which are kept.
     #[serde(flatten)]
     other: Map<String, Value>,
 }
@@ -77,7 +77,7 @@ pub(crate) fn is_false(value: &bool) -> bool {
 }
 
 impl Project {
-    /// A project without kinds.
+    /// Creates a project without resources.
     pub fn new(name: ProjectName, domain: Option<Domain>) -> Self {
         Self {
             cli_version: env!("CARGO_PKG_VERSION").into(),
@@ -88,12 +88,12 @@ impl Project {
         }
     }
 
-    /// One of our own settings, such as `license` or `owner`.
+    /// Returns a setting of kubewright, such as `license` or `owner`.
     pub fn setting(&self, name: &str) -> Option<&str> {
         self.plugins.get(LAYOUT)?.get(name)?.as_str()
     }
 
-    /// Sets one of our own settings.
+    /// Sets a setting of kubewright.
     pub fn set(&mut self, name: &str, value: &str) {
         let ours = self.plugins.entry(LAYOUT.into()).or_insert_with(|| Value::Object(Map::new()));
         if !ours.is_object() {
@@ -104,12 +104,12 @@ impl Project {
         }
     }
 
-    /// The resource of this group, domain, version and kind.
+    /// Returns the resource of a key.
     pub fn resource(&self, key: &Key<'_>) -> Option<&Resource> {
         self.resources.iter().find(|resource| resource.key() == *key)
     }
 
-    /// The resource of this group, domain, version and kind, to be changed; if it isn't there, it is added.
+    /// Returns the resource of a key for changes, and adds it if it does not exist.
     pub fn resource_mut(&mut self, key: &Key<'_>) -> &mut Resource {
         let place = self.resources.iter().position(|resource| resource.key() == *key).unwrap_or_else(|| {
             self.resources.push(Resource::new(key));
@@ -118,38 +118,38 @@ impl Project {
         &mut self.resources[place]
     }
 
-    /// The library of its package: hyphens are underscores in Rust.
+    /// Returns the name of the library crate, in which hyphens become underscores.
     pub fn library(&self) -> String {
         self.project_name.replace('-', "_")
     }
 
-    /// Whether a resource is the version of its kind that was made first, which is the one that is stored until another is said to be.
+    /// Returns whether a resource is the first version of its kind, which is the storage version unless a hub is chosen.
     pub fn is_first_version(&self, resource: &Resource) -> bool {
         let same = |other: &Key<'_>| Key { version: &resource.version, ..*other } == resource.key();
         let first = self.resources.iter().find(|other| other.api.is_some() && same(&other.key()));
         first.is_none_or(|first| first.version == resource.version)
     }
 
-    /// The other versions of a kind.
+    /// Returns the other versions of a kind.
     pub fn other_versions<'a>(&'a self, key: &Key<'a>) -> impl Iterator<Item = &'a Resource> + use<'a> {
         let key = *key;
         let same = move |other: &Key<'_>| (other.group, other.domain, other.kind) == (key.group, key.domain, key.kind);
         self.resources.iter().filter(move |other| same(&other.key()) && other.version != key.version)
     }
 
-    /// Another version of the same kind that has a controller here, if there is one.
+    /// Returns another version of the same kind that has a controller.
     pub fn other_controller<'a>(&'a self, key: &Key<'a>) -> Option<&'a Resource> {
         self.other_versions(key).find(|other| other.controller)
     }
 
-    /// Whether the project has types of another group, so that those of this one need folders by group.
+    /// Returns whether the project has types of another group, which requires the multigroup layout.
     pub fn has_other_group(&self, group: &str) -> bool {
         let own = |resource: &&Resource| resource.api.is_some();
         self.resources.iter().filter(own).any(|resource| !resource.group.eq_ignore_ascii_case(group))
     }
 
-    /// A kind of the same version whose types or files would be in the way of those of `key`, if there is one: `Foobar` of
-    /// `FooBar`, and `Foo` of `FooSpec`, since each kind `Foo` has the types `FooSpec`, `FooStatus` and `FooList`.
+    /// Returns a kind of the same version whose types or files conflict with those of `key`: `Foobar` with `FooBar`, and `Foo` with
+    /// `FooSpec`, since each kind `Foo` has the types `FooSpec`, `FooStatus` and `FooList`.
     pub fn clash(&self, key: &Key<'_>) -> Option<&Resource> {
         let beside = |resource: &&Resource| {
             resource.api.is_some()

@@ -1,14 +1,14 @@
-//! What was scaffolded for one kind in one version.
+//! The scaffolded parts of one kind in one version.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::is_false;
 
-/// By which a resource is known in a project. Empty texts stand for what is missing.
+/// The key of a resource. Empty strings stand for missing parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key<'a> {
-    /// The group without its domain.
+    /// The group, without the domain.
     pub group: &'a str,
     /// The domain.
     pub domain: &'a str,
@@ -23,41 +23,41 @@ pub struct Key<'a> {
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Resource {
-    /// Its types, if the project has them.
+    /// The types, if the project defines them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<Api>,
-    /// Whether it has a controller here.
+    /// Whether the project has a controller for it.
     #[serde(skip_serializing_if = "is_false")]
     pub controller: bool,
-    /// Whether it is one of Kubernetes' own.
+    /// Whether the kind is built into Kubernetes.
     #[serde(skip_serializing_if = "is_false")]
     pub core: bool,
-    /// What its group ends with.
+    /// The domain of the group.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub domain: String,
-    /// Whether its types are those of another crate.
+    /// Whether the types are in another crate.
     #[serde(skip_serializing_if = "is_false")]
     pub external: bool,
-    /// Its group without the domain.
+    /// The group, without the domain.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// Its kind.
+    /// The kind.
     pub kind: String,
-    /// The crate of an external kind, with a version if that was said: `gateway-api@0.20`.
+    /// The crate of an external type, optionally with a version: `gateway-api@0.20`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub module: String,
-    /// Where its types are, as Rust says it.
+    /// The Rust path of the module with the types.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// What many are called. Others leave it out where they find it regular; we never do, since tools differ on what that is.
+    /// The plural resource name. kubebuilder omits regular plurals, but tools differ on the rules, so kubewright always writes it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub plural: String,
-    /// Its version.
+    /// The version.
     pub version: String,
-    /// Its webhooks.
+    /// The webhooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhooks: Option<Webhooks>,
-    /// What we don't know.
+    /// Unknown keys, which are kept.
     #[serde(flatten)]
     pub(super) other: Map<String, Value>,
 }
@@ -69,7 +69,7 @@ impl Resource {
         Self { group, domain, version, kind, ..Self::default() }
     }
 
-    /// Its group as the API server knows it: `batch.tutorial.kubebuilder.io`, and nothing for the core group.
+    /// Returns the full API group, such as `batch.tutorial.kubebuilder.io`; empty for the core group.
     pub fn qualified_group(&self) -> String {
         if self.core && self.group == "core" {
             return String::new();
@@ -78,7 +78,7 @@ impl Resource {
         parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(".")
     }
 
-    /// By which it is known.
+    /// Returns the key of the resource.
     pub fn key(&self) -> Key<'_> {
         Key { group: &self.group, domain: &self.domain, version: &self.version, kind: &self.kind }
     }
@@ -89,19 +89,19 @@ impl Resource {
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Api {
-    /// The version of the definition's own kind: `v1`.
+    /// The API version of CustomResourceDefinition: `v1`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub crd_version: String,
-    /// Whether its objects are in namespaces.
+    /// Whether the kind is namespaced.
     #[serde(skip_serializing_if = "is_false")]
     pub namespaced: bool,
-    /// What we don't know.
+    /// Unknown keys, which are kept.
     #[serde(flatten)]
     pub(super) other: Map<String, Value>,
 }
 
 impl Api {
-    /// Types whose objects are in namespaces, or aren't.
+    /// Creates a value for a namespaced or cluster-scoped kind.
     pub fn new(namespaced: bool) -> Self {
         Self { crd_version: "v1".into(), namespaced, ..Self::default() }
     }
@@ -112,28 +112,28 @@ impl Api {
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Webhooks {
-    /// Whether its versions are converted.
+    /// Whether this version is the hub of a conversion.
     #[serde(skip_serializing_if = "is_false")]
     pub conversion: bool,
-    /// Whether there is one that sets defaults.
+    /// Whether there is a defaulting webhook.
     #[serde(skip_serializing_if = "is_false")]
     pub defaulting: bool,
     /// The versions that are converted to and from this one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub spoke: Vec<String>,
-    /// Whether there is one that refuses.
+    /// Whether there is a validating webhook.
     #[serde(skip_serializing_if = "is_false")]
     pub validation: bool,
-    /// The version of the configurations' own kinds: `v1`.
+    /// The API version of the webhook configurations: `v1`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub webhook_version: String,
-    /// What we don't know.
+    /// Unknown keys, which are kept.
     #[serde(flatten)]
     pub(super) other: Map<String, Value>,
 }
 
 impl Webhooks {
-    /// Those of both, each version once.
+    /// Combines two values; each spoke occurs once.
     pub fn join(&mut self, more: Self) {
         self.conversion |= more.conversion;
         self.defaulting |= more.defaulting;

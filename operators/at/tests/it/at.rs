@@ -1,4 +1,4 @@
-//! What becomes of a `At`.
+//! Tests of the controller of `At`.
 
 use kube::CustomResourceExt;
 use kubewright::condition;
@@ -9,19 +9,19 @@ use at_operator::api::v1alpha1::At;
 const SAMPLE: &str = include_str!("../../config/samples/cnat_v1alpha1_at.yaml");
 
 #[tokio::test]
-async fn the_sample_becomes_ready() -> anyhow::Result<()> {
+async fn the_sample_is_reconciled() -> anyhow::Result<()> {
     let cluster = start(vec![At::crd()]).await?;
     cluster.apply_yaml(SAMPLE).await?;
-    cluster.expect(are_ready).await?;
+    cluster.expect(are_reconciled).await?;
     cluster.shutdown().await;
     Ok(())
 }
 
-/// Whether there are any, and all of them are ready.
-fn are_ready(found: &[&At]) -> bool {
-    let is_ready = |object: &At| {
-        let status = object.status.as_ref();
-        status.is_some_and(|status| condition::is_true(&status.conditions, "Ready"))
+/// Returns whether there is an object, and the condition `Ready` of each is for its current generation.
+fn are_reconciled(found: &[&At]) -> bool {
+    let is_reconciled = |object: &At| {
+        let ready = object.status.as_ref().and_then(|status| condition::get(&status.conditions, "Ready"));
+        ready.is_some_and(|ready| ready.observed_generation == object.metadata.generation)
     };
-    !found.is_empty() && found.iter().all(|object| is_ready(object))
+    !found.is_empty() && found.iter().all(|object| is_reconciled(object))
 }

@@ -1,4 +1,4 @@
-//! The webhooks, one module a version.
+//! The webhooks, one module per version.
 
 pub(crate) mod v1;
 // +kubebuilder:scaffold:modules

@@ -1,4 +1,4 @@
-//! The kinds of the operator, one module a version.
+//! The API types, one module per version.
 
 pub mod v1alpha1;
 // +kubebuilder:scaffold:modules

@@ -1,4 +1,4 @@
-//! The kinds of the operator, one module a group.
+//! The API types, one module per group.
 //!
 //! Both say the same, a number of pods, in the words of two tutorials. The second flavour's bounds are narrower.
 

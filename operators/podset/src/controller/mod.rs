@@ -1,4 +1,4 @@
-//! The controllers, one module a kind.
+//! The controllers, one module per kind.
 //!
 //! Both are one reconciler ([`reconcile`]); what differs is in [`flavour`].
 

@@ -1,4 +1,4 @@
-//! The controllers, one module a kind.
+//! The controllers, one module per kind.
 
 pub(crate) mod captain;
 pub(crate) mod firstmate;

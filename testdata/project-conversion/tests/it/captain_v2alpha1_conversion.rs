@@ -1,4 +1,4 @@
-//! Version v2alpha1 of `Captain`, which the API server has converted. That nothing gets lost is tested beside the types.
+//! Tests of the conversion of `Captain` to version v2alpha1. Lossless conversion is tested beside the types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResourceExt, core::crd::merge_crds};
@@ -13,7 +13,7 @@ const SAMPLE: &str = include_str!("../../config/samples/crew_v2alpha1_captain.ya
 async fn the_sample_is_shown_in_either_version() -> anyhow::Result<()> {
     let definition = merge_crds(vec![Hub::crd(), Spoke::crd()], "v1")?;
     let cluster = start(vec![definition]).await?;
-    // The definition says so once the webhook answers.
+    // The definition has the webhook once it is running.
     cluster.expect(are_converted).await?;
     cluster.apply_yaml(SAMPLE).await?;
     let stored = cluster.expect(|all: &[&Hub]| !all.is_empty()).await?;
@@ -23,7 +23,7 @@ async fn the_sample_is_shown_in_either_version() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the API server asks the operator for other versions.
+/// Returns whether the API server has the conversion webhook.
 fn are_converted(definitions: &[&CustomResourceDefinition]) -> bool {
     definitions.iter().all(|definition| {
         let conversion = definition.spec.conversion.as_ref();

@@ -1,4 +1,4 @@
-//! The kinds of the operator, one module a group.
+//! The API types, one module per group.
 
 pub mod crew;
 pub mod foo_policy;

@@ -1,4 +1,4 @@
-//! The webhooks, one module a group.
+//! The webhooks, one module per group.
 
 pub(crate) mod app;
 pub(crate) mod crew;

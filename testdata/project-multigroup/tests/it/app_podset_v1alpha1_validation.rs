@@ -1,4 +1,4 @@
-//! The validation webhook of `PodSet`.
+//! Tests of the validating webhook of `PodSet`.
 
 use kubewright::{object::KindName, prelude::*, webhook::Role};
 
@@ -6,7 +6,7 @@ use crate::start;
 use podset_operator::api::app::v1alpha1::PodSet;
 
 #[tokio::test]
-async fn its_webhook_is_there() -> anyhow::Result<()> {
+async fn the_webhook_is_registered() -> anyhow::Result<()> {
     let cluster = start(Vec::new()).await?;
     let operator = project_multigroup::register(Manager::new(cluster.client())).describe();
     let wanted = (KindName::of::<PodSet>(), Role::Validating);

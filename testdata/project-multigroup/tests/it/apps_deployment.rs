@@ -1,4 +1,4 @@
-//! What is done about a `Deployment`.
+//! Tests of the controller of `Deployment`.
 
 use kubewright::{object::KindName, prelude::*};
 
@@ -6,7 +6,7 @@ use crate::start;
 use k8s_openapi::api::apps::v1::Deployment;
 
 #[tokio::test]
-async fn its_controller_is_there() -> anyhow::Result<()> {
+async fn the_controller_is_registered() -> anyhow::Result<()> {
     let cluster = start(Vec::new()).await?;
     let operator = project_multigroup::register(Manager::new(cluster.client())).describe();
     let kind = KindName::of::<Deployment>();

@@ -1,4 +1,4 @@
-//! What becomes of a `Destroyer`.
+//! Tests of the controller of `Destroyer`.
 
 use kube::CustomResourceExt;
 use kubewright::condition;
@@ -17,7 +17,7 @@ async fn the_sample_is_reconciled() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether there is at least one object, and the condition `Ready` of each is about its present spec.
+/// Returns whether there is an object, and the condition `Ready` of each is for its current generation.
 fn are_reconciled(found: &[&Destroyer]) -> bool {
     let is_reconciled = |object: &Destroyer| {
         let ready = object

@@ -1,4 +1,4 @@
-//! The defaulting webhook of `Captain`, asked by the API server.
+//! Tests of the defaulting webhook of `Captain`, called by the API server.
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::CustomResourceExt;
@@ -9,11 +9,11 @@ use project_namespaced::api::v1::Captain;
 const SAMPLE: &str = include_str!("../../config/samples/crew_v1_captain.yaml");
 
 #[tokio::test]
-async fn the_sample_is_taken() -> anyhow::Result<()> {
+async fn the_sample_is_accepted() -> anyhow::Result<()> {
     let cluster = start(vec![Captain::crd()]).await?;
-    // The configuration is there once the webhook answers.
-    let is_there = |all: &[&MutatingWebhookConfiguration]| !all.is_empty();
-    cluster.expect(is_there).await?;
+    // The configuration is installed once the webhook is running.
+    let is_installed = |all: &[&MutatingWebhookConfiguration]| !all.is_empty();
+    cluster.expect(is_installed).await?;
     cluster.apply_yaml(SAMPLE).await?;
     cluster.shutdown().await;
     Ok(())

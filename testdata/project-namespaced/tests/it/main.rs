@@ -1,4 +1,4 @@
-//! The operator on an embedded cluster: each test has one of its own.
+//! Tests of the operator, each on an embedded cluster of its own.
 
 mod captain;
 mod captain_v1_defaulting;
@@ -11,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kubewright::{prelude::*, webhook::WebhookServer};
 use kubewright_cluster::{Cluster, Pods};
 
-/// A cluster that knows these kinds, and the operator in it, which ends with the test.
+/// Starts a cluster with some kinds, and the operator, which stops with the test.
 async fn start(kinds: Vec<CustomResourceDefinition>) -> anyhow::Result<Cluster> {
     let cluster = Cluster::builder().pods(Pods::Simulate).start().await?;
     cluster.install(kinds).await?;

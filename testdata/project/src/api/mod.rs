@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Kubewright
 // SPDX-License-Identifier: Apache-2.0
 
-//! The kinds of the operator, one module a version.
+//! The API types, one module per version.
 
 pub mod v1;
 // +kubebuilder:scaffold:modules

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: Kubewright
 // SPDX-License-Identifier: Apache-2.0
 
-//! Makes the cluster be as each `Admiral` says.
+//! The reconciler for `Admiral`.
 
 use kubewright::prelude::*;
 
 use crate::api::v1::Admiral;
 
-/// The controller, for the manager.
+/// Returns the controller.
 pub(crate) fn controller() -> Controller<Admiral> {
-    // What it makes wakes it, too, with `.owns::<Deployment>()`.
+    // Declare owned kinds, whose changes trigger a reconcile, with `.owns::<Deployment>()`.
     Controller::new(AdmiralReconciler).name("admiral")
 }
 
@@ -23,7 +23,7 @@ impl Reconciler<Admiral> for AdmiralReconciler {
         object: &Admiral,
         ctx: &Context<Admiral>,
     ) -> Result<Action, ClientError> {
-        // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
+        // Read existing children with `ctx.children()`, and create missing ones with `ctx.apply_child()`.
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;
         let mut conditions = Conditions::new(&mut status.conditions, generation, ctx.now());

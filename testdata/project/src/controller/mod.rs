@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Kubewright
 // SPDX-License-Identifier: Apache-2.0
 
-//! The controllers, one module a kind.
+//! The controllers, one module per kind.
 
 pub(crate) mod admiral;
 pub(crate) mod captain;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Kubewright
 // SPDX-License-Identifier: Apache-2.0
 
-//! What becomes of a `Admiral`.
+//! Tests of the controller of `Admiral`.
 
 use kube::CustomResourceExt;
 use kubewright::condition;
@@ -20,7 +20,7 @@ async fn the_sample_is_reconciled() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether there is at least one object, and the condition `Ready` of each is about its present spec.
+/// Returns whether there is an object, and the condition `Ready` of each is for its current generation.
 fn are_reconciled(found: &[&Admiral]) -> bool {
     let is_reconciled = |object: &Admiral| {
         let ready = object

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Kubewright
 // SPDX-License-Identifier: Apache-2.0
 
-//! What is done about a `Deployment`.
+//! Tests of the controller of `Deployment`.
 
 use kubewright::{object::KindName, prelude::*};
 
@@ -9,7 +9,7 @@ use crate::start;
 use k8s_openapi::api::apps::v1::Deployment;
 
 #[tokio::test]
-async fn its_controller_is_there() -> anyhow::Result<()> {
+async fn the_controller_is_registered() -> anyhow::Result<()> {
     let cluster = start(Vec::new()).await?;
     let operator = project::register(Manager::new(cluster.client())).describe();
     let kind = KindName::of::<Deployment>();

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Kubewright
 // SPDX-License-Identifier: Apache-2.0
 
-//! The defaulting webhook of `Pod`.
+//! Tests of the defaulting webhook of `Pod`.
 
 use kubewright::{object::KindName, prelude::*, webhook::Role};
 
@@ -9,7 +9,7 @@ use crate::start;
 use k8s_openapi::api::core::v1::Pod;
 
 #[tokio::test]
-async fn its_webhook_is_there() -> anyhow::Result<()> {
+async fn the_webhook_is_registered() -> anyhow::Result<()> {
     let cluster = start(Vec::new()).await?;
     let operator = project::register(Manager::new(cluster.client())).describe();
     let wanted = (KindName::of::<Pod>(), Role::Mutating);

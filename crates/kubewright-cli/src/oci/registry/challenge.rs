@@ -1,21 +1,21 @@
-//! What a registry asks for when it answers 401: `WWW-Authenticate`, read and answered. Pure.
+//! Parsing the challenge in `WWW-Authenticate` of a registry, and encoding the answer. Pure.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// What is left as it is in a query or a form.
+/// The characters that are encoded in a query or a form.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What is asked for.
+/// A challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
-    /// A name and a password, with each request.
+    /// Basic authentication with each request.
     Basic,
-    /// A token, which is had elsewhere.
+    /// A bearer token from another URL.
     Bearer { realm: String, service: Option<String>, scope: Option<String> },
 }
 
 impl Challenge {
-    /// Reads the header; `None` if it asks for something else.
+    /// Parses the header; `None` for other schemes.
     pub(super) fn parse(header: &str) -> Option<Self> {
         let (scheme, rest) = header.trim().split_once(' ').unwrap_or((header.trim(), ""));
         if scheme.eq_ignore_ascii_case("basic") {
@@ -37,7 +37,7 @@ impl Challenge {
     }
 }
 
-/// `name="value"` or `name=value`, with commas between; those in quotes belong to the value.
+/// Parses `name="value"` or `name=value`, separated by commas, which a quoted value may contain.
 fn parameters(text: &str) -> Vec<(&str, String)> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -68,7 +68,7 @@ fn parameters(text: &str) -> Vec<(&str, String)> {
     found
 }
 
-/// Names and values as a query, or a form.
+/// Encodes pairs for a query or a form.
 pub(super) fn query(pairs: &[(&str, &str)]) -> String {
     let encode = |text| utf8_percent_encode(text, PLAIN);
     let pairs: Vec<_> = pairs.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn challenges_are_read() {
+    fn challenges_are_parsed() {
         let header = r#"Bearer realm="https://auth.example/token",service="registry.example",scope="repository:me/cow:pull,push""#;
         let expected = Challenge::Bearer {
             realm: "https://auth.example/token".into(),

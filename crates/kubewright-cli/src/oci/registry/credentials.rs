@@ -1,4 +1,4 @@
-//! Who we are at a registry: what `docker login` has kept, in its file or with its helpers.
+//! Credentials for a registry: those of `docker login`, from its file or its credential helpers.
 
 use std::{
     collections::BTreeMap,
@@ -12,12 +12,12 @@ use anyhow::{Context, Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde::Deserialize;
 
-/// What a registry, or who gives tokens for it, is told of us. Its `Debug` tells no secret.
+/// Credentials. The `Debug` output contains no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Credentials {
-    /// A name and a password.
+    /// A user name and a password.
     Password { user: String, password: String },
-    /// What tokens are had for.
+    /// An identity token, which is exchanged for access tokens.
     Identity(String),
 }
 
@@ -30,7 +30,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Docker's file, as far as it matters here.
+/// The part of Docker's config.json that is used here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct File {
@@ -59,10 +59,10 @@ struct Helped {
     secret: String,
 }
 
-/// Docker's own registry has this name in its file.
+/// The key of Docker Hub in the file.
 const DOCKER: &str = "https://index.docker.io/v1/";
 
-/// What is kept for a registry, if anything is. A helper of its own goes before that of all, and that before the file.
+/// Finds the credentials for a registry. The order is a helper for the registry, the default helper, and the file.
 pub(crate) fn find(registry: &str) -> Result<Option<Credentials>> {
     let Some(path) = path() else { return Ok(None) };
     if !path.exists() {
@@ -78,19 +78,19 @@ fn path() -> Option<PathBuf> {
 }
 
 fn in_file(path: &Path, text: &str, registry: &str) -> Result<Option<Credentials>> {
-    let file: File = serde_json::from_str(text).with_context(|| format!("understand {}", path.display()))?;
+    let file: File = serde_json::from_str(text).with_context(|| format!("parse {}", path.display()))?;
     let server = if registry == "docker.io" { DOCKER } else { registry };
     if let Some(helper) = file.cred_helpers.get(server) {
-        return ask(helper, server);
+        return call_helper(helper, server);
     }
-    if let Some(found) = file.creds_store.as_deref().map(|helper| ask(helper, server)).transpose()?.flatten() {
+    if let Some(found) = file.creds_store.as_deref().map(|helper| call_helper(helper, server)).transpose()?.flatten() {
         return Ok(Some(found));
     }
     let entry = file.auths.iter().find(|(name, _)| *name == server || host(name) == host(server));
     entry.map_or(Ok(None), |(name, entry)| entry.read().with_context(|| format!("{}: auths of {name}", path.display())))
 }
 
-/// The host of what may be a whole address.
+/// Returns the host of a registry or URL.
 fn host(server: &str) -> &str {
     let rest = server.split_once("://").map_or(server, |(_, rest)| rest);
     rest.split('/').next().unwrap_or(rest)
@@ -104,28 +104,28 @@ impl Entry {
         let Some(auth) = self.auth.as_ref().filter(|auth| !auth.is_empty()) else { return Ok(None) };
         let decoded = STANDARD.decode(auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
         let pair = decoded.as_deref().and_then(|text| text.split_once(':'));
-        let (user, password) = pair.context("it isn't base64 of name:password: run docker login again")?;
+        let (user, password) = pair.context("not base64 of name:password: run docker login again")?;
         Ok(Some(Credentials::Password { user: user.into(), password: password.trim_end_matches('\0').into() }))
     }
 }
 
-/// Asks a helper by Docker's protocol: the server to its input, an answer in JSON from its output.
-fn ask(helper: &str, server: &str) -> Result<Option<Credentials>> {
+/// Calls a credential helper: the server is its input, JSON its output.
+fn call_helper(helper: &str, server: &str) -> Result<Option<Credentials>> {
     let program = format!("docker-credential-{helper}");
     let child =
         Command::new(&program).arg("get").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let mut child = child.with_context(|| {
         format!(
-            "start {program}, which Docker's config.json names for {server}: install it, or take its name out there"
+            "start {program}, the credential helper for {server} in Docker's config.json: install it, or remove it from the file"
         )
     })?;
     if let Some(mut input) = child.stdin.take() {
-        // One that ends without reading says why by how it ends.
+        // A helper that exits without reading reports the reason by its exit status.
         let _ = input.write_all(server.as_bytes());
     }
     let output = child.wait_with_output().with_context(|| format!("wait for {program}"))?;
     if !output.status.success() {
-        // What it says of a failure goes to its output; of secrets there is none in it.
+        // A helper prints errors, without secrets, to standard output.
         let said = String::from_utf8_lossy(&output.stdout);
         if said.contains("credentials not found") {
             return Ok(None);
@@ -133,7 +133,7 @@ fn ask(helper: &str, server: &str) -> Result<Option<Credentials>> {
         bail!("{program} has no credentials for {server} ({}): {}", output.status, said.trim());
     }
     let Ok(helped) = serde_json::from_slice::<Helped>(&output.stdout) else {
-        bail!("{program} answers what is no credentials for {server}");
+        bail!("{program} returned invalid credentials for {server}");
     };
     Ok(Some(match helped.username.as_str() {
         "<token>" => Credentials::Identity(helped.secret),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_tells_who_we_are() {
+    fn credentials_are_read_from_the_file() {
         let file = r#"{"auths": {
             "ghcr.io": {"auth": "bWU6YTpi"}, "https://index.docker.io/v1/": {"auth": "eW91OmM="},
             "azure.example": {"auth": "MDA6", "identitytoken": "t"}, "empty.example": {}, "bad.example": {"auth": "!"}
@@ -165,11 +165,11 @@ mod tests {
         assert_eq!(check(file, "empty.example"), Ok(None));
         assert_eq!(check(file, "other.example"), Ok(None));
         assert!(check(file, "bad.example").unwrap_err().ends_with("run docker login again"));
-        assert!(check("[", "ghcr.io").unwrap_err().starts_with("understand config.json"));
+        assert!(check("[", "ghcr.io").unwrap_err().starts_with("parse config.json"));
     }
 
     #[test]
-    fn a_helper_that_is_missing_is_told_of() {
+    fn a_missing_helper_is_an_error_with_a_hint() {
         let refused = check(r#"{"credHelpers": {"ghcr.io": "no-such-helper"}}"#, "ghcr.io").unwrap_err();
         assert!(
             refused.contains("start docker-credential-no-such-helper") && refused.contains("install it"),

@@ -1,4 +1,4 @@
-//! Pushing to a registry, by OCI's distribution-spec 1.1.
+//! Pushing to a registry (OCI distribution-spec 1.1).
 
 mod challenge;
 mod client;
@@ -14,74 +14,74 @@ use thiserror::Error;
 use self::{client::Answer, client::Client, credentials::Credentials, reference::Reference};
 use super::layout::{Blob, Bundle, Descriptor, INDEX, Index, Layout};
 
-/// Why an image isn't at the registry. What was sent before is there, and isn't sent again by another try.
+/// A failed push. Blobs that were uploaded stay, and are not sent again.
 #[derive(Debug, Error)]
 pub(crate) enum RegistryError {
-    /// There was no answer.
-    #[error("{address} can't be asked: {why}. Is the name of the registry right, and can this machine reach it?")]
+    /// There was no response.
+    #[error("cannot reach {address}: {why}; check the name of the registry, the network and the proxy settings")]
     Unreachable { address: String, why: String },
-    /// The name of the registry makes no address.
-    #[error("{0} is no address")]
+    /// The registry has no valid URL.
+    #[error("{0} is not a valid URL")]
     Address(String),
-    /// TLS itself is not to be had.
+    /// TLS could not be set up.
     #[error("set up TLS: {0}")]
     Tls(String),
-    /// It wants to know who we are, in a way we don't know.
-    #[error("{0} asks for credentials in a way that kubewright doesn't know: it takes basic and bearer")]
+    /// The authentication scheme is not supported.
+    #[error("{0} requires an authentication scheme other than basic and bearer, which is not supported")]
     Challenge(String),
-    /// We are nobody there, or not who we say.
+    /// Credentials are missing or wrong.
     #[error(
-        "{registry} doesn't know who pushes: run docker login {registry}, or set DOCKER_CONFIG to the folder of a config.json that has its credentials"
+        "authentication required by {registry}: run docker login {registry}, or set DOCKER_CONFIG to a directory with a config.json that has credentials"
     )]
     Login { registry: String },
-    /// We are known, and may not.
+    /// The credentials have no permission.
     #[error(
-        "{registry} doesn't let these credentials push to {repository}: ask its owner for the right to, or run docker login {registry} as somebody who has it{said}"
+        "permission to push to {repository} denied by {registry}: ask its owner for the permission, or run docker login {registry} as another user{said}"
     )]
     Denied { registry: String, repository: String, said: String },
-    /// There are no tokens.
-    #[error("{registry} wants a token, and gives none{}: try again later", status.map(|status| format!(" ({status})")).unwrap_or_default())]
+    /// The registry issues no token.
+    #[error("{registry} issued no token{}: try again later", status.map(|status| format!(" ({status})")).unwrap_or_default())]
     Token { registry: String, status: Option<StatusCode> },
-    /// A password would be read by all on the way.
-    #[error("{registry} has tokens given at {realm}, without TLS: no password is sent there")]
+    /// The token URL has no TLS.
+    #[error("{registry} uses the token URL {realm} without TLS, to which no password is sent")]
     Clear { registry: String, realm: String },
-    /// It answers what it shouldn't.
-    #[error("{registry} refuses {what} ({status}){said}")]
+    /// The registry rejects a request.
+    #[error("{registry} rejected {what} ({status}){said}")]
     Refused { registry: String, what: String, status: StatusCode, said: String },
-    /// It has got something else than was sent.
-    #[error("{registry} has {found} where {expected} was sent: something on the way changes what is sent")]
+    /// The registry received other content.
+    #[error("{registry} received {found} instead of {expected}: a proxy may change the content")]
     Changed { registry: String, expected: String, found: String },
-    /// A document of ours or theirs is none.
-    #[error("a document is not what it should be")]
+    /// A document is not valid JSON.
+    #[error("invalid JSON document")]
     Document(#[from] serde_json::Error),
 }
 
-/// What a push is about to do.
+/// A step of a push.
 #[derive(Debug)]
 pub(crate) enum Step<'a> {
-    /// It sends a blob.
+    /// A blob is uploaded.
     Blob(&'a Descriptor),
-    /// The registry has this one.
-    There(&'a Descriptor),
-    /// It sends a manifest.
+    /// The registry already has a blob.
+    Exists(&'a Descriptor),
+    /// A manifest is uploaded.
     Manifest(&'a Descriptor),
 }
 
-/// Sends an image, and what refers to it. Blobs that are there are not sent again; the image's manifest has the tag.
+/// Pushes an image and its referrers. Existing blobs are not sent again. The manifest of the image gets the tag.
 pub(crate) async fn push(
     layout: &Layout,
     reference: &Reference,
     credentials: Option<Credentials>,
     plain: bool,
-    mut tell: impl FnMut(Step<'_>),
+    mut observe: impl FnMut(Step<'_>),
 ) -> Result<(), RegistryError> {
     let client = Client::new(reference, credentials, plain)?;
     let mut pusher = Pusher { client, reference };
     for bundle in layout.bundles() {
         for blob in &bundle.blobs {
-            pusher.blob(blob, &mut tell).await?;
+            pusher.blob(blob, &mut observe).await?;
         }
-        tell(Step::Manifest(&bundle.manifest.descriptor));
+        observe(Step::Manifest(&bundle.manifest.descriptor));
         pusher.bundle(bundle, layout).await?;
     }
     Ok(())
@@ -93,24 +93,24 @@ struct Pusher<'a> {
 }
 
 impl Pusher<'_> {
-    async fn blob(&mut self, blob: &Blob, tell: &mut impl FnMut(Step<'_>)) -> Result<(), RegistryError> {
+    async fn blob(&mut self, blob: &Blob, observe: &mut impl FnMut(Step<'_>)) -> Result<(), RegistryError> {
         let digest = &blob.descriptor.digest;
         let address = self.client.address(&format!("blobs/{digest}"));
         let answer = self.client.send(&Method::HEAD, &address, None).await?;
         match answer.status {
             StatusCode::OK => {
-                tell(Step::There(&blob.descriptor));
+                observe(Step::Exists(&blob.descriptor));
                 return Ok(());
             }
             StatusCode::NOT_FOUND => {}
-            _ => return Err(self.refused("to say which blobs it has", &answer)),
+            _ => return Err(self.refused("the query for blobs", &answer)),
         }
-        tell(Step::Blob(&blob.descriptor));
+        observe(Step::Blob(&blob.descriptor));
         let address = self.client.address("blobs/uploads/");
         let answer = self.client.send(&Method::POST, &address, None).await?;
         let location = answer.headers.get(header::LOCATION).and_then(|location| location.to_str().ok());
         let Some(location) = location.filter(|_| answer.status == StatusCode::ACCEPTED) else {
-            return Err(self.refused("to begin an upload", &answer));
+            return Err(self.refused("the upload", &answer));
         };
         let location = self.client.follow(location);
         let joint = if location.contains('?') { '&' } else { '?' };
@@ -127,7 +127,7 @@ impl Pusher<'_> {
         let digest = &bundle.manifest.descriptor.digest;
         let name = if bundle.refers { digest } else { &self.reference.tag };
         let answer = self.manifest(name, &bundle.manifest).await?;
-        // A registry that keeps track of what refers to what says so; for others there is a list under a tag.
+        // A registry with the referrers API says so; otherwise an index under a tag lists the referrers.
         if bundle.refers && !answer.headers.contains_key("oci-subject") {
             self.list_referrer(&bundle.manifest.descriptor, layout.digest()).await?;
         }
@@ -145,7 +145,7 @@ impl Pusher<'_> {
         Ok(answer)
     }
 
-    /// The referrers tag schema: a list of manifests, whose tag is made of the digest that they refer to.
+    /// Updates the referrers tag: an index whose tag is derived from the digest of the subject.
     async fn list_referrer(&mut self, referrer: &Descriptor, subject: &str) -> Result<(), RegistryError> {
         let tag = subject.replace(':', "-");
         let address = self.client.address(&format!("manifests/{tag}"));
@@ -153,7 +153,7 @@ impl Pusher<'_> {
         let mut index = match answer.status {
             StatusCode::OK => serde_json::from_slice(&answer.body)?,
             StatusCode::NOT_FOUND => Index::new(Vec::new()),
-            _ => return Err(self.refused("to say what refers to the image", &answer)),
+            _ => return Err(self.refused("the query for referrers", &answer)),
         };
         if index.manifests.iter().any(|known| known.digest == referrer.digest) {
             return Ok(());
@@ -162,11 +162,11 @@ impl Pusher<'_> {
         self.manifest(&tag, &Blob::new(INDEX, serde_json::to_vec(&index)?)).await.map(drop)
     }
 
-    /// What the registry has got is what was sent.
+    /// Compares the digest that the registry reports.
     fn compare(&self, answer: &Answer, expected: &str) -> Result<(), RegistryError> {
         let found = answer.headers.get("docker-content-digest").and_then(|found| found.to_str().ok());
         match found {
-            // Another algorithm may be the registry's choice.
+            // The registry may use another algorithm.
             Some(found) if found != expected && found.starts_with("sha256:") => Err(RegistryError::Changed {
                 registry: self.reference.registry.clone(),
                 expected: expected.to_owned(),
@@ -187,19 +187,19 @@ impl Pusher<'_> {
     }
 }
 
-/// The errors of an answer, as distribution-spec has them.
+/// Formats the errors in a response, as in distribution-spec.
 fn said(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct Errors {
-        errors: Vec<Told>,
+        errors: Vec<RegistryMessage>,
     }
     #[derive(Deserialize)]
-    struct Told {
+    struct RegistryMessage {
         code: String,
         #[serde(default)]
         message: String,
     }
     let errors = serde_json::from_slice::<Errors>(body).map(|answer| answer.errors).unwrap_or_default();
     let clean = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
-    errors.iter().map(|told| format!("; it says {}: {}", clean(&told.code), clean(&told.message))).collect()
+    errors.iter().map(|error| format!("; {}: {}", clean(&error.code), clean(&error.message))).collect()
 }

@@ -1,35 +1,35 @@
-//! The name of an image, as people write it.
+//! Image references.
 
 use thiserror::Error;
 
 /// `registry/repository:tag`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference {
-    /// The host, and the port if it is said.
+    /// The host, with the port if there is one.
     pub(crate) registry: String,
-    /// The repository there.
+    /// The repository.
     pub(crate) repository: String,
-    /// The tag; `latest` if none is said.
+    /// The tag [default: `latest`].
     pub(crate) tag: String,
 }
 
-/// Why a text is no name of an image.
+/// An invalid image reference.
 #[derive(Debug, Error, PartialEq, Eq)]
-#[error("{text:?} is no name of an image: {why}; say it as in ghcr.io/me/cow:v1")]
+#[error("invalid image reference {text:?}: {why}; use the form ghcr.io/me/cow:v1")]
 pub(crate) struct ReferenceError {
     text: String,
     why: &'static str,
 }
 
-/// What Docker means when no registry is said.
+/// The default registry.
 const DOCKER: &str = "docker.io";
 
 impl Reference {
-    /// Reads a name by the rules that Docker has.
+    /// Parses an image reference by the rules of Docker.
     pub(crate) fn parse(text: &str) -> Result<Self, ReferenceError> {
         let wrong = |why| ReferenceError { text: text.into(), why };
         if text.contains('@') {
-            return Err(wrong("a digest comes of the image itself"));
+            return Err(wrong("a digest cannot be given"));
         }
         let (registry, rest) = match text.split_once('/') {
             Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => (host, rest),
@@ -37,22 +37,24 @@ impl Reference {
         };
         let (repository, tag) = rest.rsplit_once(':').unwrap_or((rest, "latest"));
         if repository.is_empty() || !repository.split('/').all(is_part) {
-            return Err(wrong("parts of a repository are of lower-case letters, digits, dots, dashes and underscores"));
+            return Err(wrong(
+                "a repository consists of lower-case letters, digits, dots, dashes, underscores and slashes",
+            ));
         }
         let is_tag = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
         if tag.is_empty() || tag.len() > 128 || tag.starts_with(['.', '-']) || !tag.chars().all(is_tag) {
-            return Err(wrong("a tag is of at most 128 letters, digits, dots, dashes and underscores"));
+            return Err(wrong("a tag has at most 128 letters, digits, dots, dashes and underscores"));
         }
         let library = if registry == DOCKER && !repository.contains('/') { "library/" } else { "" };
         Ok(Self { registry: registry.into(), repository: format!("{library}{repository}"), tag: tag.into() })
     }
 
-    /// The host that answers for the registry.
+    /// Returns the host of the registry API.
     pub(super) fn host(&self) -> &str {
         if self.registry == DOCKER { "registry-1.docker.io" } else { &self.registry }
     }
 
-    /// Whether the registry is on this machine, where nobody listens in: such are asked without TLS, as Docker does.
+    /// Returns whether the registry is on this machine: TLS is not used for it, as in Docker.
     pub(super) fn is_local(&self) -> bool {
         let host = self.registry.rsplit_once(':').map_or(self.registry.as_str(), |(host, _)| host);
         let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
@@ -76,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_docker_reads_them() {
+    fn references_are_parsed_as_in_docker() {
         for (text, whole, host) in [
             ("cow", "docker.io/library/cow:latest", "registry-1.docker.io"),
             ("me/cow:v1", "docker.io/me/cow:v1", "registry-1.docker.io"),
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn registries_of_this_machine_are_known() {
+    fn local_registries_are_recognized() {
         for (text, local) in [
             ("localhost:5000/cow", true),
             ("127.0.0.1/cow", true),
@@ -103,13 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_references_are_errors() {
         for text in
             ["", "Cow", "ghcr.io/", "ghcr.io/me//cow", "cow:", "cow:a b", "cow@sha256:0", "ghcr.io/-cow", "cow:-v"]
         {
             let refused = Reference::parse(text).unwrap_err().to_string();
             assert!(
-                refused.contains(&format!("{text:?} is no name")) && refused.ends_with("ghcr.io/me/cow:v1"),
+                refused.contains(&format!("invalid image reference {text:?}"))
+                    && refused.ends_with("ghcr.io/me/cow:v1"),
                 "{refused}"
             );
         }

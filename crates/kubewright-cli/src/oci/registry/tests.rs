@@ -1,4 +1,4 @@
-//! Pushing to a registry on this machine: it keeps to distribution-spec, checks what it gets, and gives tokens to who is known.
+//! Pushing to a local registry that follows distribution-spec, checks digests, and issues tokens.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,16 +17,16 @@ use tokio::{net::TcpListener, task::JoinHandle};
 use super::*;
 use crate::oci::{Contents, elf, layout::digest, make};
 
-/// `me:secret`, as a header has it.
+/// The header value for `me:secret`.
 const KNOWN: &str = "Basic bWU6c2VjcmV0";
 
 #[derive(Default)]
 struct State {
-    /// Whether it keeps track of referrers itself.
+    /// Whether it has the referrers API.
     tracks: bool,
-    /// It refuses all manifests.
+    /// Whether it rejects all manifests.
     full: bool,
-    /// It stores something else than it gets.
+    /// Whether it reports a wrong digest.
     broken: bool,
     blobs: BTreeMap<String, Bytes>,
     manifests: BTreeMap<String, (String, Bytes)>,
@@ -67,16 +67,16 @@ impl Registry {
         let reference = Reference::parse(&format!("{}/me/cow:v1", self.address)).unwrap();
         let credentials =
             password.map(|password| Credentials::Password { user: "me".into(), password: password.into() });
-        let mut told = Vec::new();
-        let tell = |step: Step<'_>| {
-            told.push(match step {
+        let mut steps = Vec::new();
+        let observe = |step: Step<'_>| {
+            steps.push(match step {
                 Step::Blob(_) => "blob".to_owned(),
-                Step::There(_) => "there".to_owned(),
+                Step::Exists(_) => "there".to_owned(),
                 Step::Manifest(_) => "manifest".to_owned(),
             });
         };
-        push(layout, &reference, credentials, false, tell).await.map_err(|error| error.to_string())?;
-        Ok(told)
+        push(layout, &reference, credentials, false, observe).await.map_err(|error| error.to_string())?;
+        Ok(steps)
     }
 }
 
@@ -191,10 +191,10 @@ fn layout() -> Layout {
 }
 
 #[tokio::test]
-async fn an_image_arrives_whole_and_is_not_sent_again() {
+async fn existing_blobs_are_not_sent_again() {
     let (registry, layout) = (Registry::start(State { tracks: true, ..State::default() }).await, layout());
-    let told = registry.push(&layout, Some("secret")).await.unwrap();
-    assert_eq!(told, ["blob", "blob", "manifest", "blob", "blob", "manifest"]);
+    let steps = registry.push(&layout, Some("secret")).await.unwrap();
+    assert_eq!(steps, ["blob", "blob", "manifest", "blob", "blob", "manifest"]);
     {
         let state = registry.state.lock().unwrap();
         let (form, image) = &state.manifests["v1"];
@@ -204,12 +204,12 @@ async fn an_image_arrives_whole_and_is_not_sent_again() {
         assert_eq!(state.manifests.len(), 3, "no list for a registry that has its own");
         assert_eq!(state.seen.iter().filter(|line| line.contains("/token")).count(), 1);
     }
-    let told = registry.push(&layout, Some("secret")).await.unwrap();
-    assert_eq!(told, ["there", "there", "manifest", "there", "there", "manifest"]);
+    let steps = registry.push(&layout, Some("secret")).await.unwrap();
+    assert_eq!(steps, ["there", "there", "manifest", "there", "there", "manifest"]);
 }
 
 #[tokio::test]
-async fn a_registry_that_does_not_track_referrers_gets_a_list_of_them() {
+async fn referrers_are_listed_under_a_tag_without_the_referrers_api() {
     let (registry, layout) = (Registry::start(State::default()).await, layout());
     for _ in 0..2 {
         registry.push(&layout, Some("secret")).await.unwrap();
@@ -222,27 +222,27 @@ async fn a_registry_that_does_not_track_referrers_gets_a_list_of_them() {
 }
 
 #[tokio::test]
-async fn who_may_not_is_told_what_to_do() {
+async fn missing_permissions_are_errors_with_a_hint() {
     let (registry, layout) = (Registry::start(State::default()).await, layout());
     let unknown = registry.push(&layout, Some("wrong")).await.unwrap_err();
     assert!(unknown.contains(&format!("run docker login {}", registry.address)), "{unknown}");
     let nobody = registry.push(&layout, None).await.unwrap_err();
-    assert!(nobody.contains("push to me/cow") && nobody.ends_with("; it says DENIED: no"), "{nobody}");
+    assert!(nobody.contains("push to me/cow denied") && nobody.ends_with("; DENIED: no"), "{nobody}");
     assert!(registry.state.lock().unwrap().blobs.is_empty());
 }
 
 #[tokio::test]
-async fn what_a_registry_refuses_or_changes_is_told() {
+async fn rejections_and_changed_content_are_errors() {
     let full = Registry::start(State { full: true, ..State::default() }).await;
     let refused = full.push(&layout(), Some("secret")).await.unwrap_err();
-    assert!(refused.contains("refuses the manifest v1 (507") && refused.contains("TOOMANYREQUESTS"), "{refused}");
+    assert!(refused.contains("rejected the manifest v1 (507") && refused.contains("TOOMANYREQUESTS"), "{refused}");
     let broken = Registry::start(State { broken: true, ..State::default() }).await;
     let changed = broken.push(&layout(), Some("secret")).await.unwrap_err();
-    assert!(changed.contains("something on the way changes"), "{changed}");
+    assert!(changed.contains("a proxy may change the content"), "{changed}");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let free = listener.local_addr().unwrap();
     drop(listener);
     let reference = Reference::parse(&format!("{free}/me/cow")).unwrap();
     let silent = push(&layout(), &reference, None, false, |_| {}).await.unwrap_err().to_string();
-    assert!(silent.contains("can't be asked") && silent.contains("refused"), "{silent}");
+    assert!(silent.contains("cannot reach") && silent.contains("refused"), "{silent}");
 }

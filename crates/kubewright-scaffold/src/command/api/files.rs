@@ -1,4 +1,4 @@
-//! The files of `create api`.
+//! The files of `kubewright create api`.
 
 use super::CreateApi;
 use crate::{
@@ -19,14 +19,14 @@ macro_rules! template {
     };
 }
 
-/// The roles that others may be given on a kind, by name.
+/// The roles on a kind for users, by name.
 const ROLES: [(&str, &str); 3] = [
     ("admin", template!("admin_role.yaml")),
     ("editor", template!("editor_role.yaml")),
     ("viewer", template!("viewer_role.yaml")),
 ];
 
-/// Plans the files of a resource that was noted in the project.
+/// Plans the files of a resource in the project.
 pub(super) fn plan(
     api: &CreateApi,
     project: &Project,
@@ -78,7 +78,7 @@ fn values(api: &CreateApi, project: &Project, resource: &Resource, place: &Place
     ]
 }
 
-/// The types of a kind and the modules that lead to them.
+/// Plans the types of a kind and their modules.
 fn types(
     texts: &mut Texts<'_, '_>,
     project: &Project,
@@ -108,7 +108,7 @@ fn types(
     Ok(())
 }
 
-/// What `kubectl` is given: the definition's place, a sample, and roles for others.
+/// Plans the manifests: the entry of the definition, a sample, and roles for users.
 fn manifests(texts: &mut Texts<'_, '_>, resource: &Resource, place: &Place) -> Result<(), TemplateError> {
     let definitions = "config/crd/kustomization.yaml";
     texts.create_if_missing(definitions, template!("crd_kustomization.yaml"))?;
@@ -120,7 +120,7 @@ fn manifests(texts: &mut Texts<'_, '_>, resource: &Resource, place: &Place) -> R
     texts.insert(samples, "manifestskustomizesamples", &format!("- {}.yaml", place.sample()));
     texts.create(&format!("config/samples/{}.yaml", place.sample()), template!("sample.yaml"))?;
     for (name, template) in ROLES {
-        // They are for all versions of a kind, so those of the first one may have been changed by now.
+        // The roles are for all versions of a kind, so existing ones are kept.
         let file = format!("{}_{name}_role.yaml", place.file_name());
         texts.create_if_missing(&format!("config/rbac/{file}"), template)?;
         texts.insert("config/rbac/kustomization.yaml", "rbacresources", &format!("- {file}"));
@@ -128,7 +128,7 @@ fn manifests(texts: &mut Texts<'_, '_>, resource: &Resource, place: &Place) -> R
     Ok(())
 }
 
-/// The controller of a kind, the modules that lead to it, and its test.
+/// Plans the controller of a kind, its modules and its test.
 fn controller(texts: &mut Texts<'_, '_>, resource: &Resource, place: &Place) -> Result<(), TemplateError> {
     let parts = place.controller();
     texts.insert_sorted("src/lib.rs", "modules", "mod controller;");
@@ -149,7 +149,7 @@ fn controller(texts: &mut Texts<'_, '_>, resource: &Resource, place: &Place) -> 
     Ok(())
 }
 
-/// The crate of an external kind, with a version: the path says which it is, if nothing else was said.
+/// Returns the crate of an external type and its version; the default is the first part of the path.
 fn dependency(resource: &Resource) -> Option<(String, String)> {
     if !resource.external {
         return None;

@@ -1,4 +1,4 @@
-//! What is made is laid out as rustfmt does it, however long the names are.
+//! Generated code is formatted like rustfmt, for all lengths of names.
 
 use std::{collections::BTreeMap, fs, process::Command};
 
@@ -9,7 +9,7 @@ use crate::{
     project::Project,
 };
 
-/// Plans on what is in memory, and puts the changes there.
+/// Plans changes of files in memory, and applies them.
 fn change(files: &mut BTreeMap<String, String>, plan: impl FnOnce(&mut Plan<'_>)) {
     let before = files.clone();
     let mut planned = Plan::new(&before);
@@ -20,14 +20,14 @@ fn change(files: &mut BTreeMap<String, String>, plan: impl FnOnce(&mut Plan<'_>)
 }
 
 #[test]
-fn rustfmt_has_nothing_to_change() {
+fn generated_code_is_formatted() {
     for (name, group, is_multigroup) in [("a", "b", false), ("an-operator-of-some-length", "sea-creatures.deep", true)]
     {
         let mut files = BTreeMap::new();
         let mut init = Init::new(name.parse().unwrap());
         (init.multigroup, init.owner) = (is_multigroup, Some("Jane".into()));
         change(&mut files, |plan| init.plan(plan).unwrap());
-        // Around each length at which something is broken into lines. Beyond the last some lines are longer than rustfmt would have them.
+        // The lengths around each line break. With longer names, some lines exceed the width in rustfmt too.
         let lengths = [1, 2, 4, 5, 12, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 40, 41, 44, 45, 46];
         for length in lengths.into_iter().filter(|length| !is_multigroup || *length < 44) {
             let kind: Kind = format!("K{}", "o".repeat(length - 1)).parse().unwrap();
@@ -41,7 +41,7 @@ fn rustfmt_has_nothing_to_change() {
             (api.version, api.controller) = ("v2".parse().unwrap(), false);
             let project = Project::read(&files["PROJECT"]).unwrap();
             change(&mut files, |plan| api.plan(&project, plan).unwrap());
-            // Once the first one is in the middle, once the other.
+            // Each version is the hub once.
             let (hub, spoke) = if length % 2 == 0 { ("v1", "v2") } else { ("v2", "v1") };
             let mut conversion = CreateWebhook::new(group, hub.parse().unwrap(), api.kind.clone());
             (conversion.conversion, conversion.spokes) = (true, vec![spoke.parse().unwrap()]);

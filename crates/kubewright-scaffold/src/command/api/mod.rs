@@ -1,4 +1,4 @@
-//! `kubewright create api`: a kind's types, its controller and its manifests.
+//! `kubewright create api`: adds the types, the controller and the manifests of a kind.
 
 mod files;
 #[cfg(test)]
@@ -21,129 +21,127 @@ use super::{
     place::Place,
 };
 
-/// Why a kind isn't scaffolded. Nothing was written.
+/// A failure to add an API. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ApiError {
-    /// A name can't be taken.
+    /// A name is invalid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// Neither types nor a controller are wanted.
-    #[error("there is nothing to do: answer y, or give --resource or --controller")]
+    /// Neither types nor a controller were requested.
+    #[error("nothing to do: answer y, or set --resource or --controller")]
     Nothing,
-    /// Types of another crate are named, and types are to be made.
+    /// An external type was given together with `--resource`.
     #[error(
-        "--external-api-path and --external-api-domain are for kinds of another crate: use them with --resource=false"
+        "--external-api-path and --external-api-domain are for types of another crate: use them with --resource=false"
     )]
     ExternalResource,
-    /// A domain is given for a kind of another crate, and no path.
+    /// The domain of an external type was given without its path.
     #[error(
-        "--external-api-domain without --external-api-path: say where the type is, such as --external-api-path=gateway_api::gateways"
+        "--external-api-domain requires --external-api-path: set the module of the type, such as --external-api-path=gateway_api::gateways"
     )]
     NoPath,
-    /// It is there.
-    #[error("{kind} in version {version} has its types already: edit {path}, or use --force to make the file anew")]
+    /// The types already exist.
+    #[error("{kind} in version {version} already has types: edit {path}, or use --force to overwrite it")]
     Exists {
         /// The kind.
         kind: String,
         /// The version.
         version: String,
-        /// Where its types are.
+        /// The path of the types.
         path: String,
     },
-    /// The project has kinds of another group.
-    #[error(
-        "the project has kinds of another group than {0}: use kubewright edit --multigroup first, which keeps groups in folders"
-    )]
+    /// The project has another group.
+    #[error("the project already has another group than {0}: run kubewright edit --multigroup first")]
     OtherGroup(String),
-    /// Types or files of another kind are in the way.
-    #[error("{kind} would share types or a file with the kind {other} of the same version: choose another name")]
+    /// The kind conflicts with another kind.
+    #[error("{kind} conflicts with the types or files of the kind {other} in the same version: choose another name")]
     Clash {
         /// The kind.
         kind: String,
-        /// The one that is there.
+        /// The existing kind.
         other: String,
     },
-    /// Another kind of the group is called so.
-    #[error("many of {kind} would be called {plural}, as many of {other} are: give another name with --plural")]
+    /// Another kind of the group has the same plural.
+    #[error("the plural of {kind} would be {plural}, as that of {other}: choose another one with --plural")]
     SamePlural {
         /// The kind.
         kind: String,
-        /// What both would be called.
+        /// The plural.
         plural: String,
-        /// The one that is there.
+        /// The existing kind.
         other: String,
     },
-    /// Another version of the kind is called otherwise, or its objects are elsewhere.
-    #[error("{kind} has {there} in version {version}, and a kind has the same in all its versions: {remedy}")]
+    /// Another version of the kind has a different plural or scope.
+    #[error("{kind} has {there} in version {version}, which must be the same in all versions: {hint}")]
     Versions {
         /// The kind.
         kind: String,
-        /// What the other version has.
+        /// The property of the other version.
         there: String,
         /// The other version.
         version: String,
-        /// What to do.
-        remedy: &'static str,
+        /// The hint.
+        hint: &'static str,
     },
-    /// A controller is wanted for a kind that nobody defines.
+    /// The kind of the controller is not defined anywhere.
     #[error(
-        "the project has no types of {0}, and it is none of Kubernetes' own: \
-         use --resource to make them, or --external-api-path to name the crate that has them"
+        "the project does not define {0}, and Kubernetes does not either: \
+         use --resource to create its types, or --external-api-path for a type of another crate"
     )]
     Unknown(String),
-    /// Another version has the controller.
+    /// Another version already has the controller.
     #[error(
-        "{kind} has its controller already, for version {version}: one looks after all versions, so use --controller=false"
+        "{kind} already has a controller, for version {version}, which handles all versions: use --controller=false"
     )]
     HasController {
         /// The kind.
         kind: String,
-        /// The version that has it.
+        /// The version with the controller.
         version: String,
     },
-    /// A template asks for what it isn't given.
+    /// A template has a name without a value.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// `PROJECT` can't be written.
+    /// `PROJECT` cannot be written.
     #[error(transparent)]
     Project(#[from] ProjectError),
 }
 
-/// What is to be scaffolded.
+/// The options of `create api`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CreateApi {
-    /// Its group, without the domain. None takes the domain itself.
+    /// The group, without the domain; none for the domain alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
-    /// Its version.
+    /// The version.
     pub version: Version,
-    /// Its kind.
+    /// The kind.
     pub kind: Kind,
-    /// What many are called, if not as the kind says.
+    /// The plural, if it is not the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plural: Option<Plural>,
-    /// Whether its types are made.
+    /// Whether to create the types.
     #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub resource: bool,
-    /// Whether its controller is made.
+    /// Whether to create the controller.
     #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub controller: bool,
-    /// Whether its objects are in namespaces.
+    /// Whether the kind is namespaced.
     #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub namespaced: bool,
-    /// Whether what is there is made anew.
+    /// Whether existing files are overwritten.
     #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub force: bool,
-    /// Where its types are, if another crate has them.
+    /// The location of the type, if it is in another crate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
 }
 
 impl CreateApi {
-    /// Types in namespaces, and a controller.
+    /// Creates options for a namespaced kind with a controller.
     pub fn new(group: Option<Group>, version: Version, kind: Kind) -> Self {
         let (plural, external) = (None, None);
         Self {
@@ -159,10 +157,10 @@ impl CreateApi {
         }
     }
 
-    /// Looks whether that may be, and plans all of its files, `PROJECT` being one.
+    /// Checks the options, and plans the changes of files, including `PROJECT`.
     ///
     /// # Errors
-    /// If it may not.
+    /// Returns an error if the options are not possible.
     pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), ApiError> {
         let mut project = project.clone();
         let resource = self.note(&mut project)?.clone();
@@ -172,10 +170,10 @@ impl CreateApi {
         Ok(())
     }
 
-    /// Looks whether that may be, and notes it in the project.
+    /// Checks the options, and adds the resource to the project.
     ///
     /// # Errors
-    /// If it may not; the project is as it was.
+    /// Returns an error if the options are not possible; the project is unchanged.
     pub fn note<'a>(&self, project: &'a mut Project) -> Result<&'a Resource, ApiError> {
         if !self.resource && !self.controller {
             return Err(ApiError::Nothing);
@@ -220,7 +218,7 @@ impl CreateApi {
         Key { group, domain, version: self.version.as_str(), kind: self.kind.as_str() }
     }
 
-    /// Whether types of this kind may be made in the project.
+    /// Checks whether the types can be added to the project.
     fn check_types(&self, project: &Project, key: &Key<'_>, has_types: bool) -> Result<(), ApiError> {
         let domain = (!project.domain.is_empty()).then(|| project.domain.parse::<Domain>()).transpose()?;
         qualified_group(self.group.as_ref(), domain.as_ref())?;
@@ -236,14 +234,14 @@ impl CreateApi {
         }
         let scope = |resource: &&Resource| resource.api.as_ref().is_some_and(|api| api.namespaced != self.namespaced);
         if let Some(other) = project.other_versions(key).find(scope) {
-            let there = if self.namespaced { "objects outside of namespaces" } else { "objects in namespaces" };
-            let remedy = if self.namespaced { "give --namespaced=false" } else { "leave --namespaced=false out" };
-            return Err(self.versions(there.into(), other, remedy));
+            let there = if self.namespaced { "cluster scope" } else { "namespaced scope" };
+            let hint = if self.namespaced { "set --namespaced=false" } else { "omit --namespaced=false" };
+            return Err(self.versions(there.into(), other, hint));
         }
         Ok(())
     }
 
-    /// What many are called: what is said, what its other versions say, or what the kind says; the same in all versions, and of no other kind.
+    /// Returns the plural: the given one, that of the other versions, or the default. It is the same in all versions, and unique.
     fn plural(&self, project: &Project, key: &Key<'_>) -> Result<String, ApiError> {
         let said = self.plural.as_ref().map(ToString::to_string);
         let own = project.resource(key).map(|resource| resource.plural.clone());
@@ -252,7 +250,7 @@ impl CreateApi {
         if let (Some(said), Some(other)) = (&said, elsewhere)
             && *said != other.plural
         {
-            return Err(self.versions(format!("the plural {}", other.plural), other, "leave --plural out"));
+            return Err(self.versions(format!("the plural {}", other.plural), other, "omit --plural"));
         }
         let plural = said.or(known).unwrap_or_else(|| self.kind.plural().to_string());
         let is_same = |other: &&Resource| {
@@ -265,16 +263,16 @@ impl CreateApi {
         }
     }
 
-    fn versions(&self, there: String, other: &Resource, remedy: &'static str) -> ApiError {
-        ApiError::Versions { kind: self.kind.to_string(), there, version: other.version.clone(), remedy }
+    fn versions(&self, there: String, other: &Resource, hint: &'static str) -> ApiError {
+        ApiError::Versions { kind: self.kind.to_string(), there, version: other.version.clone(), hint }
     }
 
-    /// The module of its types, as others say it.
+    /// Returns the path of the module of the types, for other crates.
     fn path(&self, project: &Project) -> String {
         format!("{}::{}", project.library(), self.place(project).api().join("::"))
     }
 
-    /// The file of its types.
+    /// Returns the path of the file of the types.
     fn file(&self, project: &Project) -> String {
         self.place(project).types_file()
     }

@@ -1,4 +1,4 @@
-//! What may be, and what comes of it.
+//! Options of `create api`, and their results.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn api(group: &str, kind: &str) -> CreateApi {
     CreateApi::new(Some(group.parse().unwrap()), "v1".parse().unwrap(), kind.parse().unwrap())
 }
 
-/// Asserts a refusal that leaves the project alone.
+/// Asserts an error that leaves the project unchanged.
 fn refused(api: &CreateApi, project: &mut Project) -> String {
     let before = project.clone();
     let error = api.note(project).unwrap_err().to_string();
@@ -34,7 +34,7 @@ fn a_kind_of_the_project() {
 }
 
 #[test]
-fn groups_are_kept_apart_where_there_are_several() {
+fn several_groups_have_their_own_modules() {
     let mut project = project();
     api("batch", "CronJob").note(&mut project).unwrap();
     let other = api("sea-creatures", "Kraken");
@@ -44,7 +44,7 @@ fn groups_are_kept_apart_where_there_are_several() {
 }
 
 #[test]
-fn a_controller_for_a_kind_of_kubernetes() {
+fn a_controller_for_a_built_in_kind() {
     let mut project = project();
     let mut api = api("apps", "Deployment");
     api.resource = false;
@@ -54,7 +54,7 @@ fn a_controller_for_a_kind_of_kubernetes() {
     api.kind = "Thing".parse().unwrap();
     api.group = Some("mine".parse().unwrap());
     assert!(refused(&api, &mut project).contains("--external-api-path"));
-    // Types of the project first, then a controller for them.
+    // The types first, then a controller for them.
     (api.resource, api.controller, project.multigroup) = (true, false, true);
     api.note(&mut project).unwrap();
     (api.resource, api.controller) = (false, true);
@@ -74,17 +74,17 @@ fn a_controller_for_a_kind_of_another_crate() {
     assert!(resource.external && !resource.core && resource.controller);
     assert_eq!((resource.domain.as_str(), resource.module.as_str()), ("io", "cert-manager@1"));
     api.external.as_mut().unwrap().path.clear();
-    assert!(refused(&api, &mut project).contains("say where the type is"));
+    assert!(refused(&api, &mut project).contains("set the module of the type"));
 }
 
 #[test]
-fn nothing_and_clashes_are_refused() {
+fn conflicts_are_errors() {
     let mut project = project();
     let mut nothing = api("batch", "CronJob");
     (nothing.resource, nothing.controller) = (false, false);
     assert!(refused(&nothing, &mut project).contains("--controller"));
     api("batch", "CronJob").note(&mut project).unwrap();
-    assert!(refused(&api("batch", "Cronjob"), &mut project).contains("with the kind CronJob"));
+    assert!(refused(&api("batch", "Cronjob"), &mut project).contains("of the kind CronJob"));
     project.domain.clear();
     let mut bare = api("batch", "Foo");
     bare.group = None;
@@ -92,7 +92,7 @@ fn nothing_and_clashes_are_refused() {
 }
 
 #[test]
-fn a_kind_is_called_the_same_in_all_versions() {
+fn a_kind_has_one_plural_and_scope_in_all_versions() {
     let mut project = project();
     let mut admiral = api("crew", "Admiral");
     (admiral.plural, admiral.namespaced) = (Some("admirales".parse().unwrap()), false);
@@ -101,31 +101,28 @@ fn a_kind_is_called_the_same_in_all_versions() {
     assert_eq!(admiral.note(&mut project).unwrap().plural, "admirales");
     (admiral.version, admiral.plural) = ("v3".parse().unwrap(), Some("admirals".parse().unwrap()));
     let error = refused(&admiral, &mut project);
-    assert!(error.contains("the plural admirales in version v1") && error.contains("leave --plural out"), "{error}");
+    assert!(error.contains("the plural admirales in version v1") && error.contains("omit --plural"), "{error}");
     (admiral.plural, admiral.namespaced) = (None, true);
     let error = refused(&admiral, &mut project);
-    assert!(
-        error.contains("objects outside of namespaces in version v1") && error.ends_with("give --namespaced=false"),
-        "{error}"
-    );
+    assert!(error.contains("cluster scope in version v1") && error.ends_with("set --namespaced=false"), "{error}");
 }
 
 #[test]
-fn two_kinds_are_not_called_the_same() {
+fn two_kinds_cannot_have_the_same_plural() {
     let mut project = project();
     api("crew", "Policy").note(&mut project).unwrap();
     let mut other = api("crew", "Policie");
     assert!(
         refused(&other, &mut project)
-            .contains("called policies, as many of Policy are: give another name with --plural")
+            .contains("would be policies, as that of Policy: choose another one with --plural")
     );
     other.plural = Some("policie".parse().unwrap());
     other.note(&mut project).unwrap();
-    // Of another version, too: both would be one definition.
+    // The same holds for another version, which has the same definition.
     let mut cook = api("crew", "Cook");
     (cook.version, cook.plural) = ("v2".parse().unwrap(), Some("policies".parse().unwrap()));
-    assert!(refused(&cook, &mut project).contains("as many of Policy are"));
-    // In another group they may.
+    assert!(refused(&cook, &mut project).contains("as that of Policy"));
+    // Kinds of another group may have the same plural.
     project.multigroup = true;
     api("ship", "Policie").note(&mut project).unwrap();
 }

@@ -1,4 +1,4 @@
-//! The files of `create webhook --conversion`: a hub, and of each spoke what is derived and its test.
+//! The files of `kubewright create webhook --conversion`: the hub, and the derives and the test of each spoke.
 
 use super::{CreateWebhook, files::template};
 use crate::{
@@ -14,11 +14,11 @@ use crate::{
     template::TemplateError,
 };
 
-/// A struct of the spoke, as it stands in the file of its types.
+/// The structs of a spoke in the file of its types.
 const SPEC: &str = "pub struct @kind@Spec {\n";
 const STATUS: &str = "pub struct @kind@Status {\n";
 
-/// Plans the files of conversions that were noted in the project.
+/// Plans the files of the conversions in the project.
 pub(super) fn plan(
     webhook: &CreateWebhook,
     project: &Project,
@@ -38,7 +38,7 @@ pub(super) fn plan(
     texts.insert_sorted(&format!("src/{version}/mod.rs"), "modules", &format!("pub(crate) mod {module};"));
     texts.insert("src/lib.rs", "builder", &code::wiring("conversion", &format!("{}::conversion()", parts.join("::"))));
     declared(&mut texts, &place, &hub.kind, "kind")?;
-    // What is made anew has all that was there.
+    // A file that is overwritten has all spokes.
     let all = hub.webhooks.iter().flat_map(|webhooks| &webhooks.spoke);
     for version in all.filter(|version| webhook.force || webhook.spokes.iter().any(|spoke| spoke.as_str() == *version))
     {
@@ -52,7 +52,7 @@ pub(super) fn plan(
     Ok(())
 }
 
-/// One version that is converted to the hub, and from it.
+/// Plans the files of one spoke.
 fn add(
     webhook: &CreateWebhook,
     project: &Project,
@@ -79,7 +79,7 @@ fn add(
     Ok(())
 }
 
-/// Puts what is derived above a struct, unless it is there, in whatever form.
+/// Inserts derives above a struct, unless it has them in some form.
 fn derived(
     texts: &mut Texts<'_, '_>,
     file: &str,
@@ -93,7 +93,7 @@ fn derived(
     Ok(())
 }
 
-/// Has `register` declare a version as the one that is stored (`kind`), or as another (`version`).
+/// Declares a version in `register` as the storage version (`kind`) or as another (`version`).
 fn declared(texts: &mut Texts<'_, '_>, place: &Place, kind: &str, method: &str) -> Result<(), TemplateError> {
     const FILE: &str = "src/lib.rs";
     let call = |method| format!("{method}::<{}::{kind}>", place.api().join("::"));

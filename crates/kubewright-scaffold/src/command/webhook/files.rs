@@ -1,4 +1,4 @@
-//! The files of `create webhook`.
+//! The files of `kubewright create webhook`.
 
 use super::{CreateWebhook, conversion};
 use crate::{
@@ -20,11 +20,11 @@ macro_rules! template {
 }
 pub(super) use template;
 
-/// Where the configurations are named once there are any: `kubewright manifests` writes none for conversions alone.
+/// The kustomization of the webhook configurations, which `kubewright manifests` writes only for admission webhooks.
 const KUSTOMIZATION: (&str, &str) =
     ("config/webhook/kustomization.yaml", template!("config/webhook_kustomization.yaml"));
 
-/// What is made for the first webhook of a project, by path.
+/// The files for the first webhook of a project, by path.
 const CONFIG: [(&str, &str); 9] = [
     ("config/certmanager/certificate-webhook.yaml", template!("config/certificate-webhook.yaml")),
     ("config/default/cert_webhook_manager_patch.yaml", template!("config/cert_webhook_manager_patch.yaml")),
@@ -37,11 +37,11 @@ const CONFIG: [(&str, &str); 9] = [
     ("config/webhook/service.yaml", template!("config/webhook_service.yaml")),
 ];
 
-/// What there may be of a kind.
+/// A type of admission webhook.
 struct Role {
-    /// In names of files.
+    /// The name in file names.
     name: &'static str,
-    /// The type's name without the kind, which is the trait's.
+    /// The name of the type without the kind, which is that of the trait.
     type_: &'static str,
     code: &'static str,
     test: &'static str,
@@ -65,13 +65,13 @@ const VALIDATION: Role = Role {
 };
 
 impl Role {
-    /// The method of `Webhook` that takes it.
+    /// Returns the method of `Webhook` that adds it.
     fn method(&self) -> &'static str {
         if self.name == DEFAULTING.name { "defaulting" } else { "validating" }
     }
 }
 
-/// Plans the files of webhooks that were noted in the project.
+/// Plans the files of the webhooks in the project.
 pub(super) fn plan(
     webhook: &CreateWebhook,
     project: &Project,
@@ -90,7 +90,7 @@ pub(super) fn plan(
     certificates(webhook, &mut texts)
 }
 
-/// What is set and what is refused.
+/// Plans the defaulting and validating webhooks.
 fn admission(
     webhook: &CreateWebhook,
     resource: &Resource,
@@ -116,7 +116,7 @@ fn admission(
         texts.create_if_missing(&file, template!("webhook.rs"))?;
     }
     texts.insert("src/lib.rs", "builder", &code::wiring("webhook", &format!("{}::webhook()", parts.join("::"))));
-    // What is made anew has all that was there.
+    // A file that is overwritten has all webhooks.
     let there = resource.webhooks.as_ref().filter(|_| webhook.force);
     let is_there = (there.is_some_and(|it| it.defaulting), there.is_some_and(|it| it.validation));
     for (is_wanted, role) in
@@ -151,7 +151,7 @@ fn values(project: &Project, resource: &Resource, place: &Place) -> Values {
     ]
 }
 
-/// One webhook, and its test.
+/// Plans one webhook and its test.
 fn add(
     texts: &mut Texts<'_, '_>,
     resource: &Resource,
@@ -168,7 +168,7 @@ fn add(
     Ok(())
 }
 
-/// What the webhooks need in a cluster. `config/webhook/manifests.yaml` is written from what the program says of itself.
+/// Plans the manifests. `kubewright manifests` generates `config/webhook/manifests.yaml`.
 fn manifests(texts: &mut Texts<'_, '_>) -> Result<(), TemplateError> {
     for (path, template) in CONFIG {
         texts.create_if_missing(path, template)?;
@@ -184,12 +184,12 @@ fn manifests(texts: &mut Texts<'_, '_>) -> Result<(), TemplateError> {
     Ok(())
 }
 
-/// What is for cert-manager, if it makes the certificate.
+/// Plans the manifests for certificates of cert-manager.
 fn certificates(webhook: &CreateWebhook, texts: &mut Texts<'_, '_>) -> Result<(), TemplateError> {
     const DEFAULT: &str = "config/default/kustomization.yaml";
     const REPLACEMENTS: &str = "config/default/certmanager_replacements.yaml";
     texts.insert("config/certmanager/kustomization.yaml", "certmanagerresources", "- certificate-webhook.yaml");
-    // It stands there as a comment, until somebody turns it on.
+    // The lines are comments until the user enables them.
     if !texts.has(DEFAULT, "cert_webhook_manager_patch.yaml")? {
         let patch = template!("config/cert_webhook_patch.yaml");
         let is_on = texts.has(DEFAULT, "\n- ../certmanager\n")?;

@@ -1,4 +1,4 @@
-//! `kubewright create webhook`: what is done with objects of a kind before they are stored, and how its versions are converted.
+//! `kubewright create webhook`: adds admission webhooks of a kind, or its conversion.
 
 mod conversion;
 mod files;
@@ -14,20 +14,20 @@ use crate::{
     template::TemplateError,
 };
 
-/// What the tests of a project begin as.
+/// The template of the test main file.
 const TESTS: &str = include_str!("../../../templates/api/tests_main.rs.in");
 
-/// Why no webhook is scaffolded. Nothing was written.
+/// A failure to add a webhook. Nothing was written.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WebhookError {
-    /// None is wanted.
-    #[error("there is nothing to do: give --defaulting, --programmatic-validation or --conversion")]
+    /// No webhook was requested.
+    #[error("nothing to do: set --defaulting, --programmatic-validation or --conversion")]
     Nothing,
-    /// The kind isn't in the project.
+    /// The kind is not in the project.
     #[error(
-        "the project has no {kind} in version {version}: make it with kubewright create api first, \
-         or name the crate that has its type with --external-api-path"
+        "the project has no {kind} in version {version}: run kubewright create api first, \
+         or use --external-api-path for a type of another crate"
     )]
     NoKind {
         /// The kind.
@@ -35,85 +35,87 @@ pub enum WebhookError {
         /// The version.
         version: String,
     },
-    /// They are there.
-    #[error("{kind} in version {version} has {what} already: edit it, or use --force to make the file anew")]
+    /// The webhooks already exist.
+    #[error("{kind} in version {version} already has {what}: edit it, or use --force to overwrite the file")]
     Exists {
         /// The kind.
         kind: String,
         /// The version.
         version: String,
-        /// Which are there.
+        /// The existing webhooks.
         what: String,
     },
-    /// A kind of another is to be converted.
-    #[error("{0} is not a kind of this project, so its versions are for others to convert: leave --conversion out")]
+    /// Conversion was requested for a kind that the project does not define.
+    #[error("{0} is not defined in this project, so its versions are converted elsewhere: omit --conversion")]
     NotOurs(String),
-    /// Versions to convert without conversion, or the other way round.
-    #[error("--conversion makes this version the one that is stored, and --spoke names each other one: give both")]
+    /// Only one of `--conversion` and `--spoke` was given.
+    #[error(
+        "--conversion and --spoke belong together: --version is the hub and storage version, --spoke the other versions"
+    )]
     Spokes,
-    /// Another version is in the middle.
-    #[error("{kind} is converted by way of {hub}: give --version {hub}, and the new versions by --spoke")]
+    /// Another version is the hub.
+    #[error("{hub} is already the hub of {kind}: use --version {hub}, and --spoke for new versions")]
     OtherHub {
         /// The kind.
         kind: String,
-        /// The version that is in the middle.
+        /// The hub.
         hub: String,
     },
-    /// A version is converted to itself.
-    #[error("{0} is the version that is stored: --spoke is for the others")]
+    /// The hub was given as a spoke.
+    #[error("{0} is the hub: use --spoke for the other versions")]
     Itself(String),
-    /// A template asks for what it isn't given.
+    /// A template has a name without a value.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// `PROJECT` can't be written.
+    /// `PROJECT` cannot be written.
     #[error(transparent)]
     Project(#[from] ProjectError),
 }
 
-/// What is to be scaffolded.
+/// The options of `create webhook`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CreateWebhook {
-    /// The group of the kind, without its domain.
+    /// The group of the kind, without the domain.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// The version: for conversion, the one that is stored.
+    /// The version; for a conversion, the hub.
     pub version: Version,
     /// The kind.
     pub kind: Kind,
-    /// Whether there is to be one that sets defaults.
+    /// Whether to add a defaulting webhook.
     #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub defaulting: bool,
-    /// Whether there is to be one that refuses.
+    /// Whether to add a validating webhook.
     #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub validation: bool,
-    /// Whether versions are converted.
+    /// Whether to add a conversion.
     #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub conversion: bool,
-    /// The versions that are converted to and from the stored one.
+    /// The versions that are converted to and from the hub.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spokes: Vec<Version>,
-    /// Whether what is there is made anew.
+    /// Whether existing files are overwritten.
     #[serde(default, skip_serializing_if = "crate::project::is_false")]
     pub force: bool,
-    /// Where the type is, if another crate has it and the project doesn't know it yet.
+    /// The location of the type, if it is in another crate and not in `PROJECT` yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
 }
 
 impl CreateWebhook {
-    /// No webhook of this kind yet.
+    /// Creates options without webhooks.
     pub fn new(group: &str, version: Version, kind: Kind) -> Self {
         let (group, spokes) = (group.to_owned(), Vec::new());
         let (defaulting, validation, conversion, force, external) = (false, false, false, false, None);
         Self { group, version, kind, defaulting, validation, conversion, spokes, force, external }
     }
 
-    /// Looks whether that may be, and plans all of its files, `PROJECT` being one.
+    /// Checks the options, and plans the changes of files, including `PROJECT`.
     ///
     /// # Errors
-    /// If it may not.
+    /// Returns an error if the options are not possible.
     pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), WebhookError> {
         let mut project = project.clone();
         let resource = self.note(&mut project)?.clone();
@@ -123,10 +125,10 @@ impl CreateWebhook {
         Ok(())
     }
 
-    /// Looks whether that may be, and notes it in the project.
+    /// Checks the options, and adds the webhooks to the project.
     ///
     /// # Errors
-    /// If it may not; the project is as it was.
+    /// Returns an error if the options are not possible; the project is unchanged.
     pub fn note<'a>(&self, project: &'a mut Project) -> Result<&'a Resource, WebhookError> {
         if !self.defaulting && !self.validation && !self.conversion {
             return Err(WebhookError::Nothing);
@@ -164,7 +166,7 @@ impl CreateWebhook {
         Ok(resource)
     }
 
-    /// Another version of the kind that others are converted to.
+    /// Returns another version of the kind that is a hub.
     fn other_hub(&self, project: &Project) -> Option<String> {
         let is_it = |resource: &&Resource| {
             let Key { group, version, kind, .. } = resource.key();
@@ -174,7 +176,7 @@ impl CreateWebhook {
         self.conversion.then(|| project.resources.iter().find(is_it)).flatten().map(|hub| hub.version.clone())
     }
 
-    /// Where among the project's resources the kind is, in a version. Its domain is its own: it may be another's kind.
+    /// Returns the index of the resource of the kind in a version. The domain may be that of another project.
     fn place(&self, project: &Project, version: &Version) -> Result<usize, WebhookError> {
         let is_it = |resource: &Resource| {
             let Key { group, version: of, kind, .. } = resource.key();
@@ -184,7 +186,7 @@ impl CreateWebhook {
         project.resources.iter().position(is_it).ok_or_else(missing)
     }
 
-    /// Adds a kind that the project doesn't define. Nothing after it refuses one without webhooks, but for conversion.
+    /// Adds a kind that the project does not define. Later checks reject only conversion for it.
     fn add(&self, project: &mut Project) -> Option<usize> {
         if self.conversion {
             return None;
@@ -197,7 +199,7 @@ impl CreateWebhook {
         self.place(project, &self.version).ok()
     }
 
-    /// Which of the wanted are there. Another spoke is no second conversion.
+    /// Returns which of the requested webhooks exist. A further spoke is not a second conversion.
     fn twice(&self, there: &Webhooks) -> Vec<&'static str> {
         let is_known = |spoke: &Version| there.spoke.iter().any(|known| known == spoke.as_str());
         let wanted = [
@@ -237,13 +239,13 @@ mod tests {
     }
 
     #[test]
-    fn webhooks_are_added_one_by_one() {
+    fn webhooks_are_added_separately() {
         let mut project = project();
         let mut first = webhook("v1");
         first.defaulting = true;
         first.note(&mut project).unwrap();
         first.validation = true;
-        assert!(refused(&first, &mut project).contains("v1 has a defaulting webhook already"));
+        assert!(refused(&first, &mut project).contains("v1 already has a defaulting webhook"));
         first.defaulting = false;
         let webhooks = first.note(&mut project).unwrap().webhooks.clone().unwrap();
         assert!(webhooks.defaulting && webhooks.validation && webhooks.webhook_version == "v1");
@@ -256,20 +258,20 @@ mod tests {
         let mut project = project();
         let mut hub = webhook("v2");
         hub.conversion = true;
-        assert!(refused(&hub, &mut project).contains("give both"));
+        assert!(refused(&hub, &mut project).contains("belong together"));
         hub.spokes = vec!["v2".parse().unwrap()];
-        assert!(refused(&hub, &mut project).contains("is the version that is stored"));
+        assert!(refused(&hub, &mut project).contains("is the hub"));
         hub.spokes = vec!["v3".parse().unwrap()];
         assert!(refused(&hub, &mut project).contains("no CronJob in version v3"));
         hub.spokes = vec!["v1".parse().unwrap()];
         assert_eq!(hub.note(&mut project).unwrap().webhooks.as_ref().unwrap().spoke, ["v1"]);
         assert!(refused(&hub, &mut project).contains("a conversion for one of these versions"));
         (hub.version, hub.spokes) = ("v1".parse().unwrap(), vec!["v2".parse().unwrap()]);
-        assert!(refused(&hub, &mut project).contains("by way of v2: give --version v2"));
+        assert!(refused(&hub, &mut project).contains("v2 is already the hub of CronJob: use --version v2"));
     }
 
     #[test]
-    fn nothing_is_made_for_nobody() {
+    fn invalid_options_are_errors() {
         let mut project = project();
         assert!(refused(&webhook("v1"), &mut project).contains("--defaulting"));
         let mut unknown = webhook("v9");
@@ -278,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_others_may_have_webhooks() {
+    fn foreign_kinds_may_have_webhooks() {
         let mut project = project();
         let mut pods = CreateWebhook::new("core", "v1".parse().unwrap(), "Pod".parse().unwrap());
         pods.validation = true;

@@ -1,4 +1,4 @@
-//! `cnat.d2iq.com/v1alpha1`.
+//! The API types of `cnat.d2iq.com/v1alpha1`.
 
 mod at;
 // +kubebuilder:scaffold:modules

@@ -1,4 +1,4 @@
-//! `batch.tutorial.kubebuilder.io/v1`.
+//! The API types of `batch.tutorial.kubebuilder.io/v1`.
 
 mod cronjob;
 // +kubebuilder:scaffold:modules

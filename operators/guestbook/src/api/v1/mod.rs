@@ -1,4 +1,4 @@
-//! `webapp.my.domain/v1`.
+//! The API types of `webapp.my.domain/v1`.
 
 mod guestbook;
 // +kubebuilder:scaffold:modules

@@ -43,7 +43,7 @@ pub struct LolcowSpec {
     pub greeting: Option<String>,
 }
 
-/// What was last observed. Nothing is ever done because of what is written here.
+/// The observed state. It is never an input of the reconciler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LolcowStatus {

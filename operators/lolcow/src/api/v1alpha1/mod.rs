@@ -1,4 +1,4 @@
-//! `my.domain/v1alpha1`.
+//! The API types of `my.domain/v1alpha1`.
 
 mod lolcow;
 // +kubebuilder:scaffold:modules

@@ -1,4 +1,4 @@
-//! The group `app.example.com`, one module a version.
+//! The API types of the group `app.example.com`, one module per version.
 
 pub mod v1alpha1;
 // +kubebuilder:scaffold:modules

@@ -1,4 +1,4 @@
-//! The group `k8stest.justin0u0.com`, one module a version.
+//! The API types of the group `k8stest.justin0u0.com`, one module per version.
 
 pub mod v1alpha1;
 // +kubebuilder:scaffold:modules

@@ -4,7 +4,7 @@ use kubewright::prelude::*;
 
 use crate::{api::k8stest::v1alpha1::PodSet, controller::reconcile};
 
-/// The controller, for the manager.
+/// Returns the controller.
 pub(crate) fn controller() -> Controller<PodSet> {
     reconcile::controller("podset-k8stest")
 }

@@ -1,10 +1,10 @@
-//! How versions of `FirstMate` are converted: by way of this one, in which objects are stored.
+//! The conversion of `FirstMate` between its versions, with this version as the hub and storage version.
 
 use kubewright::prelude::*;
 
 use super::FirstMate;
 
-/// The versions, for the manager. What differs between two of them is said where the other one's types are.
+/// Returns the conversion. Differences between versions are declared at the types of the other versions.
 pub(crate) fn conversion() -> Hub<FirstMate> {
     let conversion = Hub::new();
     let conversion = conversion.spoke::<super::super::v2::FirstMate>();

@@ -1,13 +1,13 @@
-//! The kind `Captain`: what its objects say, and what is told about them.
+//! The API types of `Captain`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a user wants.
+/// The desired state.
 ///
-/// After a change, `kubewright manifests` writes the definition anew.
+/// Run `kubewright manifests` after a change.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "crew.testproject.org",
@@ -31,18 +31,18 @@ use serde::{Deserialize, Serialize};
     status = converted
 )]
 pub struct CaptainSpec {
-    /// An example of a field: put your own in its place.
+    /// An example field, to be replaced by your own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foo: Option<String>,
 }
 
-/// What was last observed. Nothing is ever done because of what is written here.
+/// The observed state. It is never an input of the reconciler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[derive(kubewright::conversion::Convert)]
 #[convert(hub = crate::api::v1::CaptainStatus)]
 pub struct CaptainStatus {
-    /// `Ready`: that all is as the spec says, or what is in the way.
+    /// The conditions. `Ready` is true when the actual state matches the spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

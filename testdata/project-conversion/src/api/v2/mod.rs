@@ -1,4 +1,4 @@
-//! `crew.testproject.org/v2`.
+//! The API types of `crew.testproject.org/v2`.
 
 mod firstmate;
 // +kubebuilder:scaffold:modules

@@ -1,4 +1,4 @@
-//! The group `crew.testproject.org`, one module a version.
+//! The API types of the group `crew.testproject.org`, one module per version.
 
 pub mod v1;
 // +kubebuilder:scaffold:modules

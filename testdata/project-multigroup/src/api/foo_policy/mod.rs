@@ -1,4 +1,4 @@
-//! The group `foo.policy.testproject.org`, one module a version.
+//! The API types of the group `foo.policy.testproject.org`, one module per version.
 
 pub mod v1;
 // +kubebuilder:scaffold:modules

@@ -1,4 +1,4 @@
-//! The group `sea-creatures.testproject.org`, one module a version.
+//! The API types of the group `sea-creatures.testproject.org`, one module per version.
 
 pub mod v1beta1;
 // +kubebuilder:scaffold:modules

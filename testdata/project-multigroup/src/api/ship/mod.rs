@@ -1,4 +1,4 @@
-//! The group `ship.testproject.org`, one module a version.
+//! The API types of the group `ship.testproject.org`, one module per version.
 
 pub mod v1;
 pub mod v1beta1;

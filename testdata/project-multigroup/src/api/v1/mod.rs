@@ -1,4 +1,4 @@
-//! `testproject.org/v1`.
+//! The API types of `testproject.org/v1`.
 
 mod lakers;
 // +kubebuilder:scaffold:modules

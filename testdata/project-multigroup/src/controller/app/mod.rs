@@ -1,4 +1,4 @@
-//! The controllers of the group `app.example.com`, one module a kind.
+//! The controllers of the group `app.example.com`, one module per kind.
 
 pub(crate) mod podset;
 // +kubebuilder:scaffold:modules

@@ -1,12 +1,12 @@
-//! Looks after each `PodSet`, a kind that is defined elsewhere.
+//! The reconciler for `PodSet`, a kind that is defined elsewhere.
 
 use kubewright::prelude::*;
 
 use podset_operator::api::app::v1alpha1::PodSet;
 
-/// The controller, for the manager.
+/// Returns the controller.
 pub(crate) fn controller() -> Controller<PodSet> {
-    // What it makes wakes it, too, with `.owns::<ConfigMap>()`.
+    // Declare owned kinds, whose changes trigger a reconcile, with `.owns::<ConfigMap>()`.
     Controller::new(PodSetReconciler).name("app-podset")
 }
 
@@ -20,7 +20,7 @@ impl Reconciler<PodSet> for PodSetReconciler {
         object: &PodSet,
         ctx: &Context<PodSet>,
     ) -> Result<Action, ClientError> {
-        // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
+        // Read existing children with `ctx.children()`, and create missing ones with `ctx.apply_child()`.
         let (_, _) = (object, ctx);
         Ok(Action::await_change())
     }

@@ -1,12 +1,12 @@
-//! Looks after each `Deployment`, a kind that is defined elsewhere.
+//! The reconciler for `Deployment`, a kind that is defined elsewhere.
 
 use kubewright::prelude::*;
 
 use k8s_openapi::api::apps::v1::Deployment;
 
-/// The controller, for the manager.
+/// Returns the controller.
 pub(crate) fn controller() -> Controller<Deployment> {
-    // What it makes wakes it, too, with `.owns::<ConfigMap>()`.
+    // Declare owned kinds, whose changes trigger a reconcile, with `.owns::<ConfigMap>()`.
     Controller::new(DeploymentReconciler).name("apps-deployment")
 }
 
@@ -20,7 +20,7 @@ impl Reconciler<Deployment> for DeploymentReconciler {
         object: &Deployment,
         ctx: &Context<Deployment>,
     ) -> Result<Action, ClientError> {
-        // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
+        // Read existing children with `ctx.children()`, and create missing ones with `ctx.apply_child()`.
         let (_, _) = (object, ctx);
         Ok(Action::await_change())
     }

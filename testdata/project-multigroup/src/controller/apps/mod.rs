@@ -1,4 +1,4 @@
-//! The controllers of the group `apps`, one module a kind.
+//! The controllers of the group `apps`, one module per kind.
 
 pub(crate) mod deployment;
 // +kubebuilder:scaffold:modules

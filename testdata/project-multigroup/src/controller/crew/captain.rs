@@ -1,12 +1,12 @@
-//! Makes the cluster be as each `Captain` says.
+//! The reconciler for `Captain`.
 
 use kubewright::prelude::*;
 
 use crate::api::crew::v1::Captain;
 
-/// The controller, for the manager.
+/// Returns the controller.
 pub(crate) fn controller() -> Controller<Captain> {
-    // What it makes wakes it, too, with `.owns::<Deployment>()`.
+    // Declare owned kinds, whose changes trigger a reconcile, with `.owns::<Deployment>()`.
     Controller::new(CaptainReconciler).name("crew-captain")
 }
 
@@ -20,7 +20,7 @@ impl Reconciler<Captain> for CaptainReconciler {
         object: &Captain,
         ctx: &Context<Captain>,
     ) -> Result<Action, ClientError> {
-        // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
+        // Read existing children with `ctx.children()`, and create missing ones with `ctx.apply_child()`.
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;
         let mut conditions = Conditions::new(&mut status.conditions, generation, ctx.now());

@@ -1,4 +1,4 @@
-//! The controllers of the group `crew.testproject.org`, one module a kind.
+//! The controllers of the group `crew.testproject.org`, one module per kind.
 
 pub(crate) mod captain;
 // +kubebuilder:scaffold:modules

@@ -1,12 +1,12 @@
-//! Makes the cluster be as each `Frigate` says.
+//! The reconciler for `Frigate`.
 
 use kubewright::prelude::*;
 
 use crate::api::ship::v1beta1::Frigate;
 
-/// The controller, for the manager.
+/// Returns the controller.
 pub(crate) fn controller() -> Controller<Frigate> {
-    // What it makes wakes it, too, with `.owns::<Deployment>()`.
+    // Declare owned kinds, whose changes trigger a reconcile, with `.owns::<Deployment>()`.
     Controller::new(FrigateReconciler).name("ship-frigate")
 }
 
@@ -20,7 +20,7 @@ impl Reconciler<Frigate> for FrigateReconciler {
         object: &Frigate,
         ctx: &Context<Frigate>,
     ) -> Result<Action, ClientError> {
-        // Read what is there with `ctx.children()`, and make what is missing with `ctx.apply_child()`.
+        // Read existing children with `ctx.children()`, and create missing ones with `ctx.apply_child()`.
         let mut status = object.status.clone().unwrap_or_default();
         let generation = object.metadata.generation;
         let mut conditions = Conditions::new(&mut status.conditions, generation, ctx.now());

@@ -1,4 +1,4 @@
-//! The controllers of the group `ship.testproject.org`, one module a kind.
+//! The controllers of the group `ship.testproject.org`, one module per kind.
 
 pub(crate) mod destroyer;
 pub(crate) mod frigate;

@@ -1,4 +1,4 @@
-//! The webhooks of the group `app.example.com`, one module a version.
+//! The webhooks of the group `app.example.com`, one module per version.
 
 pub(crate) mod v1alpha1;
 // +kubebuilder:scaffold:modules

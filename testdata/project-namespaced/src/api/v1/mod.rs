@@ -1,4 +1,4 @@
-//! `crew.testproject.org/v1`.
+//! The API types of `crew.testproject.org/v1`.
 
 mod captain;
 // +kubebuilder:scaffold:modules

@@ -1,10 +1,10 @@
-//! What is done with a `Captain` before it is stored.
+//! Admission webhooks for `Captain`.
 
 use kubewright::{prelude::*, webhook};
 
 use crate::api::v1::Captain;
 
-/// The webhooks, for the manager.
+/// Returns the webhooks.
 pub(crate) fn webhook() -> Webhook<Captain> {
     let webhook = Webhook::new();
     let webhook = webhook.defaulting(CaptainDefaulter);
@@ -13,7 +13,7 @@ pub(crate) fn webhook() -> Webhook<Captain> {
     webhook
 }
 
-/// Sets what may be left out.
+/// Sets default values.
 struct CaptainDefaulter;
 
 impl Defaulter<Captain> for CaptainDefaulter {
@@ -22,13 +22,13 @@ impl Defaulter<Captain> for CaptainDefaulter {
         object: &mut Captain,
         request: &webhook::Request,
     ) -> Result<(), webhook::Denied> {
-        // Set it in `object`. To set it twice must change nothing.
+        // Set defaults in `object`. Doing so twice must have the same result.
         let (_, _) = (object, request);
         Ok(())
     }
 }
 
-/// Refuses what is wrong.
+/// Rejects invalid objects.
 struct CaptainValidator;
 
 impl Validator<Captain> for CaptainValidator {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: Kubewright
 // SPDX-License-Identifier: Apache-2.0
 
-//! `crew.testproject.org/v1`.
+//! The API types of `crew.testproject.org/v1`.
 
 mod admiral;
 mod captain;

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: Kubewright
 // SPDX-License-Identifier: Apache-2.0
 
-//! What is done with a `Admiral` before it is stored.
+//! Admission webhooks for `Admiral`.
 
 use kubewright::{prelude::*, webhook};
 
 use crate::api::v1::Admiral;
 
-/// The webhooks, for the manager.
+/// Returns the webhooks.
 pub(crate) fn webhook() -> Webhook<Admiral> {
     let webhook = Webhook::new();
     let webhook = webhook.defaulting(AdmiralDefaulter);
@@ -15,7 +15,7 @@ pub(crate) fn webhook() -> Webhook<Admiral> {
     webhook
 }
 
-/// Sets what may be left out.
+/// Sets default values.
 struct AdmiralDefaulter;
 
 impl Defaulter<Admiral> for AdmiralDefaulter {
@@ -24,7 +24,7 @@ impl Defaulter<Admiral> for AdmiralDefaulter {
         object: &mut Admiral,
         request: &webhook::Request,
     ) -> Result<(), webhook::Denied> {
-        // Set it in `object`. To set it twice must change nothing.
+        // Set defaults in `object`. Doing so twice must have the same result.
         let (_, _) = (object, request);
         Ok(())
     }

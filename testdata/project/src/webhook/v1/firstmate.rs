@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: Kubewright
 // SPDX-License-Identifier: Apache-2.0
 
-//! What is done with a `FirstMate` before it is stored.
+//! Admission webhooks for `FirstMate`.
 
 use kubewright::{prelude::*, webhook};
 
 use crate::api::v1::FirstMate;
 
-/// The webhooks, for the manager.
+/// Returns the webhooks.
 pub(crate) fn webhook() -> Webhook<FirstMate> {
     let webhook = Webhook::new();
     let webhook = webhook.validating(FirstMateValidator);
@@ -15,7 +15,7 @@ pub(crate) fn webhook() -> Webhook<FirstMate> {
     webhook
 }
 
-/// Refuses what is wrong.
+/// Rejects invalid objects.
 struct FirstMateValidator;
 
 impl Validator<FirstMate> for FirstMateValidator {

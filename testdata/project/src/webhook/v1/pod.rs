@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: Kubewright
 // SPDX-License-Identifier: Apache-2.0
 
-//! What is done with a `Pod` before it is stored.
+//! Admission webhooks for `Pod`.
 
 use kubewright::{prelude::*, webhook};
 
 use k8s_openapi::api::core::v1::Pod;
 
-/// The webhooks, for the manager.
+/// Returns the webhooks.
 pub(crate) fn webhook() -> Webhook<Pod> {
     let webhook = Webhook::new();
     let webhook = webhook.defaulting(PodDefaulter);
@@ -15,7 +15,7 @@ pub(crate) fn webhook() -> Webhook<Pod> {
     webhook
 }
 
-/// Sets what may be left out.
+/// Sets default values.
 struct PodDefaulter;
 
 impl Defaulter<Pod> for PodDefaulter {
@@ -24,7 +24,7 @@ impl Defaulter<Pod> for PodDefaulter {
         object: &mut Pod,
         request: &webhook::Request,
     ) -> Result<(), webhook::Denied> {
-        // Set it in `object`. To set it twice must change nothing.
+        // Set defaults in `object`. Doing so twice must have the same result.
         let (_, _) = (object, request);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! `app.example.com/v1alpha1`.
+//! The API types of `app.example.com/v1alpha1`.
 
 mod podset;
 // +kubebuilder:scaffold:modules

@@ -50,7 +50,7 @@ fn one() -> i32 {
 }
 
 // ANCHOR: status
-/// What was last observed. Nothing is ever done because of what is written here.
+/// The observed state. It is never an input of the reconciler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetStatus {

@@ -1,4 +1,4 @@
-//! `k8stest.justin0u0.com/v1alpha1`.
+//! The API types of `k8stest.justin0u0.com/v1alpha1`.
 
 mod podset;
 // +kubebuilder:scaffold:modules

@@ -44,7 +44,7 @@ pub struct PodSetSpec {
     pub template: Option<Template>,
 }
 
-/// What was last observed. Nothing is ever done because of what is written here.
+/// The observed state. It is never an input of the reconciler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PodSetStatus {
     /// How many pods are Pending or Running and not being deleted.

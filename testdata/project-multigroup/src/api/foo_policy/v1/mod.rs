@@ -1,4 +1,4 @@
-//! `foo.policy.testproject.org/v1`.
+//! The API types of `foo.policy.testproject.org/v1`.
 
 mod healthcheckpolicy;
 // +kubebuilder:scaffold:modules

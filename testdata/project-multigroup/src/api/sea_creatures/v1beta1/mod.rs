@@ -1,4 +1,4 @@
-//! `sea-creatures.testproject.org/v1beta1`.
+//! The API types of `sea-creatures.testproject.org/v1beta1`.
 
 mod kraken;
 // +kubebuilder:scaffold:modules

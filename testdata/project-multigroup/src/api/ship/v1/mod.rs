@@ -1,4 +1,4 @@
-//! `ship.testproject.org/v1`.
+//! The API types of `ship.testproject.org/v1`.
 
 mod destroyer;
 // +kubebuilder:scaffold:modules

@@ -1,4 +1,4 @@
-//! `ship.testproject.org/v1beta1`.
+//! The API types of `ship.testproject.org/v1beta1`.
 
 mod frigate;
 // +kubebuilder:scaffold:modules

@@ -1,10 +1,10 @@
-//! What is done with a `PodSet` before it is stored.
+//! Admission webhooks for `PodSet`.
 
 use kubewright::{prelude::*, webhook};
 
 use podset_operator::api::app::v1alpha1::PodSet;
 
-/// The webhooks, for the manager.
+/// Returns the webhooks.
 pub(crate) fn webhook() -> Webhook<PodSet> {
     let webhook = Webhook::new();
     let webhook = webhook.validating(PodSetValidator);
@@ -12,7 +12,7 @@ pub(crate) fn webhook() -> Webhook<PodSet> {
     webhook
 }
 
-/// Refuses what is wrong.
+/// Rejects invalid objects.
 struct PodSetValidator;
 
 impl Validator<PodSet> for PodSetValidator {

@@ -1,10 +1,10 @@
-//! What is done with a `Destroyer` before it is stored.
+//! Admission webhooks for `Destroyer`.
 
 use kubewright::{prelude::*, webhook};
 
 use crate::api::ship::v1::Destroyer;
 
-/// The webhooks, for the manager.
+/// Returns the webhooks.
 pub(crate) fn webhook() -> Webhook<Destroyer> {
     let webhook = Webhook::new();
     let webhook = webhook.defaulting(DestroyerDefaulter);
@@ -12,7 +12,7 @@ pub(crate) fn webhook() -> Webhook<Destroyer> {
     webhook
 }
 
-/// Sets what may be left out.
+/// Sets default values.
 struct DestroyerDefaulter;
 
 impl Defaulter<Destroyer> for DestroyerDefaulter {
@@ -21,7 +21,7 @@ impl Defaulter<Destroyer> for DestroyerDefaulter {
         object: &mut Destroyer,
         request: &webhook::Request,
     ) -> Result<(), webhook::Denied> {
-        // Set it in `object`. To set it twice must change nothing.
+        // Set defaults in `object`. Doing so twice must have the same result.
         let (_, _) = (object, request);
         Ok(())
     }
