@@ -147,7 +147,7 @@ fn groups(registry: &Registry) -> Vec<Group> {
             Group { name, versions }
         })
         .collect();
-    // The sort is stable, and the map gave the groups by name.
+    // The sort is stable, and the groups come sorted by name.
     groups.sort_by_key(|group| GROUP_ORDER.iter().position(|known| *known == &*group.name).unwrap_or(usize::MAX));
     groups
 }

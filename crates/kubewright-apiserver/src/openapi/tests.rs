@@ -51,7 +51,7 @@ fn check_references(document: &Value, prefix: &str, names: &BTreeSet<&String>) {
 }
 
 #[test]
-fn the_index_leads_to_every_document() {
+fn the_index_has_every_document() {
     let (registry, api) = (registry(), OpenApi::default());
     let index = parsed(&api.v3_index(&registry));
     let paths = index["paths"].as_object().unwrap();
@@ -77,7 +77,7 @@ fn references_stay_within_a_document() {
 }
 
 #[test]
-fn patches_say_what_kubectl_looks_for() {
+fn patch_operations_have_what_kubectl_reads() {
     let (registry, api) = (registry(), OpenApi::default());
     let check = |path: &str, item: &str, kind: Value, strategic: bool| {
         let document = parsed(&api.v3(&registry, path).unwrap());
@@ -98,7 +98,7 @@ fn patches_say_what_kubectl_looks_for() {
 }
 
 #[test]
-fn schemas_are_there_to_explain() {
+fn documents_have_the_schemas_that_explain_needs() {
     let (registry, api) = (registry(), OpenApi::default());
     let core = parsed(&api.v3(&registry, "api/v1").unwrap());
     let schemas = &core["components"]["schemas"];

@@ -69,7 +69,7 @@ fn operation(operation: &Operation) -> Value {
         "x-kubernetes-group-version-kind": {"group": group, "version": version, "kind": kind},
     });
     if let Some((schema, types)) = &operation.body {
-        // Only a deletion may come without a body.
+        // Only deletions don't need a body.
         let required = operation.method != "delete";
         document["requestBody"] = json!({"required": required, "content": content(schema, types)});
     }

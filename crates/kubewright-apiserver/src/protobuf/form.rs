@@ -45,7 +45,7 @@ impl Form {
                 None if names == &["items"] => json!([]),
                 found => found.unwrap_or_default(),
             }),
-            // Go writes the zero time as an empty message, and 1970 as zero seconds.
+            // Go encodes the zero time as an empty message, and the start of 1970 as zero seconds.
             Self::Time | Self::MicroTime if fields.is_empty() => Ok(Value::Null),
             Self::Time => Ok(meta::time(timestamp(number("seconds"), 0)?)),
             Self::MicroTime => {

@@ -60,7 +60,7 @@ impl Decoder {
             if field.name.is_empty() {
                 return self.fields(message, bytes, into, depth + 1);
             }
-            // No two fields of one object share a name, so there is an object or nothing; a test looks at the table.
+            // No two fields of a message have the same name, which a test checks, so the field is an object or missing.
             let Some(into) = object(into, field.name) else { return Ok(()) };
             return self.fields(message, bytes, into, depth + 1);
         }
@@ -82,7 +82,7 @@ impl Decoder {
     ) -> Result<(), ProtobufError> {
         let Some(items) = list(into, field.name) else { return Ok(()) };
         match (field.kind, payload) {
-            // Numbers may be written one by one or all together.
+            // Repeated numbers may be encoded one by one or packed.
             (Kind::Bool | Kind::Int32 | Kind::Int64, Payload::Bytes(bytes)) => {
                 Reader::new(bytes).packed(|number| items.push(integer(field.kind, number)))
             }
@@ -110,7 +110,7 @@ impl Decoder {
                 _ => {}
             }
         }
-        // A part that isn't written is empty; of the values of maps that exist, all are of types with a length.
+        // A missing key or value is empty. All values of the maps of the table have types with a length.
         let value = self.value(field, value.unwrap_or(Payload::Bytes(&[])), depth)?;
         if let Some(entries) = object(into, field.name) {
             entries.insert(key.to_owned(), value);

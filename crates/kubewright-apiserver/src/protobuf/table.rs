@@ -85,7 +85,7 @@ struct File {
 impl Table {
     /// The table of this process, which is parsed at its first use.
     pub(super) fn shared() -> &'static Self {
-        // The file is part of the program, and a test reads it.
+        // A test parses the embedded file.
         static TABLE: LazyLock<Table> = LazyLock::new(|| Table::read().unwrap_or_default());
         &TABLE
     }

@@ -63,14 +63,14 @@ fn refuse(body: &[u8], why: &str) {
 }
 
 #[test]
-fn what_kubectl_sends_is_what_it_would_send_as_json() {
+fn protobuf_bodies_decode_to_the_same_json() {
     for (body, expect) in captured() {
         assert_eq!(decode(&body).unwrap(), expect);
     }
 }
 
 #[test]
-fn zeros_that_go_always_writes_are_dropped_and_those_behind_pointers_kept() {
+fn zeros_are_dropped_unless_the_field_is_a_pointer() {
     let template = message(3, &[message(2, &[bytes(3, ""), number(11, 0), number(4, 0)])]);
     let spec = message(2, &[number(1, 0), template, number(5, 0)]);
     let expect = json!({
@@ -86,7 +86,7 @@ fn zeros_that_go_always_writes_are_dropped_and_those_behind_pointers_kept() {
 }
 
 #[test]
-fn values_that_are_no_objects() {
+fn messages_with_other_forms_are_decoded() {
     let times = [message(8, &[number(1, 1_700_000_000), number(2, 5)]), message(9, &[number(1, 0), number(2, 0)])];
     let expect = json!({"metadata": {
         "creationTimestamp": "2023-11-14T22:13:20Z", "deletionTimestamp": "1970-01-01T00:00:00Z",
@@ -127,7 +127,7 @@ fn schemas_in_schemas() {
 }
 
 #[test]
-fn fields_that_come_again_replace_merge_or_add() {
+fn repeated_fields_replace_merge_or_append() {
     let parts = [
         message(1, &[bytes(1, "a"), bytes(3, "x")]),
         message(1, &[bytes(1, "b"), bytes(3, "")]),
@@ -160,7 +160,7 @@ fn options_are_the_same_in_all_groups() {
 }
 
 #[test]
-fn what_is_malformed_is_refused() {
+fn malformed_messages_are_refused() {
     refuse(b"{}", "provided data does not appear to be a protobuf message, expected prefix [107, 56, 115, 0]");
     refuse(b"k8s\0", "Object 'Kind' is missing");
     refuse(&body("v1", "Nothing", &[]), r#"no kind "Nothing" is registered for version "v1""#);
@@ -205,7 +205,7 @@ fn deep_nesting_is_refused() {
 }
 
 #[test]
-fn no_bytes_make_it_panic() {
+fn arbitrary_bytes_do_not_panic() {
     let random = Random::seeded(8);
     let below = |bound: usize| usize::try_from(random.u64() % bound as u64).unwrap();
     for (body, _) in captured() {

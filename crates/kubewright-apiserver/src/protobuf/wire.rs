@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         for shift in (0..64).step_by(7) {
             let (byte, rest) = self.rest.split_first().ok_or(ProtobufError::Truncated)?;
             self.rest = rest;
-            // Of the tenth byte only the lowest bit is left.
+            // Only the lowest bit of the tenth byte fits.
             if shift == 63 && *byte > 1 {
                 return Err(ProtobufError::Overflow);
             }

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_allows_what_it_names() {
+    fn a_rule_allows_the_resources_that_it_names() {
         let check = |resources: &[&str], names: &[&str], wanted: &str, name: &str, expect: bool| {
             let rule = rule(json!({
                 "verbs": ["get"], "apiGroups": [""], "resources": resources, "resourceNames": names,

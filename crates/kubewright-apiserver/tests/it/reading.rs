@@ -23,7 +23,7 @@ fn at(version: &str, matching: VersionMatch) -> ListParams {
 }
 
 #[tokio::test]
-async fn a_list_is_of_the_version_asked_for() {
+async fn a_list_has_the_requested_resource_version() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     let first = create(&api, "a").await;
@@ -34,7 +34,7 @@ async fn a_list_is_of_the_version_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_to_come_is_waited_for_a_little() {
+async fn a_future_version_is_awaited_until_a_timeout() {
     let (api, client) = start();
     let configs: Api<ConfigMap> = Api::default_namespaced(client);
     let version: u64 = create(&configs, "a").await.parse().unwrap();
@@ -55,7 +55,7 @@ async fn a_version_to_come_is_waited_for_a_little() {
 }
 
 #[tokio::test]
-async fn an_expired_page_can_be_gone_on_from_inconsistently() {
+async fn an_expired_token_continues_inconsistently() {
     let api = ApiServer::builder().history(3).build();
     let configs: Api<ConfigMap> = Api::default_namespaced(api.client());
     for name in ["a", "b", "c"] {
@@ -76,7 +76,7 @@ async fn an_expired_page_can_be_gone_on_from_inconsistently() {
 }
 
 #[tokio::test]
-async fn a_large_list_is_whole() {
+async fn a_large_list_has_all_items() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     for number in 0..200 {
@@ -89,7 +89,7 @@ async fn a_large_list_is_whole() {
 }
 
 #[tokio::test]
-async fn events_have_two_faces() {
+async fn events_are_served_in_two_groups() {
     let (_, client) = start();
     let events: Api<Event> = Api::default_namespaced(client.clone());
     let event = json!({

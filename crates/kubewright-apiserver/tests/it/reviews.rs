@@ -16,7 +16,7 @@ const AUTHENTICATION: &str = "/apis/authentication.k8s.io/v1";
 const AUTHORIZATION: &str = "/apis/authorization.k8s.io/v1";
 
 #[tokio::test]
-async fn who_one_is() {
+async fn a_self_subject_review_names_the_requester() {
     let (api, _) = start();
     let (code, me) = ask(&api, &format!("{AUTHENTICATION}/selfsubjectreviews"), json!({})).await;
     assert_eq!((code, &me["kind"]), (201, &json!("SelfSubjectReview")));
@@ -28,7 +28,7 @@ async fn who_one_is() {
 }
 
 #[tokio::test]
-async fn what_one_may_do() {
+async fn a_self_subject_access_review_decides_for_the_requester() {
     let (api, _) = start();
     let pods = json!({"namespace": "default", "verb": "create", "resource": "pods"});
     let path = format!("{AUTHORIZATION}/selfsubjectaccessreviews");
@@ -51,7 +51,7 @@ async fn what_one_may_do() {
 }
 
 #[tokio::test]
-async fn what_others_may_do() {
+async fn subject_access_reviews_decide_for_other_users() {
     let (api, _) = start();
     let spec = |user: &str, namespace: &str| json!({"user": user, "resourceAttributes": {"namespace": namespace, "verb": "get", "resource": "pods"}});
     let path = format!("{AUTHORIZATION}/subjectaccessreviews");
@@ -68,7 +68,7 @@ async fn what_others_may_do() {
 }
 
 #[tokio::test]
-async fn questions_are_not_stored_and_only_for_those_who_are_known() {
+async fn reviews_are_not_stored_and_need_authentication() {
     let (api, _) = start();
     let path = format!("{AUTHENTICATION}/selfsubjectreviews");
     for line in [format!("GET {path}"), format!("GET {path}/x"), format!("DELETE {path}/x")] {

@@ -32,7 +32,7 @@ fn definition(rule: &str) -> Value {
 }
 
 #[tokio::test]
-async fn objects_are_held_to_their_definitions_rules() {
+async fn objects_are_validated_by_the_rules_of_their_definition() {
     let (_api, client) = start();
     let definitions: Api<DynamicObject> = Api::all_with(
         client.clone(),

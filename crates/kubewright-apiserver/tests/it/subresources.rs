@@ -47,7 +47,7 @@ impl Action for Log {
 }
 
 #[tokio::test]
-async fn a_node_answers_logs() {
+async fn an_action_serves_logs() {
     let api = ApiServer::builder().action("", "v1", "pods", "log", Arc::new(Log)).build();
     let client = api.client();
     let pods = create_pod(&client, "p").await;
@@ -58,7 +58,7 @@ async fn a_node_answers_logs() {
 }
 
 #[tokio::test]
-async fn without_a_node_there_are_no_logs() {
+async fn pods_without_a_node_have_no_logs() {
     let (_, client) = start();
     let pods = create_pod(&client, "p").await;
     refused(pods.logs("p", &LogParams::default()).await, 400, "pod p does not have a host assigned");
@@ -86,7 +86,7 @@ async fn a_pod_is_bound_once_and_deleted_with_grace() {
 }
 
 #[tokio::test]
-async fn what_is_not_on_a_node_goes_at_once() {
+async fn pods_without_a_node_are_deleted_at_once() {
     let (_, client) = start();
     let pods = create_pod(&client, "p").await;
     assert!(pods.delete("p", &DeleteParams::default().grace_period(30)).await.unwrap().is_right());
@@ -111,7 +111,7 @@ async fn preconditions_and_propagation() {
 }
 
 #[tokio::test]
-async fn a_namespace_goes_when_it_is_finalized() {
+async fn a_namespace_is_removed_when_it_is_finalized() {
     let (api, client) = start();
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let body = json!({"metadata": {"name": "n"}});
@@ -129,7 +129,7 @@ async fn a_namespace_goes_when_it_is_finalized() {
 }
 
 #[tokio::test]
-async fn a_panicking_action_answers_500() {
+async fn a_panic_of_an_action_becomes_500() {
     #[derive(Debug)]
     struct Broken;
     impl Action for Broken {

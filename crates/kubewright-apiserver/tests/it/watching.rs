@@ -26,7 +26,7 @@ fn shown(event: &WatchEvent<ConfigMap>) -> String {
 }
 
 #[tokio::test]
-async fn a_selection_is_entered_and_left() {
+async fn objects_enter_and_leave_a_watched_selection() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     api.create(&PostParams::default(), &config("old", "x")).await.unwrap();
@@ -57,7 +57,7 @@ async fn a_watch_ends_with_a_bookmark() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn initial_events_end_with_a_mark() {
+async fn initial_events_end_with_a_bookmark() {
     let (_, client) = start();
     let api: Api<ConfigMap> = Api::default_namespaced(client);
     api.create(&PostParams::default(), &config("a", "x")).await.unwrap();

@@ -110,8 +110,8 @@ impl Strategy for RoleStrategy {
             return Ok(());
         }
         check_escalation(requester, self.resource(), new, &rules(new))?;
-        // An aggregation can gather any rule, and without it a role keeps none of those gathered: setting, changing and
-        // removing one takes every right there is.
+        // An aggregation rule can add any rule to the role, and its removal takes rules from it. So a change of a role that
+        // has or had one needs all rights.
         if [old, Some(new)].into_iter().flatten().any(|role| !list(role, AGGREGATION).is_empty()) {
             let held = requester.effective_rules(requester.user(), "").rules;
             if !uncovered(&held, &PolicyRule::full_authority()).is_empty() {

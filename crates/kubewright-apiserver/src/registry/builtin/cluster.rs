@@ -19,7 +19,7 @@ pub(super) struct NamespaceStrategy;
 impl Strategy for NamespaceStrategy {
     fn default(&self, object: &mut Value) {
         let name = text(object, "/metadata/name").to_owned();
-        // A name yet to be generated gets its label at creation.
+        // The label of a generated name is set at creation.
         if !name.is_empty() {
             label_by_name(object, &name);
         }

@@ -67,7 +67,7 @@ impl Strategy for SecretStrategy {
         let Some(Value::Object(plain)) = remove(object, "stringData") else { return };
         within(object, "data", |data| {
             for (key, value) in plain {
-                // A value that is no string stays for the schema to refuse.
+                // Values of other types stay, and fail the check of the schema.
                 let encoded = value.as_str().map(|text| BASE64_STANDARD.encode(text).into());
                 set(data, &key, encoded.unwrap_or(value));
             }
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_of_secrets_is_encoded() {
+    fn string_data_of_secrets_is_encoded() {
         let mut secret = json!({"data": {"a": "eA=="}, "stringData": {"a": "y", "b": "z"}});
         SecretStrategy.default(&mut secret);
         assert_eq!(secret, json!({"type": "Opaque", "data": {"a": "eQ==", "b": "eg=="}}));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn immutable_data_stays() {
+    fn immutable_data_cannot_be_changed() {
         let old = json!({"immutable": true, "data": {"a": "1"}});
         check(&ConfigMapStrategy, Some(old.clone()), json!({"immutable": true, "data": {"a": "1"}}), &[]);
         let why = "Forbidden: field is immutable when `immutable` is set";

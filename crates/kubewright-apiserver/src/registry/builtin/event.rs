@@ -60,7 +60,7 @@ impl Strategy for CoreEvents {
     fn validate(&self, _old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         check_namespace(new, "involvedObject.namespace", &mut causes);
-        // An event with a time of its own follows the rules of the newer API.
+        // Events with an `eventTime` follow the rules of the newer API.
         if has(new, "/eventTime") {
             check_modern(new, "reportingComponent", "message", &mut causes);
         }
@@ -80,7 +80,7 @@ impl Strategy for ModernEvents {
     fn validate(&self, old: Option<&Value>, new: &Value) -> Vec<Cause> {
         let mut causes = Vec::new();
         check_namespace(new, "regarding.namespace", &mut causes);
-        // An event that an older client made stays as it is.
+        // Events of older clients stay as they are.
         if old.is_some_and(|old| !has(old, "/eventTime")) {
             return causes;
         }
@@ -101,7 +101,7 @@ impl Strategy for ModernEvents {
                 set(object, stored, value);
             }
         }
-        // The stored form always has the object that the event is about.
+        // The stored form always has an `involvedObject`.
         fill(object, "involvedObject", json!({}));
     }
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_hold_the_same() {
+    fn both_forms_of_events_have_the_same_content() {
         let mut event = modern();
         ModernEvents.decode(&mut event);
         assert_eq!(event["involvedObject"]["name"], "p");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_must_be_complete_and_at_home() {
+    fn an_event_needs_its_fields_and_namespace() {
         let check = |change: fn(&mut Value), expect: &str| {
             let mut event = modern();
             change(&mut event);

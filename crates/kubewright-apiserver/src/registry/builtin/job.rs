@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_job_may_not_always_restart_and_its_template_stays() {
+    fn jobs_forbid_restart_policy_always_and_template_changes() {
         let always = JobStrategy.validate(None, &job(template("Always")));
         let expect = "spec.template.spec.restartPolicy: Unsupported value: \"Always\": supported values: \"OnFailure\", \"Never\"";
         assert_eq!(always[0].to_string(), expect);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_count_and_time() {
+    fn columns_have_counts_and_durations() {
         let now = "2024-01-01T00:01:00Z".parse().unwrap();
         let mut job = job(template("Never"));
         assert_eq!((state(&job), completions(&job), duration(&job, now)), ("Running", "0/1".into(), String::new()));

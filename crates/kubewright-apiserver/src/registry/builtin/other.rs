@@ -47,7 +47,7 @@ impl Strategy for LeaseStrategy {
         {
             causes.push(Cause::invalid("spec.leaseDurationSeconds", seconds, "must be greater than 0"));
         }
-        // An empty holder is right: it is how a leader gives its lease up.
+        // An empty holder is valid: a leader releases its lease that way.
         causes
     }
 
@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lists_are_cut() {
+    fn long_lists_of_addresses_are_cut() {
         let addresses: Vec<_> = (1..=5).map(|last| json!({"ip": format!("10.0.0.{last}")})).collect();
         let object = json!({"subsets": [{"addresses": addresses, "ports": [{"port": 80}]}]});
         assert_eq!(endpoints(&object), "10.0.0.1:80,10.0.0.2:80,10.0.0.3:80 + 2 more...");
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_have_bounds() {
+    fn leases_are_validated() {
         let lease = json!({"spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1, "holderIdentity": ""}});
         assert_eq!(LeaseStrategy.validate(None, &lease).len(), 2);
     }

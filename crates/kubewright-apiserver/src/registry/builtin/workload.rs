@@ -244,7 +244,7 @@ pub(super) fn replication_controller_columns() -> Vec<Column> {
 pub(super) fn stateful_set_columns() -> Vec<Column> {
     let mut columns =
         vec![string("Ready", |object, _| ratio(object, "/status/readyReplicas", "/spec/replicas")), age()];
-    // Of the template's columns all but the selector.
+    // All columns of the template but the selector.
     columns.extend(of_template().into_iter().take(2));
     columns
 }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn selectors_must_be_there_match_and_stay() {
+    fn selectors_are_required_immutable_and_match_the_template() {
         let mut object = sound();
         object["spec"]["selector"] = Value::Null;
         check(&object, None, &["spec.selector: Required value"]);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replication_controller_takes_its_labels_and_selector_from_its_pods() {
+    fn a_replication_controller_defaults_to_the_labels_of_its_template() {
         let template =
             json!({"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
         let check = |spec: Value, expect: &[&str]| {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_and_policies_have_bounds() {
+    fn numbers_and_policies_are_validated() {
         let mut object = sound();
         object["spec"]["replicas"] = (-1).into();
         object["spec"]["template"]["spec"]["restartPolicy"] = "Never".into();

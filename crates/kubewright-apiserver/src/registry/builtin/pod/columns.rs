@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn states_become_one_word() {
+    fn the_status_of_a_pod_is_one_word() {
         check(json!({"phase": "Pending"}), ("0/2", "Pending", "0"));
         check(json!({"phase": "Running", "containerStatuses": [running("a"), running("b")]}), ("2/2", "Running", "0"));
         check(json!({"phase": "Running", "deleting": true}), ("0/2", "Terminating", "0"));

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_leave_what_has_the_wrong_type_to_the_schema() {
+    fn defaults_ignore_fields_of_wrong_types() {
         for spec in [json!("x"), json!([1]), json!({"containers": {"a": 1}}), json!({"containers": ["x", null]})] {
             let pod = admitted(json!({"spec": spec}));
             assert_eq!(pod["spec"].is_object(), spec.is_object());
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn grace_ends_with_the_node_or_the_pod() {
+    fn pods_without_a_node_get_no_grace_period() {
         let mut pod = admitted(pod(json!({"name": "c", "image": "i"})));
         assert_eq!(PodStrategy.grace_period(&pod), Some(0));
         pod["spec"]["nodeName"] = "node".into();

@@ -202,7 +202,7 @@ fn unchangeable(spec: &Value) -> Value {
     if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
         set(&mut spec, "terminationGracePeriodSeconds", 1);
     }
-    // Gates may be lifted, which the scheduler does; an absent list is an empty one.
+    // Scheduling gates may be removed. A missing list counts as an empty one.
     set(&mut spec, "schedulingGates", Value::Null);
     spec
 }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_specs_are_refused_in_kubernetes_words() {
+    fn invalid_specs_are_refused_as_in_kubernetes() {
         check(json!({}), &["spec.containers: Required value"]);
         check(pod(json!({"name": "c", "image": "i"})), &[]);
         check(
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_running_pod_only_images_deadlines_and_tolerations_change() {
+    fn only_images_deadlines_and_tolerations_of_a_pod_may_change() {
         let old = pod(json!({"name": "c", "image": "i"}));
         let change = |field: &str, value: Value| {
             let mut new = old.clone();

@@ -22,7 +22,7 @@ impl Pool {
     /// Returns a free number; `None` if all are in use.
     pub(super) fn next(&mut self) -> Option<u32> {
         let (first, last) = (*self.range.start(), *self.range.end());
-        // Among one more number than there are in use, one is free.
+        // One more candidate than there are used numbers includes a free one.
         for _ in 0..=self.used.len() {
             let number = self.next;
             self.next = if number >= last { first } else { number + 1 };
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_go_round_and_skip_what_is_used() {
+    fn allocation_wraps_around_and_skips_used_numbers() {
         let mut pool = Pool::new(1..=3, 2);
         assert_eq!(pool.next(), Some(2));
         pool.replace(&[], &[3]);

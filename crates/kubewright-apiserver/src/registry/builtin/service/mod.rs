@@ -192,7 +192,7 @@ fn carry_over(old: &Value, new: &mut Value) {
         set(spec, "clusterIPs", old_spec["clusterIPs"].clone());
     }
     if !has_node_ports(&kind) {
-        // A client that turns the type back rarely names the ports to let go of.
+        // A client that changes the type back rarely removes the node ports itself.
         if has_node_ports(text(old_spec, "/type")) {
             let given: Vec<_> = node_ports_of(old);
             for port in each(spec, "ports").filter(|port| node_port(port).is_some_and(|number| given.contains(&number)))
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_and_an_address_are_given() {
+    fn new_services_get_defaults_and_an_address() {
         let strategy = fresh();
         let (service, causes) = create(&strategy, json!({"ports": [{"port": 80}]}));
         assert_eq!(causes, [""; 0]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn node_ports_are_given_kept_and_never_given_twice() {
+    fn node_ports_are_allocated_once_and_kept() {
         let strategy = fresh();
         let (service, _) = create(&strategy, json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30000}]}));
         let (other, _) = create(&strategy, json!({"type": "NodePort", "ports": [{"port": 80}]}));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_cannot_be_had_is_refused() {
+    fn an_unavailable_address_is_refused() {
         let strategy = fresh();
         let asked = |address: &str| create(&strategy, json!({"clusterIP": address, "ports": [{"port": 80}]})).1;
         assert_eq!(asked("127.96.0.10"), [""; 0]);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_can_be_asked_for_again() {
+    fn released_addresses_can_be_allocated_again() {
         let strategy = fresh();
         let wanted = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30685}]});
         let (service, _) = create(&strategy, wanted.clone());

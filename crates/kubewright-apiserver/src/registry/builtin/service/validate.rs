@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wrong_services_are_refused_in_kubernetes_words() {
+    fn invalid_services_are_refused_as_in_kubernetes() {
         let check = |spec: Value, expect: &[&str]| {
             let causes = service(None, &json!({"spec": spec}));
             assert_eq!(causes.iter().map(ToString::to_string).collect::<Vec<_>>(), expect);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_stays() {
+    fn an_address_is_kept_on_update() {
         let old = json!({"spec": {"type": "ClusterIP", "clusterIP": "127.96.0.5", "ports": [{"port": 1}]}});
         let mut new = old.clone();
         new["spec"]["clusterIP"] = "127.96.0.6".into();
