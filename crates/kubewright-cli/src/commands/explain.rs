@@ -57,8 +57,9 @@ pub(crate) async fn run(arguments: Arguments, clock: SharedClock, shell: &Shell)
     let (kind, name) = arguments.object;
     // Errors in the file were reported above.
     let file = given.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
-    let noted = file.ok().as_ref().and_then(traces);
-    let question = Question { kind, name, namespace: arguments.namespace, traces: arguments.traces, noted, kubectl };
+    let local_traces = file.ok().as_ref().and_then(traces);
+    let question =
+        Question { kind, name, namespace: arguments.namespace, traces: arguments.traces, local_traces, kubectl };
     let answer = gather(&client, &question, clock.now()).await?;
     for sentence in &answer.sentences {
         shell.result(sentence);

@@ -20,14 +20,14 @@ use tokio::{
 
 use super::page::{Controller, Overview, Page, Phase, Present, VERSION};
 
-/// The label that kubebuilder's scaffold and ours give the pods of operators.
+/// The label of operator pods in the scaffolds of kubebuilder and Kubewright.
 pub(super) const OPERATORS: &str = "control-plane=controller-manager";
 
-/// How long an operator, or kubectl, may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout of a request to an operator, and of starting kubectl.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The longest response that is read.
-const LONGEST: usize = 16 << 20;
+const LONGEST_RESPONSE: usize = 16 << 20;
 
 /// An operator that serves its traces.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ pub(super) async fn operators(client: &Client) -> Result<Vec<Place>, kube::Error
     Ok(pods.into_iter().filter_map(|pod| place(&pod)).collect())
 }
 
-/// The port of a running pod's probes.
+/// Returns the location of the traces of a running pod, by the port of its probes.
 fn place(pod: &Pod) -> Option<Place> {
     let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Running"))?;
     let containers = &pod.spec.as_ref()?.containers;
@@ -60,7 +60,7 @@ fn place(pod: &Pod) -> Option<Place> {
     })?;
     let address = status.pod_ip.as_ref().and_then(|address| address.parse::<IpAddr>().ok());
     Some(match address.filter(IpAddr::is_loopback) {
-        // The pods of the embedded cluster are processes of this machine.
+        // Pods of the embedded cluster are processes of this machine.
         Some(address) => Place::Address(format!("http://{}", std::net::SocketAddr::new(address, port))),
         None => Place::Pod { namespace: pod.namespace()?, name: pod.name_any(), port },
     })
@@ -104,7 +104,7 @@ async fn get<T: DeserializeOwned>(reached: &Reached, path: &str) -> Result<T> {
     serde_json::from_str(&text).with_context(|| format!("{} doesn't serve traces of kubewright", reached.url))
 }
 
-/// How to run kubectl for the cluster.
+/// The program and flags of kubectl.
 #[derive(Clone, Debug)]
 pub(crate) struct Kubectl {
     pub(crate) program: OsString,
@@ -136,7 +136,7 @@ impl Place {
         command.arg(format!("pod/{name}")).arg(format!(":{port}")).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().with_context(remedy)?;
-        let forwarded = tokio::time::timeout(PATIENCE, local_port(&mut child)).await;
+        let forwarded = tokio::time::timeout(TIMEOUT, local_port(&mut child)).await;
         let port = forwarded.context("kubectl doesn't answer").and_then(|port| port).with_context(remedy)?;
         Ok(Reached { url: format!("http://127.0.0.1:{port}"), _forward: Some(child) })
     }
@@ -158,10 +158,10 @@ async fn local_port(kubectl: &mut Child) -> Result<u16> {
     bail!("kubectl port-forward: {}", super::format::clean(format!("{line} {error}").trim()))
 }
 
-/// Whether the operator at this URL reconciles: whether all its controllers work or, without traces, whether it is ready.
+/// Returns whether the operator at a URL reconciles: whether all its controllers work or, without traces, whether it is ready.
 ///
 /// # Errors
-/// If it doesn't answer.
+/// Returns an error if there is no response.
 pub(crate) async fn is_reconciling(base: &str) -> Result<bool> {
     let (status, text) = ask(&format!("{base}/debug/traces")).await?;
     if status != StatusCode::OK {
@@ -190,11 +190,11 @@ async fn ask(address: &str) -> Result<(StatusCode, String)> {
             format!("can't reach {address}: does the operator serve its probes there (--health-probe-bind-address)?")
         })?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), LONGEST).collect().await;
+        let body = Limited::new(answer.into_body(), LONGEST_RESPONSE).collect().await;
         let body = body.map_err(|error| anyhow::anyhow!("{address}: {error}"))?.to_bytes();
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
     };
-    tokio::time::timeout(PATIENCE, exchange).await.with_context(|| format!("no response from {address}"))?
+    tokio::time::timeout(TIMEOUT, exchange).await.with_context(|| format!("no response from {address}"))?
 }
 
 impl std::fmt::Display for Place {
@@ -226,7 +226,7 @@ mod tests {
         .unwrap()
     }
 
-    /// A kubectl that runs this script.
+    /// Returns a kubectl that runs a script.
     fn kubectl(folder: &Path, script: &str) -> Kubectl {
         let program = folder.join("kubectl");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();

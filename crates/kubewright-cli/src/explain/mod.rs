@@ -1,6 +1,6 @@
-//! Why an object is as it is: what the API server has of it and what its operator did, as sentences.
+//! Explaining the state of an object, from the API server and from the traces of its operator.
 //!
-//! [`about`], [`children`] and [`traces`] make the sentences, of values; [`fetch`] asks the operators, and [`gather`] the API server.
+//! [`about`], [`children`] and [`traces`] turn values into sentences; [`fetch`] queries the operators, and [`gather`] the API server.
 
 mod about;
 mod children;
@@ -23,33 +23,33 @@ use kube::{
 pub(crate) use self::fetch::{Kubectl, is_reconciling};
 use self::{fetch::Place, page::Page};
 
-/// What is asked about.
+/// The object to explain.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
-    /// A kind as kubectl takes it: `podset`, `podsets`, `PodSet`, with or without its group (`podset.app.example.com`).
+    /// The kind, as in kubectl: `podset`, `podsets` or `PodSet`, optionally with its group (`podset.app.example.com`).
     pub(crate) kind: String,
-    /// The object's name.
+    /// The name of the object.
     pub(crate) name: String,
-    /// Its namespace, unless it is that of the context.
+    /// The namespace [default: that of the context].
     pub(crate) namespace: Option<String>,
-    /// The URL of the operator's traces, if its pod isn't to be looked for.
+    /// The URL of the operator's traces [default: found by its pods].
     pub(crate) traces: Option<String>,
-    /// The URL of the traces of an operator that runs outside of the cluster, if there is one.
-    pub(crate) noted: Option<String>,
+    /// The URL of the traces of an operator outside of the cluster, from the kubeconfig.
+    pub(crate) local_traces: Option<String>,
     /// Forwards ports of pods that aren't on this machine.
     pub(crate) kubectl: Kubectl,
 }
 
-/// The answer: sentences, and what could not be asked.
+/// The explanation, and the sources that could not be read.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) sentences: Vec<String>,
     pub(crate) troubles: Vec<String>,
 }
 
-/// Asks all who may know.
+/// Collects the explanation from the API server and the operators.
 pub(crate) async fn gather(client: &Client, question: &Question, now: Timestamp) -> Result<Answer> {
-    let discovery = Discovery::new(client.clone()).run().await.context("ask the API server which kinds it has")?;
+    let discovery = Discovery::new(client.clone()).run().await.context("list the kinds of the API server")?;
     let (resource, scope) = find_kind(&discovery, &question.kind)?;
     let kind = resource.kind.as_str();
     let namespace = question.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
@@ -70,7 +70,7 @@ pub(crate) async fn gather(client: &Client, question: &Question, now: Timestamp)
         for kind in mentioned(&pages, kind) {
             match children(client, &discovery, &kind, object).await {
                 Ok(children) => answer.sentences.extend(children::describe(&kind, &children, now)),
-                Err(error) => answer.troubles.push(format!("list the objects of the kind {kind}: {error}")),
+                Err(error) => answer.troubles.push(format!("list objects of kind {kind}: {error}")),
             }
         }
     }
@@ -79,7 +79,7 @@ pub(crate) async fn gather(client: &Client, question: &Question, now: Timestamp)
     }
     if pages.is_empty() && answer.troubles.is_empty() && !is_built_in(&resource.group) {
         answer.troubles.push(format!(
-            "no traces of the kind {kind}: no running pod with the label {} reconciles it; pass the URL of an operator's probes with --traces",
+            "no traces of kind {kind}: no running pod with the label {} reconciles it; pass the URL of an operator's probes with --traces",
             fetch::OPERATORS
         ));
     }
@@ -90,7 +90,7 @@ pub(crate) async fn gather(client: &Client, question: &Question, now: Timestamp)
     Ok(answer)
 }
 
-/// The kind that is meant. Names of several groups have to be told apart.
+/// Finds a kind by its name, which must be unique without a group.
 fn find_kind(discovery: &Discovery, wanted: &str) -> Result<(ApiResource, Scope)> {
     let mut found = Vec::new();
     for group in discovery.groups() {
@@ -102,10 +102,10 @@ fn find_kind(discovery: &Discovery, wanted: &str) -> Result<(ApiResource, Scope)
     }
     if found.len() > 1 {
         let names: Vec<_> = found.iter().map(|(resource, _)| full_name(resource)).collect();
-        bail!("{wanted} is the name of several kinds: say which of {}", names.join(", "));
+        bail!("{wanted} is the name of several kinds: choose one of {}", names.join(", "));
     }
     found.pop().with_context(|| {
-        format!("the API server has no kind {wanted}: kubectl api-resources lists them; was its definition installed?")
+        format!("the API server has no kind {wanted}: check its name with kubectl api-resources, and that its CustomResourceDefinition is installed")
     })
 }
 
@@ -122,12 +122,12 @@ fn is_meant(wanted: &str, resource: &ApiResource) -> bool {
     is_name && group.is_none_or(is_group)
 }
 
-/// Whether kinds of this group are Kubernetes' own, so that no operator need tell of them.
+/// Returns whether a group is built into Kubernetes, so that no operator is expected for its kinds.
 fn is_built_in(group: &str) -> bool {
     !group.contains('.') || group.ends_with(".k8s.io")
 }
 
-/// The kinds that an operator has had to do with for the object, its own left out: those of its children are among them.
+/// Returns the other kinds in the runs of an operator, which include those of the children.
 fn mentioned(pages: &[Page], own: &str) -> BTreeSet<String> {
     let runs = || pages.iter().flat_map(|page| &page.runs);
     let read = runs().flat_map(|run| &run.reads).map(|read| &read.kind);
@@ -136,7 +136,7 @@ fn mentioned(pages: &[Page], own: &str) -> BTreeSet<String> {
     read.chain(written).chain(woke).filter(|kind| *kind != own && *kind != "Event").cloned().collect()
 }
 
-/// The objects of a kind, whatever its group, that the object owns.
+/// Lists the objects of a kind, in any group, that an object owns.
 async fn children(
     client: &Client,
     discovery: &Discovery,
@@ -184,18 +184,18 @@ async fn pages(
             }
         },
     };
-    let noted = question.noted.clone().filter(|_| question.traces.is_none()).map(Place::Address);
+    let local_traces = question.local_traces.clone().filter(|_| question.traces.is_none()).map(Place::Address);
     let mut pages = Vec::new();
-    for place in places.iter().chain(&noted) {
+    for place in places.iter().chain(&local_traces) {
         match fetch::pages(&question.kubectl, place, kind, key).await {
             Ok(found) => pages.extend(found),
-            Err(error) => troubles.push(format!("ask {place}: {error:#}")),
+            Err(error) => troubles.push(format!("get traces from {place}: {error:#}")),
         }
     }
     fetch::best(pages)
 }
 
-/// The events about the object, and about no other that had its name before.
+/// Lists the events of an object, without those of earlier objects of the same name.
 async fn events(
     client: &Client,
     namespace: Option<&str>,
@@ -203,7 +203,7 @@ async fn events(
     name: &str,
     object: Option<&DynamicObject>,
 ) -> Result<Vec<Event>, kube::Error> {
-    // Events about what has no namespace are kept in that of the name default.
+    // Events of cluster-scoped objects are in the namespace default.
     let api = Api::<Event>::namespaced(client.clone(), namespace.unwrap_or("default"));
     let wanted = format!("involvedObject.name={name},involvedObject.kind={kind}");
     let mut events = api.list(&ListParams::default().fields(&wanted)).await?.items;

@@ -64,7 +64,7 @@ async fn the_state_of_a_podset_is_explained() {
     }
 
     let (fine, _, refused) = asker.explain(&["podset/podset-sample"]).await;
-    assert!(!fine && refused.contains("several kinds: say which of podsets."), "{refused}");
+    assert!(!fine && refused.contains("several kinds: choose one of podsets."), "{refused}");
     let (fine, _, refused) = asker.explain(&["cow/berta"]).await;
     assert!(!fine && refused.contains("has no kind cow"), "{refused}");
     let (fine, said, _) = asker.explain(&["podset.app.example.com/other"]).await;

@@ -1,4 +1,4 @@
-//! Requests to a registry, with what it asks for to let us in.
+//! Requests to a registry, with authentication.
 
 use std::{error::Error, sync::Arc, time::Duration};
 
@@ -19,14 +19,14 @@ use super::{
     reference::Reference,
 };
 
-/// Longer answers are none: manifests and tokens have a few kilobytes.
-const LONGEST_ANSWER: usize = 4 << 20;
+/// The longest response in bytes: manifests and tokens have a few kilobytes.
+const LONGEST_RESPONSE: usize = 4 << 20;
 
-/// How long an answer may take, besides the time to send: so much for each of these many bytes.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout of a request, plus the same for each [`SLOWEST`] bytes of its body.
+const TIMEOUT: Duration = Duration::from_secs(30);
 const SLOWEST: usize = 1 << 20;
 
-/// Talks to one repository of a registry.
+/// A client for one repository.
 pub(super) struct Client {
     http: Legacy<HttpsConnector<Connector>, Full<Bytes>>,
     base: Uri,
@@ -35,7 +35,7 @@ pub(super) struct Client {
     authorization: Option<HeaderValue>,
 }
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -72,12 +72,12 @@ impl Client {
         Ok(Self { http, base, reference: reference.clone(), credentials, authorization: None })
     }
 
-    /// The address of something in the repository.
+    /// Returns the URL of a path in the repository.
     pub(super) fn address(&self, path: &str) -> String {
         format!("{}v2/{}/{path}", self.base, self.reference.repository)
     }
 
-    /// Where an answer leads: a whole address, or a path of the registry.
+    /// Resolves a `Location`: a URL, or a path of the registry.
     pub(super) fn follow(&self, location: &str) -> String {
         if location.contains("://") {
             return location.to_owned();
@@ -85,7 +85,7 @@ impl Client {
         format!("{}{}", self.base, location.trim_start_matches('/'))
     }
 
-    /// Sends a request; asked who we are, says it and sends it again.
+    /// Sends a request, and repeats it with authentication after 401.
     pub(super) async fn send(
         &mut self,
         method: &Method,
@@ -119,7 +119,7 @@ impl Client {
         Ok(value)
     }
 
-    /// Has a token by distribution's token protocol: `GET` with a password or nobody's, `POST` with an identity (OAuth 2).
+    /// Gets a token by the distribution token protocol: `GET` with a password or anonymously, `POST` with an identity token (OAuth 2).
     async fn token(
         &self,
         realm: &str,
@@ -128,11 +128,11 @@ impl Client {
         credentials: Option<&Credentials>,
     ) -> Result<String, RegistryError> {
         let everything = format!("repository:{}:pull,push", self.reference.repository);
-        // What is asked for is for one request only, mostly a read; the next would want another token.
+        // The scope in the challenge is for one request, usually a read; the next one would need another token.
         let scope = scope.filter(|scope| scope.contains("push")).unwrap_or(&everything);
         let mut pairs = vec![("scope", scope)];
         pairs.extend(service.map(|service| ("service", service)));
-        // What is secret goes nowhere in the clear, unless the registry itself is asked so.
+        // Secrets are sent only over TLS, unless the registry itself is used without.
         if credentials.is_some() && self.base.scheme_str() == Some("https") && !realm.starts_with("https://") {
             return Err(RegistryError::Clear { registry: self.reference.registry.clone(), realm: realm.to_owned() });
         }
@@ -172,7 +172,7 @@ impl Client {
         address: &str,
         content: Option<(&str, Bytes)>,
     ) -> Result<Answer, RegistryError> {
-        // An upload may lead to another host, which has no business with our token.
+        // An upload may be redirected to another host, which must not receive the token.
         let authorization = self.authorization.as_ref().filter(|_| self.is_ours(address));
         self.exchange(method, address, content, authorization).await
     }
@@ -202,20 +202,20 @@ impl Client {
             }
             None => Bytes::new(),
         };
-        let limit = PATIENCE * u32::try_from(1 + body.len() / SLOWEST).unwrap_or(u32::MAX);
+        let limit = TIMEOUT * u32::try_from(1 + body.len() / SLOWEST).unwrap_or(u32::MAX);
         let request = request.body(Full::new(body)).map_err(|error| failed(error.to_string()))?;
         let exchange = async {
             let (parts, body) = self.http.request(request).await.map_err(|error| failed(words(&error)))?.into_parts();
-            let body = Limited::new(body, LONGEST_ANSWER).collect().await.map_err(|error| {
-                match error.is::<LengthLimitError>() {
-                    true => failed(format!("the answer is longer than {LONGEST_ANSWER} bytes")),
-                    false => failed(words(&*error)),
-                }
+            let body = Limited::new(body, LONGEST_RESPONSE).collect().await.map_err(|error| match error
+                .is::<LengthLimitError>()
+            {
+                true => failed(format!("the response is longer than {LONGEST_RESPONSE} bytes")),
+                false => failed(words(&*error)),
             })?;
             Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
         };
         let in_time = tokio::time::timeout(limit, exchange).await;
-        in_time.unwrap_or_else(|_| Err(failed(format!("there was no answer within {} s", limit.as_secs()))))
+        in_time.unwrap_or_else(|_| Err(failed(format!("no response within {}s", limit.as_secs()))))
     }
 }
 
@@ -223,7 +223,7 @@ fn basic(user: &str, password: &str) -> String {
     format!("Basic {}", STANDARD.encode(format!("{user}:{password}")))
 }
 
-/// An error and its causes, each once.
+/// Joins the messages of an error and its causes, without repetitions.
 fn words(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
