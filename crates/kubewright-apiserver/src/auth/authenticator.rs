@@ -6,8 +6,8 @@ use http::{HeaderMap, header, request::Parts};
 use jiff::Timestamp;
 use kubewright_apimachinery::{clock::SharedClock, status::Status};
 use parking_lot::RwLock;
+use ring::digest::SHA256;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::{
     service_account,
@@ -20,7 +20,9 @@ use crate::storage::{Key, Store};
 type TokenDigest = [u8; 32];
 
 fn digest(token: &str) -> TokenDigest {
-    Sha256::digest(token).into()
+    let mut digest = [0; 32];
+    digest.copy_from_slice(ring::digest::digest(&SHA256, token.as_bytes()).as_ref());
+    digest
 }
 
 /// Authenticates requests by their connection, by static tokens and by the tokens of service accounts.

@@ -3,7 +3,6 @@
 use std::{collections::BTreeMap, fmt::Write as _, io};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 /// The media type of a manifest.
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -17,7 +16,7 @@ const NAMES: [&str; 2] = ["org.opencontainers.image.ref.name", "io.containerd.im
 /// Returns the digest of bytes, as `sha256:…`.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     let mut text = String::from("sha256:");
-    for byte in Sha256::digest(bytes) {
+    for byte in ring::digest::digest(&ring::digest::SHA256, bytes).as_ref() {
         let _ = write!(text, "{byte:02x}");
     }
     text

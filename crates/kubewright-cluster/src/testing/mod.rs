@@ -17,19 +17,16 @@
 mod rights;
 
 use std::{
-    collections::BTreeMap,
     fmt::{self, Debug},
     time::Duration,
 };
 
-use futures::{FutureExt, TryStreamExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
-    Api, Resource, ResourceExt,
-    api::{ApiResource, DynamicObject, Patch, PatchParams},
+    Api, Resource,
+    api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
     core::GroupVersionKind,
 };
-use kube_runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
@@ -38,6 +35,8 @@ use crate::Cluster;
 
 /// How long [`Cluster::expect`] and [`Cluster::eventually`] wait. On a paused clock this is virtual time.
 pub const DEADLINE: Duration = Duration::from_secs(30);
+/// How often [`Cluster::expect`] lists again when nothing changes: a list may have failed.
+const RELIST: Duration = Duration::from_secs(1);
 
 /// Who applies manifests, as field managers go.
 const MANAGER: &str = "kubectl";
@@ -186,35 +185,28 @@ impl Cluster {
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
     {
-        let mut events =
-            std::pin::pin!(watcher(Api::<K>::all(self.client()), watcher::Config::default()).default_backoff());
-        let mut objects: BTreeMap<(Option<String>, String), K> = BTreeMap::new();
-        let mut synced = false;
+        let (api, mut feed) = (Api::<K>::all(self.client()), self.api().feed());
+        let mut objects = Vec::new();
         let met = async {
             loop {
-                let mut next = events.try_next().await;
-                loop {
-                    match next {
-                        Ok(Some(event)) => take(&mut objects, &mut synced, event),
-                        Ok(None) => return false,
-                        // The watcher begins anew by itself.
-                        Err(error) => tracing::debug!(%error, "a watch broke off"),
+                // The list shows all changes up to now.
+                while !matches!(feed.try_next(), Ok(None)) {}
+                match api.list(&ListParams::default()).await {
+                    Ok(list) => {
+                        objects = list.items;
+                        if condition(&objects.iter().collect::<Vec<_>>()) {
+                            return;
+                        }
                     }
-                    match events.try_next().now_or_never() {
-                        Some(ready) => next = ready,
-                        None => break,
-                    }
+                    Err(error) => tracing::debug!(%error, "failed to list"),
                 }
-                if synced && condition(&objects.values().collect::<Vec<_>>()) {
-                    return true;
-                }
+                let _changed = timeout(RELIST, feed.next()).await;
             }
         };
-        if timeout(deadline, met).await == Ok(true) {
-            return Ok(objects.into_values().collect());
+        if timeout(deadline, met).await.is_ok() {
+            return Ok(objects);
         }
-        let shown: Vec<_> = objects.values().collect();
-        Err(Unmet { last: format!("{shown:?}"), after: deadline })
+        Err(Unmet { last: format!("{objects:?}"), after: deadline })
     }
 
     /// Waits until `attempt` gives something. It is asked at once, and again whenever anything in the cluster changes.
@@ -237,23 +229,5 @@ impl Cluster {
             }
         };
         timeout(deadline, given).await.map_err(|_| Unmet { last: "nothing".into(), after: deadline })
-    }
-}
-
-/// Takes in an event of a watch. `synced` tells whether the list is complete.
-fn take<K: Resource>(objects: &mut BTreeMap<(Option<String>, String), K>, synced: &mut bool, event: watcher::Event<K>) {
-    let key = |object: &K| (object.namespace(), object.name_any());
-    match event {
-        watcher::Event::Init => {
-            objects.clear();
-            *synced = false;
-        }
-        watcher::Event::InitApply(object) | watcher::Event::Apply(object) => {
-            objects.insert(key(&object), object);
-        }
-        watcher::Event::InitDone => *synced = true,
-        watcher::Event::Delete(object) => {
-            objects.remove(&key(&object));
-        }
     }
 }

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeSet;
 
-use kube_runtime::watcher::Event;
 use kubewright_packed::RawObject;
 
 use super::{
     delta::{Cause, Step},
     fresh::Types,
     kind::Undecodable,
+    list_watch::Event,
     store::{Row, Store, Version},
 };
 use crate::object::{ObjectKey, version_of};

@@ -13,6 +13,7 @@ mod feed;
 mod fresh;
 mod keeper;
 mod kind;
+mod list_watch;
 mod live;
 mod metrics;
 #[cfg(test)]

@@ -7,12 +7,11 @@ use std::{
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
-use kube_runtime::watcher::Event;
 use parking_lot::Mutex;
 use proptest::{collection, prelude::*};
 use serde_json::{Value, json};
 
-use super::*;
+use super::{list_watch::Event, *};
 use crate::{object::ObjectKey, predicate::ChangeType};
 
 /// What happens to the server, or to the watch.

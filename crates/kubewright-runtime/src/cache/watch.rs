@@ -1,10 +1,9 @@
-//! The thin shell of a feed: kube's watcher, its errors and its pauses.
+//! The thin shell of a feed: its list and watch, their errors and the pauses after them.
 
 use std::{sync::Arc, time::Duration};
 
 use futures::{StreamExt, TryStreamExt, stream::BoxStream};
-use kube::{Api, Client, api::ListParams};
-use kube_runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
 use kubewright_apimachinery::random::Random;
 use kubewright_packed::RawObject;
 use tokio::time::{Interval, MissedTickBehavior};
@@ -12,6 +11,7 @@ use tracing::{debug, warn};
 
 use super::{
     kind::{Kind, Undecodable},
+    list_watch::{Event, WatchError, list_watch},
     metrics::CacheMetrics,
 };
 use crate::client;
@@ -123,7 +123,7 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
                     if is_lost {
                         kind.forget(feed);
                     }
-                    // The watcher would ask for the same lost version for ever: only a new one begins with a list.
+                    // The stream would ask for the same lost version for ever: only a new one begins with a list.
                     if expired || is_lost {
                         break;
                     }
@@ -177,32 +177,25 @@ impl Resync {
 }
 
 /// The events of a scope, of the metadata alone if no one reads more.
-fn events(kind: &Kind, scope: Option<&str>, client: &Client) -> BoxStream<'static, watcher::Result<Event<RawObject>>> {
+fn events(
+    kind: &Kind,
+    scope: Option<&str>,
+    client: &Client,
+) -> BoxStream<'static, Result<Event<RawObject>, WatchError>> {
     let (resource, client) = (&kind.name().api_resource(), client.clone());
-    let ListParams { label_selector, field_selector, .. } = kind.selection(scope);
-    let config = watcher::Config { label_selector, field_selector, ..watcher::Config::default() };
+    let selection = kind.selection(scope);
     if kind.is_metadata_only() {
         let api = match scope {
             Some(namespace) => Api::<RawObject<true>>::namespaced_with(client, namespace, resource),
             None => Api::all_with(client, resource),
         };
-        return watcher(api, config).map_ok(whole).boxed();
+        return list_watch(api, selection).map_ok(|event| event.map(RawObject::into_object)).boxed();
     }
     let api = match scope {
         Some(namespace) => Api::<RawObject>::namespaced_with(client, namespace, resource),
         None => Api::all_with(client, resource),
     };
-    watcher(api, config).boxed()
-}
-
-fn whole(event: Event<RawObject<true>>) -> Event<RawObject> {
-    match event {
-        Event::Apply(draft) => Event::Apply(draft.into_object()),
-        Event::Delete(draft) => Event::Delete(draft.into_object()),
-        Event::Init => Event::Init,
-        Event::InitApply(draft) => Event::InitApply(draft.into_object()),
-        Event::InitDone => Event::InitDone,
-    }
+    list_watch(api, selection).boxed()
 }
 
 fn take(kind: &Kind, feed: usize, event: Event<RawObject>, metrics: &CacheMetrics) {
@@ -213,7 +206,7 @@ fn take(kind: &Kind, feed: usize, event: Event<RawObject>, metrics: &CacheMetric
 }
 
 /// Says what is wrong, again each time that it has lasted twice as long.
-fn report(kind: &Kind, feed: usize, failures: u32, error: watcher::Error) {
+fn report(kind: &Kind, feed: usize, failures: u32, error: WatchError) {
     let name = kind.name();
     let (why, is_refusal) = explain(&error);
     let is_news = failures == 0 || failures.is_power_of_two() || kind.failure().as_deref() != Some(&why);
@@ -227,9 +220,8 @@ fn report(kind: &Kind, feed: usize, failures: u32, error: watcher::Error) {
 }
 
 /// What to tell the person who must mend it, and whether it is for a person to mend.
-fn explain(error: &watcher::Error) -> (String, bool) {
-    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
-    let (InitialListFailed(source) | WatchStartFailed(source) | WatchFailed(source)) = error else {
+fn explain(error: &WatchError) -> (String, bool) {
+    let (WatchError::List(source) | WatchError::Start(source) | WatchError::Interrupted(source)) = error else {
         return (error.to_string(), false);
     };
     let (why, hint) = (client::explain(source), client::hint(source, "list and watch"));
@@ -238,17 +230,15 @@ fn explain(error: &watcher::Error) -> (String, bool) {
 }
 
 /// Whether the API server refused to begin with this code.
-fn has_code(error: &watcher::Error, code: u16) -> bool {
-    use watcher::Error::{InitialListFailed, WatchStartFailed};
-    let (InitialListFailed(source) | WatchStartFailed(source)) = error else { return false };
+fn has_code(error: &WatchError, code: u16) -> bool {
+    let (WatchError::List(source) | WatchError::Start(source)) = error else { return false };
     matches!(source, kube::Error::Api(status) if status.code == code)
 }
 
 /// Whether the version that the watch is to begin with is one that the API server doesn't have yet.
-fn is_ahead(error: &watcher::Error) -> bool {
-    use watcher::Error::{WatchError, WatchStartFailed};
+fn is_ahead(error: &WatchError) -> bool {
     let status = match error {
-        WatchStartFailed(kube::Error::Api(status)) | WatchError(status) => status,
+        WatchError::Start(kube::Error::Api(status)) | WatchError::Ended(status) => status,
         _ => return false,
     };
     let causes = status.details.iter().flat_map(|details| &details.causes);

@@ -6,6 +6,7 @@
 mod certificate;
 mod client;
 mod controller;
+mod process;
 mod queue;
 mod shard;
 mod webhook;
@@ -66,8 +67,7 @@ impl Metrics {
     /// Creates all families, including the `process_*` ones. `clock` measures durations.
     pub fn new(clock: SharedClock) -> Self {
         let registry = Registry::new();
-        #[cfg(target_os = "linux")]
-        add(&registry, prometheus::process_collector::ProcessCollector::for_self());
+        add(&registry, process::ProcessCollector::new().expect("constant names are valid"));
         let inner = Inner {
             clock,
             controllers: controller::Families::new(&registry),

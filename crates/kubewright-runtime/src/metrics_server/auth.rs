@@ -19,7 +19,6 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::PostParams};
 use kubewright_apimachinery::clock::SharedClock;
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use tokio::{sync::Semaphore, time::timeout};
 
 use crate::client::explain;
@@ -149,7 +148,7 @@ impl Inner {
 
     /// Returns the user of a token; `None` if the token is invalid.
     async fn user(&self, token: &str) -> Result<Option<UserInfo>, Rejection> {
-        let digest: [u8; 32] = Sha256::digest(token).into();
+        let digest = digest(token);
         let now = self.clock.monotonic();
         if let Some(user) = self.users.lock().get(&digest, now) {
             return Ok(Some(user));
@@ -211,6 +210,13 @@ fn bearer(request: &Request) -> Option<&str> {
     let (scheme, token) = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && token.len() <= LONGEST_TOKEN).then_some(token)
+}
+
+/// Returns the SHA-256 of a token.
+fn digest(token: &str) -> [u8; 32] {
+    let mut digest = [0; 32];
+    digest.copy_from_slice(ring::digest::digest(&ring::digest::SHA256, token.as_bytes()).as_ref());
+    digest
 }
 
 #[cfg(test)]

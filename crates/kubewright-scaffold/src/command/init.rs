@@ -69,11 +69,15 @@ const OPTIONAL_FILES: &[(&str, &str)] = &templates![
 ];
 
 /// The cargo configuration that uses a checkout of Kubewright instead of the published crates.
-const SDK: [&str; 4] = [
+const SDK: [&str; 8] = [
     "# Uses a checkout of Kubewright instead of the published crates.\n",
     "[patch.crates-io]\n",
     "kubewright = { path = \"SDK/crates/kubewright\" }\n",
     "kubewright-cluster = { path = \"SDK/crates/kubewright-cluster\" }\n",
+    "\n# Shortens the first build: dependencies are rarely debugged or changed.\n",
+    "[profile.dev.package.\"*\"]\n",
+    "debug = false\n",
+    "incremental = false\n",
 ];
 
 /// A failure to create a project.

@@ -12,8 +12,8 @@ use k8s_openapi::{
 };
 use kube::ResourceExt;
 use kubewright::{name::shorten, random::Random};
+use ring::digest::{SHA256, digest};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use super::config::Texts;
 use crate::api::v1::Guestbook;
@@ -58,8 +58,8 @@ fn labelled<const N: usize>(labels: [(&str, String); N]) -> Labels {
 /// A number for what pods are made from. It is the same for the same, also in later releases.
 pub(crate) fn revision(guestbook: &Guestbook, texts: &Texts) -> String {
     let made_from = json!([FORM, image(guestbook), guestbook.spec.alias, guestbook.spec.config_map_name, texts]);
-    let digest = Sha256::digest(made_from.to_string());
-    digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    let digest = digest(&SHA256, made_from.to_string().as_bytes());
+    digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The form of the pod that [`pod`] makes; another number replaces the pods of earlier releases.

@@ -15,7 +15,6 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
-use kube_runtime::watcher::Event;
 use kubewright_packed::{self as packed, Dictionary, Document, Identity, RawObject, ReadError, ReadMarks};
 use parking_lot::RwLock;
 use serde::Deserialize;
@@ -27,6 +26,7 @@ use super::{
     delta::{Cause, Changes, Delta, Step},
     feed::{Doubt, Feed},
     fresh::{Fresh, Typed, Types},
+    list_watch::Event,
     live::Lists,
     options::{NamespaceOptions, Plan},
     store::{Entry, Row, Store, Version},
