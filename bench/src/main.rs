@@ -161,7 +161,11 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
         report.try_add("convergence", contest.hold().await);
     }
     if let (Some(file), None) = (&arguments.results, &arguments.filter) {
-        std::fs::write(file, report.markdown()).with_context(|| format!("write {}", file.display()))?;
+        // The builds are measured by `cargo xtask builds`, and their table is kept.
+        let kept = std::fs::read_to_string(file).unwrap_or_default();
+        let builds = kept.find("## Builds from nothing").map_or("", |start| &kept[start..]);
+        let text = [report.markdown().trim_end(), builds].join("\n\n");
+        std::fs::write(file, text.trim_end().to_owned() + "\n").with_context(|| format!("write {}", file.display()))?;
         println!("kept in {}", file.display());
     }
     Ok(report.within())

@@ -1,12 +1,14 @@
-//! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `bench`, `invariants`.
+//! The project's own chores: `cargo xtask test`, `generate`, `pictures`, `book`, `bench`, `builds`, `release`, `invariants`.
 //!
 //! It depends on no crate of the project, so that it builds in seconds on a machine that has nothing yet.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command prints its progress and its results")]
 
 mod book;
+mod builds;
 mod generate;
 mod invariants;
+mod release;
 mod steps;
 mod test;
 mod tools;
@@ -61,6 +63,17 @@ enum Chore {
         /// Run only the benchmarks whose name contains this; the results file is then left alone
         filter: Option<String>,
     },
+    /// Measure the first builds, each in a clean clone with an empty target folder, and rewrite their table in bench/RESULTS.md
+    Builds {
+        /// Measure only the builds whose name contains this; the results file is then left alone
+        filter: Option<String>,
+    },
+    /// Package the published crates from a clean clone, check them, test a project made of them, and publish
+    Release {
+        /// Do all of it but publish
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Print the module rings that are allowed, and why; fail when there are others
     Invariants {
         /// Remove from the list the files that are in no large ring any more
@@ -105,6 +118,8 @@ fn run(chore: Chore) -> Result<()> {
             }
         }
         Chore::Bench { filter } => bench(&mut steps, filter),
+        Chore::Builds { filter } => return builds::run(filter.as_deref()),
+        Chore::Release { dry_run } => release::run(&mut steps, dry_run),
         Chore::Invariants { prune } => return invariants::rings::print(prune),
     }
     steps.finish()

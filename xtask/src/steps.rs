@@ -55,6 +55,11 @@ impl Steps {
         self.ended.push((name.to_owned(), Outcome::Skipped(why.to_owned())));
     }
 
+    /// Returns whether no step has failed up to now.
+    pub(crate) fn all_passed(&self) -> bool {
+        !self.ended.iter().any(|(_, outcome)| matches!(outcome, Outcome::Failed(..)))
+    }
+
     /// Prints how each step ended and how long it took.
     ///
     /// # Errors
@@ -100,7 +105,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
 
 /// The machine's time since 1970. The chores depend on no crate of the project, so they have no `Clock`.
 #[allow(clippy::disallowed_methods, reason = "the chores depend on no crate of the project")]
-fn now() -> Duration {
+pub(crate) fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
