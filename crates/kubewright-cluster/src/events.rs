@@ -1,6 +1,7 @@
-//! Events as the scheduler and the kubelet record them: one object for each kind of occurrence, counted when it repeats.
+//! Events as the scheduler and the kubelet record them: one object for each distinct occurrence, whose count grows when
+//! it repeats.
 //!
-//! Recording never waits: events are written by a task of their own, and dropped when too many are pending.
+//! Recording never waits: a task writes the events, and drops them when too many are pending.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,28 +11,28 @@ use kubewright_apimachinery::clock::SharedClock;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::access::{Access, Address};
+use crate::object_client::{ObjectClient, ObjectPath};
 
-/// How many events may be pending.
+/// The maximum number of pending events.
 const PENDING: usize = 1000;
-/// How many occurrences are remembered in order to count repetitions.
+/// The number of occurrences that are remembered to count repetitions.
 const REMEMBERED: usize = 4096;
 
-/// What happened to an object.
+/// An occurrence that concerns an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Occurrence {
     /// The object: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
     pub(crate) regarding: [String; 5],
-    /// `Warning`, else `Normal`.
+    /// Whether the type is `Warning` instead of `Normal`.
     pub(crate) warning: bool,
-    /// `Started`, …
+    /// The reason, such as `Started`.
     pub(crate) reason: String,
-    /// For people.
+    /// The message for humans.
     pub(crate) message: String,
 }
 
 impl Occurrence {
-    /// An occurrence in a pod's life.
+    /// Creates an occurrence that concerns a pod.
     pub(crate) fn of_pod(pod: &Pod, warning: bool, reason: &str, message: String) -> Self {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let metadata = &pod.metadata;
@@ -46,23 +47,23 @@ impl Occurrence {
 pub(crate) struct Recorder(mpsc::Sender<Occurrence>);
 
 impl Recorder {
-    /// A recorder, and the task that writes. The task ends when all recorders are gone.
+    /// Creates a recorder, and the task that writes its events. The task ends when all recorders are dropped.
     pub(crate) fn new(
         component: &'static str,
         host: &'static str,
-        access: Access,
+        client: ObjectClient,
         clock: SharedClock,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(PENDING);
         let writer =
-            Writer { component, host, access, clock, last: 0, written: BTreeMap::new(), order: VecDeque::new() };
+            Writer { component, host, client, clock, last: 0, written: BTreeMap::new(), order: VecDeque::new() };
         (Self(sender), writer.run(receiver))
     }
 
-    /// Notes an occurrence.
+    /// Records an occurrence.
     pub(crate) fn record(&self, occurrence: Occurrence) {
         if self.0.try_send(occurrence).is_err() {
-            tracing::debug!("an event is dropped: too many are pending");
+            tracing::debug!("dropped an event: too many are pending");
         }
     }
 }
@@ -70,11 +71,11 @@ impl Recorder {
 struct Writer {
     component: &'static str,
     host: &'static str,
-    access: Access,
+    client: ObjectClient,
     clock: SharedClock,
-    /// The nanosecond that the last event is named after.
+    /// The nanosecond after which the last event was named.
     last: i128,
-    /// Where an occurrence has been written, and how often it was.
+    /// The event's name and count of each occurrence that was written.
     written: BTreeMap<Occurrence, (String, u32)>,
     order: VecDeque<Occurrence>,
 }
@@ -89,25 +90,25 @@ impl Writer {
     async fn write(&mut self, occurrence: Occurrence) {
         let [.., namespace, _, _] = &occurrence.regarding;
         let place = if namespace.is_empty() { "default" } else { namespace.as_str() };
-        let events = Address::core("events", Some(place), "");
+        let events = ObjectPath::core("events", Some(place), "");
         let now = self.clock.now();
         if let Some((name, count)) = self.written.get_mut(&occurrence) {
             *count += 1;
             let patch = json!({"count": *count, "lastTimestamp": written(now)});
-            let address = Address { name: name.clone(), ..events.clone() };
-            match self.access.merge(&address, "", &patch).await {
+            let address = ObjectPath { name: name.clone(), ..events.clone() };
+            match self.client.merge(&address, "", &patch).await {
                 Ok(_) => return,
-                Err(error) => tracing::debug!(%error, "an event can't be counted, hence is written anew"),
+                Err(error) => tracing::debug!(%error, "failed to count an event; creating another one"),
             }
         }
         self.last = now.as_nanosecond().max(self.last + 1);
         let body = self.body(&occurrence, place, now);
-        match self.access.create(&events, "", &body).await {
+        match self.client.create(&events, "", &body).await {
             Ok(event) => {
                 let name = event["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                 self.remember(occurrence, name);
             }
-            Err(error) => tracing::debug!(%error, "an event can't be written"),
+            Err(error) => tracing::debug!(%error, "failed to write an event"),
         }
     }
 
@@ -142,12 +143,12 @@ impl Writer {
     }
 }
 
-/// A time in whole seconds, as the objects of Kubernetes have it.
+/// Formats a time with whole seconds, as Kubernetes objects have it.
 pub(crate) fn written(time: Timestamp) -> String {
     whole_seconds(time).to_string()
 }
 
-/// The time without its fraction of a second.
+/// Truncates a time to whole seconds.
 pub(crate) fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

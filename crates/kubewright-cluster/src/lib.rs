@@ -13,44 +13,46 @@
 //! # }
 //! ```
 //!
-//! Of the crate's parts,
-//! * [`Cluster`] starts the others, owns every task, and leaves nothing behind;
-//! * `controllers` are those that an operator leans on: garbage collection, the deletion of namespaces and of custom kinds,
-//!   default service accounts, Jobs, ReplicaSets and Deployments, the endpoints of Services, and a scheduler for the one node;
-//! * `node` runs pods as processes of the host, from the [`ImageTable`], or simulates them ([`Pods`]);
-//! * [`testing`] applies manifests and waits for conditions, and [`faults`] come between a client and the server.
+//! The parts of the crate:
 //!
-//! The controllers and the node do what their Kubernetes counterparts do, through the API alone, each under its
-//! counterpart's name. Each is a pure core, which decides, and a thin loop, which feeds it with
-//! [`ApiServer::feed`](kubewright_apiserver::ApiServer::feed) and carries out what it has decided. Nothing is polled.
+//! * [`Cluster`] starts the other parts, owns every task, and leaves nothing behind.
+//! * `controllers` has the built-in controllers that operators rely on: garbage collection, the deletion of namespaces
+//!   and of custom kinds, default service accounts, Jobs, ReplicaSets, Deployments, the endpoints of Services, and a
+//!   scheduler for the one node.
+//! * `node` runs pods as processes of the host, by the [`ImageTable`], or simulates them ([`Pods`]).
+//! * [`testing`] applies manifests and waits for conditions. [`faults`] injects faults between a client and the server.
 //!
-//! Services answer: at their node ports on 127.0.0.1, and on Linux at their cluster IPs, which are addresses of the loopback
-//! network. Only TCP is carried, to an endpoint that is ready; without one, connections are refused. There is no DNS: a container
-//! finds services by the variables `<NAME>_SERVICE_HOST` and `<NAME>_SERVICE_PORT`.
+//! The controllers and the node do what their Kubernetes counterparts do, only through the API, and under the
+//! counterparts' names. Each has a pure core that decides, and a thin loop that feeds the core from
+//! [`ApiServer::feed`](kubewright_apiserver::ApiServer::feed) and executes its decisions. Nothing is polled.
 //!
-//! Volumes are directories below a root of the container's own, which the variable `KUBEWRIGHT_ROOT` names:
-//! `$KUBEWRIGHT_ROOT/etc/config` is what is mounted at `/etc/config`. There are those of the types emptyDir, configMap, secret,
-//! downwardAPI, projected and hostPath.
+//! Services answer at their node ports on 127.0.0.1, and on Linux also at their cluster IPs, which are addresses of the
+//! loopback network. Only TCP is supported. A service without a ready endpoint refuses connections. There is no DNS: a
+//! container finds services by the variables `<NAME>_SERVICE_HOST` and `<NAME>_SERVICE_PORT`.
 //!
-//! A container finds the API server as its pod's service account, by `KUBECONFIG`. Unless
-//! [`Cluster::listen`] was called before, the cluster then listens on a free port of loopback.
+//! Volumes are directories below a root of the container's own, which the variable `KUBEWRIGHT_ROOT` names: what is
+//! mounted at `/etc/config` is at `$KUBEWRIGHT_ROOT/etc/config`. The types emptyDir, configMap, secret, downwardAPI,
+//! projected and hostPath are supported.
 //!
-//! Not there yet: gRPC probes and persistent volumes, `exec`, `attach` and `port-forward`. A process that leaves its process group (`setsid`) outlives its pod,
-//! though on Linux not the cluster.
+//! A container is authenticated as its pod's service account, by the kubeconfig that `KUBECONFIG` names. If
+//! [`Cluster::listen`] wasn't called before, the cluster then listens on a free loopback port.
+//!
+//! Not implemented: gRPC probes, persistent volumes, `exec`, `attach` and `port-forward`. A process that leaves its
+//! process group (`setsid`) outlives its pod, but on Linux not the cluster.
 
-mod access;
+mod api_endpoints;
 mod cluster;
 mod controllers;
-mod doors;
 mod events;
 pub mod faults;
 mod node;
+mod object_client;
 pub mod testing;
 
 pub use kubewright_apiserver::{ListenError, ListenOptions};
 
 pub use self::{
+    api_endpoints::Endpoint,
     cluster::{Cluster, ClusterBuilder, Pods, StartError},
-    doors::Endpoint,
     node::{ImageTable, Program, simulation::FinishError},
 };

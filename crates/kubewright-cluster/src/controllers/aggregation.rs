@@ -1,4 +1,4 @@
-//! Cluster roles that are put together of others: those that they select by label
+//! Aggregated cluster roles, which take their rules from other roles selected by label
 //! (<https://kubernetes.io/docs/reference/access-authn-authz/rbac/#aggregated-clusterroles>).
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -9,11 +9,11 @@ use kubewright_apiserver::{Change, ChangeKind};
 use serde_json::{Value, json};
 
 use super::{
-    family::Kind,
+    kind::Kind,
     reconcile::{Controller, Key, Plan, Step},
     value::{is_deleting, list},
 };
-use crate::access::Address;
+use crate::object_client::ObjectPath;
 
 const ROLE: Kind = Kind { group: "rbac.authorization.k8s.io", kind: "ClusterRole", plural: "clusterroles" };
 
@@ -42,7 +42,7 @@ impl Controller for Aggregation {
         let mut plan = Plan::of(&ROLE, role);
         let rules = self.rules(role);
         if list(role, "/rules") != rules {
-            let address = Address { namespace: None, ..ROLE.address("", &key.name) };
+            let address = ObjectPath { namespace: None, ..ROLE.address("", &key.name) };
             plan.steps.push(Step::Merge(address, "", json!({"rules": rules})));
         }
         plan
@@ -54,7 +54,7 @@ fn is_aggregated(role: &Value) -> bool {
 }
 
 impl Aggregation {
-    /// Takes in a role. It may be a part of any that is put together.
+    /// Takes in a role. Any aggregated role may select it.
     fn learn(&mut self, role: &Arc<Value>, gone: bool) -> Vec<Key> {
         let name = role["metadata"]["name"].as_str().unwrap_or_default();
         if gone {
@@ -66,7 +66,7 @@ impl Aggregation {
         aggregated.map(|(name, _)| Key { namespace: String::new(), name: name.clone() }).collect()
     }
 
-    /// The rules of all roles that one selects, in the order of their names, each once.
+    /// Returns the rules of all roles that the role selects, ordered by role name, without duplicates.
     fn rules(&self, role: &Value) -> Vec<Value> {
         let mut rules: Vec<Value> = Vec::new();
         for selector in list(role, "/aggregationRule/clusterRoleSelectors") {

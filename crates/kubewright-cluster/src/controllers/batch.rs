@@ -1,26 +1,28 @@
-//! Reading the feed in batches: one change and all that have come with it.
+//! Reading of the feed in batches: one change and all others that have arrived with it.
 
 use kubewright_apiserver::{Change, Feed, Lagged};
 
-/// The most changes of a batch, so that a controller gets to act while others write without a pause.
+/// The maximum number of changes in a batch, so that a controller gets to act while others write without a pause.
 const LARGEST: usize = 4096;
 
-/// What has happened since the last batch.
+/// The changes since the last batch.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// The reader had fallen behind. What it knows is void, and the changes begin to tell of all that exists.
-    pub(crate) anew: bool,
+    /// Whether the reader had fallen behind. Its state is void, and the changes start again with a snapshot of all
+    /// objects.
+    pub(crate) restarted: bool,
     /// The changes, in order.
     pub(crate) changes: Vec<Change>,
 }
 
-/// Waits for a change and takes all that there are. It can be cancelled without losing any.
+/// Waits for a change and returns it with all others that have arrived. Cancelling loses no change.
 pub(crate) async fn next(feed: &mut Feed) -> Batch {
     let first = feed.next().await.map(Some);
     collect(feed, first)
 }
 
-/// Takes what there is, without waiting. An empty batch means that every write that has been answered has been told.
+/// Returns all changes that have arrived, without waiting. After an empty batch the reader knows of every write that
+/// has been answered.
 pub(crate) fn ready(feed: &mut Feed) -> Batch {
     let first = feed.try_next();
     collect(feed, first)
@@ -33,11 +35,11 @@ fn collect(feed: &mut Feed, mut next: Result<Option<Change>, Lagged>) -> Batch {
             Ok(Some(change)) => batch.changes.push(change),
             Ok(None) => return batch,
             Err(lagged) => {
-                tracing::info!(%lagged, "a controller begins anew");
-                batch = Batch { anew: true, changes: Vec::new() };
+                tracing::info!(%lagged, "a controller restarts from a snapshot");
+                batch = Batch { restarted: true, changes: Vec::new() };
             }
         }
-        // Asked before more is taken: what is taken must be told.
+        // Checked before the next change is taken: what is taken must be returned.
         if batch.changes.len() >= LARGEST {
             return batch;
         }
@@ -66,7 +68,7 @@ mod tests {
         let mut seen = Vec::new();
         for _ in 0..2 {
             let batch = next(&mut feed).await;
-            assert!(!batch.anew && batch.changes.len() <= LARGEST);
+            assert!(!batch.restarted && batch.changes.len() <= LARGEST);
             seen.extend(
                 batch
                     .changes

@@ -1,31 +1,31 @@
 //! The built-in controllers.
 //!
 //! * [`garbage`]: the garbage collector
-//! * [`deletion`]: of namespaces, and of custom kinds
-//! * [`accounts`]: what every namespace has
-//! * [`aggregation`]: cluster roles that are put together of others
-//! * [`expiry`]: of events
-//! * [`scheduler`]: pods are bound to the one node, if they may go there
-//! * [`deployment`]: templates, and how their changes are rolled out
-//! * [`endpoints`]: where the pods behind a service answer
-//! * [`entrance`]: the service by which programs find the API server
-//! * [`job`]: pods that are to end
-//! * [`replicaset`]: as many pods of a template as are wanted
+//! * [`deletion`]: the deletion of namespaces and of custom kinds
+//! * [`namespace_defaults`]: the objects that every namespace has
+//! * [`aggregation`]: aggregated cluster roles
+//! * [`event_ttl`]: the expiry of events
+//! * [`scheduler`]: the binding of pods to the one node
+//! * [`deployment`], [`replicaset`], [`job`]: the workloads
+//! * [`endpoints`]: EndpointSlices and Endpoints of services
+//! * [`kubernetes_service`]: the service `kubernetes`
 //!
-//! Those of workloads decide, and leave the rest to one loop ([`reconcile`]); [`family`] says who owns whom.
-//! Each reads the feed, in [`batch`]es where it matters, and tries again what fails ([`retry`]).
+//! The workload controllers only decide, and one loop acts for all of them ([`reconcile`]); [`controller_refs`] finds
+//! the children of each parent. Each controller reads the feed, partly in batches ([`batch`]), and retries what fails
+//! ([`retry`]).
 
-pub(crate) mod accounts;
 pub(crate) mod aggregation;
 pub(crate) mod batch;
+mod controller_refs;
 pub(crate) mod deletion;
 pub(crate) mod deployment;
 pub(crate) mod endpoints;
-pub(crate) mod entrance;
-pub(crate) mod expiry;
-mod family;
+pub(crate) mod event_ttl;
 pub(crate) mod garbage;
 pub(crate) mod job;
+pub(crate) mod kind;
+pub(crate) mod kubernetes_service;
+pub(crate) mod namespace_defaults;
 mod pod;
 pub(crate) mod reconcile;
 pub(crate) mod replicaset;

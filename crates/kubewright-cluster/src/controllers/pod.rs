@@ -1,4 +1,4 @@
-//! What the controllers of pods ask of a pod, and how they make one.
+//! Questions that the workload controllers ask about pods, and the creation of pods from templates.
 
 use std::time::Duration;
 
@@ -7,29 +7,30 @@ use serde_json::{Value, json};
 
 use super::value::{condition, controller_reference, is_deleting, text, time};
 
-/// It has succeeded or failed.
+/// Returns whether the pod has succeeded or failed.
 pub(crate) fn has_ended(pod: &Value) -> bool {
     matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// It has neither ended nor is it asked to.
+/// Returns whether the pod has neither ended nor is being deleted.
 pub(crate) fn is_active(pod: &Value) -> bool {
     !has_ended(pod) && !is_deleting(pod)
 }
 
-/// It answers.
+/// Returns whether the pod is ready.
 pub(crate) fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
-/// Since when it is ready.
+/// Returns the time since which the pod is ready.
 pub(crate) fn ready_since(pod: &Value) -> Option<Timestamp> {
     condition(pod, "Ready")
         .filter(|ready| ready["status"] == "True")
         .and_then(|ready| time(ready, "/lastTransitionTime"))
 }
 
-/// How long it takes until the pod has been ready for `least` seconds: nothing if it has been, `None` if it isn't ready.
+/// Returns the time until the pod has been ready for `least` seconds, which is zero if it has; `None` if it isn't
+/// ready.
 pub(crate) fn until_available(pod: &Value, least: i64, now: Timestamp) -> Option<Duration> {
     if !is_ready(pod) {
         return None;
@@ -41,7 +42,7 @@ pub(crate) fn until_available(pod: &Value, least: i64, now: Timestamp) -> Option
     Some(Duration::from_secs(u64::try_from(least - ready_for).unwrap_or_default()))
 }
 
-/// A pod as a template and its controller have it.
+/// Returns a pod with the content of a template and a reference to its controller.
 pub(crate) fn from_template(template: &Value, owner: &Value, api_version: &str, kind: &str) -> Value {
     let meta = &template["metadata"];
     let mut metadata = json!({

@@ -1,7 +1,7 @@
-//! The loop that the controllers of workloads share: it feeds a [`Controller`] with changes and carries out its plans.
+//! The loop that the workload controllers share: it feeds a [`Controller`] with changes and executes its plans.
 //!
-//! A stale view never leads to a second pod: while an object's plan is carried out no other is made for it, and the feed is
-//! read to its end, which has all that the plan has written, before the next one is.
+//! A stale view never leads to a second pod: while a plan is executed for an object, no other plan is made for it, and
+//! before the next one the feed is read to its end, which includes all writes of the plan.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,20 +20,20 @@ use serde_json::{Value, json};
 
 use super::{
     batch::{self, Batch},
-    family::Kind,
+    kind::Kind,
     retry::{Retries, until},
 };
 use crate::{
-    access::{Access, Address, Deletion, is_conflict, is_gone},
     events::{Occurrence, Recorder},
+    object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
-/// How many objects are dealt with at a time.
-const AT_A_TIME: usize = 32;
-/// How many pods of one plan are created at a time.
+/// The number of objects with a plan under way.
+const CONCURRENCY: usize = 32;
+/// The number of pods of one plan that are created concurrently.
 const WRITES: usize = 64;
 
-/// An object of a kind that is understood.
+/// A namespace and a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     /// The namespace.
@@ -43,97 +43,97 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// That of an object in a namespace.
+    /// Returns the key of a namespaced object.
     pub(crate) fn of(object: &Value) -> Option<Self> {
         let metadata = &object["metadata"];
         Some(Self { namespace: metadata["namespace"].as_str()?.into(), name: metadata["name"].as_str()?.into() })
     }
 
-    /// The first that a namespace can have.
+    /// Returns a key that sorts before all objects of a namespace.
     pub(crate) fn first_of(namespace: &str) -> Self {
         Self { namespace: namespace.into(), name: String::new() }
     }
 }
 
-/// What a controller is: what it knows, and what follows from it. Pure.
+/// A controller: its state, and the decisions that follow from it. Pure.
 pub(crate) trait Controller: Send {
-    /// Forgets everything; all that exists will be told again.
+    /// Forgets everything; a snapshot of all objects follows.
     fn reset(&mut self);
-    /// Takes in a change, and says which objects it matters to.
+    /// Takes in a change, and returns the objects that it concerns.
     fn take(&mut self, change: &Change) -> Vec<Key>;
-    /// What is to be done for an object.
+    /// Returns the plan for an object.
     fn decide(&self, key: &Key, now: Timestamp) -> Plan;
-    /// A plan has been carried out, or has failed: then with the step's sort and what the server said.
-    fn concluded(&mut self, _key: &Key, _failure: Option<(Sort, String)>) {}
+    /// Called when a plan has been executed or has failed, then with the failed step and the server's message.
+    fn finished(&mut self, _key: &Key, _failure: Option<(StepKind, String)>) {}
 }
 
-/// What sort of step it was that failed.
+/// The kind of a failed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sort {
-    /// A pod could not be created.
+pub(crate) enum StepKind {
+    /// The creation of a pod.
     Create,
-    /// A pod could not be deleted.
+    /// The deletion of a pod.
     Delete,
-    /// Anything else.
+    /// Any other step.
     Other,
 }
 
-/// What is to be done for an object.
+/// The steps for an object.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// Whom events are about: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
+    /// The object that events are about: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
     pub(crate) regarding: [String; 5],
-    /// In order; none is taken after one that has failed.
+    /// The steps in order. A failed step ends the plan.
     pub(crate) steps: Vec<Step>,
-    /// When to decide again, though nothing may have changed.
-    pub(crate) again: Option<Duration>,
+    /// The delay until the next decision, if nothing changes before.
+    pub(crate) requeue_after: Option<Duration>,
 }
 
 impl Plan {
-    /// A plan for an object, with nothing to do.
+    /// Creates an empty plan for an object.
     pub(crate) fn of(kind: &Kind, object: &Value) -> Self {
         let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
         let regarding = [kind.api_version(), kind.kind.into(), text("namespace"), text("name"), text("uid")];
         Self { regarding, ..Self::default() }
     }
 
-    /// Decide again after `delay`, or earlier if that was planned.
-    pub(crate) fn again_in(&mut self, delay: Duration) {
-        self.again = Some(self.again.map_or(delay, |planned| planned.min(delay)));
+    /// Decides again after `delay` at the latest.
+    pub(crate) fn requeue_after(&mut self, delay: Duration) {
+        self.requeue_after = Some(self.requeue_after.map_or(delay, |planned| planned.min(delay)));
     }
 
-    /// Tell of something in an event.
-    pub(crate) fn tell(&mut self, warning: bool, reason: &'static str, message: String) {
-        self.steps.push(Step::Tell { warning, reason, message });
+    /// Adds an event about the object.
+    pub(crate) fn event(&mut self, warning: bool, reason: &'static str, message: String) {
+        self.steps.push(Step::Event { warning, reason, message });
     }
 }
 
-/// A thing to do.
+/// One step of a plan.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Create pods: one, then two, then four at a time, so that what can't be is not tried often.
+    /// Create pods: one, then two, then four at a time, so that a creation that fails isn't repeated often.
     CreatePods(Vec<Value>),
     /// Delete pods, by name and UID.
     DeletePods(Vec<(String, String)>),
-    /// Create something.
-    Create(Address, Value),
+    /// Create an object.
+    Create(ObjectPath, Value),
     /// Merge a patch into an object or its subresource.
-    Merge(Address, &'static str, Value),
+    Merge(ObjectPath, &'static str, Value),
     /// Delete the object of this UID.
-    Delete(Address, String),
+    Delete(ObjectPath, String),
     /// Record an event.
-    Tell {
-        /// Or else `Normal`.
+    Event {
+        /// Whether the type is `Warning` instead of `Normal`.
         warning: bool,
-        /// In one word.
+        /// The reason in one word.
         reason: &'static str,
-        /// For people.
+        /// The message for humans.
         message: String,
     },
 }
 
 impl Step {
-    /// A patch of an object, if it is still as it was decided upon.
+    /// Returns a patch of an object, with the precondition that it hasn't changed since the decision.
     pub(crate) fn change(kind: &Kind, object: &Value, mut patch: Value) -> Self {
         let metadata = &object["metadata"];
         patch["metadata"]["uid"] = metadata["uid"].clone();
@@ -141,7 +141,7 @@ impl Step {
         Self::Merge(address(kind, object), "", patch)
     }
 
-    /// What makes an object's status this one; nothing if it is.
+    /// Returns the patch that sets an object's status; `None` if it is the same already.
     pub(crate) fn status(kind: &Kind, object: &Value, mut status: Value) -> Option<Self> {
         let before = &object["status"];
         if *before == status {
@@ -156,13 +156,13 @@ impl Step {
         Some(Self::Merge(address(kind, object), "/status", patch))
     }
 
-    /// A deletion.
+    /// Returns a deletion.
     pub(crate) fn delete(kind: &Kind, object: &Value) -> Self {
         Self::Delete(address(kind, object), object["metadata"]["uid"].as_str().unwrap_or_default().into())
     }
 }
 
-fn address(kind: &Kind, object: &Value) -> Address {
+fn address(kind: &Kind, object: &Value) -> ObjectPath {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     kind.address(text("namespace"), text("name"))
 }
@@ -170,14 +170,14 @@ fn address(kind: &Kind, object: &Value) -> Address {
 /// Runs a controller for as long as it is polled.
 pub(crate) async fn run(
     api: ApiServer,
-    access: Access,
+    client: ObjectClient,
     clock: SharedClock,
     events: Recorder,
     controller: impl Controller,
 ) {
     let runner = Runner {
         feed: api.feed(),
-        worker: Worker { access, events },
+        worker: Worker { client, events },
         clock,
         controller,
         dirty: BTreeSet::new(),
@@ -188,7 +188,7 @@ pub(crate) async fn run(
     runner.run().await;
 }
 
-type Ended = (Key, Result<(), (Sort, kube::Error)>);
+type Ended = (Key, Result<(), (StepKind, kube::Error)>);
 
 struct Runner<C> {
     feed: Feed,
@@ -196,7 +196,7 @@ struct Runner<C> {
     clock: SharedClock,
     controller: C,
     dirty: BTreeSet<Key>,
-    /// Objects whose plans are carried out, and when to decide again then.
+    /// Objects whose plans are under way, with the delay until the next decision.
     busy: BTreeMap<Key, Option<Duration>>,
     work: FuturesUnordered<BoxFuture<'static, Ended>>,
     retries: Retries<Key>,
@@ -215,7 +215,7 @@ impl<C: Controller> Runner<C> {
             tokio::select! {
                 biased;
                 batch = batch::next(&mut self.feed) => self.take(&batch),
-                Some((key, result)) = self.work.next() => self.conclude(key, result),
+                Some((key, result)) = self.work.next() => self.finish(key, result),
                 () = timer => {}
             }
         }
@@ -224,7 +224,7 @@ impl<C: Controller> Runner<C> {
     fn catch_up(&mut self) {
         loop {
             let batch = batch::ready(&mut self.feed);
-            if batch.changes.is_empty() && !batch.anew {
+            if batch.changes.is_empty() && !batch.restarted {
                 return;
             }
             self.take(&batch);
@@ -232,7 +232,7 @@ impl<C: Controller> Runner<C> {
     }
 
     fn take(&mut self, batch: &Batch) {
-        if batch.anew {
+        if batch.restarted {
             self.controller.reset();
         }
         for change in &batch.changes {
@@ -243,50 +243,50 @@ impl<C: Controller> Runner<C> {
     fn begin_work(&mut self, now: Duration) {
         let waiting: Vec<_> = self.dirty.iter().filter(|key| !self.busy.contains_key(key)).cloned().collect();
         for key in waiting {
-            if self.work.len() >= AT_A_TIME {
+            if self.work.len() >= CONCURRENCY {
                 return;
             }
             self.dirty.remove(&key);
             let plan = self.controller.decide(&key, self.clock.now());
             if plan.steps.is_empty() {
-                self.settle(key, plan.again, now);
+                self.settle(key, plan.requeue_after, now);
                 continue;
             }
-            self.busy.insert(key.clone(), plan.again);
+            self.busy.insert(key.clone(), plan.requeue_after);
             let worker = self.worker.clone();
             self.work.push(Box::pin(async move {
-                let result = worker.carry_out(plan).await;
+                let result = worker.execute(plan).await;
                 (key, result)
             }));
         }
     }
 
-    fn settle(&mut self, key: Key, again: Option<Duration>, now: Duration) {
+    fn settle(&mut self, key: Key, requeue_after: Option<Duration>, now: Duration) {
         self.retries.forget(&key);
-        if let Some(delay) = again {
+        if let Some(delay) = requeue_after {
             self.retries.later(key, now + delay);
         }
     }
 
-    fn conclude(&mut self, key: Key, result: Result<(), (Sort, kube::Error)>) {
-        let again = self.busy.remove(&key).flatten();
+    fn finish(&mut self, key: Key, result: Result<(), (StepKind, kube::Error)>) {
+        let requeue_after = self.busy.remove(&key).flatten();
         let now = self.clock.monotonic();
         match result {
             Ok(()) => {
-                self.controller.concluded(&key, None);
-                self.settle(key, again, now);
+                self.controller.finished(&key, None);
+                self.settle(key, requeue_after, now);
             }
             Err((_, error)) if is_conflict(&error) || is_gone(&error) => self.retries.failed(key, now),
             Err((sort, error)) => {
-                tracing::debug!(%error, name = key.name, namespace = key.namespace, "a plan could not be carried out");
-                self.controller.concluded(&key, Some((sort, said(&error))));
+                tracing::debug!(%error, name = key.name, namespace = key.namespace, "failed to execute a plan");
+                self.controller.finished(&key, Some((sort, said(&error))));
                 self.retries.failed(key, now);
             }
         }
     }
 }
 
-/// What the server said.
+/// Returns the server's message.
 fn said(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
@@ -294,58 +294,59 @@ fn said(error: &kube::Error) -> String {
     }
 }
 
-/// Carries out plans.
+/// Executes plans.
 #[derive(Clone)]
 struct Worker {
-    access: Access,
+    client: ObjectClient,
     events: Recorder,
 }
 
 impl Worker {
-    async fn carry_out(self, plan: Plan) -> Result<(), (Sort, kube::Error)> {
+    async fn execute(self, plan: Plan) -> Result<(), (StepKind, kube::Error)> {
         let regarding = &plan.regarding;
         for step in &plan.steps {
             match step {
                 Step::CreatePods(pods) => {
-                    self.create_pods(regarding, pods).await.map_err(|error| (Sort::Create, error))?
+                    self.create_pods(regarding, pods).await.map_err(|error| (StepKind::Create, error))?
                 }
                 Step::DeletePods(pods) => {
-                    self.delete_pods(regarding, pods).await.map_err(|error| (Sort::Delete, error))?
+                    self.delete_pods(regarding, pods).await.map_err(|error| (StepKind::Delete, error))?
                 }
                 Step::Create(address, body) => {
-                    self.access.create(address, "", body).await.map_err(|error| (Sort::Other, error))?;
+                    self.client.create(address, "", body).await.map_err(|error| (StepKind::Other, error))?;
                 }
                 Step::Merge(address, subresource, patch) => {
-                    self.access.merge(address, subresource, patch).await.map_err(|error| (Sort::Other, error))?;
+                    self.client.merge(address, subresource, patch).await.map_err(|error| (StepKind::Other, error))?;
                 }
                 Step::Delete(address, uid) => {
-                    let how = Deletion { uid: Some(uid), propagation: Some("Background"), ..Deletion::default() };
-                    forgive(self.access.delete(address, &how).await).map_err(|error| (Sort::Other, error))?;
+                    let how =
+                        DeleteOptions { uid: Some(uid), propagation: Some("Background"), ..DeleteOptions::default() };
+                    forgive(self.client.delete(address, &how).await).map_err(|error| (StepKind::Other, error))?;
                 }
-                Step::Tell { warning, reason, message } => self.tell(regarding, *warning, reason, message.clone()),
+                Step::Event { warning, reason, message } => self.record(regarding, *warning, reason, message.clone()),
             }
         }
         Ok(())
     }
 
     async fn create_pods(&self, regarding: &[String; 5], pods: &[Value]) -> Result<(), kube::Error> {
-        let address = Address::core("pods", Some(&regarding[2]), "");
+        let address = ObjectPath::core("pods", Some(&regarding[2]), "");
         let (mut rest, mut size) = (pods, 1);
         while !rest.is_empty() {
             let (batch, after) = rest.split_at(size.min(rest.len()));
             let mut writes = Vec::new();
             for pod in batch {
-                writes.push(self.access.create(&address, "", pod));
+                writes.push(self.client.create(&address, "", pod));
             }
             let mut failure = None;
             for result in join_all(writes).await {
                 match result {
                     Ok(pod) => {
                         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-                        self.tell(regarding, false, "SuccessfulCreate", format!("Created pod: {name}"));
+                        self.record(regarding, false, "SuccessfulCreate", format!("Created pod: {name}"));
                     }
                     Err(error) => {
-                        self.tell(regarding, true, "FailedCreate", format!("Error creating: {}", said(&error)));
+                        self.record(regarding, true, "FailedCreate", format!("Error creating: {}", said(&error)));
                         failure = Some(error);
                     }
                 }
@@ -361,25 +362,25 @@ impl Worker {
     async fn delete_pods(&self, regarding: &[String; 5], pods: &[(String, String)]) -> Result<(), kube::Error> {
         let mut result = Ok(());
         for (name, uid) in pods {
-            let address = Address::core("pods", Some(&regarding[2]), name);
-            let how = Deletion { uid: Some(uid), ..Deletion::default() };
-            let deleted = forgive(self.access.delete(&address, &how).await);
+            let address = ObjectPath::core("pods", Some(&regarding[2]), name);
+            let how = DeleteOptions { uid: Some(uid), ..DeleteOptions::default() };
+            let deleted = forgive(self.client.delete(&address, &how).await);
             match &deleted {
-                Ok(()) => self.tell(regarding, false, "SuccessfulDelete", format!("Deleted pod: {name}")),
-                Err(error) => self.tell(regarding, true, "FailedDelete", format!("Error deleting: {}", said(error))),
+                Ok(()) => self.record(regarding, false, "SuccessfulDelete", format!("Deleted pod: {name}")),
+                Err(error) => self.record(regarding, true, "FailedDelete", format!("Error deleting: {}", said(error))),
             }
             result = result.and(deleted);
         }
         result
     }
 
-    fn tell(&self, regarding: &[String; 5], warning: bool, reason: &str, message: String) {
+    fn record(&self, regarding: &[String; 5], warning: bool, reason: &str, message: String) {
         let regarding = regarding.clone();
         self.events.record(Occurrence { regarding, warning, reason: reason.into(), message });
     }
 }
 
-/// It is gone already, or another has taken its name.
+/// Ignores that the object is gone, or that another one has its name.
 fn forgive(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
         Err(error) if is_gone(&error) || is_conflict(&error) => Ok(()),

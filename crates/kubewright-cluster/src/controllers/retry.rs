@@ -1,11 +1,11 @@
-//! When what has failed is tried again: after 100 ms, then twice as long each time, up to 30 s. Pure.
+//! Retries with back-off: after 100 ms, then twice as long each time, up to 30 s. Pure.
 
 use std::{collections::BTreeMap, time::Duration};
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What has failed, by key.
+/// The keys that have failed.
 #[derive(Debug)]
 pub(crate) struct Retries<K> {
     failed: BTreeMap<K, Failed>,
@@ -14,7 +14,7 @@ pub(crate) struct Retries<K> {
 #[derive(Debug)]
 struct Failed {
     delay: Duration,
-    /// When it is to be tried; none while it is.
+    /// The monotonic time of the next try; `None` while it is under way.
     due: Option<Duration>,
 }
 
@@ -25,30 +25,30 @@ impl<K> Default for Retries<K> {
 }
 
 impl<K: Ord + Clone> Retries<K> {
-    /// It has failed at `now`, a monotonic time.
+    /// Records a failure at `now`, a monotonic time.
     pub(crate) fn failed(&mut self, key: K, now: Duration) {
         let entry = self.failed.entry(key).or_insert(Failed { delay: FIRST / 2, due: None });
         entry.delay = (entry.delay * 2).min(LONGEST);
         entry.due = Some(now + entry.delay);
     }
 
-    /// It is to be tried at `at`, though it hasn't failed.
+    /// Schedules a try at `at` without a failure.
     pub(crate) fn later(&mut self, key: K, at: Duration) {
         let entry = self.failed.entry(key).or_insert(Failed { delay: FIRST / 2, due: None });
         entry.due = Some(entry.due.map_or(at, |due| due.min(at)));
     }
 
-    /// It has succeeded, or doesn't matter any more.
+    /// Forgets a key that has succeeded or is obsolete.
     pub(crate) fn forget(&mut self, key: &K) {
         self.failed.remove(key);
     }
 
-    /// It is to wait.
+    /// Returns whether a key waits for its next try.
     pub(crate) fn is_waiting(&self, key: &K) -> bool {
         self.failed.get(key).is_some_and(|failed| failed.due.is_some())
     }
 
-    /// Those whose time has come.
+    /// Returns the keys whose next try is due.
     pub(crate) fn due(&mut self, now: Duration) -> Vec<K> {
         let mut due = Vec::new();
         for (key, failed) in &mut self.failed {
@@ -59,13 +59,13 @@ impl<K: Ord + Clone> Retries<K> {
         due
     }
 
-    /// When the next one's time comes.
+    /// Returns the time at which the next key is due.
     pub(crate) fn next(&self) -> Option<Duration> {
         self.failed.values().filter_map(|failed| failed.due).min()
     }
 }
 
-/// Waits until a monotonic time; for ever without one.
+/// Waits until a monotonic time, or for ever if there is none.
 pub(crate) async fn until(at: Option<Duration>, now: Duration) {
     match at {
         Some(at) => tokio::time::sleep(at.saturating_sub(now)).await,

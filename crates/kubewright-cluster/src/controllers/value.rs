@@ -1,4 +1,4 @@
-//! Reading objects that are JSON values. What is absent reads as empty, zero or false.
+//! Access to objects that are JSON values. Absent values read as empty, zero or false.
 
 use jiff::Timestamp;
 use kubewright_apimachinery::selector::LabelSelector;
@@ -6,64 +6,64 @@ use serde_json::{Value, json};
 
 use crate::events::written;
 
-/// The text at a JSON pointer.
+/// Returns the text at a JSON pointer.
 pub(crate) fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The whole number at a JSON pointer, if there is one.
+/// Returns the integer at a JSON pointer.
 pub(crate) fn number(value: &Value, pointer: &str) -> Option<i64> {
     value.pointer(pointer).and_then(Value::as_i64)
 }
 
-/// The whole number at a JSON pointer, or 0.
+/// Returns the integer at a JSON pointer, or 0.
 pub(crate) fn int(value: &Value, pointer: &str) -> i64 {
     number(value, pointer).unwrap_or_default()
 }
 
-/// The flag at a JSON pointer.
+/// Returns the boolean at a JSON pointer.
 pub(crate) fn flag(value: &Value, pointer: &str) -> bool {
     value.pointer(pointer).and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// The list at a JSON pointer.
+/// Returns the list at a JSON pointer.
 pub(crate) fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
     value.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// The time at a JSON pointer.
+/// Returns the time at a JSON pointer.
 pub(crate) fn time(value: &Value, pointer: &str) -> Option<Timestamp> {
     text(value, pointer).parse().ok()
 }
 
-/// Whether it is being deleted.
+/// Returns whether an object is being deleted.
 pub(crate) fn is_deleting(value: &Value) -> bool {
     !value["metadata"]["deletionTimestamp"].is_null()
 }
 
-/// The owner that controls it.
+/// Returns the controller reference of an object.
 pub(crate) fn controller_of(value: &Value) -> Option<&Value> {
     list(value, "/metadata/ownerReferences").iter().find(|owner| owner["controller"] == true)
 }
 
-/// Whether the labels that `object` has are selected.
+/// Returns whether a selector matches an object's labels.
 pub(crate) fn selects(selector: &LabelSelector, object: &Value) -> bool {
     let labels = &object["metadata"]["labels"];
     selector.matches(|key| labels.get(key).and_then(Value::as_str))
 }
 
-/// The selector at a JSON pointer; one that can't be read selects nothing.
+/// Returns the selector at a JSON pointer; an invalid one selects nothing.
 pub(crate) fn selector(object: &Value, pointer: &str) -> LabelSelector {
     LabelSelector::from_object(object.pointer(pointer).unwrap_or(&Value::Null))
         .unwrap_or_else(|_| LabelSelector::nothing())
 }
 
-/// An object's condition of a type.
+/// Returns an object's condition of a type.
 pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     list(object, "/status/conditions").iter().find(|one| one["type"] == kind)
 }
 
-/// The reference by which `owner` controls an object.
+/// Returns the controller reference that makes `owner` the controller.
 pub(crate) fn controller_reference(owner: &Value, api_version: &str, kind: &str) -> Value {
     json!({
         "apiVersion": api_version, "kind": kind, "controller": true, "blockOwnerDeletion": true,
@@ -71,12 +71,12 @@ pub(crate) fn controller_reference(owner: &Value, api_version: &str, kind: &str)
     })
 }
 
-/// A time as statuses have it.
+/// Formats a time as statuses have it.
 pub(crate) fn stamp(time: Timestamp) -> Value {
     written(time).into()
 }
 
-/// Whether an object's condition holds.
+/// Returns whether an object's condition is true.
 pub(crate) fn holds(object: &Value, kind: &str) -> bool {
     condition(object, kind).is_some_and(|one| one["status"] == "True")
 }

@@ -1,14 +1,14 @@
 //! Scripted faults between a client and an API server: refusals, lost answers, slow and broken watches.
 //!
-//! A test wraps the client that it gives to the operator, keeps the bare one for itself, and says which request meets
-//! which fault:
+//! A test wraps the client that it gives to the operator, keeps the original for itself, and adds rules that say which
+//! request meets which fault:
 //!
 //! ```
 //! # use kubewright_cluster::faults::{Faults, Verb};
 //! # fn example(client: kube::Client) {
 //! let faults = Faults::new();
 //! let operators_client = faults.client(&client);
-//! // The second pod is created, but the operator never hears of it.
+//! // The second pod is created, but the operator never receives the answer.
 //! faults.on(&[Verb::Create], "pods").skip(1).lose_answer();
 //! // The next three status writes are refused.
 //! faults.on(&[Verb::Patch], "podsets/status").times(3).refuse(409, "Conflict");
@@ -18,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! The faults are those a real API server and network can show. A watch never skips an event silently, since that
-//! never happens; it ends, and is begun again.
+//! All faults can occur with a real API server and network. A watch never skips an event silently, since a real one
+//! doesn't; it ends, and the client starts another.
 
 mod request;
 mod service;
@@ -29,13 +29,19 @@ mod watch;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
 use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::watch as signal;
+use tower::BoxError;
 
 pub use self::request::{ApiRequest, Verb};
 
-/// The script. Clones share it; rules may be added and taken away at any time.
+/// The body of an answer on its way to the client.
+type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
+
+/// A script of faults. Clones share it, and rules may be added and removed at any time.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Mutex<State>>);
 
@@ -46,13 +52,13 @@ struct State {
     seen: BTreeMap<u64, Seen>,
 }
 
-/// A request that passed, and how it was answered.
+/// A request that was made, with its answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Seen {
     /// The request.
     pub request: ApiRequest,
-    /// The HTTP code that the client got; none while it waits, or if it got no answer.
+    /// The status code that the client received; `None` while it waits, or if the answer was lost.
     pub code: Option<u16>,
 }
 
@@ -85,35 +91,35 @@ enum Action {
 }
 
 impl Faults {
-    /// No faults yet: everything passes.
+    /// Creates a script without faults: all requests pass.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A client like this one, whose requests meet the faults.
+    /// Returns a client whose requests meet the faults before they reach `client`'s server.
     pub fn client(&self, client: &Client) -> Client {
         Client::new(service::service(self.clone(), client.clone()), client.default_namespace())
     }
 
-    /// Begins a rule for requests of these verbs to a resource (`pods`, `podsets/status`; `*` for any). It applies once, to
-    /// the next of them, until told otherwise. Of several rules that match, the first applies.
+    /// Starts a rule for requests with these verbs to a resource (`pods`, `podsets/status`, or `*` for any). By default
+    /// it applies once, to the next such request. If several rules match, the first one applies.
     #[must_use = "a rule is complete with what shall happen"]
     pub fn on(&self, verbs: &'static [Verb], resource: &str) -> RuleBuilder {
         let matcher = Matcher { verbs, resource: resource.into(), name: None, skip: 0, times: Some(1) };
         RuleBuilder { faults: self.clone(), matcher, retry_after: None }
     }
 
-    /// Takes all rules away. What is under way ends as it began.
+    /// Removes all rules. Requests that are under way still meet their faults.
     pub fn clear(&self) {
         self.0.lock().rules.clear();
     }
 
-    /// The requests for resources so far, in the order in which they were made.
+    /// Returns the requests for resources so far, in the order in which they were made.
     pub fn seen(&self) -> Vec<Seen> {
         self.0.lock().seen.values().cloned().collect()
     }
 
-    /// How many requests so far would have changed something, leaving out events and leases.
+    /// Returns the number of write requests so far, without those for events and leases.
     pub fn writes(&self) -> usize {
         let counts = |it: &&Seen| it.request.verb.is_write() && !matches!(&*it.request.resource, "events" | "leases");
         self.0.lock().seen.values().filter(counts).count()
@@ -124,7 +130,7 @@ impl Faults {
         self.0.lock().seen.clear();
     }
 
-    /// Notes a request under a number, and finds what happens to it.
+    /// Records a request under a number, and returns its fault.
     fn admit(&self, request: &ApiRequest) -> (u64, Option<Action>) {
         let state = &mut *self.0.lock();
         let number = state.next;
@@ -133,7 +139,7 @@ impl Faults {
         (number, state.rules.iter_mut().find_map(|rule| rule.take(request)))
     }
 
-    /// Notes the answer, unless the request is forgotten.
+    /// Records the answer, unless the request has been forgotten.
     fn answered(&self, number: u64, code: u16) {
         if let Some(seen) = self.0.lock().seen.get_mut(&number) {
             seen.code = Some(code);
@@ -159,7 +165,7 @@ impl Rule {
     }
 }
 
-/// A rule that lacks what shall happen.
+/// A rule without a fault yet.
 #[derive(Debug)]
 pub struct RuleBuilder {
     faults: Faults,
@@ -168,63 +174,64 @@ pub struct RuleBuilder {
 }
 
 impl RuleBuilder {
-    /// Only requests about the object of this name; a create counts by `name` or `generateName`.
+    /// Limits the rule to requests for the object of this name. For creates, `generateName` counts as a name.
     pub fn named(mut self, name: &str) -> Self {
         self.matcher.name = Some(name.into());
         self
     }
 
-    /// Lets the first `count` pass.
+    /// Lets the first `count` matching requests pass.
     pub fn skip(mut self, count: usize) -> Self {
         self.matcher.skip = count;
         self
     }
 
-    /// Applies `count` times.
+    /// Applies the rule to `count` requests.
     pub fn times(mut self, count: usize) -> Self {
         self.matcher.times = Some(count);
         self
     }
 
-    /// Applies until the rules are cleared.
+    /// Applies the rule until [`Faults::clear`].
     pub fn always(mut self) -> Self {
         self.matcher.times = None;
         self
     }
 
-    /// Adds `Retry-After` to a refusal.
+    /// Adds a `Retry-After` header to the refusal.
     pub fn retry_after(mut self, seconds: u32) -> Self {
         self.retry_after = Some(seconds);
         self
     }
 
-    /// Answers with an error instead of the server, which doesn't see the request.
+    /// Answers with an error. The request doesn't reach the server.
     pub fn refuse(self, code: u16, reason: &str) -> Fault {
         self.refuse_with(code, reason, &format!("scripted fault: {reason}"))
     }
 
-    /// As [`refuse`](Self::refuse), with a message.
+    /// Answers with an error like [`refuse`](Self::refuse), with a message.
     pub fn refuse_with(self, code: u16, reason: &str, message: &str) -> Fault {
         let (reason, message, retry_after) = (reason.into(), message.into(), self.retry_after);
         self.then(Action::Refuse { code, reason, message, retry_after })
     }
 
-    /// The connection breaks before the server sees the request.
+    /// Breaks the connection before the request reaches the server.
     pub fn lose_request(self) -> Fault {
         self.then(Action::LoseRequest)
     }
 
-    /// The server does what was asked, and then the connection breaks. Not for watches, which have no end.
+    /// Breaks the connection after the server has executed the request. Not for watches, whose answers don't end.
     pub fn lose_answer(self) -> Fault {
         self.then(Action::LoseAnswer)
     }
 
-    /// The request takes as long to arrive. Of a watch, every event arrives as much later.
+    /// Delays the request. For watches, delays each event.
     pub fn delay(self, by: Duration) -> Fault {
         self.then(Action::Delay(by))
     }
 
-    /// The request waits while the gate lives. Of a watch, the events wait, also those of a watch that has begun.
+    /// Holds the request until the gate is dropped. For watches, holds the events, also those of watches that have
+    /// begun.
     #[must_use = "the gate opens when it is dropped"]
     pub fn hold(self) -> Gate {
         let (sender, receiver) = signal::channel(());
@@ -232,17 +239,17 @@ impl RuleBuilder {
         Gate { _closed: sender }
     }
 
-    /// A watch ends after as many events; bookmarks don't count.
+    /// Ends a watch after this number of events, not counting bookmarks.
     pub fn cut_after(self, events: usize) -> Fault {
         self.then(Action::CutAfter(events))
     }
 
-    /// A watch is told that its version is gone (410), as one that fell behind.
+    /// Ends a watch with the error 410, as for a client that has fallen behind.
     pub fn expire(self) -> Fault {
         self.then(Action::Expire)
     }
 
-    /// A watch gets every event twice.
+    /// Sends every event of a watch twice.
     pub fn double(self) -> Fault {
         self.then(Action::Double)
     }
@@ -255,31 +262,31 @@ impl RuleBuilder {
     }
 }
 
-/// A rule in force.
+/// A rule with its fault.
 #[derive(Clone, Debug)]
 pub struct Fault {
     hits: Arc<Mutex<usize>>,
 }
 
 impl Fault {
-    /// How many requests have met it.
+    /// Returns the number of requests that have met the fault.
     pub fn hits(&self) -> usize {
         *self.hits.lock()
     }
 }
 
-/// Holds requests or events back while it lives.
+/// Holds requests or events back until it is dropped.
 #[derive(Debug)]
 pub struct Gate {
     _closed: signal::Sender<()>,
 }
 
 impl Gate {
-    /// Lets everything through that was held back.
+    /// Releases everything that is held back.
     pub fn open(self) {}
 }
 
-/// Completes when the gate is dropped.
+/// Waits until the gate is dropped.
 async fn opened(mut gate: signal::Receiver<()>) {
     while gate.changed().await.is_ok() {}
 }

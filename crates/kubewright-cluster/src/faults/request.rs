@@ -1,62 +1,62 @@
-//! What a request asks for, read from its method, path and body, in the words of RBAC.
+//! The attributes of a request in the terms of RBAC, parsed from its method, path and body.
 
 use bytes::Bytes;
 use http::{Method, Uri};
 use serde_json::Value;
 
-/// What a request does, in RBAC's words.
+/// The verb of a request, as in RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
-    /// Reads one object.
+    /// Read one object.
     Get,
-    /// Reads a collection.
+    /// Read a collection.
     List,
-    /// Follows a collection.
+    /// Watch a collection.
     Watch,
-    /// Makes an object.
+    /// Create an object.
     Create,
-    /// Replaces an object.
+    /// Replace an object.
     Update,
-    /// Changes an object in part; server-side apply too.
+    /// Patch an object, also by server-side apply.
     Patch,
-    /// Deletes an object.
+    /// Delete an object.
     Delete,
-    /// Deletes a collection.
+    /// Delete a collection.
     DeleteCollection,
 }
 
 impl Verb {
-    /// All that change something.
+    /// All verbs that change something.
     pub const WRITES: &'static [Self] =
         &[Self::Create, Self::Update, Self::Patch, Self::Delete, Self::DeleteCollection];
-    /// All that change nothing.
+    /// All verbs that only read.
     pub const READS: &'static [Self] = &[Self::Get, Self::List, Self::Watch];
 
-    /// Whether it changes something.
+    /// Returns whether the verb changes something.
     pub fn is_write(self) -> bool {
         Self::WRITES.contains(&self)
     }
 }
 
-/// A request for resources.
+/// A request for a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApiRequest {
-    /// What it does.
+    /// The verb.
     pub verb: Verb,
-    /// The plural, and after a slash the subresource: `pods`, `podsets/status`.
+    /// The plural name, followed by a slash and the subresource if there is one: `pods`, `podsets/status`.
     pub resource: String,
     /// The API group; empty for the core group.
     pub group: String,
-    /// The namespace, if the path has one.
+    /// The namespace in the path.
     pub namespace: Option<String>,
-    /// The object's name, from the path, for a create from the body, or for a list or watch from its field selector. A
-    /// `generateName` counts as the name.
+    /// The object's name: from the path, for a create from the body (`name` or `generateName`), or for a list or watch
+    /// from its field selector.
     pub name: Option<String>,
 }
 
 impl ApiRequest {
-    /// `None` for what isn't about resources: discovery, health, versions.
+    /// Parses a request; `None` if it isn't for a resource but for discovery, health or the version.
     pub(super) fn parse(method: &Method, uri: &Uri, body: &Bytes) -> Option<Self> {
         let mut path = uri.path().split('/').filter(|part| !part.is_empty());
         let group = match path.next()? {
@@ -105,7 +105,7 @@ fn name_in(body: &Bytes) -> Option<String> {
     name.as_str().map(Into::into)
 }
 
-/// The name that a field selector asks for.
+/// Returns the name in a field selector.
 fn selected_name(query: &str) -> Option<String> {
     let selector = query.split('&').find_map(|part| part.strip_prefix("fieldSelector="))?;
     let selector = selector.replace("%3D", "=").replace("%2C", ",");

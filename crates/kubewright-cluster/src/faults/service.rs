@@ -4,15 +4,14 @@ use std::io;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use http_body_util::{BodyExt, Full};
 use kube::{Client, client::Body};
 use serde_json::json;
 use tokio::time::sleep;
 use tower::{BoxError, Service, service_fn};
 
-use super::{Action, ApiRequest, Faults, Verb, opened, watch};
+use super::{Action, AnswerBody, ApiRequest, Faults, Verb, opened, watch};
 
-pub(super) type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
 type Answer = Response<AnswerBody>;
 
 pub(super) fn service(
@@ -48,7 +47,7 @@ async fn send(server: &Client, request: Request<Body>) -> Result<Answer, BoxErro
 }
 
 impl Action {
-    /// Whether it is about the request as a whole, also if that is a watch.
+    /// Returns whether the fault concerns a request as a whole, even if it is a watch.
     fn is_whole(&self) -> bool {
         matches!(self, Self::Refuse { .. } | Self::LoseRequest | Self::LoseAnswer)
     }
@@ -59,7 +58,7 @@ async fn meet(action: Action, server: &Client, request: Request<Body>) -> Result
         Action::Refuse { code, reason, message, retry_after } => refuse(code, &reason, &message, retry_after),
         Action::LoseRequest => Err(lost()),
         Action::LoseAnswer => {
-            // What the server does with the request is done when its answer is whole.
+            // The server has executed the request once its answer is complete.
             send(server, request).await?.into_body().collect().await?;
             Err(lost())
         }

@@ -29,7 +29,7 @@ fn server() -> Client {
                     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "resourceVersion": "1" } });
                 format!("{}\n", json!({ "type": "ADDED", "object": pod }))
             };
-            // Cut where no event ends, as a network would.
+            // Split in the middle of an event, as a network may.
             let text = ["a", "b", "c"].map(line).concat();
             let (head, tail) = text.split_at(40);
             let frames = [head, tail].map(|part| Ok(http_body::Frame::data(Bytes::from(part.to_owned()))));
@@ -52,7 +52,7 @@ fn named(name: &str) -> kube::api::ObjectMeta {
     kube::api::ObjectMeta { name: Some(name.into()), ..kube::api::ObjectMeta::default() }
 }
 
-/// What a watch of pods sends within ten seconds, and whether it ended.
+/// Returns what a watch of pods sends within ten seconds, and whether it ended.
 async fn watch(client: &Client) -> (Vec<String>, bool) {
     let pods = Api::<Pod>::default_namespaced(client.clone());
     let mut events = pods.watch(&WatchParams::default(), "0").await.expect("it begins").boxed();
@@ -103,7 +103,7 @@ async fn rules_match_verb_resource_and_name() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_follows_the_deed_and_a_lost_request_prevents_it() {
+async fn a_lost_answer_means_the_request_was_executed_and_a_lost_request_that_it_was_not() {
     let (behind, faults) = (Faults::new(), Faults::new());
     let client = faults.client(&behind.client(&server()));
     faults.on(&[Verb::Create], "configmaps").lose_answer();
@@ -116,7 +116,7 @@ async fn a_lost_answer_follows_the_deed_and_a_lost_request_prevents_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_are_late_or_held() -> io::Result<()> {
+async fn requests_are_delayed_or_held() -> io::Result<()> {
     let (faults, server) = (Faults::new(), server());
     let client = faults.client(&server);
     faults.on(&[Verb::Create], "configmaps").delay(Duration::from_secs(5));
@@ -130,7 +130,7 @@ async fn requests_are_late_or_held() -> io::Result<()> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_meet_their_faults() {
+async fn watches_show_their_faults() {
     let (faults, server) = (Faults::new(), server());
     let client = faults.client(&server);
     let all = || vec!["a".to_owned(), "b".into(), "c".into()];

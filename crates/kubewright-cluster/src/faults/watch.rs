@@ -1,4 +1,4 @@
-//! The events of a watch on their way: held back, late, doubled, cut off.
+//! Faults of a watch's events: held back, delayed, doubled, cut off.
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use tower::BoxError;
 
-use super::{Action, opened, service::AnswerBody};
+use super::{Action, AnswerBody, opened};
 
 type Line = Result<Bytes, BoxError>;
 
-/// As many events may be on their way at once.
+/// The maximum number of delayed events.
 const IN_FLIGHT: usize = 4096;
 
-/// The watch's body under a fault.
+/// Applies a fault to the body of a watch.
 pub(super) fn body(action: Action, body: AnswerBody) -> AnswerBody {
     let events = lines(body);
     match action {
         Action::Delay(by) => {
-            // Each is late by as much, however close they follow each other.
+            // Every event is late by the same time, however close they follow each other.
             let late = move |line| async move {
                 sleep(by).await;
                 line
@@ -47,7 +47,7 @@ fn whole(events: impl Stream<Item = Line> + Send + 'static) -> AnswerBody {
     StreamBody::new(events.map(|line| line.map(http_body::Frame::data))).boxed_unsync()
 }
 
-/// The body by lines, each with its end: one event of the watch.
+/// Splits the body into lines, each with its line end: one line is one event.
 fn lines(body: AnswerBody) -> impl Stream<Item = Line> + Send {
     stream::unfold((body.into_data_stream(), BytesMut::new()), |(mut body, mut buffer)| async move {
         loop {

@@ -1,17 +1,18 @@
-//! The addresses of pods: on Linux each has its own in the host's loopback network, so that two pods can use one port.
+//! The addresses of pods: on Linux each pod has its own in the host's loopback network, so that several can use one
+//! port.
 
 use std::{collections::BTreeSet, net::Ipv4Addr, sync::Arc};
 
 use kubewright_apimachinery::random::Random;
 use parking_lot::Mutex;
 
-/// The lowest address, less one. The net 127.0.0.0/16 is left to the host's own programs, and what is above 127.95.0.0/16 to
+/// The base of the addresses. 127.0.0.0/16 is left to the host's own programs, and addresses above 127.95.0.0/16 to
 /// services.
 const BASE: u32 = u32::from_be_bytes([127, 1, 0, 0]);
-/// How many addresses there are.
+/// The number of addresses.
 const COUNT: u32 = 0x005e_ffff;
 
-/// The addresses in use. Clones are the same.
+/// The addresses in use. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Addresses(Arc<Mutex<InUse>>);
 
@@ -21,7 +22,7 @@ struct InUse {
     last: u32,
 }
 
-/// An address that is given back when dropped.
+/// An address that is returned when dropped.
 #[derive(Debug)]
 pub(crate) struct Lease {
     offset: u32,
@@ -29,19 +30,19 @@ pub(crate) struct Lease {
 }
 
 impl Addresses {
-    /// Addresses that are given out from a place drawn by lot: other clusters of this host draw from the same ones.
+    /// Creates a pool that starts at a random address, since other clusters of this host use the same range.
     pub(crate) fn from_somewhere(random: &Random) -> Self {
         let last = u32::try_from(random.u64() % u64::from(COUNT)).unwrap_or_default();
         Self(Arc::new(Mutex::new(InUse { last, ..InUse::default() })))
     }
 
-    /// Takes an address; those given back are used again last.
+    /// Takes an address; returned ones are reused last.
     pub(crate) fn take(&self) -> Lease {
         let mut used = self.0.lock();
         let mut offset = used.last;
         loop {
             offset = offset % COUNT + 1;
-            // With all taken, sharing one is better than no pod.
+            // If all are taken, sharing one is better than no pod.
             if used.taken.insert(offset) || used.taken.len() >= COUNT as usize {
                 break;
             }
@@ -53,7 +54,7 @@ impl Addresses {
 }
 
 impl Lease {
-    /// The address in its text form.
+    /// Formats the address.
     pub(crate) fn address(&self) -> String {
         if cfg!(target_os = "linux") { Ipv4Addr::from(BASE + self.offset).to_string() } else { "127.0.0.1".into() }
     }

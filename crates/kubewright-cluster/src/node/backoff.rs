@@ -1,7 +1,7 @@
-//! How long a container waits before it is started again, or an image is pulled again.
+//! The back-off of container restarts and image pulls.
 //!
 //! The kubelet's rule: the first retry comes at once, the next after 10 s, then twice as long each time up to 5 min;
-//! after 10 min without a failure it begins anew
+//! after 10 min without a failure the back-off is reset
 //! (<https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#restart-policy>).
 
 use std::time::Duration;
@@ -10,15 +10,15 @@ const BASE: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(300);
 const RESET_AFTER: Duration = Duration::from_secs(600);
 
-/// The state of one back-off. Time is passed in, as monotonic time.
+/// The state of a back-off. All times are monotonic and passed in.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Backoff {
-    /// The delay of the failure to come, and when the last one was.
+    /// The delay after the next failure, and the time of the last one.
     last: Option<(Duration, Duration)>,
 }
 
 impl Backoff {
-    /// Notes a failure at `now` and says how long to wait from then. The first one waits `first`.
+    /// Records a failure at `now` and returns the delay. After the first failure it is `first`.
     fn failed(&mut self, now: Duration, first: Duration) -> Duration {
         let delay = match self.last {
             Some((next, at)) if now.saturating_sub(at) <= RESET_AFTER => next,
@@ -29,18 +29,18 @@ impl Backoff {
         delay
     }
 
-    /// A container ended at `now`.
+    /// Returns the delay after a container ended at `now`.
     pub(crate) fn crashed(&mut self, now: Duration) -> Duration {
         self.failed(now, Duration::ZERO)
     }
 
-    /// A container could not be started at `now`, for a reason that only another try can show to be gone.
+    /// Returns the delay after a start at `now` failed for a reason that only another try can show to be gone.
     pub(crate) fn refused(&mut self, now: Duration) -> Duration {
         self.failed(now, BASE)
     }
 }
 
-/// A duration as Kubernetes' messages write it: `10s`, `2m40s`, `5m0s`.
+/// Formats a duration as Kubernetes' messages do: `10s`, `2m40s`, `5m0s`.
 pub(crate) fn written(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match (seconds / 60, seconds % 60) {

@@ -1,6 +1,6 @@
-//! A container's environment: its variables, where they come from, and their use in `command` and `args`.
+//! A container's environment variables, their sources, and their expansion in `command` and `args`.
 //!
-//! Pure: what a variable refers to is fetched before ([`references`]) and passed in.
+//! Pure: referenced objects are fetched before ([`references`]) and passed in.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,10 +20,10 @@ pub(crate) enum Reference {
     Secret(String),
 }
 
-/// The data of what was found.
+/// The data of the referenced objects.
 pub(crate) type Found = BTreeMap<Reference, BTreeMap<String, String>>;
 
-/// Why a container can't be configured. The wording is the kubelet's, where it has one.
+/// An error that keeps a container from being configured. The wording is the kubelet's, where it has one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ConfigError {
     #[error("{kind} {name:?} not found")]
@@ -34,7 +34,7 @@ pub(crate) enum ConfigError {
     FieldPath(String),
     #[error("unsupported container resource: {0}")]
     Resource(String),
-    #[error("the variable {0} has a source that this node doesn't support")]
+    #[error("unsupported source of the variable {0}")]
     Source(String),
 }
 
@@ -59,7 +59,7 @@ impl Reference {
     }
 }
 
-/// What the container's environment refers to.
+/// Returns the objects that the container's environment refers to.
 pub(crate) fn references(container: &Container) -> BTreeSet<Reference> {
     let from = container.env_from.iter().flatten().flat_map(|source| {
         let config_map = source.config_map_ref.iter().map(|found| Reference::ConfigMap(found.name.clone()));
@@ -74,7 +74,7 @@ pub(crate) fn references(container: &Container) -> BTreeSet<Reference> {
     from.chain(single).collect()
 }
 
-/// Builds the environment: `base`, then `envFrom`, then `env`; later ones win, and keep the place of the first.
+/// Builds the environment: `base`, then `envFrom`, then `env`. Later values win, but keep the position of the first.
 pub(crate) fn variables(
     pod: &Pod,
     container: &Container,
@@ -124,7 +124,7 @@ impl Variables {
     }
 }
 
-/// A variable's value; `None` when what it refers to is optional and absent.
+/// Returns a variable's value; `None` if it refers to an optional object that doesn't exist.
 fn value(
     pod: &Pod,
     container: &Container,
@@ -179,7 +179,7 @@ fn no_object(reference: &Reference) -> ConfigError {
     ConfigError::NoObject { kind: reference.kind().0, name: reference.name().into() }
 }
 
-/// A field of the pod itself, by the downward API
+/// Returns the value of a downward API field of the pod
 /// (<https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#available-fields>).
 pub(crate) fn downward(pod: &Pod, path: &str) -> Result<String, ConfigError> {
     let metadata = &pod.metadata;
@@ -206,12 +206,12 @@ pub(crate) fn downward(pod: &Pod, path: &str) -> Result<String, ConfigError> {
     })
 }
 
-/// What Kubernetes takes as a variable's name: printable ASCII without `=`.
+/// Returns whether Kubernetes accepts a variable's name: printable ASCII without `=`.
 fn is_variable_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| (' '..='~').contains(&c) && c != '=')
 }
 
-/// Replaces `$(NAME)` by the variable's value; `$$` is a dollar sign, and an unknown reference stays as it is.
+/// Replaces `$(NAME)` by the variable's value. `$$` stands for a dollar sign, and an unknown reference stays as it is.
 pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_references_are_named() {
         let check = |container, expect: &str| {
             assert_eq!(build(container).expect_err("an error").to_string(), expect);
         };

@@ -1,23 +1,24 @@
-//! The image table: which host program plays which container image.
+//! The image table: the host programs that run in place of container images.
 //!
-//! There is no registry and nothing is pulled. An image that the table doesn't have is an image that can't be pulled.
+//! There is no registry and nothing is pulled. An image that the table doesn't have fails with `ErrImagePull`.
 
 use std::{collections::BTreeMap, env, path::PathBuf};
 
 use super::environment::expand;
 
-/// Where commands are looked for when the cluster's own environment has no `PATH`.
+/// The search path for commands if the cluster's own environment has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How the containers of an image run on the host.
+/// The host program that runs in the containers of an image.
 ///
 /// As in an image's configuration, a container's `command` replaces the entrypoint *and* the default arguments, and its
 /// `args` replace the default arguments alone.
 ///
-/// There are no network namespaces: a program that listens on `0.0.0.0` has that port of the whole machine, and a second pod
-/// of its image finds the port in use. So a program is to listen on its pod's own address. Entrypoint, default arguments
-/// and the values of [`Program::env`] may say where that goes, by the names `$(POD_IP)`, `$(HOST_IP)`, `$(POD_NAME)` and
-/// `$(POD_NAMESPACE)`; `$$` is a dollar sign, and any other reference stays as it is.
+/// There are no network namespaces: a program that listens on `0.0.0.0` takes that port of the whole machine, and a
+/// second pod of its image finds the port in use. A program should therefore listen on its pod's own address, which the
+/// entrypoint, the default arguments and the values of [`Program::env`] may contain as `$(POD_IP)`. The names
+/// `$(HOST_IP)`, `$(POD_NAME)` and `$(POD_NAMESPACE)` are expanded as well; `$$` stands for a dollar sign, and any other
+/// reference stays as it is.
 ///
 /// ```
 /// # use kubewright_cluster::Program;
@@ -32,19 +33,20 @@ pub struct Program {
 }
 
 impl Program {
-    /// An image of shell tools, without an entrypoint: commands are those of the host's `PATH`, and `sh` is the default.
+    /// An image of the host's shell tools, without an entrypoint: commands are searched on the host's `PATH`, and `sh`
+    /// is the default.
     pub fn host_tools() -> Self {
         Self { arguments: vec!["sh".into()], ..Self::default() }
     }
 
-    /// An image whose entrypoint is this program of the host. An absolute path is the safe choice; a bare name is looked
-    /// up on the container's `PATH`.
+    /// An image whose entrypoint is a program of the host. Prefer an absolute path; a bare name is searched on the
+    /// container's `PATH`.
     pub fn executable(path: impl Into<PathBuf>) -> Self {
         Self { entrypoint: vec![path.into().to_string_lossy().into_owned()], ..Self::default() }
     }
 
-    /// An image whose entrypoint is a program of the host with words that always come first, as an image's `ENTRYPOINT` may
-    /// have several.
+    /// An image whose entrypoint is a program of the host with leading arguments, like an `ENTRYPOINT` of several
+    /// words.
     pub fn entrypoint(words: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { entrypoint: words.into_iter().map(Into::into).collect(), ..Self::default() }
     }
@@ -61,8 +63,8 @@ impl Program {
         self
     }
 
-    /// What to execute, for a container's `command` and `args`. `place` is where its pod is: the values of the names that
-    /// the image's own words may refer to.
+    /// Returns the command line for a container's `command` and `args`. `place` has the values of the names that the
+    /// image's own arguments may refer to.
     pub(crate) fn argv(&self, place: &[(String, String)], command: Vec<String>, args: Vec<String>) -> Vec<String> {
         let own = |words: &[String]| words.iter().map(|word| expand(word, place)).collect();
         let (mut head, tail) = match (command.is_empty(), args.is_empty()) {
@@ -74,7 +76,7 @@ impl Program {
         head
     }
 
-    /// The variables that a container of this image starts with, at a place.
+    /// Returns the variables of the image, expanded with `place`.
     pub(crate) fn environment(&self, place: &[(String, String)]) -> Vec<(String, String)> {
         let path = env::var("PATH").unwrap_or_else(|_| DEFAULT_PATH.into());
         let mut variables = vec![("PATH".to_owned(), path)];
@@ -83,7 +85,7 @@ impl Program {
     }
 }
 
-/// Which program plays which image. The default table has `busybox`, played by the host's shell tools.
+/// The programs that run in place of images. The default table has `busybox`, for which the host's shell tools run.
 #[derive(Clone, Debug)]
 pub struct ImageTable {
     programs: BTreeMap<String, Program>,
@@ -96,19 +98,19 @@ impl Default for ImageTable {
 }
 
 impl ImageTable {
-    /// A table without any image.
+    /// Creates a table without images.
     pub fn empty() -> Self {
         Self { programs: BTreeMap::new() }
     }
 
-    /// Adds an image, or replaces it. Tag and digest of `image` don't matter, nor does the default registry:
-    /// `busybox` and `docker.io/library/busybox:1.36` are one image.
+    /// Adds or replaces an image. Tag, digest and the default registry of `image` are ignored: `busybox` and
+    /// `docker.io/library/busybox:1.36` are one image.
     pub fn with(mut self, image: &str, program: Program) -> Self {
         self.programs.insert(repository(image), program);
         self
     }
 
-    /// The program for an image reference.
+    /// Returns the program for an image reference.
     pub(crate) fn find(&self, image: &str) -> Result<&Program, ImageError> {
         if !is_reference(image) {
             return Err(ImageError::Invalid(image.into()));
@@ -120,10 +122,10 @@ impl ImageTable {
     }
 }
 
-/// Why an image can't be run.
+/// An error that keeps an image from being run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ImageError {
-    /// The reference doesn't parse.
+    /// The reference is malformed.
     #[error("couldn't parse image name {0:?}: invalid reference format")]
     Invalid(String),
     /// The table has no such image.
@@ -133,12 +135,12 @@ pub(crate) enum ImageError {
     Unknown {
         /// The reference.
         image: String,
-        /// What the table has, for the message.
+        /// The images of the table, for the message.
         known: String,
     },
 }
 
-/// A coarse check of an image reference's syntax: what could never be one is refused.
+/// Checks the syntax of an image reference coarsely.
 fn is_reference(image: &str) -> bool {
     let name = repository(image);
     let component = |part: &str| {
@@ -151,7 +153,7 @@ fn is_reference(image: &str) -> bool {
     component(last) && !last.contains(|c: char| c.is_ascii_uppercase()) && parts.all(component)
 }
 
-/// The repository that an image reference names, without digest, tag and default registry.
+/// Returns the repository of an image reference, without digest, tag and default registry.
 fn repository(image: &str) -> String {
     let name = image.split('@').next().unwrap_or_default();
     let last = name.rfind('/').map_or(0, |slash| slash + 1);
@@ -192,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_told_where_its_pod_is() {
+    fn arguments_of_an_image_expand_pod_fields() {
         let place = [("POD_IP".to_owned(), "127.1.0.7".to_owned())];
         let program = Program::entrypoint(["/bin/web", "--at=$(POD_IP)"]).arguments(["$(POD_IP):80"]);
         let program = program.env("LISTEN", "$(POD_IP):80").env("PRICE", "$$(POD_IP) $(OTHER)");
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_image_is_told_from_an_invalid_one() {
+    fn unknown_and_invalid_images_have_different_errors() {
         let table = ImageTable::default();
         assert!(table.find("docker.io/library/busybox:latest").is_ok());
         assert!(matches!(table.find("nginx:1"), Err(ImageError::Unknown { .. })));

@@ -1,31 +1,30 @@
-//! The node: the machine that the cluster's pods run on, which is this host.
+//! The node: this host, as the machine that the cluster's pods run on.
 //!
-//! * [`account`]: a pod's service account
-//! * [`home`]: the node's folder
-//! * [`image`]: which program plays which image
-//! * [`pod`]: a pod's life
-//! * [`environment`], [`resource`] and [`volume`]: what a container is told, and finds
+//! * [`image`]: the programs that run in place of images
+//! * [`pod`]: the lifecycle of a pod
+//! * [`environment`], [`resource`] and [`volume`]: variables, resource fields and volumes of containers
+//! * [`token_volume`]: the service account token of a container
 //! * [`process`]: process groups
-//! * [`log`] and [`logs`]: what containers write
-//! * [`proxy`] and [`links`]: how services are reached, and found
+//! * [`log`]: container logs
+//! * [`proxy`] and [`service_env`]: the routing and discovery of services
 //! * [`object`]: the Node object and its lease
+//! * [`node_directory`]: the node's directory
 //! * [`simulation`]: pods without processes
 
-mod account;
 pub(crate) mod address;
 mod backoff;
 mod environment;
-pub(crate) mod home;
 mod image;
-mod links;
 pub(crate) mod log;
-pub(crate) mod logs;
+pub(crate) mod node_directory;
 pub(crate) mod object;
 mod pod;
 pub(crate) mod process;
 pub(crate) mod proxy;
 mod resource;
+mod service_env;
 pub(crate) mod simulation;
+mod token_volume;
 mod volume;
 
 use std::{
@@ -50,55 +49,56 @@ use tokio_util::task::TaskTracker;
 pub use self::image::{ImageTable, Program};
 use self::{
     address::Addresses,
-    logs::Logs,
+    log::LogStore,
     object::Capacity,
     pod::worker::{Message, Worker},
     process::Processes,
 };
-use crate::{access::Access, controllers::reconcile::Key, doors::Doors, events::Recorder};
+use crate::{api_endpoints::ApiEndpoints, controllers::reconcile::Key, events::Recorder, object_client::ObjectClient};
 
 /// The name of the one node.
 pub(crate) const NODE_NAME: &str = "kubewright";
 
-/// How many pods write their status at a time. Hundreds that end in one moment would keep everybody else waiting: a write is
-/// work for a processor of this machine, where the kubelet, which limits itself likewise, only waits for an answer.
+/// The number of pods that write their status concurrently. If hundreds end at once, unlimited writes would starve
+/// everything else: unlike for the kubelet, which limits itself likewise, a write costs CPU time of this machine.
 pub(crate) const WRITES: usize = 4;
 
-/// What the pods of a node share.
+/// The state that the pods of a node share.
 pub(crate) struct Host {
-    pub(crate) access: Access,
+    pub(crate) client: ObjectClient,
     pub(crate) clock: SharedClock,
     pub(crate) random: Random,
     pub(crate) images: ImageTable,
     pub(crate) processes: Processes,
     pub(crate) addresses: Addresses,
-    pub(crate) logs: Logs,
+    pub(crate) logs: LogStore,
     pub(crate) events: Recorder,
-    /// Where the API server listens, if it does.
+    /// The address at which the API server listens, if it does.
     pub(crate) server: watch::Receiver<Option<SocketAddr>>,
-    /// How pods reach the API server.
-    pub(crate) doors: Doors,
-    /// The services that there are.
+    /// The endpoints of the API server, for pods.
+    pub(crate) endpoints: ApiEndpoints,
+    /// All services.
     pub(crate) services: Arc<Mutex<BTreeMap<Key, Arc<Value>>>>,
-    /// What the node has.
+    /// The node's capacity.
     pub(crate) capacity: Capacity,
-    /// Who writes.
+    /// Limits concurrent status writes.
     pub(crate) writes: Semaphore,
-    /// Where pods have their directories.
+    /// The parent of the pods' directories.
     pub(crate) directory: PathBuf,
-    /// Every task of the node, for waiting until they have ended.
+    /// Every task of the node, to wait for on shutdown.
     pub(crate) tasks: TaskTracker,
 }
 
 impl Host {
-    /// The variables that tell a namespace's containers of its services. The API server's own is told of where it listens.
-    pub(crate) fn links(&self, namespace: &str) -> Vec<(String, String)> {
+    /// Returns the service variables of a namespace's containers. Those of the service `kubernetes` are set with the
+    /// server's own address instead.
+    pub(crate) fn service_env(&self, namespace: &str) -> Vec<(String, String)> {
         let services = self.services.lock();
         let here = services.range(Key::first_of(namespace)..).take_while(|(key, _)| key.namespace == namespace);
-        links::variables(here.filter(|(key, _)| key.name != "kubernetes").map(|(_, service)| &**service))
+        service_env::variables(here.filter(|(key, _)| key.name != "kubernetes").map(|(_, service)| &**service))
     }
 
-    /// The directory of a pod; removed when the pod is gone.
+    /// Returns the directory of a pod, which is removed with the pod.
     pub(crate) fn pod_directory(&self, uid: &str) -> PathBuf {
         self.directory.join(uid)
     }
@@ -107,21 +107,21 @@ impl Host {
 /// Runs the pods that are bound to the node, for as long as it is polled. Dropping the future kills them.
 pub(crate) async fn run(api: ApiServer, host: Arc<Host>) {
     let feed = api.feed();
-    let keeper = Keeper { host, feed, workers: BTreeMap::new(), tasks: JoinSet::new(), seen: Some(BTreeSet::new()) };
-    keeper.run().await;
+    let kubelet = Kubelet { host, feed, workers: BTreeMap::new(), tasks: JoinSet::new(), seen: Some(BTreeSet::new()) };
+    kubelet.run().await;
 }
 
-struct Keeper {
+struct Kubelet {
     host: Arc<Host>,
     feed: Feed,
-    /// By the pod's UID.
+    /// The workers by the pod's UID.
     workers: BTreeMap<String, Handle>,
     tasks: JoinSet<()>,
-    /// The pods that the snapshot, while it lasts, has told of.
+    /// The pods that the snapshot has contained so far; `None` after it.
     seen: Option<BTreeSet<String>>,
 }
 
-/// How a worker is reached.
+/// A handle to a pod's worker.
 struct Handle {
     namespace: String,
     messages: mpsc::UnboundedSender<Message>,
@@ -129,18 +129,18 @@ struct Handle {
 
 impl Handle {
     fn tell(&self, message: Message) {
-        // A worker that has ended doesn't need to know.
+        // A worker that has ended doesn't need the message.
         let _ended = self.messages.send(message);
     }
 }
 
-impl Keeper {
+impl Kubelet {
     async fn run(mut self) {
         loop {
             if self.feed.is_synced()
                 && let Some(seen) = self.seen.take()
             {
-                // What the snapshot doesn't have went while the feed was behind.
+                // Pods that aren't in the snapshot were deleted while the feed was behind.
                 self.workers.retain(|uid, worker| {
                     if !seen.contains(uid) {
                         worker.tell(Message::Gone);
@@ -153,14 +153,14 @@ impl Keeper {
                 change = self.feed.next() => match change {
                     Ok(change) => self.take(&change),
                     Err(lagged) => {
-                        tracing::info!(%lagged, "the node begins anew");
+                        tracing::info!(%lagged, "the node restarts from a snapshot");
                         self.seen = Some(BTreeSet::new());
                         self.host.services.lock().clear();
                     }
                 },
                 Some(ended) = self.tasks.join_next() => {
                     if let Err(error) = ended && error.is_panic() {
-                        tracing::error!(%error, "a pod's worker has panicked");
+                        tracing::error!(%error, "the worker of a pod has panicked");
                         self.workers.retain(|_, worker| !worker.messages.is_closed());
                     }
                 }
@@ -206,7 +206,7 @@ impl Keeper {
         }
         let pod = match Pod::deserialize(&**value) {
             Ok(pod) => Arc::new(pod),
-            Err(error) => return tracing::error!(%error, uid, "a stored pod can't be read"),
+            Err(error) => return tracing::error!(%error, uid, "failed to decode a stored pod"),
         };
         match self.workers.get(uid) {
             Some(worker) => worker.tell(Message::Changed(pod)),
@@ -223,12 +223,12 @@ impl Keeper {
     }
 }
 
-/// Whether a pod is bound to the node.
+/// Returns whether a pod is bound to the node.
 pub(crate) fn is_here(pod: &Value) -> bool {
     pod["spec"]["nodeName"] == NODE_NAME
 }
 
-/// Whether a pod has come to its end.
+/// Returns whether a pod has ended.
 pub(crate) fn has_ended(pod: &Value) -> bool {
     matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"))
 }

@@ -1,4 +1,4 @@
-//! The Node object, and the Lease by which a node shows that it is alive.
+//! The Node object, and the lease that shows that the node is alive.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use super::{NODE_NAME, pod::status::HOST_ADDRESS};
 use crate::{
-    access::{Access, Address, is_conflict},
     events::written,
+    object_client::{ObjectClient, ObjectPath, is_conflict},
 };
 
-/// How often the lease is renewed, and for how many seconds it holds: the kubelet's figures.
+/// The interval of renewals and the duration of the lease in seconds: the kubelet's defaults.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
 const LEASE_SECONDS: i64 = 40;
 
-/// How much a node has.
+/// The resources of a node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Capacity {
     processors: usize,
@@ -25,23 +25,23 @@ pub(crate) struct Capacity {
 }
 
 impl Capacity {
-    /// What this host has.
+    /// Returns the resources of this host.
     pub(crate) fn of_host() -> Self {
         let processors = std::thread::available_parallelism().map_or(1, Into::into);
         Self { processors, memory_kib: memory_kib().unwrap_or(8 << 20), pods: 1000 }
     }
 
-    /// Its processors.
+    /// Returns the number of processors.
     pub(crate) fn processors(self) -> usize {
         self.processors
     }
 
-    /// Its memory in KiB.
+    /// Returns the memory in KiB.
     pub(crate) fn memory_kib(self) -> u64 {
         self.memory_kib
     }
 
-    /// Plenty, and the same on every host.
+    /// Returns ample resources that are the same on every host.
     pub(crate) fn simulated() -> Self {
         Self { processors: 1000, memory_kib: 1 << 30, pods: 100_000 }
     }
@@ -59,42 +59,44 @@ fn memory_kib() -> Option<u64> {
     None
 }
 
-/// Registers the node, with its lease. `version` is the cluster's.
+/// Creates the Node object and its lease. `version` is the cluster's.
 pub(crate) async fn register(
-    access: &Access,
+    client: &ObjectClient,
     clock: &SharedClock,
     capacity: Capacity,
     version: &str,
 ) -> Result<(), kube::Error> {
     let now = clock.now();
-    let nodes = Address::core("nodes", None, "");
-    let node = match access.create(&nodes, "", &node()).await {
+    let nodes = ObjectPath::core("nodes", None, "");
+    let node = match client.create(&nodes, "", &node()).await {
         Ok(node) => Some(node),
-        Err(error) if is_conflict(&error) => access.get(&Address { name: NODE_NAME.into(), ..nodes.clone() }).await?,
+        Err(error) if is_conflict(&error) => {
+            client.get(&ObjectPath { name: NODE_NAME.into(), ..nodes.clone() }).await?
+        }
         Err(error) => return Err(error),
     };
-    let address = Address { name: NODE_NAME.into(), ..nodes };
-    access.merge(&address, "/status", &json!({"status": status(capacity, version, now)})).await?;
+    let address = ObjectPath { name: NODE_NAME.into(), ..nodes };
+    client.merge(&address, "/status", &json!({"status": status(capacity, version, now)})).await?;
     let uid = node.map(|node| node["metadata"]["uid"].clone()).unwrap_or_default();
-    match access.create(&leases(""), "", &lease(&uid, now)).await {
+    match client.create(&leases(""), "", &lease(&uid, now)).await {
         Err(error) if !is_conflict(&error) => Err(error),
         _ => Ok(()),
     }
 }
 
 /// Renews the lease for as long as it is polled.
-pub(crate) async fn renew(access: Access, clock: SharedClock) {
+pub(crate) async fn renew(client: ObjectClient, clock: SharedClock) {
     loop {
         tokio::time::sleep(RENEW_EVERY).await;
         let patch = json!({"spec": {"renewTime": micro(clock.now())}});
-        if let Err(error) = access.merge(&leases(NODE_NAME), "", &patch).await {
-            tracing::warn!(%error, "the node's lease can't be renewed");
+        if let Err(error) = client.merge(&leases(NODE_NAME), "", &patch).await {
+            tracing::warn!(%error, "failed to renew the lease of the node");
         }
     }
 }
 
-fn leases(name: &str) -> Address {
-    Address {
+fn leases(name: &str) -> ObjectPath {
+    ObjectPath {
         group: "coordination.k8s.io".into(),
         version: "v1".into(),
         plural: "leases".into(),
@@ -113,7 +115,7 @@ fn lease(uid: &Value, now: Timestamp) -> Value {
     })
 }
 
-/// A time as `MicroTime` has it.
+/// Formats a time as `MicroTime`.
 fn micro(time: Timestamp) -> String {
     format!("{time:.6}")
 }
@@ -134,7 +136,7 @@ fn node() -> Value {
     })
 }
 
-/// The operating system and the machine in Go's words, which Kubernetes uses.
+/// Returns the operating system and architecture by Go's names, which Kubernetes uses.
 fn platform() -> (&'static str, &'static str) {
     let system = if cfg!(target_os = "macos") { "darwin" } else { std::env::consts::OS };
     let machine = match std::env::consts::ARCH {

@@ -1,8 +1,8 @@
 //! Processes of the host, each the leader of its own process group.
 //!
-//! A group is killed whole, before its leader is reaped: as long as the leader isn't, no other process can have its id.
-//! A process that leaves its group on purpose (`setsid`) outlives its container; on Linux it is found when the node closes,
-//! by a variable of its environment.
+//! A group is killed as a whole before its leader is reaped, since no other process can get the leader's ID before. A
+//! process that leaves its group on purpose (`setsid`) outlives its container; on Linux it is found when the node
+//! closes, by a variable of its environment.
 
 use std::{
     collections::BTreeMap,
@@ -17,18 +17,18 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Resource, Signal, WaitId, WaitIdOptions, getrlimit, kill_process_group, setrlimit, waitid};
 use tokio::signal::unix::{SignalKind, signal as signal_stream};
 
-/// What to run.
+/// A command to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandLine {
     /// The program and its arguments; never empty.
     pub(crate) argv: Vec<String>,
-    /// The whole environment.
+    /// The complete environment.
     pub(crate) environment: Vec<(String, String)>,
-    /// Where it runs.
+    /// The working directory.
     pub(crate) directory: PathBuf,
 }
 
-/// Why a process did not start. The wording is what people know from containerd.
+/// An error that keeps a process from starting. The wording is containerd's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SpawnError {
     #[error("no command specified")]
@@ -44,15 +44,15 @@ pub(crate) enum SpawnError {
 /// The variable that marks the processes of a node.
 const MARK: &str = "KUBEWRIGHT_NODE";
 
-/// Every living process group of a node, so that one call kills them all.
+/// All living process groups of a node, so that one call can kill them all.
 #[derive(Clone, Debug)]
 pub(crate) struct Processes(Arc<Mutex<Living>>);
 
 #[derive(Debug, Default)]
 struct Living {
-    /// What no other node has: the value of [`MARK`].
+    /// The value of [`MARK`], unique to this node.
     id: String,
-    /// Something has run.
+    /// Whether any process has been started.
     used: bool,
     closed: bool,
     children: BTreeMap<u32, Child>,
@@ -66,17 +66,17 @@ pub(crate) struct Process {
 }
 
 impl Processes {
-    /// None yet. `id` is the node's alone.
+    /// Creates an empty set. `id` must be unique to the node.
     pub(crate) fn new(id: String) -> Self {
         Self(Arc::new(Mutex::new(Living { id, ..Living::default() })))
     }
 
-    /// The mark of the node's processes.
+    /// Returns the mark of the node's processes.
     pub(crate) fn id(&self) -> String {
         self.0.lock().id.clone()
     }
 
-    /// Starts a process with its standard input closed, and hands out its output.
+    /// Starts a process with its standard input closed, and returns its output streams.
     pub(crate) fn spawn(&self, line: &CommandLine) -> Result<(Process, ChildStdout, ChildStderr), SpawnError> {
         let name = line.argv.first().ok_or(SpawnError::NoCommand)?;
         let program = find_program(name, line).ok_or_else(|| SpawnError::NotFound(name.clone()))?;
@@ -109,8 +109,8 @@ impl Processes {
         }
     }
 
-    /// Kills every group, waits until it is gone, and starts no other from now on. It blocks for as long as the host
-    /// needs to end killed processes: microseconds, as a rule.
+    /// Kills every group, waits until it is gone, and prevents new ones. Blocks for as long as the host needs to end
+    /// killed processes, usually microseconds.
     pub(crate) fn close(&self) {
         let mut living = self.0.lock();
         living.closed = true;
@@ -122,7 +122,7 @@ impl Processes {
         }
         for (_, mut child) in children {
             if let Err(error) = child.wait() {
-                tracing::warn!(pid = child.id(), %error, "can't reap a process");
+                tracing::warn!(pid = child.id(), %error, "failed to reap a process");
             }
         }
         if let Some(id) = id {
@@ -132,25 +132,25 @@ impl Processes {
 }
 
 impl Process {
-    /// Asks the group to end.
+    /// Sends SIGTERM to the group.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);
     }
 
-    /// Ends the group.
+    /// Sends SIGKILL to the group.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
     }
 
     fn signal(&self, which: Signal) {
-        // Under the lock, an id that is listed has not been reaped, hence is still ours.
+        // While the lock is held, a listed process has not been reaped, so its ID has not been reused.
         let living = self.processes.0.lock();
         if living.children.contains_key(&self.id) {
             signal(self.id, which);
         }
     }
 
-    /// Waits until the leader has ended, kills what is left of its group, and reaps it.
+    /// Waits until the leader has ended, kills the rest of its group, and reaps it.
     pub(crate) async fn ended(&self) -> io::Result<ExitStatus> {
         exited(self.id).await?;
         let child = {
@@ -174,7 +174,7 @@ impl Drop for Process {
         if let Some(mut child) = child {
             signal(self.id, Signal::KILL);
             if let Err(error) = child.wait() {
-                tracing::warn!(pid = self.id, %error, "can't reap a process");
+                tracing::warn!(pid = self.id, %error, "failed to reap a process");
             }
         }
     }
@@ -189,18 +189,19 @@ fn signal(id: u32, which: Signal) {
     if let Err(error) = kill_process_group(pid, which)
         && error != rustix::io::Errno::SRCH
     {
-        tracing::warn!(pid = id, %error, "can't signal a process group");
+        tracing::warn!(pid = id, %error, "failed to signal a process group");
     }
 }
 
-/// Kills what is left of a node's processes, wherever they have gone, as far as the system shows them.
+/// Kills the remaining processes of a node, including those that have left their groups, as far as the system shows
+/// them.
 pub(crate) fn kill_left(id: &str) {
     let mark = format!("{MARK}={id}");
-    // One that is found may just have made another.
+    // A process that is found may just have forked.
     (0..5).find(|_| kill_strays(&mark) == 0);
 }
 
-/// Kills the processes whose environment says `mark`, and tells how many there were.
+/// Kills the processes whose environment contains `mark`, and returns their number.
 #[cfg(target_os = "linux")]
 fn kill_strays(mark: &str) -> usize {
     use rustix::process::{PidfdFlags, pidfd_open, pidfd_send_signal};
@@ -208,7 +209,8 @@ fn kill_strays(mark: &str) -> usize {
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let stray = |id: u32| {
-        // The handle is had before looking, so that it is the process looked at that is killed, whoever has its id then.
+        // The handle is opened before the environment is read, so that the kill reaches the process that was checked,
+        // even if its ID has been reused.
         let handle = pidfd_open(pid(id)?, PidfdFlags::empty()).ok()?;
         let environment = std::fs::read(format!("/proc/{id}/environ")).ok()?;
         let marked = environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
@@ -217,16 +219,16 @@ fn kill_strays(mark: &str) -> usize {
     ids.filter_map(stray).count()
 }
 
-/// Only Linux shows the environment of processes.
+/// Other systems than Linux don't show the environment of processes.
 #[cfg(not(target_os = "linux"))]
 fn kill_strays(_mark: &str) -> usize {
     0
 }
 
-/// Waits until a child has ended, and leaves it to be reaped.
+/// Waits until a child has ended, without reaping it.
 async fn exited(id: u32) -> io::Result<()> {
     let pid = pid(id).ok_or_else(|| io::Error::other("no such process id"))?;
-    // The signal is listened for before looking, so that no end is missed between the two.
+    // The signal handler is installed before the check, so that no end is missed between the two.
     let mut ends = signal_stream(SignalKind::child())?;
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     while waitid(WaitId::Pid(pid), options)?.is_none() {
@@ -237,24 +239,24 @@ async fn exited(id: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A container's exit code, as container runtimes count it: 128 and the signal's number for a killed process.
+/// Returns a container's exit code as container runtimes define it: 128 plus the signal's number for a killed process.
 pub(crate) fn exit_code(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(255)
 }
 
-/// Allows this process as many open files as the host lets it have, since each container takes three. Go programs, such
+/// Raises this process's limit of open files to the host's maximum, since each container takes three. Go programs, such
 /// as the kubelet, do the same when they start.
 pub(crate) fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         limit.current = limit.maximum;
         if let Err(error) = setrlimit(Resource::Nofile, limit) {
-            tracing::debug!(%error, "the limit of open files stays as it is");
+            tracing::debug!(%error, "failed to raise the limit of open files");
         }
     }
 }
 
-/// The file to execute: a path as it is (from the working directory, if relative), a bare name from the `PATH`.
+/// Returns the file to execute: a path as it is (relative to the working directory), a bare name from the `PATH`.
 fn find_program(name: &str, line: &CommandLine) -> Option<PathBuf> {
     if name.is_empty() {
         return None;

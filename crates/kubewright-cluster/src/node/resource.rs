@@ -1,15 +1,15 @@
-//! What a container is told of its resources, by `resourceFieldRef`
+//! Resource fields of the downward API, `resourceFieldRef`
 //! (<https://kubernetes.io/docs/concepts/workloads/pods/downward-api/#downwardapi-resourceFieldRef>). Pure.
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 
 use super::object::Capacity;
 
-/// In how many parts quantities are counted: quantities have no finer ones.
+/// The units in which quantities are counted: billionths, the finest that quantities have.
 const PARTS: i128 = 1_000_000_000;
 
-/// The value of a resource field of a container of the pod, `own` if the field names none. `None` for a field that isn't
-/// one. Without a limit of its own a container may take all of the node.
+/// Returns the value of a resource field of a container, which is `own` if the field names none; `None` for an unknown
+/// field. Without a limit a container may use the whole node.
 pub(crate) fn value(pod: &Pod, own: &Container, field: &ResourceFieldSelector, node: Capacity) -> Option<String> {
     let container = match field.container_name.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => {
@@ -42,7 +42,7 @@ pub(crate) fn value(pod: &Pod, own: &Container, field: &ResourceFieldSelector, n
     Some(((amount + divisor - 1) / divisor).to_string())
 }
 
-/// A quantity in [`PARTS`].
+/// Parses a quantity into billionths.
 fn parse(text: &str) -> Option<i128> {
     let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-' || c == '+')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);

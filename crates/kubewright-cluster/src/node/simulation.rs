@@ -1,6 +1,7 @@
-//! Pods without processes: each is running and ready at once, or after a while, and goes at once when it is deleted.
+//! Pods without processes: each becomes running and ready at once or after a delay, and is removed at once when it is
+//! deleted.
 //!
-//! A simulated pod runs until it is told to end ([`Simulation::finish`]).
+//! A simulated pod runs until [`Simulation::finish`] ends it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,39 +24,39 @@ use super::{
     },
 };
 use crate::{
-    access::{Access, Address, Deletion, is_conflict, is_gone},
     events::whole_seconds,
+    object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
-/// How many pods are written to at a time.
-const AT_A_TIME: usize = 64;
-/// How often a write is tried, and how long between.
+/// The number of pods that are written to concurrently.
+const CONCURRENCY: usize = 64;
+/// The number of tries of a write.
 const TRIES: u32 = 5;
 
-/// Why a simulated pod could not be told to end.
+/// An error that keeps a simulated pod from being ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FinishError {
-    /// There is no such pod.
-    #[error("there is no pod {0} in the namespace {1}")]
+    /// The pod doesn't exist.
+    #[error("pod {1}/{0} not found")]
     NoPod(String, String),
-    /// The pod doesn't run.
-    #[error("the pod {0} is not running")]
+    /// The pod isn't running.
+    #[error("pod {0} is not running")]
     NotRunning(String),
-    /// The cluster's pods are not simulated.
-    #[error("pods are not simulated in this cluster")]
+    /// The cluster's pods aren't simulated.
+    #[error("the pods of this cluster are not simulated: build it with Pods::Simulate")]
     NotSimulated,
     /// The API server refused.
-    #[error("the pod's status could not be written")]
+    #[error("failed to write the status of the pod")]
     Api(#[from] kube::Error),
 }
 
-/// What plays the pods.
+/// The node of a cluster with simulated pods.
 #[derive(Clone)]
 pub(crate) struct Simulation {
-    access: Access,
+    client: ObjectClient,
     clock: SharedClock,
-    /// How long a pod takes to start.
+    /// The time that a pod takes to start.
     start: Duration,
     addresses: Addresses,
     /// The pods' addresses, by UID.
@@ -64,13 +65,13 @@ pub(crate) struct Simulation {
 }
 
 impl Simulation {
-    /// Pods that are running `start` after they were bound.
-    pub(crate) fn new(access: Access, clock: SharedClock, start: Duration) -> Self {
-        let permits = Arc::new(Semaphore::new(AT_A_TIME));
-        Self { access, clock, start, addresses: Addresses::default(), leases: Arc::default(), permits }
+    /// Creates a node whose pods are running `start` after they were bound.
+    pub(crate) fn new(client: ObjectClient, clock: SharedClock, start: Duration) -> Self {
+        let permits = Arc::new(Semaphore::new(CONCURRENCY));
+        Self { client, clock, start, addresses: Addresses::default(), leases: Arc::default(), permits }
     }
 
-    /// Plays the pods that are bound to the node, for as long as it is polled.
+    /// Simulates the pods that are bound to the node, for as long as it is polled.
     pub(crate) async fn run(self, api: ApiServer) {
         let mut feed = api.feed();
         let mut work = FuturesUnordered::new();
@@ -81,8 +82,8 @@ impl Simulation {
                 change = feed.next() => match change {
                     Ok(change) => work.extend(self.wanted(&change).map(|act| self.perform(act))),
                     Err(lagged) => {
-                        tracing::info!(%lagged, "the simulated node begins anew");
-                        // Whose pods have gone isn't known. Addresses are only used again when all others have been.
+                        tracing::info!(%lagged, "the simulated node restarts from a snapshot");
+                        // It isn't known which pods are gone. Addresses are only reused when all others have been.
                         self.leases.lock().clear();
                     }
                 },
@@ -90,7 +91,7 @@ impl Simulation {
         }
     }
 
-    /// What a change asks for.
+    /// Returns the action that a change asks for.
     fn wanted(&self, change: &Change) -> Option<Act> {
         let pod = &change.object;
         if &*change.resource.storage != "/pods" || !is_here(pod) {
@@ -106,7 +107,7 @@ impl Simulation {
             return begins.then(|| Act::Remove(pod.clone()));
         }
         let fresh = !has_ended(pod) && pod["status"]["phase"] != "Running";
-        // A pod is met when it comes into being or is bound; later changes before it runs are no news.
+        // A pod is new when it is created or bound; later changes before it runs don't matter.
         let met = change.previous.as_ref().is_none_or(|before| !is_here(before));
         (fresh && met).then(|| Act::Start(pod.clone()))
     }
@@ -125,7 +126,7 @@ impl Simulation {
             };
             match result {
                 Err(error) if !is_gone(&error) && !is_conflict(&error) => {
-                    tracing::debug!(%error, "a simulated pod can't be written to");
+                    tracing::debug!(%error, "failed to write a simulated pod");
                     tokio::time::sleep(Duration::from_millis(100) * 2u32.pow(attempt)).await;
                 }
                 _ => return,
@@ -144,17 +145,17 @@ impl Simulation {
 
     async fn remove(&self, pod: &Value) -> Result<(), kube::Error> {
         let uid = pod["metadata"]["uid"].as_str();
-        self.access.delete(&address(pod), &Deletion { uid, grace: Some(0), ..Deletion::default() }).await
+        self.client.delete(&address(pod), &DeleteOptions { uid, grace: Some(0), ..DeleteOptions::default() }).await
     }
 
     async fn write(&self, pod: &Value, status: &PodStatus) -> Result<(), kube::Error> {
         let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
-        self.access.merge(&address(pod), "/status", &patch(uid, status)).await.map(drop)
+        self.client.merge(&address(pod), "/status", &patch(uid, status)).await.map(drop)
     }
 
     /// Ends the main containers of a running pod with an exit code; the restart policy decides what follows.
     pub(crate) async fn finish(&self, namespace: &str, name: &str, code: i32) -> Result<(), FinishError> {
-        let found = self.access.get(&Address::core("pods", Some(namespace), name)).await?;
+        let found = self.client.get(&ObjectPath::core("pods", Some(namespace), name)).await?;
         let value = found.ok_or_else(|| FinishError::NoPod(name.into(), namespace.into()))?;
         if value["status"]["phase"] != "Running" {
             return Err(FinishError::NotRunning(name.into()));
@@ -182,20 +183,20 @@ impl Simulation {
     }
 }
 
-/// What is to be done with a pod.
+/// An action on a pod.
 enum Act {
     Start(Arc<Value>),
     Remove(Arc<Value>),
 }
 
-/// A pod whose init containers have succeeded, and whose others run.
+/// Returns a pod whose init containers have succeeded and whose other containers run.
 fn started(pod: Arc<Pod>, address: String, now: Moment) -> Machine {
     let mut machine = Machine::new(pod, address, now).without_probes();
     settle(&mut machine, now);
     machine
 }
 
-/// Lets happen what the machine asks for.
+/// Executes the machine's effects until there are none.
 fn settle(machine: &mut Machine, now: Moment) {
     loop {
         let effects = machine.step(now);
@@ -227,7 +228,7 @@ fn settle(machine: &mut Machine, now: Moment) {
     }
 }
 
-fn address(pod: &Value) -> Address {
+fn address(pod: &Value) -> ObjectPath {
     let text = |field: &str| pod["metadata"][field].as_str();
-    Address::core("pods", text("namespace"), text("name").unwrap_or_default())
+    ObjectPath::core("pods", text("namespace"), text("name").unwrap_or_default())
 }

@@ -1,9 +1,9 @@
-//! The volumes of a pod: what is in them, and where a container finds them.
+//! The volumes of a pod: their content, and the paths at which a container finds them.
 //!
-//! A process of the host has no file system of its own, so nothing can be mounted at a path such as `/etc/config`. A volume is
-//! a directory of the pod, and a container has a link to it below a root of its own, of which `KUBEWRIGHT_ROOT` tells:
-//! `$KUBEWRIGHT_ROOT/etc/config` is there with and without a real mount, since the variable is empty elsewhere. Files are written
-//! when a container starts, and don't follow later changes of a ConfigMap or Secret.
+//! A process of the host has no file system of its own, so nothing can be mounted at a path such as `/etc/config`. A
+//! volume is a directory of the pod, and a container has a link to it below a root of its own, which the variable
+//! `KUBEWRIGHT_ROOT` names. `$KUBEWRIGHT_ROOT/etc/config` works on a real cluster too, where the variable is empty.
+//! Files are written when a container starts, and don't follow later changes of a ConfigMap or Secret.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,25 +22,25 @@ use super::{
     resource,
 };
 
-/// The variable that tells a container where its volumes are.
+/// The variable with the root of a container's volumes.
 pub(crate) const ROOT: &str = "KUBEWRIGHT_ROOT";
-/// Where a pod keeps its volumes. No container can have this name.
+/// The directory of a pod's volumes. It can't be the name of a container.
 const FOLDER: &str = ".volumes";
-/// The mode of files for which nothing else is said.
+/// The default mode of files.
 const MODE: i32 = 0o644;
 
-/// What a volume is here.
+/// The content of a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// A directory that is empty at first.
+    /// An empty directory.
     Empty,
     /// A directory or file of the host.
     Host(PathBuf),
-    /// Files, by their paths, with their modes.
+    /// Files by their paths, with their modes.
     Files(BTreeMap<PathBuf, (Vec<u8>, u32)>),
 }
 
-/// A volume's files in the making.
+/// Collects a volume's files.
 struct Files<'a> {
     pod: &'a Pod,
     container: &'a Container,
@@ -50,14 +50,14 @@ struct Files<'a> {
     files: BTreeMap<PathBuf, (Vec<u8>, u32)>,
 }
 
-/// The volumes that a container mounts.
+/// Returns the volumes that a container mounts.
 pub(crate) fn mounted<'a>(pod: &'a Pod, container: &Container) -> impl Iterator<Item = &'a Volume> {
     let names: BTreeSet<_> = container.volume_mounts.iter().flatten().map(|mount| mount.name.clone()).collect();
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter(move |volume| names.contains(&volume.name))
 }
 
-/// The ConfigMaps and Secrets that a container's volumes consist of.
+/// Returns the ConfigMaps and Secrets of a container's volumes.
 pub(crate) fn references(pod: &Pod, container: &Container) -> BTreeSet<Reference> {
     let mut references = BTreeSet::new();
     for volume in mounted(pod, container) {
@@ -71,7 +71,7 @@ pub(crate) fn references(pod: &Pod, container: &Container) -> BTreeSet<Reference
     references
 }
 
-/// What is in a volume. The error is why it can't be had.
+/// Returns the content of a volume, or a message that says why it isn't available.
 pub(crate) fn content(
     pod: &Pod,
     container: &Container,
@@ -124,7 +124,7 @@ impl Files<'_> {
         self.files.insert(inside(path), (bytes, mode));
     }
 
-    /// The keys of a ConfigMap or Secret: all, or those that are listed.
+    /// Adds the keys of a ConfigMap or Secret: all, or those that are listed.
     fn object(
         &mut self,
         reference: Reference,
@@ -177,7 +177,7 @@ impl Files<'_> {
     }
 }
 
-/// The data of a ConfigMap or Secret. What doesn't decode isn't there: the API server has seen to that.
+/// Returns the data of a ConfigMap or Secret. Data that doesn't decode is left out; the API server validates it.
 fn bytes(object: &Value, reference: &Reference) -> BTreeMap<String, Vec<u8>> {
     let texts = |field: &str| object[field].as_object().into_iter().flatten();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -191,12 +191,12 @@ fn bytes(object: &Value, reference: &Reference) -> BTreeMap<String, Vec<u8>> {
     }
 }
 
-/// A path that stays inside of where it is joined to.
+/// Returns a relative path without `..` components.
 fn inside(path: &str) -> PathBuf {
     Path::new(path).components().filter(|part| matches!(part, Component::Normal(_))).collect()
 }
 
-/// Where a mount is, below a container's root; `None` if it is where the container says.
+/// Returns the path of a mount below a container's root; `None` if the mount is at its own path on the host.
 pub(crate) fn place(mount: &VolumeMount, content: &Content) -> Option<PathBuf> {
     let literal = mount.sub_path.is_none()
         && mount.sub_path_expr.is_none()
@@ -204,7 +204,7 @@ pub(crate) fn place(mount: &VolumeMount, content: &Content) -> Option<PathBuf> {
     (!literal).then(|| inside(&mount.mount_path))
 }
 
-/// Makes a volume of a pod. It blocks for as long as it takes to write its files.
+/// Writes a volume of a pod. Blocks until its files are written.
 pub(crate) fn make(pod_directory: &Path, name: &str, content: &Content) -> io::Result<PathBuf> {
     let folder = pod_directory.join(FOLDER);
     if let Err(error) = std::fs::create_dir(&folder)
@@ -223,7 +223,7 @@ pub(crate) fn make(pod_directory: &Path, name: &str, content: &Content) -> io::R
                 if let Some(parent) = file.parent() {
                     std::fs::create_dir_all(parent)?;
                 }
-                // Another container of the pod may be reading: the file changes at once or not at all.
+                // Another container of the pod may be reading: the file changes atomically.
                 let fresh = file.with_file_name(format!("..{}", file.file_name().unwrap_or_default().display()));
                 std::fs::write(&fresh, bytes)?;
                 std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(*mode))?;
@@ -234,7 +234,7 @@ pub(crate) fn make(pod_directory: &Path, name: &str, content: &Content) -> io::R
     Ok(volume)
 }
 
-/// Lets a container find a volume, or a part of it, at a place below its root.
+/// Links a volume, or a part of it, below a container's root.
 pub(crate) fn link(root: &Path, place: &Path, volume: &Path, part: Option<&str>) -> io::Result<()> {
     let mut target = volume.to_owned();
     if let Some(part) = part {
@@ -244,7 +244,7 @@ pub(crate) fn link(root: &Path, place: &Path, volume: &Path, part: Option<&str>)
         }
     }
     let link = root.join(place);
-    // The run before has left one.
+    // The previous run has left one.
     if link.is_symlink() {
         std::fs::remove_file(&link)?;
     }
@@ -260,7 +260,7 @@ mod tests {
 
     use super::*;
 
-    /// The files of a volume, as text with their modes, or why there are none.
+    /// Checks the files of a volume, as text with their modes, or the message.
     fn check(volume: Value, expect: Result<&[&str], &str>) {
         let mut volume = volume;
         volume["name"] = json!("v");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_volumes() {
+    fn volumes_have_the_content_of_their_sources() {
         check(json!({"emptyDir": {}}), Ok(&["Empty"]));
         check(json!({"hostPath": {"path": "/srv"}}), Ok(&["Host(\"/srv\")"]));
         check(json!({"configMap": {"name": "settings"}}), Ok(&["a 644 1", "b 644 \0\u{1}"]));
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_had_is_named() {
+    fn a_missing_source_is_named() {
         check(json!({"configMap": {"name": "gone"}}), Err("configmap \"gone\" not found"));
         check(json!({"secret": {"secretName": "gone"}}), Err("secret \"gone\" not found"));
         let items = json!([{"key": "z", "path": "z"}]);

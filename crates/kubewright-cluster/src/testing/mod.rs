@@ -1,4 +1,4 @@
-//! The test kit: manifests applied as a user would, and conditions waited for with a deadline.
+//! Helpers for tests: applying manifests as a user would, and waiting for conditions with a deadline.
 //!
 //! ```
 //! # use kubewright_cluster::{Cluster, Pods};
@@ -33,59 +33,59 @@ use tokio::time::timeout;
 pub use self::rights::RightsUsage;
 use crate::Cluster;
 
-/// How long [`Cluster::expect`] and [`Cluster::eventually`] wait. On a paused clock this is virtual time.
+/// The default deadline of [`Cluster::expect`]. On a paused clock it is virtual time.
 pub const DEADLINE: Duration = Duration::from_secs(30);
-/// How often [`Cluster::expect`] lists again when nothing changes: a list may have failed.
+/// The interval in which [`Cluster::expect`] lists again without a change, since a list may have failed.
 const RELIST: Duration = Duration::from_secs(1);
 
-/// Who applies manifests, as field managers go.
+/// The field manager of applied manifests.
 const MANAGER: &str = "kubectl";
 
-/// Why manifests could not be applied.
+/// An error of [`Cluster::apply_yaml`] or [`Cluster::install`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApplyError {
     /// The text is not YAML.
-    #[error("the manifest is not YAML: {0}")]
+    #[error("invalid YAML in the manifest: {0}")]
     Yaml(String),
-    /// A document is not an object.
+    /// A document has no apiVersion, kind or name.
     #[error("document {0} of the manifest has no apiVersion, kind or name")]
     Incomplete(usize),
-    /// The kind is not served.
-    #[error("the server serves no kind {0}")]
+    /// The server doesn't serve the kind.
+    #[error("no such kind: {0}; install its CustomResourceDefinition first")]
     UnknownKind(String),
     /// The API server refused.
-    #[error("{0} could not be applied: {1}")]
+    #[error("failed to apply {0}: {1}")]
     Refused(String, #[source] Box<kube::Error>),
-    /// The kind was defined, and not established in time.
+    /// The definition of a custom kind was not established in time.
     #[error(transparent)]
     Unmet(#[from] Unmet),
 }
 
-/// What was expected did not come about in time.
+/// An expectation that was not met in time.
 #[derive(Clone, Debug)]
 pub struct Unmet {
-    /// What there was instead, in the end.
+    /// The state at the deadline.
     pub last: String,
-    /// How long was waited.
+    /// The deadline.
     pub after: Duration,
 }
 
 impl fmt::Display for Unmet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "what was expected did not come about within {:?}; in the end there was {}", self.after, self.last)
+        write!(f, "the expectation was not met within {:?}; the last state was {}", self.after, self.last)
     }
 }
 
 impl std::error::Error for Unmet {}
 
 impl Cluster {
-    /// Applies a manifest of one or more documents in order, as `kubectl apply --server-side` does. Objects of namespaced
-    /// kinds without a namespace go to `default`. A document that defines a custom kind is waited for until the kind is
-    /// established, so that the next one can use it.
+    /// Applies a manifest of one or more documents in order, as `kubectl apply --server-side` does. Namespaced objects
+    /// without a namespace go to `default`. After a CustomResourceDefinition it waits until the kind is established, so
+    /// that the next document can use it.
     ///
     /// # Errors
-    /// At the first document that can't be applied; those before it have been.
+    /// At the first document that can't be applied. The documents before it have been applied.
     pub async fn apply_yaml(&self, manifest: &str) -> Result<Vec<DynamicObject>, ApplyError> {
         let documents: Vec<serde_json::Value> =
             serde_saphyr::from_multiple(manifest).map_err(|error| ApplyError::Yaml(error.to_string()))?;
@@ -97,7 +97,7 @@ impl Cluster {
         Ok(applied)
     }
 
-    /// Defines custom kinds, and waits for each until it is established.
+    /// Installs custom kinds, and waits until each is established.
     ///
     /// ```
     /// # use kubewright_cluster::{Cluster, Pods};
@@ -117,7 +117,7 @@ impl Cluster {
     /// ```
     ///
     /// # Errors
-    /// At the first that can't be applied; those before it have been.
+    /// At the first definition that can't be applied. The definitions before it have been applied.
     pub async fn install(&self, kinds: impl IntoIterator<Item = CustomResourceDefinition>) -> Result<(), ApplyError> {
         for (index, kind) in kinds.into_iter().enumerate() {
             let object = serde_json::to_value(kind).and_then(serde_json::from_value);
@@ -161,11 +161,11 @@ impl Cluster {
         self.eventually(DEADLINE, established).await
     }
 
-    /// Waits until the objects of a kind, in all namespaces, fulfil a condition, and returns them. The condition sees them in
-    /// the order of namespace and name, each time that something has changed.
+    /// Waits until the objects of a kind, in all namespaces, meet a condition, and returns them. The condition is
+    /// called on each change, with the objects ordered by namespace and name.
     ///
     /// # Errors
-    /// When the condition isn't met within [`DEADLINE`].
+    /// If the condition isn't met within [`DEADLINE`].
     pub async fn expect<K>(&self, condition: impl FnMut(&[&K]) -> bool) -> Result<Vec<K>, Unmet>
     where
         K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -173,10 +173,10 @@ impl Cluster {
         self.expect_within(DEADLINE, condition).await
     }
 
-    /// As [`Cluster::expect`], with another deadline.
+    /// Waits like [`Cluster::expect`], with another deadline.
     ///
     /// # Errors
-    /// When the condition isn't met by then.
+    /// If the condition isn't met within `deadline`.
     pub async fn expect_within<K>(
         &self,
         deadline: Duration,
@@ -209,10 +209,10 @@ impl Cluster {
         Err(Unmet { last: format!("{objects:?}"), after: deadline })
     }
 
-    /// Waits until `attempt` gives something. It is asked at once, and again whenever anything in the cluster changes.
+    /// Waits until `attempt` returns a value. It is called at once, and again whenever anything in the cluster changes.
     ///
     /// # Errors
-    /// When it gives nothing within `deadline`.
+    /// If it returns no value within `deadline`.
     pub async fn eventually<T, F>(&self, deadline: Duration, mut attempt: impl FnMut() -> F) -> Result<T, Unmet>
     where
         F: Future<Output = Option<T>>,
@@ -220,7 +220,7 @@ impl Cluster {
         let mut feed = self.api().feed();
         let given = async {
             loop {
-                // What has changed up to now is what the attempt sees; being too slow to be told of it all doesn't matter.
+                // The attempt sees all changes so far. Missing some because the feed lags doesn't matter.
                 while !matches!(feed.try_next(), Ok(None)) {}
                 if let Some(given) = attempt().await {
                     return given;

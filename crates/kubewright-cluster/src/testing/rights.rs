@@ -1,4 +1,4 @@
-//! Which of its rights a service account uses: for tests that an operator's role is neither too small nor too large.
+//! The permissions that a service account uses, for tests that an operator's role is neither too small nor too large.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,28 +8,29 @@ use kubewright_apiserver::Attributes;
 
 use crate::Cluster;
 
-/// The rights of a service account. Each is `group resource verb`, with `-` for the core group, or `path verb`; in which namespace and to
-/// which objects is left out.
+/// The permissions of a service account, each as `group resource verb`, with `-` for the core group, or as `path verb`.
+/// Namespaces and object names are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RightsUsage {
-    /// What it was denied.
+    /// The permissions that were denied.
     pub denied: BTreeSet<String>,
-    /// What it did.
+    /// The permissions that were used.
     pub used: BTreeSet<String>,
-    /// What the roles that are bound to it allow.
+    /// The permissions that the account's roles grant.
     pub granted: BTreeSet<String>,
 }
 
 impl RightsUsage {
-    /// What it may do and has not done.
+    /// Returns the permissions that were granted and not used.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
         self.granted.difference(&self.used).map(String::as_str)
     }
 }
 
 impl Cluster {
-    /// What a service account may do and what it has tried so far. Roles that are bound to groups of accounts don't count.
+    /// Returns the permissions that a service account has and has used so far. Roles that are bound to groups of accounts
+    /// don't count.
     ///
     /// ```
     /// # use kubewright_cluster::{Cluster, Pods};
@@ -92,7 +93,7 @@ impl Cluster {
     }
 }
 
-/// What a rule allows.
+/// Returns the permissions that a rule grants.
 fn rights(rule: &PolicyRule) -> Vec<String> {
     let mut rights = Vec::new();
     for verb in &rule.verbs {

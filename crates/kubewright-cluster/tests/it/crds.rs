@@ -1,4 +1,4 @@
-//! Custom kinds: their objects are collected as others are, and deleted with their definition.
+//! Custom kinds: their objects are garbage-collected like others, and deleted with their definition.
 
 use k8s_openapi::{
     api::{core::v1::ConfigMap, rbac::v1::RoleBinding},
@@ -28,7 +28,7 @@ spec:
 ";
 
 #[tokio::test]
-async fn a_definition_takes_its_objects_along() {
+async fn deleting_a_definition_deletes_its_objects() {
     let cluster = bare().await;
     cluster.apply_yaml(WIDGETS).await.expect("defined");
     let applied = cluster
@@ -84,7 +84,7 @@ metadata: {name: b, namespace: other}
 }
 
 #[tokio::test]
-async fn a_definition_with_the_name_of_a_built_in_takes_nothing_along() {
+async fn deleting_a_definition_with_the_name_of_a_built_in_kind_deletes_no_objects() {
     let cluster = bare().await;
     cluster
         .apply_yaml(

@@ -51,7 +51,7 @@ fn reason(deployment: &Deployment, kind: &str) -> String {
     conditions.filter(|one| one.type_ == kind).find_map(|one| one.reason.clone()).unwrap_or_default()
 }
 
-/// What `kubectl rollout status` waits for.
+/// The condition of `kubectl rollout status`.
 fn is_rolled_out(deployment: &Deployment) -> bool {
     let status = deployment.status.clone().unwrap_or_default();
     let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
@@ -101,7 +101,7 @@ async fn a_change_is_rolled_out_within_its_bounds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_before_comes_back_and_history_has_a_limit() {
+async fn a_rollback_reuses_its_replica_set_and_history_has_a_limit() {
     let cluster = simulated().await;
     create(&cluster, json!({"revisionHistoryLimit": 2, "replicas": 1})).await;
     rolled_out(&cluster).await;
@@ -146,7 +146,7 @@ async fn recreation_never_runs_two_versions() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rollout_that_does_not_move_is_late() {
+async fn a_stuck_rollout_exceeds_its_deadline() {
     let clock = kubewright_apimachinery::clock::VirtualClock::starting_at(jiff::Timestamp::UNIX_EPOCH);
     let cluster = Cluster::builder().pods(Pods::None).clock(clock).start().await.expect("a cluster");
     create(&cluster, json!({"progressDeadlineSeconds": 60})).await;
@@ -158,7 +158,7 @@ async fn a_rollout_that_does_not_move_is_late() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_holds_a_change_back() {
+async fn a_paused_deployment_is_not_rolled_out() {
     let cluster = simulated().await;
     create(&cluster, json!({})).await;
     rolled_out(&cluster).await;

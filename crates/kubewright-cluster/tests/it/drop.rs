@@ -1,4 +1,4 @@
-//! Nothing is left of a cluster.
+//! Dropped and shut-down clusters leave nothing behind.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{create, is_running, pod, pods, running, until};
 
-/// Starts a pod with two children, of which one leaves the process group, and gives the processes and the node's
+/// Starts a pod with two children, one of which leaves the process group, and returns the processes and the node's
 /// directory.
 async fn inhabited() -> (Cluster, Vec<PathBuf>, PathBuf) {
     let cluster = running().await;
@@ -31,7 +31,7 @@ async fn inhabited() -> (Cluster, Vec<PathBuf>, PathBuf) {
     (cluster, processes, directory)
 }
 
-/// Whether a process runs; one that has ended and isn't reaped yet doesn't.
+/// Returns whether a process runs. A zombie doesn't.
 fn runs(process: &Path) -> bool {
     let status = std::fs::read_to_string(process.join("stat")).unwrap_or_default();
     status.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
@@ -75,7 +75,7 @@ fn dropping_after_the_runtime_leaves_nothing() {
     all_end(&processes);
 }
 
-/// Waits until killed processes have ended; those that the node is not the parent of take a moment.
+/// Waits until killed processes have ended; those that aren't children of the node take a moment.
 fn all_end(processes: &[PathBuf]) {
     for _ in 0..500 {
         if !processes.iter().any(|process| runs(process)) {

@@ -1,4 +1,4 @@
-//! Garbage collection. The rules themselves are tested on the graph; this shows that they are carried out.
+//! Garbage collection. The rules are tested on the graph; these tests show that its decisions are executed.
 
 use k8s_openapi::{
     api::core::v1::{ConfigMap, Event, Namespace},
@@ -24,7 +24,7 @@ async fn put(cluster: &Cluster, namespace: &str, name: &str, owners: Vec<OwnerRe
     api.create(&PostParams::default(), &map).await.expect("created")
 }
 
-/// A reference that blocks the owner's deletion in the foreground.
+/// A reference that blocks the owner's foreground deletion.
 fn owner(map: &ConfigMap) -> OwnerReference {
     OwnerReference { block_owner_deletion: Some(true), ..map.owner_ref(&()).expect("a reference") }
 }
@@ -39,7 +39,7 @@ fn named(uid: &str) -> OwnerReference {
     }
 }
 
-/// The config maps that the test has made and that are left, with their owners.
+/// The remaining config maps of the test, with their owners.
 fn names(maps: &[&ConfigMap]) -> Vec<String> {
     let own = maps.iter().filter(|map| map.name_any() != "kube-root-ca.crt");
     own.map(|map| {
@@ -117,7 +117,7 @@ async fn the_last_of_several_owners_takes_the_dependent_along() {
 }
 
 #[tokio::test]
-async fn circles_are_collected() {
+async fn cycles_are_collected() {
     for how in [PropagationPolicy::Background, PropagationPolicy::Foreground] {
         let cluster = bare().await;
         let a = put(&cluster, "default", "a", vec![]).await;
@@ -137,7 +137,7 @@ async fn an_absent_owner_is_dropped_or_deletes() {
     let a = put(&cluster, "default", "a", vec![]).await;
     put(&cluster, "default", "b", vec![named("11111111-1111-4111-8111-111111111111")]).await;
     put(&cluster, "default", "c", vec![named("11111111-1111-4111-8111-111111111111"), owner(&a)]).await;
-    // The same name, but another object than the one that is there.
+    // The same name, but the UID of another object.
     let stale = OwnerReference { uid: "22222222-2222-4222-8222-222222222222".into(), ..owner(&a) };
     put(&cluster, "default", "d", vec![stale]).await;
     left(&cluster, &["a", "c: a"]).await;
@@ -145,7 +145,7 @@ async fn an_absent_owner_is_dropped_or_deletes() {
 }
 
 #[tokio::test]
-async fn an_owner_in_another_namespace_is_absent_and_told_of() {
+async fn an_owner_in_another_namespace_counts_as_absent_and_is_reported() {
     let cluster = bare().await;
     cluster.apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: other}}").await.expect("applied");
     let a = put(&cluster, "default", "a", vec![]).await;
@@ -176,7 +176,7 @@ async fn a_cluster_scoped_owner_serves_all_namespaces() {
 }
 
 #[tokio::test]
-async fn an_owner_of_a_kind_to_come_is_not_presumed_dead() {
+async fn an_owner_of_a_kind_that_is_not_installed_yet_counts_as_present() {
     let cluster = bare().await;
     let reference = OwnerReference {
         kind: "Widget".into(),
@@ -184,7 +184,7 @@ async fn an_owner_of_a_kind_to_come_is_not_presumed_dead() {
         ..named("33333333-3333-4333-8333-333333333333")
     };
     put(&cluster, "default", "a", vec![reference]).await;
-    // Something that is collected shows that the collector has come this far.
+    // When this one has been collected, the collector has processed all earlier changes.
     put(&cluster, "default", "b", vec![named("44444444-4444-4444-8444-444444444444")]).await;
     left(&cluster, &["a: ghost"]).await;
     cluster.apply_yaml(crate::crds::WIDGETS).await.expect("applied");

@@ -44,7 +44,7 @@ async fn until(cluster: &Cluster, met: impl Fn(&Job) -> bool) -> Job {
     found.remove(0)
 }
 
-/// Ends the pods that run, when there are as many as expected.
+/// Ends the running pods, once there are as many as expected.
 async fn finish(cluster: &Cluster, count: usize, code: i32) {
     let long = Duration::from_secs(3600);
     let are_there = |pods: &[&Pod]| pods.iter().filter(|pod| is_running(pod)).count() == count;
@@ -72,7 +72,7 @@ async fn completes_when_enough_have_succeeded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn fails_after_its_retries_which_take_ever_longer() {
+async fn fails_after_its_retries_with_back_off() {
     let cluster = simulated().await;
     create(&cluster, json!({"backoffLimit": 2})).await;
     for _ in 0..3 {
@@ -102,7 +102,7 @@ async fn a_pod_that_is_deleted_is_replaced_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_ends_it_and_time_removes_it() {
+async fn a_deadline_ends_a_job_and_its_ttl_removes_it() {
     let cluster = simulated().await;
     create(
         &cluster,

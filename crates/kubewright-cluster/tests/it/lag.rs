@@ -1,4 +1,4 @@
-//! Controllers that fall behind the feed begin anew, and miss nothing.
+//! Controllers that fall behind the feed restart from a snapshot and miss nothing.
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -18,7 +18,7 @@ async fn forgetful(pods: Pods) -> Cluster {
     Cluster::builder().pods(pods).history(8).start().await.expect("a cluster")
 }
 
-/// Creates pods owned by a config map, all before anyone else gets to do something, and deletes the owner likewise.
+/// Creates pods owned by a config map without letting any other task run, and deletes the owner likewise.
 async fn live_and_die(cluster: &Cluster, command: &str) {
     let owner: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "owner"}})).expect("a map");
     let owner = config_maps(cluster).create(&PostParams::default(), &owner).await.expect("created");

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::{create, is_running, phase, pod, pods, running, until, waiting_reason};
 
 #[tokio::test]
-async fn what_was_written() {
+async fn logs_have_all_lines() {
     let cluster = running().await;
     create(&cluster, &pod("talk", "echo one; echo two >&2; echo three", json!({}))).await;
     until(&cluster, "talk", |pod| phase(pod) == "Succeeded").await;
@@ -45,7 +45,7 @@ async fn following_ends_with_the_container() {
 }
 
 #[tokio::test]
-async fn the_run_before() {
+async fn previous_logs_are_those_of_the_run_before() {
     let cluster = running().await;
     create(&cluster, &pod("crash", "echo $HOME; exit 1", json!({"restartPolicy": "Always"}))).await;
     until(&cluster, "crash", |pod| waiting_reason(pod) == "CrashLoopBackOff").await;
@@ -55,7 +55,7 @@ async fn the_run_before() {
 }
 
 #[tokio::test]
-async fn which_container() {
+async fn logs_need_a_container_name_if_there_are_several() {
     let cluster = running().await;
     let shell = |name: &str, command: &str| json!({"name": name, "image": "busybox", "command": ["sh", "-c", command]});
     let spec = json!({"containers": [shell("a", "echo from a"), shell("b", "echo from b")]});

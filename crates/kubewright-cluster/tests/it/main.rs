@@ -1,15 +1,15 @@
-//! The embedded cluster as its users see it: through the API alone.
+//! The embedded cluster from outside: through the API alone.
 
-mod accounts;
 mod crds;
 mod deployment;
 mod drop;
 mod endpoints;
-mod expiry;
+mod event_ttl;
 mod garbage;
 mod job;
 mod lag;
 mod logs;
+mod namespace_defaults;
 mod namespaces;
 mod node;
 mod node_env;
@@ -54,7 +54,7 @@ fn config_maps(cluster: &Cluster) -> Api<ConfigMap> {
     Api::namespaced(cluster.client(), "default")
 }
 
-/// A pod of one container, `main`, that runs a shell command. `spec` adds to or replaces what the pod's spec says.
+/// A pod with one container, `main`, that runs a shell command. `spec` adds to or replaces fields of the pod's spec.
 fn pod(name: &str, command: &str, spec: Value) -> Pod {
     let mut pod = json!({
         "metadata": {"name": name},
@@ -73,7 +73,7 @@ async fn create(cluster: &Cluster, pod: &Pod) -> Pod {
     pods(cluster).create(&PostParams::default(), pod).await.expect("created")
 }
 
-/// Waits until a pod of the namespace `default` fulfils a condition.
+/// Waits until a pod of the namespace `default` meets a condition.
 async fn until(cluster: &Cluster, name: &str, mut condition: impl FnMut(&Pod) -> bool) -> Pod {
     let mut met = |pods: &[&Pod]| pods.iter().any(|pod| is_default(*pod, name) && condition(pod));
     let found = cluster.expect::<Pod>(&mut met).await.unwrap_or_else(|unmet| panic!("{name}: {unmet}"));
@@ -84,7 +84,7 @@ fn is_default(object: &impl ResourceExt, name: &str) -> bool {
     object.name_any() == name && object.namespace().as_deref() == Some("default")
 }
 
-/// Waits until there is no such pod.
+/// Waits until a pod is gone.
 async fn gone(cluster: &Cluster, name: &str) {
     cluster.expect::<Pod>(|pods| pods.iter().all(|pod| pod.name_any() != name)).await.expect("it goes");
 }
@@ -115,7 +115,7 @@ fn waiting_reason(pod: &Pod) -> String {
     state(pod).waiting.and_then(|waiting| waiting.reason).unwrap_or_default()
 }
 
-/// Tries until something comes of it.
+/// Retries until the attempt returns a value.
 async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     for _ in 0..1500 {
         if let Some(found) = attempt().await {

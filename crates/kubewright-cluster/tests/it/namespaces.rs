@@ -29,7 +29,7 @@ spec: {containers: [{name: main, image: busybox}]}
 ";
 
 #[tokio::test]
-async fn a_namespace_goes_when_it_is_empty() {
+async fn a_namespace_is_removed_once_it_is_empty() {
     let cluster = bare().await;
     cluster.apply_yaml(SHOP).await.expect("applied");
     let namespaces: Api<Namespace> = Api::all(cluster.client());
@@ -60,7 +60,7 @@ async fn a_namespace_goes_when_it_is_empty() {
     maps.patch("settings", &PatchParams::default(), &Patch::Merge(&release)).await.expect("released");
     cluster.expect::<Namespace>(|all| all.iter().all(|one| one.name_any() != "shop")).await.expect("it goes");
 
-    // A new one of that name is another one.
+    // A new namespace of the same name is another object.
     cluster.apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: shop}}").await.expect("applied");
     cluster
         .expect::<ConfigMap>(|all| all.iter().filter(|one| in_shop(one.namespace())).count() == 1)

@@ -1,4 +1,4 @@
-//! Pods that run: their ends, their restarts, their deletion.
+//! Running pods: their ends, restarts and deletion.
 
 use std::time::Duration;
 
@@ -56,7 +56,7 @@ async fn ends() {
 }
 
 #[tokio::test]
-async fn a_running_pod_is_ready_and_leaves_traces() {
+async fn a_running_pod_is_ready_and_has_events() {
     let cluster = running().await;
     create(&cluster, &pod("web", "sleep 1000", json!({}))).await;
     let found = until(&cluster, "web", is_running).await;
@@ -161,7 +161,7 @@ async fn init_containers_run_first_and_in_order() {
 }
 
 #[tokio::test]
-async fn deletion_asks_first() {
+async fn deletion_terminates_gracefully() {
     let cluster = running().await;
     let folder = tempfile::tempdir().expect("a folder");
     let (ready, mark) = (folder.path().join("ready"), folder.path().join("mark"));
@@ -180,7 +180,7 @@ async fn deletion_asks_first() {
 }
 
 #[tokio::test]
-async fn who_ignores_the_request_is_killed_after_the_grace() {
+async fn a_process_that_ignores_sigterm_is_killed_after_the_grace_period() {
     let cluster = running().await;
     let folder = tempfile::tempdir().expect("a folder");
     let ready = folder.path().join("ready");
@@ -263,13 +263,13 @@ async fn a_steady_pod_is_not_written_to() {
     let started = |events: &[&Event]| events.iter().any(|event| event.reason.as_deref() == Some("Started"));
     cluster.expect(started).await.expect("the last event");
     let version = pods(&cluster).get("web").await.expect("the pod").resource_version();
-    // Longer than any retry takes to come.
+    // Longer than any retry takes.
     tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(pods(&cluster).get("web").await.expect("the pod").resource_version(), version);
     cluster.shutdown().await;
 }
 
-/// Waits until a process of a pod has made a file. There is no event to wait for.
+/// Waits until a process of a pod has created a file. There is no event to wait for.
 async fn wait_for(path: &std::path::Path) {
     for _ in 0..1000 {
         if path.exists() {

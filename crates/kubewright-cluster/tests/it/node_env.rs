@@ -1,4 +1,4 @@
-//! What a container's process finds: its environment, its arguments, its directory.
+//! The environment, arguments and directories of a container's process.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
@@ -13,7 +13,7 @@ use crate::{
     waiting_reason,
 };
 
-/// Runs a container to its end, and gives what it printed.
+/// Runs a container to its end, and returns its output.
 async fn printed(cluster: &Cluster, name: &str, container: Value) -> String {
     let mut container = container;
     container["name"] = json!("main");

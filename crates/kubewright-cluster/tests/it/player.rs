@@ -1,8 +1,8 @@
-//! A program that plays images: this test binary itself, which a container runs again with one test picked.
+//! The program of the images in these tests: the test binary itself, run again with one test selected.
 //!
-//! `LISTEN` says where it listens. It speaks HTTP: `/` tells `POD_NAME`, `/file?<path>` answers 200 if there is such a file and
-//! else 503, `/header?<name>` tells a header of the request, any other path is a 404. Connections are kept.
-//! With `PLAY=count` it reads a connection to its end instead, and then tells how many bytes there were.
+//! It listens at `LISTEN` and speaks HTTP: `/` answers with `POD_NAME`, `/file?<path>` with 200 if the file exists and
+//! 503 otherwise, `/header?<name>` with a header of the request, and any other path with 404. Connections are kept
+//! alive. With `PLAY=count` it reads a connection to its end instead, and then answers with the number of bytes.
 
 use std::{
     env,
@@ -23,7 +23,7 @@ pub(crate) fn images() -> ImageTable {
     ImageTable::default().with("web", player.clone()).with("count", player.env("PLAY", "count"))
 }
 
-/// Plays an image where a container asks it to; else it shows that it can.
+/// Serves if a container runs it; otherwise tests that it can.
 #[test]
 fn plays() {
     let asked = env::var("LISTEN");
@@ -47,7 +47,7 @@ fn plays() {
 
 fn count(mut stream: TcpStream) {
     let mut bytes = Vec::new();
-    // Whoever breaks off is told nothing.
+    // An interrupted connection gets no answer.
     if stream.read_to_end(&mut bytes).is_ok() {
         let _told = write!(stream, "{}", bytes.len());
     }
@@ -80,14 +80,14 @@ fn answer(mut stream: TcpStream) {
     }
 }
 
-/// Asks a player for a path, on a new connection: the code and the body, or nothing when there is no answer.
+/// Requests a path on a new connection, and returns status code and body; `None` without an answer.
 pub(crate) async fn ask(address: &str, path: &str) -> Option<(u16, String)> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     let mut stream = tokio::net::TcpStream::connect(address).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
-    // The connection would be kept: what is not written any more says that this is all.
+    // Shutting down the write side ends the connection, which would be kept alive otherwise.
     stream.shutdown().await.ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).await.ok()?;

@@ -1,4 +1,4 @@
-//! Probes and hooks of pods that run.
+//! Probes and hooks of running pods.
 
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Event, discovery::v1::EndpointSlice};
 use kube::{
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::{address, create, gone, is_default, is_running, node::container, playing, pod, pods, until};
 
-/// Waits for an event about a pod whose message begins like this.
-async fn told(cluster: &Cluster, name: &str, kind: &str, reason: &str, message: &str) {
+/// Waits for an event about a pod whose message starts with `message`.
+async fn wait_for_event(cluster: &Cluster, name: &str, kind: &str, reason: &str, message: &str) {
     let about = |event: &Event| {
         event.involved_object.name.as_deref() == Some(name)
             && event.type_.as_deref() == Some(kind)
@@ -36,7 +36,7 @@ fn ready(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
 }
 
 #[tokio::test]
-async fn readiness_decides_who_serves() {
+async fn unready_pods_receive_no_connections() {
     let cluster = playing().await;
     let folder = tempfile::tempdir().expect("a folder");
     let mark = folder.path().join("ready").display().to_string();
@@ -60,8 +60,14 @@ async fn readiness_decides_who_serves() {
         }
     };
 
-    told(&cluster, "web", "Warning", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503")
-        .await;
+    wait_for_event(
+        &cluster,
+        "web",
+        "Warning",
+        "Unhealthy",
+        "Readiness probe failed: HTTP probe failed with statuscode: 503",
+    )
+    .await;
     let unready = until(&cluster, "web", is_running).await;
     let status = container(&unready);
     assert_eq!((status.ready, status.started), (false, Some(true)));
@@ -87,8 +93,9 @@ async fn a_container_that_is_not_alive_is_restarted() {
     create(&cluster, &pod("web", "", web(json!({"livenessProbe": probe})))).await;
     until(&cluster, "web", ready).await;
     std::fs::write(&mark, "").expect("written");
-    told(&cluster, "web", "Warning", "Unhealthy", "Liveness probe failed: broken").await;
-    told(&cluster, "web", "Normal", "Killing", "Container main failed liveness probe, will be restarted").await;
+    wait_for_event(&cluster, "web", "Warning", "Unhealthy", "Liveness probe failed: broken").await;
+    wait_for_event(&cluster, "web", "Normal", "Killing", "Container main failed liveness probe, will be restarted")
+        .await;
     let again = until(&cluster, "web", |pod| container(pod).restart_count == 1 && ready(pod)).await;
     let last = container(&again).last_state.and_then(|state| state.terminated).map(|ended| ended.exit_code);
     assert_eq!(last, Some(143));
@@ -106,19 +113,32 @@ async fn a_startup_probe_holds_back_the_others() {
     let tcp = json!({"tcpSocket": {"port": "http"}, "periodSeconds": 1});
     let spec = json!({"startupProbe": startup, "livenessProbe": wrong, "readinessProbe": tcp});
     create(&cluster, &pod("web", "", web(spec))).await;
-    told(&cluster, "web", "Warning", "Unhealthy", "Startup probe failed: HTTP probe failed with statuscode: 503").await;
+    wait_for_event(
+        &cluster,
+        "web",
+        "Warning",
+        "Unhealthy",
+        "Startup probe failed: HTTP probe failed with statuscode: 503",
+    )
+    .await;
     let waiting = until(&cluster, "web", is_running).await;
     let status = container(&waiting);
     assert_eq!((status.started, status.ready, status.restart_count), (Some(false), false, 0));
     std::fs::write(&mark, "").expect("written");
-    told(&cluster, "web", "Warning", "Unhealthy", "Liveness probe failed: HTTP probe failed with statuscode: 404")
-        .await;
+    wait_for_event(
+        &cluster,
+        "web",
+        "Warning",
+        "Unhealthy",
+        "Liveness probe failed: HTTP probe failed with statuscode: 404",
+    )
+    .await;
     until(&cluster, "web", |pod| container(pod).restart_count >= 1).await;
     cluster.shutdown().await;
 }
 
 #[tokio::test]
-async fn what_probes_say_when_nobody_answers() {
+async fn failed_probes_are_reported_in_events() {
     let cluster = playing().await;
     let check = async |name: &str, probe: Value, message: &str| {
         let mut probe = probe;
@@ -126,7 +146,7 @@ async fn what_probes_say_when_nobody_answers() {
         let found = create(&cluster, &pod(name, "", web(json!({"readinessProbe": probe})))).await;
         let found = until(&cluster, &found.name_any(), is_running).await;
         let message = message.replace("POD", &address(&found));
-        told(&cluster, name, "Warning", "Unhealthy", &format!("Readiness probe {message}")).await;
+        wait_for_event(&cluster, name, "Warning", "Unhealthy", &format!("Readiness probe {message}")).await;
     };
     let refused = "failed: Get \"http://POD:9/\": dial tcp POD:9: connect: connection refused";
     check("http", json!({"httpGet": {"port": 9}}), refused).await;
@@ -142,13 +162,13 @@ async fn what_probes_say_when_nobody_answers() {
 
     let grpc = web(json!({"livenessProbe": {"grpc": {"port": 8080}}}));
     create(&cluster, &pod("grpc", "", grpc)).await;
-    told(&cluster, "grpc", "Warning", "ProbeNotSupported", "Liveness probe of container main: gRPC").await;
+    wait_for_event(&cluster, "grpc", "Warning", "ProbeNotSupported", "Liveness probe of container main: gRPC").await;
     until(&cluster, "grpc", ready).await;
     cluster.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_probe_speaks_tls_with_whoever_answers() {
+async fn an_https_probe_accepts_any_certificate() {
     let cluster = playing().await;
     let server = cluster.listen("127.0.0.1:0".parse().expect("an address")).await.expect("it listens").address();
     let get = json!({"host": "127.0.0.1", "port": server.port(), "path": "/livez", "scheme": "HTTPS"});
@@ -158,7 +178,7 @@ async fn a_probe_speaks_tls_with_whoever_answers() {
 }
 
 #[tokio::test]
-async fn hooks_are_called_first_and_last() {
+async fn hooks_run_after_the_start_and_before_the_end() {
     let cluster = playing().await;
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("log").display().to_string();
@@ -173,13 +193,13 @@ async fn hooks_are_called_first_and_last() {
 
     let failing = json!({"exec": {"command": ["sh", "-c", "echo alas; exit 3"]}});
     create(&cluster, &pod("failing", "", web(json!({"lifecycle": {"postStart": failing}})))).await;
-    told(&cluster, "failing", "Warning", "FailedPostStartHook", "PostStartHook failed: alas").await;
+    wait_for_event(&cluster, "failing", "Warning", "FailedPostStartHook", "PostStartHook failed: alas").await;
     until(&cluster, "failing", |pod| container(pod).restart_count >= 1).await;
     cluster.shutdown().await;
 }
 
 #[tokio::test]
-async fn simulated_pods_are_ready_whatever_they_say() {
+async fn probes_of_simulated_pods_count_as_passed() {
     let images = ImageTable::empty().with("web", Program::executable("/nowhere"));
     let cluster = Cluster::builder().pods(Pods::Simulate).images(images).start().await.expect("a cluster");
     let never = json!({"exec": {"command": ["false"]}, "initialDelaySeconds": 1000});
@@ -215,16 +235,16 @@ async fn a_rollout_waits_for_readiness() {
     cluster.apply_yaml(&deployment("/")).await.expect("applied");
     cluster.expect::<Deployment>(|all| state(all, 1, 1, 1)).await.expect("it is available");
     cluster.apply_yaml(&deployment(&format!("/file?{mark}"))).await.expect("applied");
-    // The new pod is there and isn't ready: the old one stays.
+    // The new pod isn't ready, so the old one stays.
     cluster.expect::<Deployment>(|all| state(all, 1, 1, 2)).await.expect("both are there");
-    told_of_any(&cluster).await;
+    wait_for_failed_readiness(&cluster).await;
     std::fs::write(&mark, "").expect("written");
     cluster.expect::<Deployment>(|all| state(all, 1, 1, 1)).await.expect("the old one goes");
     cluster.shutdown().await;
 }
 
-/// Waits until some readiness probe has failed.
-async fn told_of_any(cluster: &Cluster) {
+/// Waits until any readiness probe has failed.
+async fn wait_for_failed_readiness(cluster: &Cluster) {
     let failed = |event: &Event| event.message.as_deref().unwrap_or_default().starts_with("Readiness probe failed");
     cluster.expect::<Event>(|events| events.iter().any(|event| failed(event))).await.expect("it isn't ready");
 }

@@ -1,4 +1,4 @@
-//! Requests to services reach their pods.
+//! Services route connections to their pods.
 
 use std::{io::ErrorKind, net::TcpListener};
 
@@ -20,9 +20,9 @@ fn services(cluster: &Cluster) -> Api<Service> {
     Api::namespaced(cluster.client(), "default")
 }
 
-/// A node port that is free on this machine now.
+/// Returns a node port that is free on this machine.
 fn free_port() -> u16 {
-    // Tests that run at the same time begin at different places.
+    // Tests that run at the same time start at different ports.
     let start = 30_000 + u16::try_from(std::process::id() % 2000).unwrap_or_default();
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     (start..=32_767).find(free).expect("a free port")
@@ -68,7 +68,7 @@ async fn refused(address: &str) {
 }
 
 #[tokio::test]
-async fn requests_reach_all_pods_at_the_node_and_at_the_cluster_ip() {
+async fn connections_reach_all_pods_by_node_port_and_cluster_ip() {
     let cluster = playing().await;
     let service = expose(&cluster, json!({})).await;
     let at_cluster_ip =
@@ -101,7 +101,7 @@ async fn requests_reach_all_pods_at_the_node_and_at_the_cluster_ip() {
 }
 
 #[tokio::test]
-async fn a_port_that_moves_leaves_nothing_at_the_old_one() {
+async fn a_changed_port_closes_the_old_one() {
     let cluster = playing().await;
     serve(&cluster, "web", &["one"]).await;
     let service = expose(&cluster, json!({})).await;
@@ -117,7 +117,7 @@ async fn a_port_that_moves_leaves_nothing_at_the_old_one() {
     services(&cluster).patch("web", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("patched");
     eventually("an answer", async || ask(&at_node(port), "/").await).await;
     refused(&old).await;
-    // The connection that was kept alive is closed, too: reading comes to an end, whatever it ends with.
+    // The kept-alive connection is closed too: reading ends, with or without an error.
     let mut rest = Vec::new();
     let _end = tokio::time::timeout(crate::within(30), kept.read_to_end(&mut rest)).await.expect("it ends");
 
@@ -127,7 +127,7 @@ async fn a_port_that_moves_leaves_nothing_at_the_old_one() {
 }
 
 #[tokio::test]
-async fn each_side_may_stop_speaking_first() {
+async fn either_side_may_close_first() {
     let cluster = playing().await;
     serve(&cluster, "count", &["one"]).await;
     let address = at_node(node_port(&expose(&cluster, json!({})).await));
@@ -146,7 +146,7 @@ async fn each_side_may_stop_speaking_first() {
 }
 
 #[tokio::test]
-async fn a_client_stays_with_its_pod_when_asked_to() {
+async fn session_affinity_keeps_a_client_at_its_pod() {
     let cluster = playing().await;
     serve(&cluster, "web", &["one", "two", "three"]).await;
     let address = at_node(node_port(&expose(&cluster, json!({"sessionAffinity": "ClientIP"})).await));
@@ -159,7 +159,7 @@ async fn a_client_stays_with_its_pod_when_asked_to() {
 }
 
 #[tokio::test]
-async fn a_port_that_another_program_has_is_told_and_taken_when_free() {
+async fn a_port_in_use_is_reported_and_bound_once_it_is_free() {
     let cluster = playing().await;
     serve(&cluster, "web", &["one"]).await;
     let port = free_port();
@@ -171,7 +171,7 @@ async fn a_port_that_another_program_has_is_told_and_taken_when_free() {
             event.reason.as_deref() == Some("PortNotAvailable")
                 && event.type_.as_deref() == Some("Warning")
                 && event.involved_object.kind.as_deref() == Some("Service")
-                && message.starts_with(&format!("can't listen on 127.0.0.1:{port}: "))
+                && message.starts_with(&format!("failed to listen on 127.0.0.1:{port}: "))
         };
         events.iter().any(|event| warns(event))
     };
@@ -182,7 +182,7 @@ async fn a_port_that_another_program_has_is_told_and_taken_when_free() {
 }
 
 #[tokio::test]
-async fn containers_are_told_of_services() {
+async fn containers_have_the_service_variables() {
     let cluster = playing().await;
     let service = expose(&cluster, json!({})).await;
     let address = service.spec.and_then(|spec| spec.cluster_ip).expect("an address");
@@ -198,7 +198,7 @@ async fn containers_are_told_of_services() {
 }
 
 #[tokio::test]
-async fn the_api_server_is_a_service_that_comes_back() {
+async fn the_service_kubernetes_is_created_again() {
     let cluster = playing().await;
     let before = services(&cluster).get("kubernetes").await.expect("it is there");
     let endpoint = cluster.listen("127.0.0.1:0".parse().expect("an address")).await.expect("it listens");

@@ -38,7 +38,7 @@ async fn create(cluster: &Cluster, name: &str, replicas: i32) {
     sets(cluster).create(&PostParams::default(), &set).await.expect("created");
 }
 
-/// Waits until the set says that all its pods are available, and there are no others.
+/// Waits until the replica set reports that all its pods are available, and there are no others.
 async fn settled(cluster: &Cluster, replicas: i32) -> Vec<Pod> {
     let steady = |sets: &[&ReplicaSet]| {
         sets.iter().all(|set| {
@@ -71,7 +71,7 @@ async fn scales_up_and_down_and_replaces_what_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_makes_one_too_many() {
+async fn never_creates_too_many_pods() {
     let cluster = simulated().await;
     let mut feed = cluster.api().feed();
     create(&cluster, "web", 50).await;

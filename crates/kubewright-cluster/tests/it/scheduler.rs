@@ -1,4 +1,4 @@
-//! Pods that may not go to the node wait, and say why.
+//! Pods that can't be bound wait, with a condition that says why.
 
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::{
@@ -17,7 +17,7 @@ async fn node(cluster: &Cluster, patch: Value) {
     nodes.patch("kubewright", &PatchParams::default(), &Patch::Merge(&patch)).await.expect("patched");
 }
 
-/// Why a pod isn't scheduled, if its condition says so.
+/// Returns the message of a pod's condition if it isn't scheduled.
 fn unscheduled(pod: &Pod) -> Option<String> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let condition = conditions.iter().find(|one| one.type_ == "PodScheduled" && one.status == "False")?;
@@ -26,7 +26,7 @@ fn unscheduled(pod: &Pod) -> Option<String> {
 }
 
 #[tokio::test]
-async fn a_cordoned_node_takes_no_pods_until_it_does_again() {
+async fn a_cordoned_node_takes_no_pods_until_it_is_uncordoned() {
     let cluster = Cluster::builder().pods(Pods::Run).start().await.expect("a cluster");
     node(&cluster, json!({"spec": {"unschedulable": true}})).await;
     create(&cluster, &pod("web", "sleep 1000", json!({}))).await;
@@ -47,7 +47,7 @@ async fn a_cordoned_node_takes_no_pods_until_it_does_again() {
 }
 
 #[tokio::test]
-async fn labels_and_taints_decide_who_goes_there() {
+async fn labels_and_taints_decide_which_pods_are_bound() {
     let cluster = Cluster::builder().pods(Pods::Simulate).start().await.expect("a cluster");
     create(&cluster, &pod("picky", "true", json!({"nodeSelector": {"disk": "ssd"}}))).await;
     let why = |obstacle: &str| format!("0/1 nodes are available: 1 {obstacle}. {PREEMPTION}");

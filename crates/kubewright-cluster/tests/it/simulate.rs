@@ -1,4 +1,4 @@
-//! Simulated pods, on a clock that is paused.
+//! Simulated pods on a paused clock.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn pods_run_at_once_and_end_when_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deletion_takes_no_time() {
+async fn a_simulated_pod_is_deleted_at_once() {
     let cluster = builder().start().await.expect("a cluster");
     let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
     create(&cluster, &pod("web", "sleep 3600", json!({}))).await;
@@ -55,7 +55,7 @@ async fn deletion_takes_no_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_may_take_time() {
+async fn a_simulated_start_can_be_delayed() {
     let delay = Duration::from_secs(300);
     let cluster = builder().simulated_start(delay).start().await.expect("a cluster");
     let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);

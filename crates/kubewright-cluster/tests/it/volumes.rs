@@ -1,4 +1,4 @@
-//! Volumes: what a container finds in them, and where.
+//! The content and paths of a container's volumes.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::{
@@ -20,7 +20,7 @@ async fn config_map(cluster: &Cluster, name: &str) {
     config_maps(cluster).create(&PostParams::default(), &map).await.expect("created");
 }
 
-async fn told(cluster: &Cluster, reason: &str, message: &str) {
+async fn wait_for_event(cluster: &Cluster, reason: &str, message: &str) {
     let says = |event: &Event| {
         event.reason.as_deref() == Some(reason) && event.message.as_deref().unwrap_or_default().contains(message)
     };
@@ -49,7 +49,8 @@ async fn files_are_found_below_the_root() {
     until(&cluster, "reader", |pod| matches!(phase(pod), "Succeeded" | "Failed")).await;
     let text = pods(&cluster).logs("reader", &LogParams::default()).await.expect("a log");
     assert_eq!(text, "red\ns3cret\nredreader\nred\n");
-    told(&cluster, "VolumesElsewhere", "Container main finds /etc/config, /run/keys, /all, /color below ").await;
+    wait_for_event(&cluster, "VolumesElsewhere", "Container main has /etc/config, /run/keys, /all, /color below ")
+        .await;
     cluster.shutdown().await;
 }
 
@@ -73,14 +74,14 @@ async fn an_empty_directory_is_shared_and_outlives_a_container() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_waited_for_and_what_can_not_be_is_said() {
+async fn missing_sources_are_waited_for_and_unsupported_volumes_are_reported() {
     let cluster = running().await;
     let mounts = || json!([{"name": "v", "mountPath": "/v"}]);
     let spec = json!({"containers": [container("main", "test $(cat $KUBEWRIGHT_ROOT/v/COLOR) = red", mounts())],
         "volumes": [{"name": "v", "configMap": {"name": "later"}}]});
     create(&cluster, &pod("waits", "", spec)).await;
     let gone = "MountVolume.SetUp failed for volume \"v\" : configmap \"later\" not found";
-    told(&cluster, "FailedMount", gone).await;
+    wait_for_event(&cluster, "FailedMount", gone).await;
     until(&cluster, "waits", |pod| waiting_reason(pod) == "ContainerCreating").await;
     config_map(&cluster, "later").await;
     until(&cluster, "waits", |pod| phase(pod) == "Succeeded").await;
@@ -88,6 +89,6 @@ async fn what_is_missing_is_waited_for_and_what_can_not_be_is_said() {
     let claim = json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
     let spec = json!({"containers": [container("main", "true", mounts())], "volumes": [claim]});
     create(&cluster, &pod("claims", "", spec)).await;
-    told(&cluster, "FailedMount", "this node has no volumes of the type persistentVolumeClaim").await;
+    wait_for_event(&cluster, "FailedMount", "this node has no volumes of the type persistentVolumeClaim").await;
     cluster.shutdown().await;
 }

@@ -1,4 +1,4 @@
-//! What namespaces and custom kinds say of themselves while they are being deleted.
+//! The conditions of namespaces and custom kinds that are being deleted.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::contents::Remains;
 /// A condition's type, status, reason and message.
 type Wanted = (&'static str, bool, &'static str, String);
 
-/// The conditions of a namespace that is being deleted, as Kubernetes' namespace controller writes them.
+/// Returns the conditions of a namespace that is being deleted, as Kubernetes' namespace controller writes them.
 pub(super) fn namespace(present: &Value, remains: &Remains, failures: &[String], now: Timestamp) -> Value {
     let yes_or = |holds: bool, reason, message: String, otherwise: (&'static str, &str)| {
         if holds { (reason, message) } else { (otherwise.0, otherwise.1.to_owned()) }
@@ -62,7 +62,7 @@ pub(super) fn namespace(present: &Value, remains: &Remains, failures: &[String],
     merged(present, &wanted, now)
 }
 
-/// The conditions of a custom resource definition that is being deleted.
+/// Returns the conditions of a custom resource definition that is being deleted.
 pub(super) fn custom_kind(present: &Value, failures: &[String], now: Timestamp) -> Value {
     let (reason, message) = if failures.is_empty() {
         ("InstanceDeletionInProgress", "CustomResource deletion is in progress".to_owned())
@@ -72,7 +72,7 @@ pub(super) fn custom_kind(present: &Value, failures: &[String], now: Timestamp) 
     merged(present, &[("Terminating", true, reason, message)], now)
 }
 
-/// The present conditions with the wanted ones; a condition whose status stays keeps its time.
+/// Merges the wanted conditions into the present ones; a condition whose status stays keeps its transition time.
 fn merged(present: &Value, wanted: &[Wanted], now: Timestamp) -> Value {
     let mut conditions = present.as_array().cloned().unwrap_or_default();
     for (kind, holds, reason, message) in wanted {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_keeps_its_time() {
+    fn an_unchanged_condition_keeps_its_transition_time() {
         let first = namespace(&Value::Null, &remains(), &[], Timestamp::UNIX_EPOCH);
         let later = Timestamp::UNIX_EPOCH + Duration::from_secs(60);
         assert_eq!(namespace(&first, &remains(), &[], later), first);

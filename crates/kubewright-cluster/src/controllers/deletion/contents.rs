@@ -1,10 +1,10 @@
-//! What is left in the namespaces, and of the custom kinds, that are being deleted. Pure.
+//! The remaining objects of namespaces and custom kinds that are being deleted. Pure.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use crate::access::Address;
+use crate::object_client::ObjectPath;
 
-/// What must become empty.
+/// A namespace or a kind that has to become empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Scope {
     /// A namespace, by name.
@@ -20,48 +20,48 @@ pub(crate) struct Item {
     pub(crate) uid: Arc<str>,
     /// The stored resource, `group/plural`, of an object of a custom kind.
     pub(crate) custom_kind: Option<String>,
-    /// Where it is served.
-    pub(crate) address: Address,
-    /// It is being deleted.
+    /// The path at which it is served.
+    pub(crate) address: ObjectPath,
+    /// Whether it is being deleted.
     pub(crate) deleting: bool,
-    /// What its deletion waits for.
+    /// Its finalizers.
     pub(crate) finalizers: Vec<String>,
 }
 
 impl Item {
-    /// The scopes that it is in.
+    /// Returns the scopes that contain the object.
     pub(crate) fn scopes(&self) -> impl Iterator<Item = Scope> + use<> {
         let namespace = self.address.namespace.clone().map(Scope::Namespace);
         namespace.into_iter().chain(self.custom_kind.clone().map(Scope::Kind))
     }
 }
 
-/// What a scope still has.
+/// The remaining objects of a scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remains {
     /// The number of objects of each resource, `pods` or `podsets.app.example.com`.
     pub(crate) resources: BTreeMap<String, usize>,
-    /// The number of objects that each finalizer holds.
+    /// The number of objects with each finalizer.
     pub(crate) finalizers: BTreeMap<String, usize>,
-    /// Collections with objects that nobody has deleted yet.
-    pub(crate) to_delete: Vec<Address>,
+    /// Collections with objects that are not being deleted yet.
+    pub(crate) to_delete: Vec<ObjectPath>,
 }
 
 impl Remains {
-    /// Nothing is left.
+    /// Returns whether nothing remains.
     pub(crate) fn is_empty(&self) -> bool {
         self.resources.is_empty()
     }
 }
 
-/// All objects there are, by scope and UID.
+/// All objects, by scope and UID.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     scopes: BTreeMap<Scope, BTreeMap<Arc<str>, Arc<Item>>>,
 }
 
 impl Contents {
-    /// An object was created or changed.
+    /// Adds or replaces an object.
     pub(crate) fn set(&mut self, item: Item) {
         let item = Arc::new(item);
         for scope in item.scopes() {
@@ -69,7 +69,7 @@ impl Contents {
         }
     }
 
-    /// An object is gone.
+    /// Removes an object.
     pub(crate) fn remove(&mut self, item: &Item) {
         for scope in item.scopes() {
             if let Some(items) = self.scopes.get_mut(&scope) {
@@ -81,7 +81,7 @@ impl Contents {
         }
     }
 
-    /// What a scope still has.
+    /// Returns the remaining objects of a scope.
     pub(crate) fn remains(&self, scope: &Scope) -> Remains {
         let mut remains = Remains::default();
         for item in self.scopes.get(scope).into_iter().flat_map(BTreeMap::values) {
@@ -89,7 +89,7 @@ impl Contents {
             for finalizer in &item.finalizers {
                 *remains.finalizers.entry(finalizer.clone()).or_default() += 1;
             }
-            let collection = Address { name: String::new(), ..item.address.clone() };
+            let collection = ObjectPath { name: String::new(), ..item.address.clone() };
             if !item.deleting && !remains.to_delete.contains(&collection) {
                 remains.to_delete.push(collection);
             }
@@ -98,8 +98,8 @@ impl Contents {
     }
 }
 
-/// `pods`, or `podsets.app.example.com`.
-fn resource_name(address: &Address) -> String {
+/// Returns a name such as `pods` or `podsets.app.example.com`.
+fn resource_name(address: &ObjectPath) -> String {
     if address.group.is_empty() { address.plural.to_string() } else { format!("{}.{}", address.plural, address.group) }
 }
 
@@ -111,7 +111,7 @@ mod tests {
         Item {
             uid: uid.into(),
             custom_kind: Some(format!("/{plural}")),
-            address: Address::core(plural, namespace, uid),
+            address: ObjectPath::core(plural, namespace, uid),
             deleting,
             finalizers: finalizers.iter().map(|name| (*name).to_owned()).collect(),
         }
@@ -130,7 +130,7 @@ mod tests {
         let remains = contents.remains(&shop);
         assert_eq!(remains.resources, BTreeMap::from([("pods".into(), 2), ("secrets".into(), 1)]));
         assert_eq!(remains.finalizers, BTreeMap::from([("example.com/mine".into(), 1)]));
-        assert_eq!(remains.to_delete, [Address::core("pods", Some("shop"), "")]);
+        assert_eq!(remains.to_delete, [ObjectPath::core("pods", Some("shop"), "")]);
         let pods = contents.remains(&Scope::Kind("/pods".into()));
         assert_eq!(pods.resources, BTreeMap::from([("pods".into(), 3)]));
         assert_eq!(pods.to_delete.len(), 2, "one collection for each namespace");

@@ -1,6 +1,8 @@
-//! The deletion of namespaces and of custom kinds: each is marked, emptied, and goes when nothing is left in it.
+//! The deletion of namespaces and of custom kinds: their objects are deleted first, and they are removed when none is
+//! left.
 //!
-//! What is left is known from the feed, so nothing is polled. What can't be deleted is named in conditions.
+//! The remaining objects are known from the feed, so nothing is polled. Objects that can't be deleted are reported in
+//! conditions.
 
 mod conditions;
 mod contents;
@@ -20,20 +22,20 @@ use super::{
     batch::{self, Batch},
     retry::{Retries, until},
 };
-use crate::access::{Access, Address, Deletion, is_conflict, is_gone};
+use crate::object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone};
 
-/// What holds a custom resource definition until its objects are gone.
+/// The finalizer of a custom resource definition whose objects have to be deleted first.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-/// What holds a namespace until its content is gone.
+/// The finalizer of a namespace whose content has to be deleted first.
 const KUBERNETES: &str = "kubernetes";
-/// How often conditions may be written while content goes one by one.
+/// The minimum time between two writes of conditions.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
 /// Empties namespaces and kinds that are being deleted, for as long as it is polled.
-pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock) {
+pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock) {
     let feed = api.feed();
-    let deleter = Deleter {
-        access,
+    let deleter = Terminator {
+        client,
         clock,
         feed,
         contents: Contents::default(),
@@ -44,27 +46,27 @@ pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock) {
     deleter.run().await;
 }
 
-struct Deleter {
-    access: Access,
+struct Terminator {
+    client: ObjectClient,
     clock: SharedClock,
     feed: Feed,
     contents: Contents,
-    /// What is being deleted, and its object.
-    ending: BTreeMap<Scope, Ending>,
+    /// The scopes that are being deleted.
+    ending: BTreeMap<Scope, Terminating>,
     dirty: BTreeSet<Scope>,
     retries: Retries<Scope>,
 }
 
 /// A namespace or a custom resource definition that is being deleted.
 #[derive(Debug)]
-struct Ending {
-    address: Address,
+struct Terminating {
+    address: ObjectPath,
     object: Arc<Value>,
-    /// When conditions were last written.
+    /// The time of the last write of conditions.
     reported: Option<Duration>,
 }
 
-impl Deleter {
+impl Terminator {
     async fn run(mut self) {
         loop {
             let now = self.clock.monotonic();
@@ -84,7 +86,7 @@ impl Deleter {
     }
 
     fn take_all(&mut self, batch: &Batch) {
-        if batch.anew {
+        if batch.restarted {
             self.contents = Contents::default();
             self.ending.clear();
         }
@@ -103,7 +105,7 @@ impl Deleter {
             } else if item.deleting {
                 let (address, object) = (item.address.clone(), change.object.clone());
                 let reported = self.ending.get(&scope).and_then(|ending| ending.reported);
-                self.ending.insert(scope.clone(), Ending { address, object, reported });
+                self.ending.insert(scope.clone(), Terminating { address, object, reported });
                 self.dirty.insert(scope);
             }
         }
@@ -115,7 +117,7 @@ impl Deleter {
         }
     }
 
-    /// Does the next thing for a scope that is being deleted.
+    /// Takes the next step for a scope that is being deleted.
     async fn proceed(&mut self, scope: Scope) {
         if !self.ending.contains_key(&scope) {
             return;
@@ -126,12 +128,12 @@ impl Deleter {
         let now = self.clock.monotonic();
         let held = is_held(&scope, &ending.object);
         let reported = if held && !failures.is_empty() || remains.to_delete.is_empty() {
-            report(&self.access, &self.clock, &scope, ending, &remains, &failures).await
+            report(&self.client, &self.clock, &scope, ending, &remains, &failures).await
         } else {
             Ok(true)
         };
         let result = match reported {
-            Ok(true) if remains.is_empty() && held => release(&self.access, &scope, ending).await,
+            Ok(true) if remains.is_empty() && held => release(&self.client, &scope, ending).await,
             other => other,
         };
         match result {
@@ -140,18 +142,18 @@ impl Deleter {
             Ok(true) => self.retries.failed(scope, now),
             Ok(false) => self.retries.later(scope, now + REPORT_EVERY),
             Err(error) => {
-                tracing::warn!(%error, address = %ending.address, "a deletion can't go on");
+                tracing::warn!(%error, address = %ending.address, "failed to continue a deletion");
                 self.retries.failed(scope, now);
             }
         }
     }
 
-    /// Deletes what nobody has deleted yet, and says what could not be.
+    /// Deletes what is not being deleted yet, and returns the failures.
     async fn delete_contents(&self, remains: &Remains) -> Vec<String> {
         let mut failures = Vec::new();
         for collection in &remains.to_delete {
-            let how = Deletion { propagation: Some("Background"), ..Deletion::default() };
-            if let Err(error) = self.access.delete(collection, &how).await
+            let how = DeleteOptions { propagation: Some("Background"), ..DeleteOptions::default() };
+            if let Err(error) = self.client.delete(collection, &how).await
                 && !is_gone(&error)
             {
                 failures.push(format!("{}: {error}", collection.plural));
@@ -161,12 +163,12 @@ impl Deleter {
     }
 }
 
-/// Writes the conditions if they say something new. False means that it is too early to write them again.
+/// Writes the conditions if they have changed. Returns false if it is too early for another write.
 async fn report(
-    access: &Access,
+    client: &ObjectClient,
     clock: &SharedClock,
     scope: &Scope,
-    ending: &mut Ending,
+    ending: &mut Terminating,
     remains: &Remains,
     failures: &[String],
 ) -> Result<bool, kube::Error> {
@@ -188,13 +190,13 @@ async fn report(
     }
     ending.reported = Some(monotonic);
     let patch = json!({"metadata": {"uid": ending.object["metadata"]["uid"]}, "status": {"conditions": conditions}});
-    let answer = access.merge(&ending.address, "/status", &patch).await?;
+    let answer = client.merge(&ending.address, "/status", &patch).await?;
     ending.object = Arc::new(answer);
     Ok(true)
 }
 
-/// Lets a scope go that is empty.
-async fn release(access: &Access, scope: &Scope, ending: &Ending) -> Result<bool, kube::Error> {
+/// Removes the finalizer of an empty scope.
+async fn release(client: &ObjectClient, scope: &Scope, ending: &Terminating) -> Result<bool, kube::Error> {
     let mut object = (*ending.object).clone();
     let (list, held) = match scope {
         Scope::Namespace(_) => (&mut object["spec"]["finalizers"], KUBERNETES),
@@ -203,19 +205,19 @@ async fn release(access: &Access, scope: &Scope, ending: &Ending) -> Result<bool
     let kept = list.as_array().into_iter().flatten().filter(|name| *name != held).cloned().collect::<Vec<_>>();
     *list = kept.into();
     match scope {
-        Scope::Namespace(_) => access.replace(&ending.address, "/finalize", &object).await?,
+        Scope::Namespace(_) => client.replace(&ending.address, "/finalize", &object).await?,
         Scope::Kind(_) => {
             let metadata = &object["metadata"];
             let patch = json!({"metadata": {
                 "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "finalizers": metadata["finalizers"],
             }});
-            access.merge(&ending.address, "", &patch).await?
+            client.merge(&ending.address, "", &patch).await?
         }
     };
     Ok(true)
 }
 
-/// Whether it waits for this controller.
+/// Returns whether a scope has this controller's finalizer.
 fn is_held(scope: &Scope, object: &Value) -> bool {
     let (list, held) = match scope {
         Scope::Namespace(_) => (&object["spec"]["finalizers"], KUBERNETES),
@@ -224,7 +226,7 @@ fn is_held(scope: &Scope, object: &Value) -> bool {
     list.as_array().is_some_and(|list| list.iter().any(|name| name == held))
 }
 
-/// What the object's own deletion has to empty, if anything.
+/// Returns the scope that has to be emptied before the object can go.
 fn scope(resource: &Resource, object: &Value) -> Option<Scope> {
     match (&*resource.group, &*resource.kind) {
         ("", "Namespace") => Some(Scope::Namespace(object["metadata"]["name"].as_str()?.into())),
@@ -242,9 +244,9 @@ fn item(resource: &Resource, object: &Value) -> Option<Item> {
     let finalizers = metadata["finalizers"].as_array().into_iter().flatten();
     Some(Item {
         uid: metadata["uid"].as_str()?.into(),
-        // What the server itself serves doesn't go with a definition, whatever names that has.
+        // Objects of built-in kinds aren't deleted with a definition, whatever its names.
         custom_kind: resource.schema.custom.then(|| resource.storage.to_string()),
-        address: Address::of(resource, metadata["namespace"].as_str(), metadata["name"].as_str()?),
+        address: ObjectPath::of(resource, metadata["namespace"].as_str(), metadata["name"].as_str()?),
         deleting: !metadata["deletionTimestamp"].is_null(),
         finalizers: finalizers.filter_map(|name| Some(name.as_str()?.to_owned())).collect(),
     })

@@ -1,8 +1,8 @@
-//! Deployments: a template, and how its changes are rolled out, by a replica set for each state of it.
+//! Deployments: rollouts of template changes, with one replica set for each revision of the template.
 //!
-//! * [`revision`]: which set has the template, what it is called, how the others are numbered and forgotten
-//! * [`size`]: how many pods each set may have
-//! * [`status`]: how it stands, in numbers and conditions
+//! * [`revision`]: the replica sets as revisions, their names and numbers, and the history limit
+//! * [`size`]: the number of pods of each replica set
+//! * [`status`]: counts and conditions
 
 mod revision;
 mod size;
@@ -17,26 +17,27 @@ use kubewright_apiserver::Change;
 use serde_json::{Value, json};
 
 use super::{
-    family::{Family, Kind},
+    controller_refs::ControllerRefs,
+    kind::Kind,
     pod::has_ended,
     reconcile::{Controller, Key, Plan, Step},
     replicaset::REPLICA_SET,
     value::{controller_of, flag, int, is_deleting, text},
 };
 
-/// The kind.
+/// The kind `Deployment`.
 pub(crate) const DEPLOYMENT: Kind = Kind { group: "apps", kind: "Deployment", plural: "deployments" };
 
-/// Keeps deployments.
+/// The deployment controller.
 #[derive(Debug)]
 pub(crate) struct Deployments {
-    sets: Family,
-    pods: Family,
+    sets: ControllerRefs,
+    pods: ControllerRefs,
 }
 
 impl Default for Deployments {
     fn default() -> Self {
-        Self { sets: Family::new(DEPLOYMENT, REPLICA_SET), pods: Family::new(REPLICA_SET, Kind::POD) }
+        Self { sets: ControllerRefs::new(DEPLOYMENT, REPLICA_SET), pods: ControllerRefs::new(REPLICA_SET, Kind::POD) }
     }
 }
 
@@ -51,7 +52,7 @@ impl Controller for Deployments {
         if !Kind::POD.is_of(change) {
             return self.sets.take(change);
         }
-        // Pods only matter to those who wait until all old ones have gone.
+        // Pods only concern deployments of the strategy `Recreate`, which wait until all old ones have gone.
         let deployment = |set: &Key| {
             let owner = controller_of(self.pods.parent(set)?)?["name"].as_str()?;
             let key = Key { namespace: set.namespace.clone(), name: owner.into() };
@@ -67,7 +68,7 @@ impl Controller for Deployments {
         let mut plan = Plan::of(&DEPLOYMENT, deployment);
         plan.steps = claim.steps;
         if !plan.steps.is_empty() {
-            // What follows would be refused: it rests on versions of the sets that are about to pass.
+            // Later steps would be refused, since these steps change the versions of the sets.
             return plan;
         }
         let runs = |set: &Value| {
@@ -83,22 +84,22 @@ impl Controller for Deployments {
     }
 }
 
-/// What a decision rests on.
+/// The input of a decision.
 struct View<'a> {
     deployment: &'a Value,
-    /// Its sets, the oldest first.
+    /// The deployment's replica sets, oldest first.
     sets: Vec<&'a Value>,
-    /// Whether a set has pods that have not ended.
+    /// Returns whether a replica set has pods that have not ended.
     runs: &'a dyn Fn(&Value) -> bool,
-    /// Whether there is a set of this name, whosever it is.
+    /// Returns whether a replica set of this name exists, whoever controls it.
     taken: &'a dyn Fn(&str) -> bool,
 }
 
-/// What the sets are to the deployment.
+/// The new and the old replica sets of a deployment.
 struct Roles<'a> {
-    /// The one that has the present template.
+    /// The replica set with the present template.
     new: Option<&'a Value>,
-    /// The others, the oldest first.
+    /// The others, oldest first.
     old: Vec<&'a Value>,
 }
 
@@ -108,7 +109,7 @@ impl<'a> Roles<'a> {
     }
 }
 
-/// What a deployment needs next. One thing is changed at a time; the next follows when its effect is known.
+/// Decides what a deployment needs next. Only one thing is changed at a time.
 fn decide(view: &View<'_>, now: Timestamp, plan: &mut Plan) {
     let deployment = view.deployment;
     let roles = revision::roles(deployment, &view.sets);
@@ -130,7 +131,7 @@ fn decide(view: &View<'_>, now: Timestamp, plan: &mut Plan) {
     plan.steps.extend(Step::status(&DEPLOYMENT, deployment, status));
 }
 
-/// Moves on from the old sets to the new one.
+/// Moves pods from the old replica sets to the new one.
 fn roll_out(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Event {
     let deployment = view.deployment;
     let recreate = text(deployment, "/spec/strategy/type") == "Recreate";
@@ -159,8 +160,8 @@ fn roll_out(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Even
     status::Event::Found
 }
 
-/// Makes the set of the present template, under a name that follows from it. If another has the name, a count in the
-/// status makes for another.
+/// Creates the replica set of the present template, whose name is derived from it. If the name is taken, the collision
+/// count in the status leads to another one.
 fn create(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Event {
     let deployment = view.deployment;
     let revision = revision::latest(&roles.old) + 1;
@@ -172,13 +173,14 @@ fn create(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Event 
     let size = int(&set, "/spec/replicas");
     plan.steps.push(Step::Create(REPLICA_SET.address(text(deployment, "/metadata/namespace"), ""), set));
     if size > 0 {
-        plan.tell(false, "ScalingReplicaSet", format!("Scaled up replica set {name} from 0 to {size}"));
+        plan.event(false, "ScalingReplicaSet", format!("Scaled up replica set {name} from 0 to {size}"));
     }
     plan.steps.extend(revision::note(deployment, revision));
     status::Event::Created(name)
 }
 
-/// Lets the new set and the deployment have the latest revision. True if the set has to change first.
+/// Gives the new replica set and the deployment the latest revision. Returns true if the replica set has to change
+/// first.
 fn number(deployment: &Value, roles: &Roles<'_>, plan: &mut Plan) -> bool {
     let Some(new) = roles.new else { return false };
     let revision = revision::latest(&roles.old) + 1;
@@ -190,7 +192,7 @@ fn number(deployment: &Value, roles: &Roles<'_>, plan: &mut Plan) -> bool {
     false
 }
 
-/// Deletes the oldest sets without pods beyond the limit.
+/// Deletes the oldest empty replica sets beyond the history limit.
 fn forget_history(deployment: &Value, roles: &Roles<'_>, plan: &mut Plan) {
     for set in revision::forgotten(deployment, &roles.old) {
         plan.steps.push(Step::delete(&REPLICA_SET, set));
@@ -198,7 +200,7 @@ fn forget_history(deployment: &Value, roles: &Roles<'_>, plan: &mut Plan) {
 }
 
 impl size::Sizes<'_> {
-    /// Writes the sizes, and tells of them.
+    /// Writes the sizes, and records events about them.
     fn apply(self, deployment: &Value, plan: &mut Plan) {
         let notes = size::notes(deployment);
         for (set, size) in self.0 {
@@ -208,7 +210,7 @@ impl size::Sizes<'_> {
             if before != size {
                 let way = if before < size { "up" } else { "down" };
                 let name = text(set, "/metadata/name");
-                plan.tell(
+                plan.event(
                     false,
                     "ScalingReplicaSet",
                     format!("Scaled {way} replica set {name} from {before} to {size}"),

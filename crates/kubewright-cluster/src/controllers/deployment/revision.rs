@@ -8,15 +8,15 @@ use crate::controllers::{
     value::{controller_reference, int, is_deleting, number, text},
 };
 
-/// The label by which the sets of one deployment are told apart.
+/// The label that tells the replica sets of one deployment apart.
 const HASH: &str = "pod-template-hash";
-/// The revision of a set, and the deployment's latest.
+/// The annotation with the revision of a replica set or a deployment.
 const REVISION: &str = "deployment.kubernetes.io/revision";
-/// The revisions that a set has been before, when it came back.
+/// The annotation with the earlier revisions of a replica set that was rolled back to.
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
-/// The most that is kept of those, in bytes.
+/// The maximum length of that annotation in bytes.
 const HISTORY_LIMIT: usize = 2000;
-/// Annotations that a set doesn't take from its deployment.
+/// Annotations that a replica set doesn't inherit from its deployment.
 const OWN: [&str; 6] = [
     "kubectl.kubernetes.io/last-applied-configuration",
     REVISION,
@@ -26,7 +26,7 @@ const OWN: [&str; 6] = [
     "deprecated.deployment.rollback.to",
 ];
 
-/// Which set has the present template, and which don't. Of several the oldest does.
+/// Returns the new and the old replica sets. If several have the present template, the oldest one is new.
 pub(super) fn roles<'a>(deployment: &Value, sets: &[&'a Value]) -> Roles<'a> {
     let wanted = without_hash(&deployment["spec"]["template"]);
     let new = sets.iter().copied().find(|set| without_hash(&set["spec"]["template"]) == wanted);
@@ -45,17 +45,17 @@ fn without_hash(template: &Value) -> Value {
     template
 }
 
-/// The number of a set; 0 without one.
+/// Returns the revision of an object, or 0.
 pub(super) fn of(set: &Value) -> i64 {
     set["metadata"]["annotations"][REVISION].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// The largest number among sets.
+/// Returns the latest revision of some replica sets.
 pub(super) fn latest(sets: &[&Value]) -> i64 {
     sets.iter().map(|set| of(set)).max().unwrap_or_default()
 }
 
-/// A set for the present template.
+/// Returns a replica set for the present template.
 pub(super) fn new_set(deployment: &Value, revision: i64, replicas: i64) -> Value {
     let spec = &deployment["spec"];
     let hash = hash(&spec["template"], number(deployment, "/status/collisionCount"));
@@ -92,8 +92,8 @@ fn inherited(deployment: &Value) -> Map<String, Value> {
         .collect()
 }
 
-/// A short name for a template: FNV-1a over its JSON, whose fields are sorted, in the alphabet of generated names.
-/// Kubernetes hashes Go's memory layout, so its names are others; nobody may rely on either.
+/// Returns the hash of a template: FNV-1a over its JSON, whose fields are sorted, in the alphabet of generated names.
+/// Kubernetes hashes Go's memory layout, so its hashes differ; nobody may rely on either.
 fn hash(template: &Value, collisions: Option<i64>) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let text = format!("{}{}", without_hash(template), collisions.map(|count| count.to_string()).unwrap_or_default());
@@ -101,7 +101,7 @@ fn hash(template: &Value, collisions: Option<i64>) -> String {
     hash.to_string().bytes().map(|digit| char::from(ALPHABET[usize::from(digit) % ALPHABET.len()])).collect()
 }
 
-/// What makes the set of the present template the latest revision, with what else it takes from the deployment.
+/// Returns the patch that makes a replica set the latest revision and updates what it inherits.
 pub(super) fn renew(deployment: &Value, set: &Value, revision: i64) -> Option<Value> {
     let present = &set["metadata"]["annotations"];
     let mut annotations = inherited(deployment);
@@ -124,7 +124,7 @@ pub(super) fn renew(deployment: &Value, set: &Value, revision: i64) -> Option<Va
     (patch != json!({})).then_some(patch)
 }
 
-/// The pointer to a key that may have slashes.
+/// Returns the JSON pointer of a key, which may contain slashes.
 fn pointer(key: &str) -> String {
     format!("/{}", key.replace('/', "~1"))
 }
@@ -138,14 +138,14 @@ fn history(before: &str, revision: i64) -> String {
     all.join(",")
 }
 
-/// Notes the latest revision at the deployment.
+/// Returns the step that records the latest revision at the deployment.
 pub(super) fn note(deployment: &Value, revision: i64) -> Option<Step> {
     (of(deployment) != revision).then(|| {
         Step::change(&DEPLOYMENT, deployment, json!({"metadata": {"annotations": {REVISION: revision.to_string()}}}))
     })
 }
 
-/// The old sets beyond the limit of history that have no pods and are not about to get any.
+/// Returns the old replica sets beyond the history limit that are empty and stay empty.
 pub(super) fn forgotten<'a>(deployment: &Value, old: &[&'a Value]) -> Vec<&'a Value> {
     let Some(limit) = number(deployment, "/spec/revisionHistoryLimit") else { return Vec::new() };
     let mut sets: Vec<_> = old.iter().copied().filter(|set| !is_deleting(set)).collect();

@@ -1,4 +1,4 @@
-//! How many pods each replica set of a deployment may have.
+//! The number of pods of each replica set of a deployment.
 
 use std::cmp::Reverse;
 
@@ -7,23 +7,23 @@ use serde_json::{Value, json};
 use super::Roles;
 use crate::controllers::value::{int, text};
 
-/// How many pods the deployment wanted when the set got its size.
+/// The annotation with the deployment's replicas at the time when the replica set was sized.
 pub(super) const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
-/// How many there could have been then.
+/// The annotation with the maximum number of pods at that time.
 pub(super) const MAXIMUM: &str = "deployment.kubernetes.io/max-replicas";
 
-/// Sets, and the sizes that they are to have.
+/// Replica sets and the sizes that they need.
 #[derive(Debug, Default)]
 pub(super) struct Sizes<'a>(pub(super) Vec<(&'a Value, i64)>);
 
 impl Sizes<'_> {
-    /// Nothing is to change.
+    /// Returns whether nothing has to change.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// The size that a set is to have.
+/// Returns the wanted size of a replica set.
 pub(super) fn size(set: &Value) -> i64 {
     int(set, "/spec/replicas")
 }
@@ -40,7 +40,7 @@ fn annotation(set: &Value, name: &str) -> Option<i64> {
     set["metadata"]["annotations"][name].as_str()?.parse().ok()
 }
 
-/// A number, or a percentage of `total`.
+/// Returns an integer, or a percentage of `total`.
 fn amount(value: &Value, total: i64, round_up: bool) -> i64 {
     let percent = value.as_str().and_then(|text| text.strip_suffix('%')?.parse::<i64>().ok());
     match (value.as_i64(), percent) {
@@ -51,8 +51,8 @@ fn amount(value: &Value, total: i64, round_up: bool) -> i64 {
     }
 }
 
-/// How many pods there may be too many, and how many too few. Percentages of the former are rounded up, of the latter down;
-/// if nothing remains of either, one may be missing, since nothing could move otherwise.
+/// Returns the maximum surge and the maximum number of unavailable pods. Percentages of the former are rounded up and
+/// of the latter down. If both are zero one pod may be unavailable, since nothing could move otherwise.
 pub(super) fn leeway(deployment: &Value) -> (i64, i64) {
     let numbers = &deployment["spec"]["strategy"]["rollingUpdate"];
     let total = wanted(deployment);
@@ -65,19 +65,19 @@ pub(super) fn leeway(deployment: &Value) -> (i64, i64) {
     (surge, missing.min(total))
 }
 
-/// The annotations that tell what the sizes of sets rest on.
+/// Returns the annotations that record the basis of the sizes.
 pub(super) fn notes(deployment: &Value) -> Value {
     let total = wanted(deployment);
     json!({DESIRED: total.to_string(), MAXIMUM: (total + leeway(deployment).0).to_string()})
 }
 
-/// Whether the deployment wants another number of pods than when its sets got their sizes.
+/// Returns whether the deployment's replicas have changed since its replica sets were sized.
 pub(super) fn is_scaled(deployment: &Value, roles: &Roles<'_>) -> bool {
     let differs = |set: &Value| annotation(set, DESIRED).is_some_and(|desired| desired != wanted(deployment));
     roles.all().any(|set| size(set) > 0 && differs(set))
 }
 
-/// The size of the set of the present template, as far as the surge lets it grow.
+/// Returns the size of the new replica set that the surge allows.
 pub(super) fn of_new(deployment: &Value, roles: &Roles<'_>, new: Option<&Value>) -> i64 {
     let (total, before) = (wanted(deployment), new.map_or(0, size));
     if text(deployment, "/spec/strategy/type") != "RollingUpdate" {
@@ -87,12 +87,12 @@ pub(super) fn of_new(deployment: &Value, roles: &Roles<'_>, new: Option<&Value>)
     before + room.min(total - before).max(0)
 }
 
-/// No pods for any of the sets.
+/// Scales all replica sets to zero.
 pub(super) fn all_to_zero<'a>(sets: &[&'a Value]) -> Sizes<'a> {
     Sizes(sets.iter().filter(|set| size(set) > 0).map(|set| (*set, 0)).collect())
 }
 
-/// The next step from the old sets to the new one: it grows, or else they shrink.
+/// Returns the next step of a rolling update: the new replica set grows, or else the old ones shrink.
 pub(super) fn rolling<'a>(deployment: &Value, roles: &Roles<'a>, recreate: bool) -> Sizes<'a> {
     let Some(new) = roles.new else { return Sizes::default() };
     let total = wanted(deployment);
@@ -103,7 +103,7 @@ pub(super) fn rolling<'a>(deployment: &Value, roles: &Roles<'a>, recreate: bool)
     if recreate { Sizes::default() } else { shrink(deployment, roles, new) }
 }
 
-/// Takes pods from the old sets: first such as aren't available, then others, as long as enough remain available.
+/// Scales the old replica sets down: unavailable pods first, then others as long as enough pods remain available.
 fn shrink<'a>(deployment: &Value, roles: &Roles<'a>, new: &Value) -> Sizes<'a> {
     let least = wanted(deployment) - leeway(deployment).1;
     let unavailable = size(new) - available(new);
@@ -127,8 +127,8 @@ fn shrink<'a>(deployment: &Value, roles: &Roles<'a>, new: &Value) -> Sizes<'a> {
     Sizes(sizes)
 }
 
-/// The sizes after the deployment has been scaled, without moving on between sets: the one with pods gets all; of several
-/// each gets its share, so that a rollout is neither sped up nor undone by it.
+/// Returns the sizes after the deployment has been scaled. A single replica set with pods gets all; of several, each
+/// gets its share, so that scaling neither advances nor reverts a rollout.
 pub(super) fn scale<'a>(deployment: &Value, roles: &Roles<'a>) -> Sizes<'a> {
     let total = wanted(deployment);
     let mut active: Vec<&Value> = roles.all().filter(|set| size(set) > 0).collect();
@@ -172,7 +172,7 @@ pub(super) fn scale<'a>(deployment: &Value, roles: &Roles<'a>) -> Sizes<'a> {
     Sizes(sizes)
 }
 
-/// By how much a set grows when all grow alike, rounded.
+/// Returns the rounded number by which a replica set grows in proportion.
 fn share(deployment: &Value, set: &Value, allowed: i64) -> i64 {
     if wanted(deployment) == 0 {
         return -size(set);

@@ -1,4 +1,4 @@
-//! How a deployment stands: counts, and the conditions `Available`, `Progressing` and `ReplicaFailure`.
+//! The status of a deployment: counts, and the conditions `Available`, `Progressing` and `ReplicaFailure`.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::controllers::{
     value::{condition, flag, int, is_deleting, number, stamp, text, time},
 };
 
-/// What has just been done about the set of the present template.
+/// The state of the new replica set.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Nothing.
+    /// Nothing was done about it.
     None,
-    /// It is there.
+    /// It exists.
     Found,
-    /// It is being made, under this name.
+    /// It is being created under this name.
     Created(String),
-    /// Its name belongs to another.
+    /// Its name is taken.
     Collision,
 }
 
@@ -66,12 +66,12 @@ impl Counts {
     }
 }
 
-/// Whether all pods are of the present template, available, and as many as wanted.
+/// Returns whether all pods have the present template, are available, and are as many as wanted.
 pub(super) fn is_complete(deployment: &Value, roles: &Roles<'_>) -> bool {
     Counts::of(roles).are_complete(deployment)
 }
 
-/// The status that a deployment is to have.
+/// Returns the status of a deployment.
 pub(super) fn status(deployment: &Value, roles: &Roles<'_>, event: &Event, now: Timestamp, plan: &mut Plan) -> Value {
     let counts = Counts::of(roles);
     let total = roles.all().map(size::size).sum::<i64>();
@@ -86,7 +86,7 @@ pub(super) fn status(deployment: &Value, roles: &Roles<'_>, event: &Event, now: 
         ("unavailableReplicas", (total - counts.available).max(0)),
         ("collisionCount", collisions + i64::from(*event == Event::Collision)),
     ];
-    // Zeros are left out, as in the server's own types.
+    // Zeros are omitted, as in the server's own types.
     status.extend(
         numbers.into_iter().filter(|(_, count)| *count != 0).map(|(field, count)| (field.into(), count.into())),
     );
@@ -119,7 +119,7 @@ impl Conditions<'_> {
         self.list.retain(|one| one["type"] != kind);
     }
 
-    /// Sets a condition anew, as updated now; its transition stays if its status does.
+    /// Sets a condition and its update time. The transition time stays if the status does.
     fn renew(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
         let now = stamp(self.now);
         let before = self.get(kind).filter(|one| one["status"] == status);
@@ -148,7 +148,7 @@ impl Conditions<'_> {
         }
     }
 
-    /// Whether the rollout moves. Without a deadline nobody asks.
+    /// Sets the condition `Progressing`, unless there is no deadline.
     fn progressing(&mut self, roles: &Roles<'_>, counts: &Counts, event: &Event, plan: &mut Plan) {
         const KIND: &str = "Progressing";
         let deadline = number(self.deployment, "/spec/progressDeadlineSeconds");
@@ -191,12 +191,12 @@ impl Conditions<'_> {
                 let message = format!("{subject} has timed out progressing.");
                 self.set(KIND, "False", "ProgressDeadlineExceeded", &message);
             } else {
-                plan.again_in(left);
+                plan.requeue_after(left);
             }
         }
     }
 
-    /// How long until the rollout is late.
+    /// Returns the time until the rollout exceeds its deadline.
     fn time_left(&self, deadline: i64) -> Option<Duration> {
         let condition = self.get("Progressing")?;
         if condition["reason"] == "NewReplicaSetAvailable" {
@@ -209,7 +209,7 @@ impl Conditions<'_> {
         Some(Duration::from_secs(u64::try_from(deadline - elapsed).unwrap_or_default()))
     }
 
-    /// What keeps a set from its pods.
+    /// Sets the condition `ReplicaFailure`.
     fn failing(&mut self, roles: &Roles<'_>) {
         const KIND: &str = "ReplicaFailure";
         match roles.new.into_iter().chain(roles.old.iter().copied()).find_map(|set| condition(set, KIND)) {

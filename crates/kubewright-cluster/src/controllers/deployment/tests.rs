@@ -16,7 +16,7 @@ fn deployment(replicas: i64, surge: Value, unavailable: Value) -> Value {
     })
 }
 
-/// A set with an image, a revision, a size, and some of it available.
+/// A replica set with an image, a revision, a size, and some available pods.
 fn set(deployment: &Value, image: &str, revision: i64, size: i64, available: i64) -> Value {
     let mut like = deployment.clone();
     like["spec"]["template"]["spec"]["containers"][0]["image"] = image.into();
@@ -34,10 +34,10 @@ fn plan(deployment: &Value, sets: &[&Value], running: bool) -> Plan {
     plan
 }
 
-/// What the plan tells of sizes.
+/// The messages about sizes in the plan's events.
 fn scalings(plan: &Plan) -> Vec<String> {
     let told = |step: &Step| match step {
-        Step::Tell { message, .. } => {
+        Step::Event { message, .. } => {
             let words: Vec<_> = message.split(' ').collect();
             Some(words[words.len() - 4..].join(" "))
         }
@@ -76,7 +76,7 @@ fn a_rollout_goes_step_by_step() {
     check((3, 3), Some((1, 0)), &["from 1 to 2"]);
     check((3, 3), Some((2, 0)), &[]);
     check((3, 3), Some((2, 1)), &["from 3 to 2"]);
-    // Pods that aren't available go first, however few are.
+    // Unavailable pods go first, however few are available.
     check((4, 2), Some((1, 0)), &["from 4 to 3"]);
     check((0, 0), Some((4, 4)), &[]);
     check((0, 0), Some((6, 4)), &["from 6 to 4"]);

@@ -9,17 +9,17 @@ use crate::controllers::{
     value::{flag, int, is_deleting, list, text},
 };
 
-/// Who keeps an Endpoints object.
+/// The label of an Endpoints object that names its controller.
 pub(super) const ENDPOINTS_MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
-/// That is this controller.
+/// The value of that label for this controller.
 pub(super) const ENDPOINTS_MANAGER: &str = "endpoint-controller";
 
-/// Endpoints whose ports have the same numbers.
+/// Endpoints with the same port numbers.
 #[derive(Debug, PartialEq)]
 pub(super) struct Group<'a> {
-    /// As slices have them.
+    /// The ports, as slices have them.
     pub(super) ports: Vec<Value>,
-    /// In the order of their pods' names.
+    /// The endpoints, ordered by the names of their pods.
     pub(super) endpoints: Vec<Endpoint<'a>>,
 }
 
@@ -27,16 +27,16 @@ pub(super) struct Group<'a> {
 #[derive(Debug, PartialEq)]
 pub(super) struct Endpoint<'a> {
     pod: &'a Value,
-    /// It can be sent to, or the service wants it to be whatever it says.
+    /// Whether it may receive connections, which `publishNotReadyAddresses` always allows.
     ready: bool,
     serving: bool,
     terminating: bool,
-    /// Its own name in the service's domain, if it has one.
+    /// The pod's host name in the service's domain.
     hostname: Option<&'a str>,
 }
 
 impl Endpoint<'_> {
-    /// As slices have it.
+    /// Returns the endpoint as slices have it.
     pub(super) fn in_slice(&self) -> Value {
         let mut endpoint = json!({
             "addresses": [text(self.pod, "/status/podIP")],
@@ -50,7 +50,7 @@ impl Endpoint<'_> {
         endpoint
     }
 
-    /// As Endpoints objects have it.
+    /// Returns the endpoint as Endpoints objects have it.
     fn in_subset(&self) -> Value {
         let mut address = json!({
             "ip": text(self.pod, "/status/podIP"),
@@ -69,7 +69,8 @@ fn reference(pod: &Value) -> Value {
     json!({"kind": "Pod", "namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]})
 }
 
-/// The pods behind a service, in groups of equal ports. There is always one, so that there is always a slice.
+/// Returns the pods behind a service, grouped by equal ports. There is at least one group, so that there is always a
+/// slice.
 pub(super) fn groups<'a>(service: &'a Value, pods: &[&'a Value]) -> Vec<Group<'a>> {
     let mut groups: BTreeMap<String, Group<'a>> = BTreeMap::new();
     let reachable = |pod: &&&Value| !text(pod, "/status/podIP").is_empty() && !has_ended(pod);
@@ -92,7 +93,7 @@ fn endpoint<'a>(service: &Value, pod: &'a Value) -> Endpoint<'a> {
     Endpoint { pod, ready: always || serving && !terminating, serving, terminating, hostname }
 }
 
-/// The numbers of a service's ports at a pod. A port whose name the pod doesn't know is left out.
+/// Returns a service's target ports in a pod. A port whose name the pod doesn't have is left out.
 fn ports(service: &Value, pod: &Value) -> Vec<Value> {
     let mut ports = Vec::new();
     for port in list(service, "/spec/ports") {
@@ -120,7 +121,7 @@ fn named_port(pod: &Value, name: &str, protocol: &str) -> Option<i64> {
     containers.filter(same).find_map(|port| port["containerPort"].as_i64())
 }
 
-/// The groups as an Endpoints object has them, with at most `limit` addresses. Pods that are about to end are not there.
+/// Returns the groups as an Endpoints object has them, with at most `limit` addresses. Terminating pods are left out.
 pub(super) fn subsets(groups: &[Group<'_>], mut limit: usize) -> Value {
     let mut subsets = Vec::new();
     for group in groups {
@@ -134,7 +135,7 @@ pub(super) fn subsets(groups: &[Group<'_>], mut limit: usize) -> Value {
             }
         }
         if subset != json!({}) {
-            // An unnamed port has no name here, unlike in slices.
+            // An unnamed port has no name field here, unlike in slices.
             let mut ports = group.ports.clone();
             for port in ports.iter_mut().filter_map(Value::as_object_mut) {
                 port.retain(|field, value| field != "name" || *value != "");

@@ -1,6 +1,6 @@
-//! Where the pods behind a service answer: its EndpointSlices, and its Endpoints for clients that still read those.
+//! The endpoints of services: EndpointSlices, and Endpoints objects for clients that still read those.
 //!
-//! A service without a selector is left alone: whoever made it says where it answers.
+//! Services without a selector are left to their creators.
 
 mod address;
 #[cfg(test)]
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use self::address::{Endpoint, Group};
 use super::{
-    family::Kind,
+    kind::Kind,
     reconcile::{Controller, Key, Plan, Step},
     value::{controller_reference, is_deleting, selects, text},
 };
@@ -27,35 +27,35 @@ const SERVICE: Kind = Kind { group: "", kind: "Service", plural: "services" };
 const SLICE: Kind = Kind { group: "discovery.k8s.io", kind: "EndpointSlice", plural: "endpointslices" };
 const ENDPOINTS: Kind = Kind { group: "", kind: "Endpoints", plural: "endpoints" };
 
-/// The service that a slice belongs to.
+/// The label with the service of a slice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// Who keeps a slice.
+/// The label with the controller of a slice.
 const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
-/// The most endpoints of a slice, as Kubernetes has it by default.
+/// The maximum number of endpoints of a slice, Kubernetes' default.
 const SLICE_LIMIT: usize = 100;
-/// The most addresses of an Endpoints object.
+/// The maximum number of addresses of an Endpoints object.
 const ENDPOINTS_LIMIT: usize = 1000;
 
-/// Keeps the endpoints of services.
+/// The endpoints controller.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
     services: BTreeMap<Key, Arc<Value>>,
     pods: BTreeMap<Key, Arc<Value>>,
-    /// The slices that this controller keeps, by service.
+    /// The slices of this controller, by service.
     slices: BTreeMap<Key, BTreeMap<String, Arc<Value>>>,
     endpoints: BTreeMap<Key, Arc<Value>>,
     random: Random,
 }
 
 impl Endpoints {
-    /// Draws the names of slices from `random`.
+    /// Creates a controller that draws the names of slices from `random`.
     pub(crate) fn new(random: Random) -> Self {
         let (services, pods) = Default::default();
         Self { services, pods, slices: BTreeMap::new(), endpoints: BTreeMap::new(), random }
     }
 
-    /// The services that select a pod.
+    /// Returns the services that select a pod.
     fn selecting<'a>(&'a self, key: &'a Key, pod: &'a Value) -> impl Iterator<Item = Key> + 'a {
         self.services
             .range(Key::first_of(&key.namespace)..)
@@ -130,7 +130,7 @@ impl Controller for Endpoints {
         let slices: Vec<&Value> = self.slices.get(key).into_iter().flatten().map(|(_, slice)| &**slice).collect();
         let service = self.services.get(key).filter(|service| !is_deleting(service));
         let Some((service, selector)) = service.and_then(|service| Some((service, selector(service)?))) else {
-            // Without the service its slices are the garbage collector's; the Endpoints object has no owner.
+            // The garbage collector deletes the slices of a deleted service; the Endpoints object has no owner.
             let mut plan = Plan::default();
             if service.is_none()
                 && let Some(endpoints) = self.endpoints.get(key).filter(|one| is_kept(one))
@@ -150,20 +150,20 @@ impl Controller for Endpoints {
     }
 }
 
-/// What a service selects; nothing if it leaves that to others, or isn't answered by pods.
+/// Returns the selector of a service; `None` if it has none or is of the type ExternalName.
 fn selector(service: &Value) -> Option<LabelSelector> {
     let labels = service["spec"]["selector"].as_object().filter(|labels| !labels.is_empty())?;
     let external = service["spec"]["type"] == "ExternalName";
     if external { None } else { LabelSelector::from_object(&json!({"matchLabels": labels})).ok() }
 }
 
-/// The Endpoints object is this controller's.
+/// Returns whether the Endpoints object belongs to this controller.
 fn is_kept(endpoints: &Value) -> bool {
     endpoints["metadata"]["labels"][address::ENDPOINTS_MANAGED_BY] == address::ENDPOINTS_MANAGER
 }
 
 impl Endpoints {
-    /// Lets slices hold the endpoints: those that are there are filled first, in the order of their names.
+    /// Writes the slices. Existing ones are filled first, in the order of their names.
     fn write_slices(&self, service: &Value, slices: &[&Value], groups: &[Group<'_>], plan: &mut Plan) {
         let mut wanted = Vec::new();
         for group in groups {
@@ -200,7 +200,7 @@ fn owner(service: &Value) -> Value {
     controller_reference(service, &SERVICE.api_version(), SERVICE.kind)
 }
 
-/// The service's own labels, and those that say whose a slice is.
+/// Returns the labels of a slice: the service's own, its name, and the controller's.
 fn labels(service: &Value) -> Value {
     let mut labels = service["metadata"]["labels"].as_object().cloned().unwrap_or_default();
     labels.insert(SERVICE_NAME.into(), service["metadata"]["name"].clone());
@@ -211,7 +211,7 @@ fn labels(service: &Value) -> Value {
     labels.into()
 }
 
-/// Whether an object has this content.
+/// Returns whether an object has this content.
 fn says(object: &Value, content: &Value) -> bool {
     let or_empty = |value: &Value| if value.is_null() { json!([]) } else { value.clone() };
     let same = |field: &str| or_empty(&object[field]) == or_empty(&content[field]);
@@ -219,7 +219,7 @@ fn says(object: &Value, content: &Value) -> bool {
     same("endpoints") && same("ports") && metadata("labels") && metadata("ownerReferences")
 }
 
-/// Keeps the Endpoints object of the service's name, unless somebody else does.
+/// Writes the Endpoints object of the service's name, unless it belongs to another controller.
 fn write_endpoints(service: &Value, present: Option<&Value>, groups: &[Group<'_>], plan: &mut Plan) {
     let subsets = address::subsets(groups, ENDPOINTS_LIMIT);
     let mut labels = service["metadata"]["labels"].as_object().cloned().unwrap_or_default();

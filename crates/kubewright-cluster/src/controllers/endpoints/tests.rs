@@ -29,7 +29,7 @@ fn known(service: &Value, pods: &[Value]) -> Endpoints {
     endpoints
 }
 
-/// What is created: the slices, then the Endpoints.
+/// The objects that are created: the slices, then the Endpoints.
 fn created(endpoints: &Endpoints) -> Vec<Value> {
     let key = endpoints.services.keys().next().expect("a service").clone();
     let plan = endpoints.decide(&key, Timestamp::UNIX_EPOCH);
@@ -78,7 +78,7 @@ fn other_port_numbers_and_many_pods_need_more_slices() {
 }
 
 #[test]
-fn what_is_right_is_left_alone() {
+fn correct_slices_are_not_written() {
     let mut endpoints = known(&service(), &[pod("a", "10.0.0.1", 8080, true)]);
     let [slice, object] = &created(&endpoints)[..] else { panic!() };
     let key = Key { namespace: "default".into(), name: "web".into() };

@@ -1,8 +1,8 @@
-//! Who owns whom, and what follows from it for each object. Pure.
+//! The graph of owner references, and the decisions that follow from it. Pure.
 //!
-//! The graph is fed with every change in revision order, so it is exact as of some revision, and each decision is about
-//! one object at one resource version. The write that carries it out has both as preconditions: if the object has
-//! changed meanwhile, the write fails, the change arrives, and the object is decided upon again.
+//! The graph receives every change in revision order, so it is exact as of some revision, and each decision is about
+//! one object at one resource version. The write that executes it has both as preconditions: if the object has changed
+//! meanwhile, the write fails, the change arrives, and a new decision is made.
 //!
 //! The rules are those of <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>.
 
@@ -13,32 +13,32 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use crate::access::Address;
+use crate::object_client::ObjectPath;
 
-/// A deletion waits for those dependents that block it.
+/// The finalizer of a deletion that waits for the dependents that block it.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// A deletion waits until no dependent refers to the object.
+/// The finalizer of a deletion that waits until no dependent refers to the object.
 pub(crate) const ORPHAN: &str = "orphan";
 
 /// The UID of an object.
 pub(crate) type Uid = Arc<str>;
 
-/// What matters of an object.
+/// The parts of an object that matter here.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Object {
-    /// Which one it is.
+    /// Its UID.
     pub(crate) uid: Uid,
-    /// Where it is.
-    pub(crate) address: Address,
+    /// Its API path.
+    pub(crate) address: ObjectPath,
     /// Its kind.
     pub(crate) kind: Arc<str>,
     /// Its resource version.
     pub(crate) version: String,
     /// Its owners.
     pub(crate) owners: Vec<OwnerReference>,
-    /// What its deletion waits for.
+    /// Its finalizers.
     pub(crate) finalizers: Vec<String>,
-    /// It is being deleted.
+    /// Whether it is being deleted.
     pub(crate) deleting: bool,
 }
 
@@ -47,9 +47,9 @@ impl Object {
         self.deleting && self.finalizers.iter().any(|present| present == finalizer)
     }
 
-    /// What a reference to it must say.
-    fn identity(&self) -> Claim {
-        Claim {
+    /// Returns what a reference to the object must contain.
+    fn identity(&self) -> OwnerIdentity {
+        OwnerIdentity {
             uid: self.uid.clone(),
             group: self.address.group.to_string(),
             kind: self.kind.to_string(),
@@ -58,28 +58,28 @@ impl Object {
         }
     }
 
-    /// Whether the graph may ever have something to do for it.
+    /// Returns whether the object may ever need a decision.
     fn matters(&self) -> bool {
         !self.owners.is_empty() || self.deleting
     }
 }
 
-/// What an owner reference says, for the namespace that it is made in.
+/// The owner that a reference names, for the namespace of the dependent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Claim {
+pub(crate) struct OwnerIdentity {
     /// The owner's UID.
     pub(crate) uid: Uid,
-    /// Its group.
+    /// The owner's group.
     pub(crate) group: String,
-    /// Its kind.
+    /// The owner's kind.
     pub(crate) kind: String,
-    /// The dependent's namespace, hence the owner's, if the owner is in one.
+    /// The dependent's namespace, in which a namespaced owner must be.
     pub(crate) namespace: Option<String>,
-    /// Its name.
+    /// The owner's name.
     pub(crate) name: String,
 }
 
-impl Claim {
+impl OwnerIdentity {
     fn new(dependent: &Object, owner: &OwnerReference) -> Self {
         Self {
             uid: owner.uid.as_str().into(),
@@ -90,7 +90,8 @@ impl Claim {
         }
     }
 
-    /// Whether it means the object that has `identity`. A cluster-scoped owner serves every namespace.
+    /// Returns whether the reference names the object with `identity`. A cluster-scoped owner may have dependents in
+    /// every namespace.
     fn means(&self, identity: &Self) -> bool {
         let placed = identity.namespace.is_none() || identity.namespace == self.namespace;
         placed
@@ -99,24 +100,24 @@ impl Claim {
     }
 }
 
-/// What a look at the API server has said about a [`Claim`].
+/// The result of looking up an owner at the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// There is no such object.
+pub(crate) enum OwnerState {
+    /// The owner doesn't exist.
     Absent,
-    /// There is.
+    /// The owner exists.
     Present,
-    /// It can't be told, and nobody's owner is presumed dead: its kind is unknown, or it can't be an owner here.
+    /// It can't be known, so the owner counts as present: its kind is unknown, or can't be an owner here.
     Unknown,
 }
 
-/// What is to be done with an object.
+/// A decision about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
     /// Nothing, until something changes.
     Nothing,
-    /// Look whether these owners exist, tell [`Graph::verified`], and ask again.
-    Verify(Vec<Claim>),
+    /// Look up these owners, call [`Graph::verified`], and ask again.
+    Verify(Vec<OwnerIdentity>),
     /// Delete it, with this propagation policy.
     Delete(&'static str),
     /// Replace its owner references.
@@ -125,15 +126,15 @@ pub(crate) enum Decision {
     SetFinalizers(Vec<String>),
 }
 
-/// An owner, as a dependent's reference finds it.
+/// The state of an owner that a reference names.
 enum Owner {
     Solid,
-    /// Being deleted in the foreground: it waits for its dependents.
+    /// It is being deleted in the foreground, and waits for its dependents.
     Waiting,
-    /// Being deleted, and its dependents are to be let go.
+    /// It is being deleted, and its dependents are to be orphaned.
     Orphaning,
     Absent,
-    Unverified(Claim),
+    Unverified(OwnerIdentity),
     Unknown,
 }
 
@@ -141,16 +142,16 @@ enum Owner {
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     objects: BTreeMap<Uid, Object>,
-    /// By the owner's UID, whether the owner is there or not.
+    /// The dependents by the owner's UID, whether the owner exists or not.
     dependents: BTreeMap<Uid, BTreeSet<Uid>>,
-    /// What is known about owners that some dependent refers to and that are not in the graph as referred to.
-    verdicts: BTreeMap<Claim, Verdict>,
-    /// Objects to decide upon.
+    /// The looked-up states of owners that are not in the graph as their dependents name them.
+    verdicts: BTreeMap<OwnerIdentity, OwnerState>,
+    /// Objects that need a decision.
     dirty: BTreeSet<Uid>,
 }
 
 impl Graph {
-    /// An object was created or changed.
+    /// Adds or replaces an object.
     pub(crate) fn set(&mut self, object: Object) {
         let uid = object.uid.clone();
         let holds = |object: &Object| object.is_held_by(FOREGROUND) || object.is_held_by(ORPHAN);
@@ -174,7 +175,7 @@ impl Graph {
         }
     }
 
-    /// An object is gone.
+    /// Removes an object.
     pub(crate) fn remove(&mut self, uid: &str) {
         let owners = self.unlink(uid);
         self.dirty.remove(uid);
@@ -186,7 +187,7 @@ impl Graph {
                 if object.address.namespace.is_none() {
                     identity.namespace = namespace;
                 }
-                self.verdicts.insert(identity.clone(), Verdict::Absent);
+                self.verdicts.insert(identity.clone(), OwnerState::Absent);
             }
         }
         self.touch_dependents(uid);
@@ -201,7 +202,7 @@ impl Graph {
         dependents.filter_map(|uid| Some(self.objects.get(uid)?.address.namespace.clone())).collect()
     }
 
-    /// Takes the object's references out of the index, and says whom they were to.
+    /// Removes an object's references from the index, and returns the owners.
     fn unlink(&mut self, uid: &str) -> BTreeSet<Uid> {
         let owners: BTreeSet<Uid> = self
             .objects
@@ -216,7 +217,7 @@ impl Graph {
         owners
     }
 
-    /// Drops what is remembered of an owner that nothing refers to any more.
+    /// Forgets the state of an owner without dependents.
     fn forget_if_unreferenced(&mut self, owner: &Uid) {
         if self.dependents.get(owner).is_some_and(BTreeSet::is_empty) {
             self.dependents.remove(owner);
@@ -235,41 +236,41 @@ impl Graph {
         self.dirty.extend(uids.filter(|uid| objects.get(*uid).is_some_and(|object| object.deleting)).cloned());
     }
 
-    /// What a look at the API server has said.
-    pub(crate) fn verified(&mut self, claim: Claim, verdict: Verdict) {
+    /// Takes in the result of looking up an owner.
+    pub(crate) fn verified(&mut self, claim: OwnerIdentity, verdict: OwnerState) {
         if self.dependents.contains_key(&claim.uid) {
             self.verdicts.insert(claim, verdict);
         }
     }
 
-    /// Kinds have come or gone: owners that could not be told must be looked at again.
+    /// Called when kinds were added or removed: owners of unknown kinds have to be looked up again.
     pub(crate) fn kinds_changed(&mut self) {
-        let unknown = self.verdicts.extract_if(.., |_, verdict| *verdict != Verdict::Absent);
+        let unknown = self.verdicts.extract_if(.., |_, verdict| *verdict != OwnerState::Absent);
         let unknown: Vec<_> = unknown.map(|(claim, _)| claim.uid).collect();
         for uid in unknown {
             self.touch_dependents(&uid);
         }
     }
 
-    /// An object to decide upon, and no more dirty.
+    /// Returns the next object that needs a decision, and removes it from the set.
     pub(crate) fn next(&mut self) -> Option<Uid> {
         self.dirty.pop_first()
     }
 
-    /// Asks for another decision.
+    /// Requests another decision about an object.
     pub(crate) fn touch(&mut self, uid: Uid) {
         if self.objects.contains_key(&uid) {
             self.dirty.insert(uid);
         }
     }
 
-    /// The object.
+    /// Returns an object.
     pub(crate) fn get(&self, uid: &str) -> Option<&Object> {
         self.objects.get(uid)
     }
 
-    /// Owners of an object that live in another namespace than it says, by their references' UIDs.
-    pub(crate) fn misplaced_owners(&self, uid: &str) -> Vec<OwnerReference> {
+    /// Returns the owner references of an object that name owners in another namespace.
+    pub(crate) fn cross_namespace_owners(&self, uid: &str) -> Vec<OwnerReference> {
         let Some(object) = self.objects.get(uid) else { return Vec::new() };
         let misplaced = |owner: &&OwnerReference| {
             let found = self.objects.get(owner.uid.as_str());
@@ -280,7 +281,7 @@ impl Graph {
         object.owners.iter().filter(misplaced).cloned().collect()
     }
 
-    /// What is to be done with an object now.
+    /// Returns the decision about an object.
     pub(crate) fn decide(&self, uid: &str) -> Decision {
         let Some(object) = self.objects.get(uid) else { return Decision::Nothing };
         let owners: Vec<_> = object.owners.iter().map(|owner| (owner, self.owner(object, owner))).collect();
@@ -337,14 +338,14 @@ impl Graph {
         Decision::Nothing
     }
 
-    /// The dependents that an object waits for when it is deleted in the foreground.
+    /// Returns the dependents that a foreground deletion of the object waits for.
     fn awaited<'a>(&'a self, object: &'a Object) -> impl Iterator<Item = &'a Object> {
         let dependents = self.dependents_of(object);
         dependents.filter(|(_, owner)| owner.block_owner_deletion == Some(true)).map(|(dependent, _)| dependent)
     }
 
-    /// Whether one object waits for another, be it by way of others. Two that wait for each other would do so for ever, so
-    /// such a circle doesn't hold anything.
+    /// Returns whether one object waits for another, directly or indirectly. Objects that wait for each other would do
+    /// so for ever, so such a cycle blocks nothing.
     fn awaits(&self, waiting: &Object, object: &Object) -> bool {
         let mut seen = BTreeSet::from([&waiting.uid]);
         let mut path = vec![waiting];
@@ -364,19 +365,20 @@ impl Graph {
         false
     }
 
-    /// The other objects that rightly refer to this one, and how.
+    /// Returns the objects that correctly refer to this one, with their references.
     fn dependents_of<'a>(&'a self, object: &'a Object) -> impl Iterator<Item = (&'a Object, &'a OwnerReference)> {
         let identity = object.identity();
         let uids = self.dependents.get(&object.uid).into_iter().flatten().filter(|uid| **uid != object.uid);
         uids.filter_map(move |uid| {
             let dependent = self.objects.get(uid)?;
-            let reference = dependent.owners.iter().find(|owner| Claim::new(dependent, owner).means(&identity))?;
+            let reference =
+                dependent.owners.iter().find(|owner| OwnerIdentity::new(dependent, owner).means(&identity))?;
             Some((dependent, reference))
         })
     }
 
     fn owner(&self, dependent: &Object, reference: &OwnerReference) -> Owner {
-        let claim = Claim::new(dependent, reference);
+        let claim = OwnerIdentity::new(dependent, reference);
         match self.objects.get(reference.uid.as_str()) {
             Some(found) if claim.means(&found.identity()) => {
                 if found.uid == dependent.uid {
@@ -390,9 +392,9 @@ impl Graph {
                 }
             }
             found => match self.verdicts.get(&claim) {
-                Some(Verdict::Absent) => Owner::Absent,
-                Some(Verdict::Present) => found.map_or(Owner::Unknown, |_| Owner::Solid),
-                Some(Verdict::Unknown) => Owner::Unknown,
+                Some(OwnerState::Absent) => Owner::Absent,
+                Some(OwnerState::Present) => found.map_or(Owner::Unknown, |_| Owner::Solid),
+                Some(OwnerState::Unknown) => Owner::Unknown,
                 None => Owner::Unverified(claim),
             },
         }

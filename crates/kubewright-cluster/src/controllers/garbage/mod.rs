@@ -1,8 +1,8 @@
-//! The garbage collector: deletes what has lost its owners, lets go what is to be orphaned, and lets owners wait for their
+//! The garbage collector: deletes objects whose owners are gone, orphans dependents, and makes owners wait for
 //! dependents.
 //!
-//! The decisions are the [`graph`]'s; here they are carried out, some at a time. Nothing is polled: what fails because an
-//! object has changed is decided upon again when the change arrives.
+//! The [`graph`] decides, and this module executes the decisions concurrently. Nothing is polled: if a write fails
+//! because the object has changed, a new decision is made when the change arrives.
 
 pub(crate) mod graph;
 #[cfg(test)]
@@ -16,25 +16,25 @@ use kubewright_apimachinery::clock::SharedClock;
 use kubewright_apiserver::{ApiServer, Change, ChangeKind, Feed, registry::Resource};
 use serde_json::{Value, json};
 
-use self::graph::{Claim, Decision, Graph, Object, Uid, Verdict};
+use self::graph::{Decision, Graph, Object, OwnerIdentity, OwnerState, Uid};
 use super::{
     batch::{self, Batch},
     retry::{Retries, until},
 };
 use crate::{
-    access::{Access, Address, Deletion, is_conflict, is_gone},
     events::{Occurrence, Recorder},
+    object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
-/// How many objects are dealt with at a time.
-const AT_A_TIME: usize = 32;
+/// The number of objects with a write or lookup under way.
+const CONCURRENCY: usize = 32;
 
 /// Collects garbage for as long as it is polled.
-pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock, events: Recorder) {
+pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock, events: Recorder) {
     let feed = api.feed();
     let collector = Collector {
         api,
-        access,
+        client,
         clock,
         events,
         feed,
@@ -48,31 +48,31 @@ pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock, even
     collector.run().await;
 }
 
-/// How a piece of work went.
-enum Outcome {
-    /// The write was done, or was too late. The feed tells of the object's new state.
+/// The result of a write or a lookup.
+enum WorkResult {
+    /// The write succeeded, or was obsolete. The feed delivers the object's new state.
     Written,
-    /// Owners were looked at.
-    Verified(Vec<(Claim, Verdict)>),
-    /// Neither.
+    /// The owners were looked up.
+    Verified(Vec<(OwnerIdentity, OwnerState)>),
+    /// The request failed.
     Failed(kube::Error),
 }
 
 struct Collector {
     api: ApiServer,
-    access: Access,
+    client: ObjectClient,
     clock: SharedClock,
     events: Recorder,
     feed: Feed,
     graph: Graph,
-    /// Each tells the object, the version that was decided upon, and how it went.
-    work: FuturesUnordered<BoxFuture<'static, (Uid, String, Outcome)>>,
-    /// Objects that are being dealt with.
+    /// The object of each request, the version that the decision was about, and the result.
+    work: FuturesUnordered<BoxFuture<'static, (Uid, String, WorkResult)>>,
+    /// Objects with a request under way.
     busy: BTreeSet<Uid>,
     /// Objects that have been written to and whose new state has not arrived yet.
     settled: BTreeSet<Uid>,
     retries: Retries<Uid>,
-    /// Dependents and owners whose misplacement has been told.
+    /// The dependents and owners for which an event has been recorded.
     reported: BTreeSet<(Uid, String)>,
 }
 
@@ -97,7 +97,7 @@ impl Collector {
     }
 
     fn take_all(&mut self, batch: &Batch) {
-        if batch.anew {
+        if batch.restarted {
             self.graph = Graph::default();
             self.settled.clear();
         }
@@ -122,12 +122,12 @@ impl Collector {
     }
 
     fn begin_work(&mut self) {
-        while self.work.len() < AT_A_TIME {
+        while self.work.len() < CONCURRENCY {
             let Some(uid) = self.graph.next() else { return };
             if self.settled.contains(&uid) || self.busy.contains(&uid) || self.retries.is_waiting(&uid) {
                 continue;
             }
-            self.report_misplaced(&uid);
+            self.report_cross_namespace_owners(&uid);
             let Some(object) = self.graph.get(&uid) else { continue };
             let version = object.version.clone();
             let work = match self.graph.decide(&uid) {
@@ -135,18 +135,18 @@ impl Collector {
                     self.retries.forget(&uid);
                     continue;
                 }
-                Decision::Verify(claims) => verify(self.api.clone(), self.access.clone(), claims),
-                decision => write(self.access.clone(), object.clone(), decision),
+                Decision::Verify(owners) => verify(self.api.clone(), self.client.clone(), owners),
+                decision => write(self.client.clone(), object.clone(), decision),
             };
             self.busy.insert(uid.clone());
             self.work.push(Box::pin(async move { (uid, version, work.await) }));
         }
     }
 
-    fn conclude(&mut self, uid: Uid, version: &str, outcome: Outcome) {
+    fn conclude(&mut self, uid: Uid, version: &str, outcome: WorkResult) {
         self.busy.remove(&uid);
         match outcome {
-            Outcome::Written => {
+            WorkResult::Written => {
                 self.retries.forget(&uid);
                 match self.graph.get(&uid) {
                     Some(object) if object.version == version => {
@@ -156,24 +156,24 @@ impl Collector {
                     _ => self.graph.touch(uid),
                 }
             }
-            Outcome::Verified(verdicts) => {
-                for (claim, verdict) in verdicts {
-                    self.graph.verified(claim, verdict);
+            WorkResult::Verified(states) => {
+                for (owner, state) in states {
+                    self.graph.verified(owner, state);
                 }
                 self.graph.touch(uid);
             }
-            Outcome::Failed(error) => {
-                tracing::debug!(%error, %uid, "garbage could not be collected, and will be later");
+            WorkResult::Failed(error) => {
+                tracing::debug!(%error, %uid, "failed to collect garbage; retrying later");
                 self.retries.failed(uid, self.clock.monotonic());
             }
         }
     }
 
-    /// Tells of owners in other namespaces, once for each.
-    fn report_misplaced(&mut self, uid: &Uid) {
-        let misplaced = self.graph.misplaced_owners(uid);
+    /// Records an event for each owner in another namespace, once.
+    fn report_cross_namespace_owners(&mut self, uid: &Uid) {
+        let owners = self.graph.cross_namespace_owners(uid);
         let Some(object) = self.graph.get(uid) else { return };
-        for owner in misplaced {
+        for owner in owners {
             if !self.reported.insert((uid.clone(), owner.uid.clone())) {
                 continue;
             }
@@ -199,7 +199,7 @@ impl Collector {
     }
 }
 
-fn group_version(address: &Address) -> String {
+fn group_version(address: &ObjectPath) -> String {
     if address.group.is_empty() {
         address.version.to_string()
     } else {
@@ -207,36 +207,36 @@ fn group_version(address: &Address) -> String {
     }
 }
 
-/// Looks whether owners exist.
-fn verify(api: ApiServer, access: Access, claims: Vec<Claim>) -> BoxFuture<'static, Outcome> {
+/// Looks up owners.
+fn verify(api: ApiServer, client: ObjectClient, owners: Vec<OwnerIdentity>) -> BoxFuture<'static, WorkResult> {
     Box::pin(async move {
-        let mut verdicts = Vec::new();
-        for claim in claims {
-            match look(&api, &access, &claim).await {
-                Ok(verdict) => verdicts.push((claim, verdict)),
-                Err(error) => return Outcome::Failed(error),
+        let mut states = Vec::new();
+        for owner in owners {
+            match look(&api, &client, &owner).await {
+                Ok(state) => states.push((owner, state)),
+                Err(error) => return WorkResult::Failed(error),
             }
         }
-        Outcome::Verified(verdicts)
+        WorkResult::Verified(states)
     })
 }
 
-async fn look(api: &ApiServer, access: &Access, claim: &Claim) -> Result<Verdict, kube::Error> {
+async fn look(api: &ApiServer, client: &ObjectClient, owner: &OwnerIdentity) -> Result<OwnerState, kube::Error> {
     let resources = api.registry().all();
-    let found = resources.iter().find(|entry| *entry.group == *claim.group && *entry.kind == *claim.kind);
-    let Some(resource) = found else { return Ok(Verdict::Unknown) };
-    if resource.namespaced && claim.namespace.is_none() {
-        // Something outside of all namespaces can't be owned by something in one: nobody can say in which.
-        return Ok(Verdict::Unknown);
+    let found = resources.iter().find(|entry| *entry.group == *owner.group && *entry.kind == *owner.kind);
+    let Some(resource) = found else { return Ok(OwnerState::Unknown) };
+    if resource.namespaced && owner.namespace.is_none() {
+        // A cluster-scoped object can't have a namespaced owner: the reference doesn't say in which namespace.
+        return Ok(OwnerState::Unknown);
     }
-    let address = Address::of(resource, claim.namespace.as_deref(), &claim.name);
-    let object = access.get(&address).await?;
-    let same = object.is_some_and(|object| object["metadata"]["uid"] == *claim.uid);
-    Ok(if same { Verdict::Present } else { Verdict::Absent })
+    let address = ObjectPath::of(resource, owner.namespace.as_deref(), &owner.name);
+    let object = client.get(&address).await?;
+    let same = object.is_some_and(|object| object["metadata"]["uid"] == *owner.uid);
+    Ok(if same { OwnerState::Present } else { OwnerState::Absent })
 }
 
-/// Carries out a decision, if the object is still as it was decided upon.
-fn write(access: Access, object: Object, decision: Decision) -> BoxFuture<'static, Outcome> {
+/// Executes a decision, with the precondition that the object hasn't changed since.
+fn write(client: ObjectClient, object: Object, decision: Decision) -> BoxFuture<'static, WorkResult> {
     Box::pin(async move {
         let metadata = |field: &str, value: Value| {
             let mut patch = json!({"metadata": {"uid": &*object.uid, "resourceVersion": object.version}});
@@ -246,32 +246,32 @@ fn write(access: Access, object: Object, decision: Decision) -> BoxFuture<'stati
         let result = match &decision {
             Decision::Nothing | Decision::Verify(_) => Ok(()),
             Decision::Delete(policy) => {
-                let how = Deletion {
+                let how = DeleteOptions {
                     uid: Some(&object.uid),
                     version: Some(&object.version),
                     propagation: Some(policy),
                     grace: None,
                 };
-                access.delete(&object.address, &how).await
+                client.delete(&object.address, &how).await
             }
             Decision::SetOwners(owners) => {
                 let patch = metadata("ownerReferences", json!(owners));
-                access.merge(&object.address, "", &patch).await.map(drop)
+                client.merge(&object.address, "", &patch).await.map(drop)
             }
             Decision::SetFinalizers(finalizers) => {
                 let patch = metadata("finalizers", json!(finalizers));
-                access.merge(&object.address, "", &patch).await.map(drop)
+                client.merge(&object.address, "", &patch).await.map(drop)
             }
         };
         match result {
-            Ok(()) => Outcome::Written,
-            Err(error) if is_gone(&error) || is_conflict(&error) => Outcome::Written,
-            Err(error) => Outcome::Failed(error),
+            Ok(()) => WorkResult::Written,
+            Err(error) if is_gone(&error) || is_conflict(&error) => WorkResult::Written,
+            Err(error) => WorkResult::Failed(error),
         }
     })
 }
 
-/// What the graph needs to know of an object.
+/// Returns the parts of an object that the graph needs.
 fn object(resource: &Resource, value: &Value) -> Option<Object> {
     let metadata = &value["metadata"];
     let text = |field: &str| metadata[field].as_str();
@@ -279,7 +279,7 @@ fn object(resource: &Resource, value: &Value) -> Option<Object> {
     let finalizers = metadata["finalizers"].as_array().into_iter().flatten();
     Some(Object {
         uid: Arc::from(text("uid")?),
-        address: Address::of(resource, text("namespace"), text("name")?),
+        address: ObjectPath::of(resource, text("namespace"), text("name")?),
         kind: resource.kind.clone(),
         version: text("resourceVersion").unwrap_or_default().into(),
         owners: owners.filter_map(|owner| serde_json::from_value(owner.clone()).ok()).collect(),

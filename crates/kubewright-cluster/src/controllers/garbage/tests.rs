@@ -1,12 +1,12 @@
-//! The graph, played against a tiny API server: each decision is carried out until nothing is left to do.
+//! The graph against a tiny API server: decisions are executed until none is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kubewright_apimachinery::random::Random;
 
-use super::graph::{Decision, FOREGROUND, Graph, ORPHAN, Object, Verdict};
-use crate::access::Address;
+use super::graph::{Decision, FOREGROUND, Graph, ORPHAN, Object, OwnerState};
+use crate::object_client::ObjectPath;
 
 #[derive(Default)]
 struct World {
@@ -57,7 +57,7 @@ impl World {
         });
     }
 
-    /// Carries out all decisions, and says what is left: `name`, `name: owners`, `name (deleting)`.
+    /// Executes all decisions, and returns the remaining objects: `name`, `name: owners`, `name (deleting)`.
     fn settle(&mut self) -> Vec<String> {
         let mut steps = 0;
         while let Some(uid) = self.graph.next() {
@@ -76,9 +76,9 @@ impl World {
                                 && *found.kind == *claim.kind
                         });
                         let verdict = match found {
-                            _ if self.unknown.contains(&claim.kind) => Verdict::Unknown,
-                            Some(_) => Verdict::Present,
-                            None => Verdict::Absent,
+                            _ if self.unknown.contains(&claim.kind) => OwnerState::Unknown,
+                            Some(_) => OwnerState::Present,
+                            None => OwnerState::Absent,
                         };
                         self.graph.verified(claim, verdict);
                     }
@@ -125,7 +125,7 @@ fn object(name: &str, namespace: &str, owners: &str) -> Object {
     };
     Object {
         uid: format!("uid-{name}").as_str().into(),
-        address: Address::core("things", Some(namespace).filter(|name| !name.is_empty()), name),
+        address: ObjectPath::core("things", Some(namespace).filter(|name| !name.is_empty()), name),
         kind: "Thing".into(),
         version: "0".into(),
         owners: owners.split_whitespace().map(owner).collect(),
@@ -143,7 +143,7 @@ fn background() {
 }
 
 #[test]
-fn foreground_waits_for_those_that_block() {
+fn foreground_deletion_waits_for_blocking_dependents() {
     let mut world = World::with(&["a", "b: a!", "c: a", "d: b!"]);
     world.change("d", |object| object.finalizers.push("example.com/mine".into()));
     world.delete("a", "Foreground");
@@ -153,7 +153,7 @@ fn foreground_waits_for_those_that_block() {
 }
 
 #[test]
-fn orphan_lets_go() {
+fn orphaning_removes_the_reference() {
     let mut world = World::with(&["a", "b: a! x", "x", "c: b!"]);
     world.delete("a", "Orphan");
     world.check(&["b: x", "c: b", "x"]);
@@ -169,7 +169,7 @@ fn an_owner_among_several_is_enough() {
 }
 
 #[test]
-fn an_owner_that_waits_is_let_go_for_one_that_stays() {
+fn a_waiting_owner_is_dropped_if_another_one_stays() {
     let mut world = World::with(&["a", "b", "c: a! b!"]);
     world.delete("a", "Foreground");
     world.check(&["b", "c: b"]);
@@ -181,7 +181,7 @@ fn absent_owners() {
 }
 
 #[test]
-fn the_own_finalizer_says_the_policy() {
+fn an_objects_finalizer_decides_the_policy_of_its_deletion() {
     let mut world = World::with(&["a", "b: a!", "c: b!"]);
     world.change("b", |object| object.finalizers.push(ORPHAN.into()));
     world.delete("a", "Background");
@@ -208,10 +208,10 @@ fn circles() {
 }
 
 #[test]
-fn another_namespace_is_another_world() {
+fn an_owner_in_another_namespace_is_not_an_owner() {
     let mut world = World::with(&["a"]);
     world.put(object("b", "elsewhere", "a!"));
-    assert_eq!(world.graph.misplaced_owners("uid-b").len(), 1);
+    assert_eq!(world.graph.cross_namespace_owners("uid-b").len(), 1);
     world.check(&["a"]);
 
     let mut world = World::default();
@@ -223,7 +223,7 @@ fn another_namespace_is_another_world() {
 }
 
 #[test]
-fn another_uid_is_another_owner() {
+fn an_owner_with_another_uid_is_another_object() {
     let mut world = World::with(&["a", "b: a!"]);
     world.delete("a", "Background");
     let mut again = object("a", "default", "");
@@ -244,7 +244,7 @@ fn an_unknown_kind_is_waited_for() {
 }
 
 #[test]
-fn a_kind_that_goes_after_its_objects_is_not_missed() {
+fn an_owner_of_a_removed_kind_is_not_looked_up_for_ever() {
     let mut world = World::with(&["a", "b: a!"]);
     world.check(&["a", "b: a"]);
     world.unknown.insert("Thing".into());
@@ -253,7 +253,7 @@ fn a_kind_that_goes_after_its_objects_is_not_missed() {
 }
 
 #[test]
-fn nothing_is_remembered_of_what_is_gone() {
+fn removed_objects_are_forgotten() {
     let mut world = World::with(&["a", "b: a! ghost", "c: b!"]);
     for name in ["a", "c", "b"] {
         if world.objects.contains_key(name) {
@@ -264,10 +264,10 @@ fn nothing_is_remembered_of_what_is_gone() {
     assert_eq!(format!("{:?}", world.graph), format!("{:?}", Graph::default()));
 }
 
-/// Random worlds, with circles and every policy, some deletions while others are under way: nothing gets stuck, nothing
-/// is left that has lost all its owners, and what nobody deleted is still there.
+/// Random graphs with cycles and all policies, and deletions while others are under way: nothing gets stuck, nothing
+/// without owners remains, and what nobody deleted still exists.
 #[test]
-fn any_world_settles() {
+fn any_graph_settles() {
     for seed in 0..3000 {
         let random = Random::seeded(seed);
         let below = |bound: usize| usize::try_from(random.u64()).unwrap_or(0) % bound;
@@ -308,7 +308,7 @@ fn any_world_settles() {
             let there = |owner: &OwnerReference| world.objects.contains_key(&owner.name);
             assert!(object.owners.iter().all(there), "seed {seed}: a dangling owner: {left:?}");
         }
-        // Only what has a deleted object among its ancestors may go with it.
+        // Only descendants of deleted objects may be deleted.
         let mut doomed = deleted.clone();
         loop {
             let more: BTreeSet<_> = refers

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt};
 pub(super) struct Indexes(pub(super) BTreeSet<i64>);
 
 impl Indexes {
-    /// Reads the text; what isn't below `completions`, or can't be read, is left out.
+    /// Parses the text; what can't be parsed, or isn't below `completions`, is left out.
     pub(super) fn parse(text: &str, completions: i64) -> Self {
         let mut all = BTreeSet::new();
         for part in text.split(',') {

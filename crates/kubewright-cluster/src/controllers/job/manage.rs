@@ -1,4 +1,4 @@
-//! Which pods of a job to make and which to delete.
+//! The creation and deletion of a job's pods.
 
 use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{
-    FINALIZER, JOB, Verdict, View, has_failed, is_tracked, release, seconds_left,
-    tally::{INDEX, index_of},
+    FINALIZER, JOB, Progress, View, has_failed, is_tracked, release, seconds_left,
+    uncounted_pods::{INDEX, index_of},
 };
 use crate::controllers::{
     pod::{from_template, is_ready},
@@ -15,20 +15,20 @@ use crate::controllers::{
     value::{int, is_deleting, list, number, text, time},
 };
 
-/// After the first failure a pod is replaced this late, in seconds, and twice as late after each further one.
+/// The delay in seconds of the replacement of a pod after the first failure. It doubles with each further one.
 const FIRST_DELAY: i64 = 10;
-/// But not later than this.
+/// The maximum of that delay.
 const LONGEST_DELAY: i64 = 600;
-/// The most pods that one plan makes.
+/// The maximum number of pods that one plan creates.
 const BURST: usize = 500;
 
-/// The steps towards the number of pods that there should be.
-pub(super) fn manage(view: &View<'_>, verdict: &Verdict, plan: &mut Plan) -> Vec<Step> {
+/// Returns the steps towards the wanted number of pods.
+pub(super) fn manage(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> Vec<Step> {
     if is_deleting(view.job) {
         return Vec::new();
     }
-    if *verdict != Verdict::Open {
-        // They count as failed, hence are not let go first.
+    if *progress != Progress::Open {
+        // They count as failed, so their finalizers stay for now.
         let all: Vec<_> = view.active.iter().map(|pod| named(pod)).collect();
         return if all.is_empty() { Vec::new() } else { vec![Step::DeletePods(all)] };
     }
@@ -43,7 +43,7 @@ pub(super) fn manage(view: &View<'_>, verdict: &Verdict, plan: &mut Plan) -> Vec
         return Vec::new();
     }
     if let Some(delay) = delay(view) {
-        plan.again_in(delay);
+        plan.requeue_after(delay);
         return Vec::new();
     }
     let pods = new_pods(view, (wanted - present).min(BURST), waits);
@@ -54,9 +54,10 @@ fn named(pod: &Value) -> (String, String) {
     (text(pod, "/metadata/name").into(), text(pod, "/metadata/uid").into())
 }
 
-/// How many pods should be active. Without a number of completions the first success ends the making of pods.
+/// Returns the number of pods that should be active. Without a number of completions the first success stops the
+/// creation of pods.
 fn wanted(view: &View<'_>) -> usize {
-    let (parallel, succeeded) = (int(view.job, "/spec/parallelism"), view.tally.succeeded());
+    let (parallel, succeeded) = (int(view.job, "/spec/parallelism"), view.counts.succeeded());
     match number(view.job, "/spec/completions") {
         Some(completions) => usize::try_from((completions - succeeded).min(parallel)).unwrap_or_default(),
         None if succeeded > 0 => view.active.len(),
@@ -64,8 +65,8 @@ fn wanted(view: &View<'_>) -> usize {
     }
 }
 
-/// Deletes pods that are too many: those that don't run yet, then those that aren't ready, then the younger. They are let
-/// go first, so that they don't count as failed.
+/// Deletes superfluous pods: pending ones first, then unready ones, then the youngest. Their finalizers are removed
+/// first, so that they don't count as failed.
 fn remove(view: &View<'_>, count: usize) -> Vec<Step> {
     let mut pods = view.active.clone();
     pods.sort_by_key(|pod| {
@@ -78,7 +79,7 @@ fn remove(view: &View<'_>, count: usize) -> Vec<Step> {
     steps
 }
 
-/// How long the next pod has to wait, since others have failed after the last that succeeded.
+/// Returns the back-off before the next pod is created, if pods have failed since the last success.
 fn delay(view: &View<'_>) -> Option<Duration> {
     let mut ended: Vec<(Timestamp, bool)> = Vec::new();
     for pod in &view.pods {
@@ -95,11 +96,11 @@ fn delay(view: &View<'_>) -> Option<Duration> {
     seconds_left(*last, seconds, view.now)
 }
 
-/// When a pod ended.
+/// Returns the time at which a pod ended.
 fn end(pod: &Value) -> Option<Timestamp> {
     let containers = list(pod, "/status/containerStatuses").iter();
     let last = containers.filter_map(|one| time(one, "/state/terminated/finishedAt")).max();
-    // The time of deletion is that at which the grace ends.
+    // The deletion timestamp is the end of the grace period.
     let asked = || {
         let grace = SignedDuration::from_secs(int(pod, "/metadata/deletionGracePeriodSeconds"));
         time(pod, "/metadata/deletionTimestamp")?.checked_sub(grace).ok()
@@ -118,13 +119,13 @@ fn new_pods(view: &View<'_>, count: usize, waits: bool) -> Vec<Value> {
     }
     let present = view.pods.iter().filter(|pod| view.active.contains(pod) || waits && is_deleting(pod));
     let taken: BTreeSet<_> = present.filter_map(|pod| index_of(pod)).collect();
-    let done = view.tally.indexes.as_ref().map(|indexes| &indexes.0);
+    let done = view.counts.indexes.as_ref().map(|indexes| &indexes.0);
     let is_free = |index: &i64| !taken.contains(index) && done.is_none_or(|done| !done.contains(index));
     let free = (0..int(job, "/spec/completions")).filter(is_free).take(count);
     free.map(|index| with_index(&pod, text(job, "/metadata/name"), index)).collect()
 }
 
-/// The pod of an index, which its name, its host's name, a label, an annotation and its environment tell.
+/// Gives a pod its completion index, by name, host name, label, annotation and environment.
 fn with_index(pod: &Value, job: &str, index: i64) -> Value {
     let mut pod = pod.clone();
     pod["metadata"]["generateName"] = format!("{job}-{index}-").into();
@@ -149,7 +150,7 @@ fn with_index(pod: &Value, job: &str, index: i64) -> Value {
     pod
 }
 
-/// Whether the containers of pods that restart them have been restarted too often.
+/// Returns whether the containers of pods with the restart policy `OnFailure` have been restarted too often.
 pub(super) fn restarts_exceed(view: &View<'_>, limit: i64) -> bool {
     if text(view.job, "/spec/template/spec/restartPolicy") != "OnFailure" {
         return false;

@@ -1,18 +1,18 @@
-//! Jobs: pods that are to end, and the count of those that have.
+//! Jobs.
 //!
-//! * [`tally`]: how many pods have succeeded and failed, none forgotten and none counted twice
+//! * [`uncounted_pods`]: the counts of succeeded and failed pods, each exactly once
 //! * [`index`]: sets of completion indexes
-//! * [`manage`]: which pods to make and which to delete
-//! * [`status`]: counters and conditions
+//! * [`manage`]: the creation and deletion of pods
+//! * [`status`]: counts and conditions
 //!
-//! Not there: pod failure policies, success policies, and back-off limits for each index.
+//! Not implemented: pod failure policies, success policies, and back-off limits per index.
 
 mod index;
 mod manage;
 mod status;
-mod tally;
 #[cfg(test)]
 mod tests;
+mod uncounted_pods;
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,29 +20,30 @@ use jiff::Timestamp;
 use kubewright_apiserver::Change;
 use serde_json::{Value, json};
 
-use self::tally::Tally;
+use self::uncounted_pods::PodCounts;
 use super::{
-    family::{Family, Kind},
+    controller_refs::ControllerRefs,
+    kind::Kind,
     pod::{has_ended, is_active},
     reconcile::{Controller, Key, Plan, Step},
     value::{condition, controller_of, flag, holds, int, is_deleting, list, number, text, time},
 };
 
-/// The kind.
+/// The kind `Job`.
 pub(crate) const JOB: Kind = Kind { group: "batch", kind: "Job", plural: "jobs" };
 
-/// Keeps a pod from going before its job has counted it.
+/// The finalizer of a pod that its job hasn't counted yet.
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
-/// Whom a job names that is this controller's.
+/// The value of `managedBy` for this controller.
 const MANAGER: &str = "kubernetes.io/job-controller";
 
-/// Keeps jobs.
+/// The job controller.
 #[derive(Debug)]
-pub(crate) struct Jobs(Family);
+pub(crate) struct Jobs(ControllerRefs);
 
 impl Default for Jobs {
     fn default() -> Self {
-        Self(Family::new(JOB, Kind::POD))
+        Self(ControllerRefs::new(JOB, Kind::POD))
     }
 }
 
@@ -72,41 +73,42 @@ impl Controller for Jobs {
     }
 }
 
-/// The pod waits for its job's count.
+/// Returns whether a pod waits to be counted.
 fn is_tracked(pod: &Value) -> bool {
     list(pod, "/metadata/finalizers").iter().any(|name| name == FINALIZER)
 }
 
-/// Lets a pod go.
+/// Removes the finalizer of a pod.
 fn release(pod: &Value) -> Step {
     let others: Vec<_> = list(pod, "/metadata/finalizers").iter().filter(|name| *name != FINALIZER).collect();
     Step::change(&Kind::POD, pod, json!({"metadata": {"finalizers": others}}))
 }
 
-/// The pod won't succeed. One that is being deleted counts as failed at once, unless only failed pods are replaced.
+/// Returns whether a pod has failed. One that is being deleted counts as failed at once, unless only failed pods are
+/// replaced.
 fn has_failed(job: &Value, pod: &Value) -> bool {
     let phase = text(pod, "/status/phase");
     let waits = text(job, "/spec/podReplacementPolicy") == "Failed";
     phase == "Failed" || is_deleting(pod) && phase != "Succeeded" && !waits
 }
 
-/// What has become of a job.
+/// The progress of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// It goes on.
+enum Progress {
+    /// It is not finished.
     Open,
-    /// All that was wanted has succeeded.
+    /// All completions have succeeded.
     Succeeded,
-    /// It won't, for a reason and with a message.
+    /// It has failed, with a reason and a message.
     Failed(String, String),
 }
 
-/// A job, its pods, and what follows from them.
+/// A job with its pods and their counts.
 struct View<'a> {
     job: &'a Value,
     active: Vec<&'a Value>,
     pods: Vec<&'a Value>,
-    tally: Tally<'a>,
+    counts: PodCounts<'a>,
     now: Timestamp,
 }
 
@@ -119,13 +121,13 @@ impl View<'_> {
         flag(self.job, "/spec/suspend")
     }
 
-    /// Pods that have been asked to end and have not.
+    /// Returns the number of pods that are being deleted and have not ended.
     fn terminating(&self) -> usize {
         self.pods.iter().filter(|pod| is_deleting(pod) && !has_ended(pod)).count()
     }
 }
 
-/// What a job needs.
+/// Decides what a job needs.
 fn decide(job: &Value, pods: &[Arc<Value>], now: Timestamp, plan: &mut Plan) {
     let pods: Vec<&Value> = pods.iter().map(|pod| &**pod).collect();
     if holds(job, "Complete") || holds(job, "Failed") {
@@ -133,17 +135,17 @@ fn decide(job: &Value, pods: &[Arc<Value>], now: Timestamp, plan: &mut Plan) {
         return expire(job, now, plan);
     }
     let active = pods.iter().copied().filter(|pod| is_active(pod)).collect();
-    let tally = tally::tally(job, &pods);
-    let view = View { job, active, pods, tally, now };
-    let verdict = verdict(&view, plan);
-    let next = manage::manage(&view, &verdict, plan);
-    let status = status::status(&view, &verdict, plan);
+    let counts = uncounted_pods::count(job, &pods);
+    let view = View { job, active, pods, counts, now };
+    let progress = progress(&view, plan);
+    let next = manage::manage(&view, &progress, plan);
+    let status = status::status(&view, &progress, plan);
     plan.steps.extend(Step::status(&JOB, job, status));
-    plan.steps.extend(view.tally.counted.iter().map(|pod| release(pod)));
+    plan.steps.extend(view.counts.counted.iter().map(|pod| release(pod)));
     plan.steps.extend(next);
 }
 
-/// Deletes a job that has ended, when its time has come.
+/// Deletes a finished job when its `ttlSecondsAfterFinished` have passed.
 fn expire(job: &Value, now: Timestamp, plan: &mut Plan) {
     let ended = ["Complete", "Failed"].iter().filter(|kind| holds(job, kind)).find_map(|kind| condition(job, kind));
     let ended = ended.and_then(|condition| time(condition, "/lastTransitionTime"));
@@ -153,43 +155,43 @@ fn expire(job: &Value, now: Timestamp, plan: &mut Plan) {
     };
     match seconds_left(ended, seconds, now) {
         None => plan.steps.push(Step::delete(&JOB, job)),
-        Some(left) => plan.again_in(left),
+        Some(left) => plan.requeue_after(left),
     }
 }
 
-/// How long it is until `seconds` after `start`; nothing if that has passed.
+/// Returns the time until `seconds` after `start`; `None` if that has passed.
 fn seconds_left(start: Timestamp, seconds: i64, now: Timestamp) -> Option<Duration> {
     let left = seconds - now.duration_since(start).as_secs();
     u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_secs)
 }
 
-/// Whether the job is over. What has once been found stays.
-fn verdict(view: &View<'_>, plan: &mut Plan) -> Verdict {
+/// Returns the progress of a job. A final result stays.
+fn progress(view: &View<'_>, plan: &mut Plan) -> Progress {
     let job = view.job;
     if let Some(target) = condition(job, "FailureTarget").filter(|_| holds(job, "FailureTarget")) {
-        return Verdict::Failed(text(target, "/reason").into(), text(target, "/message").into());
+        return Progress::Failed(text(target, "/reason").into(), text(target, "/message").into());
     }
     if holds(job, "SuccessCriteriaMet") {
-        return Verdict::Succeeded;
+        return Progress::Succeeded;
     }
     let limit = int(job, "/spec/backoffLimit");
-    if view.tally.failed() > limit || manage::restarts_exceed(view, limit) {
-        return Verdict::Failed("BackoffLimitExceeded".into(), "Job has reached the specified backoff limit".into());
+    if view.counts.failed() > limit || manage::restarts_exceed(view, limit) {
+        return Progress::Failed("BackoffLimitExceeded".into(), "Job has reached the specified backoff limit".into());
     }
     let deadline = number(job, "/spec/activeDeadlineSeconds").filter(|_| !view.is_suspended());
     if let (Some(seconds), Some(start)) = (deadline, time(job, "/status/startTime")) {
         match seconds_left(start, seconds, view.now) {
             None => {
                 let message = "Job was active longer than specified deadline";
-                return Verdict::Failed("DeadlineExceeded".into(), message.into());
+                return Progress::Failed("DeadlineExceeded".into(), message.into());
             }
-            Some(left) => plan.again_in(left),
+            Some(left) => plan.requeue_after(left),
         }
     } else if let Some(seconds) = deadline.and_then(|seconds| u64::try_from(seconds).ok()) {
-        // It starts now.
-        plan.again_in(Duration::from_secs(seconds));
+        // The job starts now.
+        plan.requeue_after(Duration::from_secs(seconds));
     }
-    let succeeded = view.tally.succeeded();
+    let succeeded = view.counts.succeeded();
     let enough = number(job, "/spec/completions").map_or(succeeded > 0, |wanted| succeeded >= wanted);
-    if enough && view.active.is_empty() && !view.is_suspended() { Verdict::Succeeded } else { Verdict::Open }
+    if enough && view.active.is_empty() && !view.is_suspended() { Progress::Succeeded } else { Progress::Open }
 }

@@ -1,17 +1,17 @@
-//! A job's counters and conditions.
+//! The counts and conditions of a job.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::{Verdict, View};
+use super::{Progress, View};
 use crate::controllers::{
     pod::is_ready,
     reconcile::Plan,
     value::{list, stamp, text},
 };
 
-/// The status that a job is to have. Events about what changes in it are put into the plan.
-pub(super) fn status(view: &View<'_>, verdict: &Verdict, plan: &mut Plan) -> Value {
+/// Returns the status of a job, and adds events about its changes to the plan.
+pub(super) fn status(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> Value {
     let before = &view.job["status"];
     let mut conditions = Conditions { list: list(view.job, "/status/conditions").to_vec(), now: view.now };
     let mut status = Map::new();
@@ -19,28 +19,28 @@ pub(super) fn status(view: &View<'_>, verdict: &Verdict, plan: &mut Plan) -> Val
     if start.is_none() && !view.is_suspended() {
         start = Some(stamp(view.now));
     }
-    if *verdict == Verdict::Open && suspend(view, &mut conditions, plan) {
+    if *progress == Progress::Open && suspend(view, &mut conditions, plan) {
         start = Some(stamp(view.now));
     }
     status.extend(start.map(|start| ("startTime".into(), start)));
     counters(view, &mut status);
-    let quiet = view.tally.is_settled() && view.active.is_empty() && view.terminating() == 0;
-    match verdict {
-        Verdict::Open => {}
-        Verdict::Succeeded => {
+    let quiet = view.counts.is_settled() && view.active.is_empty() && view.terminating() == 0;
+    match progress {
+        Progress::Open => {}
+        Progress::Succeeded => {
             let (reason, message) = ("CompletionsReached", "Reached expected number of succeeded pods");
             conditions.set("SuccessCriteriaMet", "True", reason, message);
             if quiet {
                 conditions.set("Complete", "True", reason, message);
                 status.insert("completionTime".into(), stamp(view.now));
-                plan.tell(false, "Completed", "Job completed".into());
+                plan.event(false, "Completed", "Job completed".into());
             }
         }
-        Verdict::Failed(reason, message) => {
+        Progress::Failed(reason, message) => {
             conditions.set("FailureTarget", "True", reason, message);
             if quiet {
                 conditions.set("Failed", "True", reason, message);
-                plan.tell(true, event_reason(reason), message.clone());
+                plan.event(true, event_reason(reason), message.clone());
             }
         }
     }
@@ -57,40 +57,40 @@ fn event_reason(reason: &str) -> &'static str {
     }
 }
 
-/// Notes whether the job is suspended. True when it goes on again, which is when it starts anew.
+/// Sets the condition `Suspended`. Returns true when the job is resumed, which resets its start time.
 fn suspend(view: &View<'_>, conditions: &mut Conditions, plan: &mut Plan) -> bool {
     let (was, is) = (conditions.status("Suspended"), view.is_suspended());
     if is && was != "True" {
         conditions.set("Suspended", "True", "JobSuspended", "Job suspended");
-        plan.tell(false, "Suspended", "Job suspended".into());
+        plan.event(false, "Suspended", "Job suspended".into());
     } else if !is && was == "True" {
         conditions.set("Suspended", "False", "JobResumed", "Job resumed");
-        plan.tell(false, "Resumed", "Job resumed".into());
+        plan.event(false, "Resumed", "Job resumed".into());
         return true;
     }
     false
 }
 
 fn counters(view: &View<'_>, status: &mut Map<String, Value>) {
-    let tally = &view.tally;
+    let counts = &view.counts;
     let active = i64::try_from(view.active.len()).unwrap_or(i64::MAX);
-    let counts = [("active", active), ("succeeded", tally.counted_succeeded()), ("failed", tally.counted_failed())];
-    // These are left out when they are zero, unlike the two below.
+    let totals = [("active", active), ("succeeded", counts.counted_succeeded()), ("failed", counts.counted_failed())];
+    // Zeros of these are omitted, unlike those of the two fields below.
     status
-        .extend(counts.into_iter().filter(|(_, count)| *count != 0).map(|(field, count)| (field.into(), count.into())));
+        .extend(totals.into_iter().filter(|(_, count)| *count != 0).map(|(field, count)| (field.into(), count.into())));
     status.insert("ready".into(), view.active.iter().filter(|pod| is_ready(pod)).count().into());
     status.insert("terminating".into(), view.terminating().into());
-    if let Some(indexes) = tally.indexes.as_ref().filter(|indexes| !indexes.0.is_empty()) {
+    if let Some(indexes) = counts.indexes.as_ref().filter(|indexes| !indexes.0.is_empty()) {
         status.insert("completedIndexes".into(), indexes.to_string().into());
     }
     let mut uncounted = json!({});
-    for (field, uids) in [("succeeded", &tally.noted_succeeded), ("failed", &tally.noted_failed)] {
+    for (field, uids) in [("succeeded", &counts.noted_succeeded), ("failed", &counts.noted_failed)] {
         if !uids.is_empty() {
             uncounted[field] = json!(uids);
         }
     }
     for field in ["succeeded", "failed"] {
-        // A merge patch keeps what it doesn't name.
+        // A merge patch keeps fields that it doesn't name.
         if uncounted.get(field).is_none() && !view.job["status"]["uncountedTerminatedPods"][field].is_null() {
             uncounted[field] = Value::Null;
         }

@@ -22,7 +22,7 @@ fn job(spec: Value) -> Value {
     job
 }
 
-/// A pod that ended, if it did, at a second of the first minute.
+/// A pod that may have ended at a second of the first minute.
 fn pod(name: &str, phase: &str, ended: Option<u8>) -> Value {
     let mut pod = json!({
         "metadata": {"name": name, "namespace": "default", "uid": name, "finalizers": [FINALIZER]},
@@ -63,7 +63,7 @@ fn conditions(status: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn an_end_is_noted_then_let_go_then_counted() {
+fn an_ended_pod_is_noted_then_released_then_counted() {
     let mut object = job(json!({}));
     let mut done = pod("a", "Succeeded", Some(50));
     let first = plan(&object, std::slice::from_ref(&done));
@@ -79,7 +79,7 @@ fn an_end_is_noted_then_let_go_then_counted() {
     assert_eq!((&status["succeeded"], conditions(&status)), (&json!(1), vec!["SuccessCriteriaMet", "Complete"]));
     assert_eq!(status["uncountedTerminatedPods"]["succeeded"], Value::Null);
     assert!(status["completionTime"].is_string());
-    // One that vanishes after it was noted is counted as well.
+    // A pod that vanishes after its UID was noted is counted as well.
     assert_eq!(status_of(&plan(&object, &[]))["succeeded"], 1);
 }
 
@@ -94,7 +94,7 @@ fn failures_delay_what_follows() {
             })
             .collect();
         let plan = plan(&job(json!({"completions": 5})), &pods);
-        assert_eq!(plan.again.map(|delay| delay.as_secs()), expect, "{ends:?}");
+        assert_eq!(plan.requeue_after.map(|delay| delay.as_secs()), expect, "{ends:?}");
         assert_eq!(made(&plan).is_empty(), expect.is_some(), "{ends:?}");
     };
     check(&[], None);
@@ -107,7 +107,7 @@ fn failures_delay_what_follows() {
 }
 
 #[test]
-fn how_many_pods_there_are() {
+fn active_pods_are_created_and_deleted() {
     let check = |spec: Value, running: usize, expect: i64| {
         let pods: Vec<_> = (0..running).map(|index| pod(&index.to_string(), "Running", None)).collect();
         let plan = plan(&job(spec.clone()), &pods);
@@ -145,7 +145,7 @@ fn limits_end_a_job() {
     let template = json!({"spec": {"restartPolicy": "OnFailure", "containers": []}});
     check(json!({"backoffLimit": 2, "template": template}), &[restarted], "BackoffLimitExceeded");
     let early = plan(&job(json!({"activeDeadlineSeconds": 100})), &[pod("a", "Running", None)]);
-    assert_eq!(early.again, Some(Duration::from_secs(40)));
+    assert_eq!(early.requeue_after, Some(Duration::from_secs(40)));
 }
 
 #[test]
@@ -153,14 +153,14 @@ fn indexes_are_given_once_each() {
     let object = job(json!({"completionMode": "Indexed", "completions": 4, "parallelism": 4}));
     let indexed = |name: &str, phase: &str, index: u8| {
         let mut pod = pod(name, phase, (phase != "Running").then_some(1));
-        pod["metadata"]["annotations"][tally::INDEX] = index.to_string().into();
+        pod["metadata"]["annotations"][uncounted_pods::INDEX] = index.to_string().into();
         pod
     };
     let plan = plan(&object, &[indexed("a", "Succeeded", 0), indexed("b", "Running", 2), indexed("c", "Failed", 1)]);
     let status = status_of(&plan);
     assert_eq!((&status["completedIndexes"], &status["succeeded"]), (&json!("0"), &json!(1)));
     assert_eq!(status["uncountedTerminatedPods"], json!({"failed": ["c"]}));
-    let indexes: Vec<_> = made(&plan).iter().filter_map(tally::index_of).collect();
+    let indexes: Vec<_> = made(&plan).iter().filter_map(uncounted_pods::index_of).collect();
     assert_eq!(indexes, [1, 3]);
     let pod = &made(&plan)[0];
     assert_eq!((&pod["metadata"]["generateName"], &pod["spec"]["hostname"]), (&json!("sum-1-"), &json!("sum-1")));
@@ -169,7 +169,7 @@ fn indexes_are_given_once_each() {
 }
 
 #[test]
-fn a_suspended_job_notes_so_and_starts_anew() {
+fn a_suspended_job_has_a_condition_and_restarts_its_clock() {
     let mut object = job(json!({"suspend": true}));
     object["status"] = json!({});
     let status = status_of(&plan(&object, &[]));

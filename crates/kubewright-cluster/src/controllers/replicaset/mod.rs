@@ -1,4 +1,4 @@
-//! Replica sets: as many pods of a template as are wanted.
+//! Replica sets.
 
 mod rank;
 #[cfg(test)]
@@ -11,39 +11,40 @@ use kubewright_apiserver::{Change, ChangeKind};
 use serde_json::{Map, Value, json};
 
 use super::{
-    family::{Family, Kind},
+    controller_refs::ControllerRefs,
+    kind::Kind,
     pod::{from_template, is_active, is_ready, until_available},
-    reconcile::{Controller, Key, Plan, Sort, Step},
+    reconcile::{Controller, Key, Plan, Step, StepKind},
     value::{condition, int, is_deleting, list, stamp, text},
 };
 
-/// The kind.
+/// The kind `ReplicaSet`.
 pub(crate) const REPLICA_SET: Kind = Kind { group: "apps", kind: "ReplicaSet", plural: "replicasets" };
 
-/// The most pods that one plan makes or deletes.
+/// The maximum number of pods that one plan creates or deletes.
 const BURST: usize = 500;
 
-/// Keeps replica sets.
+/// The replica set controller.
 #[derive(Debug)]
 pub(crate) struct ReplicaSets {
-    family: Family,
-    /// Why pods can't be created or deleted.
-    failures: BTreeMap<Key, (Sort, String)>,
+    refs: ControllerRefs,
+    /// The last failures to create or delete pods.
+    failures: BTreeMap<Key, (StepKind, String)>,
 }
 
 impl Default for ReplicaSets {
     fn default() -> Self {
-        Self { family: Family::new(REPLICA_SET, Kind::POD), failures: BTreeMap::new() }
+        Self { refs: ControllerRefs::new(REPLICA_SET, Kind::POD), failures: BTreeMap::new() }
     }
 }
 
 impl Controller for ReplicaSets {
     fn reset(&mut self) {
-        self.family.reset();
+        self.refs.reset();
     }
 
     fn take(&mut self, change: &Change) -> Vec<Key> {
-        let keys = self.family.take(change);
+        let keys = self.refs.take(change);
         if REPLICA_SET.is_of(change) && change.kind == ChangeKind::Deleted {
             self.failures.retain(|key, _| !keys.contains(key));
         }
@@ -51,8 +52,8 @@ impl Controller for ReplicaSets {
     }
 
     fn decide(&self, key: &Key, now: Timestamp) -> Plan {
-        let Some(set) = self.family.parent(key) else { return Plan::default() };
-        let claim = self.family.claim(key, set);
+        let Some(set) = self.refs.parent(key) else { return Plan::default() };
+        let claim = self.refs.claim(key, set);
         let mut plan = Plan::of(&REPLICA_SET, set);
         plan.steps = claim.steps;
         let failure = self.failures.get(key).map(|(sort, message)| (*sort, message.as_str()));
@@ -60,9 +61,9 @@ impl Controller for ReplicaSets {
         plan
     }
 
-    fn concluded(&mut self, key: &Key, failure: Option<(Sort, String)>) {
+    fn finished(&mut self, key: &Key, failure: Option<(StepKind, String)>) {
         match failure {
-            Some((sort, message)) if sort != Sort::Other => {
+            Some((sort, message)) if sort != StepKind::Other => {
                 self.failures.insert(key.clone(), (sort, message));
             }
             Some(_) => {}
@@ -73,9 +74,9 @@ impl Controller for ReplicaSets {
     }
 }
 
-/// What a replica set lacks: pods, or fewer of them, and a status that says how it stands. The status comes first, so that
-/// a failure that lasts is told.
-fn decide(set: &Value, pods: &[Arc<Value>], failure: Option<(Sort, &str)>, now: Timestamp, plan: &mut Plan) {
+/// Decides what a replica set needs: more pods or fewer, and its status. The status comes first, so that a lasting
+/// failure is reported.
+fn decide(set: &Value, pods: &[Arc<Value>], failure: Option<(StepKind, &str)>, now: Timestamp, plan: &mut Plan) {
     let active: Vec<&Value> = pods.iter().map(|pod| &**pod).filter(|pod| is_active(pod)).collect();
     let wanted = usize::try_from(int(set, "/spec/replicas")).unwrap_or_default();
     let failure = failure.filter(|_| active.len() != wanted);
@@ -95,14 +96,14 @@ fn decide(set: &Value, pods: &[Arc<Value>], failure: Option<(Sort, &str)>, now: 
     }
 }
 
-fn status(set: &Value, active: &[&Value], failure: Option<(Sort, &str)>, now: Timestamp, plan: &mut Plan) -> Value {
+fn status(set: &Value, active: &[&Value], failure: Option<(StepKind, &str)>, now: Timestamp, plan: &mut Plan) -> Value {
     let least = int(set, "/spec/minReadySeconds");
     let mut available = 0;
     for delay in active.iter().filter_map(|pod| until_available(pod, least, now)) {
         if delay.is_zero() {
             available += 1;
         } else {
-            plan.again_in(delay);
+            plan.requeue_after(delay);
         }
     }
     let template = set.pointer("/spec/template/metadata/labels").and_then(Value::as_object);
@@ -118,7 +119,7 @@ fn status(set: &Value, active: &[&Value], failure: Option<(Sort, &str)>, now: Ti
         ("availableReplicas", available),
     ];
     for (field, count) in counts {
-        // A zero is left out, as in the server's own types.
+        // Zeros are omitted, as in the server's own types.
         if count > 0 {
             status.insert(field.into(), count.into());
         }
@@ -127,7 +128,7 @@ fn status(set: &Value, active: &[&Value], failure: Option<(Sort, &str)>, now: Ti
     let mut conditions: Vec<_> =
         list(set, "/status/conditions").iter().filter(|one| one["type"] != "ReplicaFailure").cloned().collect();
     if let Some((sort, message)) = failure {
-        let reason = if sort == Sort::Delete { "FailedDelete" } else { "FailedCreate" };
+        let reason = if sort == StepKind::Delete { "FailedDelete" } else { "FailedCreate" };
         let before = condition(set, "ReplicaFailure");
         let since = before.map_or_else(|| stamp(now), |one| one["lastTransitionTime"].clone());
         conditions.push(json!({

@@ -1,4 +1,4 @@
-//! Which pods go first when there are too many
+//! The order in which superfluous pods are deleted
 //! (<https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#scaling-a-replicaset>).
 
 use std::cmp::Reverse;
@@ -11,9 +11,9 @@ use crate::controllers::{
     value::{int, list, text, time},
 };
 
-/// As many of the pods as are to go, the least useful first: those without a node, those that don't run yet, those that
-/// aren't ready, those that are cheaper to lose, those ready for a shorter time, those that have restarted more often, and
-/// the younger ones. Kubernetes compares times by their order of magnitude only; here the younger always goes.
+/// Returns `count` pods to delete: unscheduled before scheduled, pending before running, unready before ready, lower
+/// deletion cost first, ready for a shorter time first, more restarts first, and the younger first. Kubernetes compares
+/// times by their order of magnitude only; here the younger pod always goes first.
 pub(super) fn first_to_go<'a>(pods: &[&'a Value], count: usize) -> Vec<&'a Value> {
     let mut pods = pods.to_vec();
     pods.sort_by_cached_key(|pod| rank(pod));
@@ -23,7 +23,7 @@ pub(super) fn first_to_go<'a>(pods: &[&'a Value], count: usize) -> Vec<&'a Value
 
 type Rank = (bool, u8, bool, i64, Reverse<Option<Timestamp>>, Reverse<i64>, Reverse<Option<Timestamp>>, String);
 
-/// The smaller, the earlier.
+/// Returns the sort key of a pod. The smallest one is deleted first.
 fn rank(pod: &Value) -> Rank {
     let phase = match text(pod, "/status/phase") {
         "Pending" | "" => 0,

@@ -31,7 +31,7 @@ fn pod(name: &str, phase: &str, ready_at: Option<&str>) -> Value {
     pod
 }
 
-fn plan(set: &Value, pods: &[Value], failure: Option<(Sort, &str)>) -> Plan {
+fn plan(set: &Value, pods: &[Value], failure: Option<(StepKind, &str)>) -> Plan {
     let pods: Vec<_> = pods.iter().cloned().map(Arc::new).collect();
     let mut plan = Plan::of(&REPLICA_SET, set);
     decide(set, &pods, failure, now(), &mut plan);
@@ -47,7 +47,7 @@ fn status_of(plan: &Plan) -> Value {
 }
 
 #[test]
-fn what_is_missing_is_created_and_owned() {
+fn missing_slices_are_created_with_an_owner() {
     let plan = plan(&set(3), &[pod("a", "Running", None), pod("b", "Failed", None)], None);
     let Some(Step::CreatePods(pods)) = plan.steps.last() else { panic!("{plan:?}") };
     assert_eq!(pods.len(), 2, "one that has failed doesn't count");
@@ -95,19 +95,19 @@ fn pods_are_available_when_they_have_been_ready_for_a_while() {
     let plan = plan(&set, &pods, None);
     let status = status_of(&plan);
     assert_eq!((&status["readyReplicas"], &status["availableReplicas"]), (&json!(2), &json!(1)));
-    assert_eq!(plan.again, Some(Duration::from_secs(10)));
+    assert_eq!(plan.requeue_after, Some(Duration::from_secs(10)));
 }
 
 #[test]
 fn failures_are_told_until_they_are_over() {
     let mut object = set(1);
-    let failed = plan(&object, &[], Some((Sort::Create, "pods \"web-x\" is forbidden")));
+    let failed = plan(&object, &[], Some((StepKind::Create, "pods \"web-x\" is forbidden")));
     let status = status_of(&failed);
     assert_eq!(status["conditions"][0]["reason"], "FailedCreate");
     assert!(matches!(failed.steps.last(), Some(Step::CreatePods(_))), "it is tried again");
     object["status"] = status;
-    assert_eq!(status_of(&plan(&object, &[], Some((Sort::Create, "pods \"web-x\" is forbidden")))), Value::Null);
-    let well = status_of(&plan(&object, &[pod("a", "Running", None)], Some((Sort::Create, "as before"))));
+    assert_eq!(status_of(&plan(&object, &[], Some((StepKind::Create, "pods \"web-x\" is forbidden")))), Value::Null);
+    let well = status_of(&plan(&object, &[pod("a", "Running", None)], Some((StepKind::Create, "as before"))));
     assert_eq!(well["conditions"], Value::Null);
 }
 

@@ -1,9 +1,9 @@
-//! Binds pods to the one node, unless something keeps them from it: then they wait, and say why.
+//! Binds pods to the one node. Pods that can't be bound wait, with a condition that says why.
 //!
-//! Minded are `cordon`, taints, node selectors and required node affinity ([`fit`]). Nothing is said of processors and memory:
-//! a pod takes what the host lets it. A taint of the effect `NoExecute` keeps pods away, and drives none out.
+//! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]). CPU and memory requests are
+//! ignored. A taint with the effect `NoExecute` keeps new pods away, but evicts none.
 
-mod fit;
+mod filter;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -17,14 +17,14 @@ use super::{
     value::{condition, list, stamp},
 };
 use crate::{
-    access::{Access, Address, is_conflict, is_gone},
     events::{Occurrence, Recorder},
     node::NODE_NAME,
+    object_client::{ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
-/// How many pods are bound at a time.
-const AT_A_TIME: usize = 64;
-/// The scheduler that pods name when they want any.
+/// The number of pods that are bound concurrently.
+const CONCURRENCY: usize = 64;
+/// The default scheduler name.
 const SCHEDULER: &str = "default-scheduler";
 
 /// A pod to bind: its namespace, name and UID.
@@ -35,18 +35,18 @@ struct Unbound {
     uid: String,
 }
 
-/// What is to be done for a pod.
+/// An action for a pod.
 #[derive(Clone, Debug, PartialEq)]
 enum Act {
     Bind,
-    /// It can't be bound, for this reason: that becomes its condition.
+    /// Set the condition of a pod that can't be bound, with the reason.
     Report(String, Arc<Value>),
 }
 
 type Ended = (Unbound, Act, Result<(), kube::Error>);
 
-/// Binds pods for as long as it is polled. Without `events` it tells nobody.
-pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock, events: Option<Recorder>) {
+/// Binds pods for as long as it is polled. Without `events` it records none.
+pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock, events: Option<Recorder>) {
     let mut feed = api.feed();
     let mut work: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
     let mut retries = Retries::default();
@@ -55,9 +55,9 @@ pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock, even
         let now = clock.monotonic();
         let begin = |pod: Unbound, scheduler: &Scheduler| {
             let act = scheduler.decide(&pod)?;
-            let (access, now) = (&access, clock.now());
+            let (client, now) = (&client, clock.now());
             Some(Box::pin(async move {
-                let result = perform(access, &pod, &act, now).await;
+                let result = perform(client, &pod, &act, now).await;
                 (pod, act, result)
             }) as BoxFuture<'_, _>)
         };
@@ -65,10 +65,10 @@ pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock, even
         let timer = until(retries.next(), now);
         tokio::select! {
             biased;
-            change = feed.next(), if work.len() < AT_A_TIME => match change {
+            change = feed.next(), if work.len() < CONCURRENCY => match change {
                 Ok(change) => work.extend(scheduler.take(&change).into_iter().filter_map(|pod| begin(pod, &scheduler))),
                 Err(lagged) => {
-                    tracing::info!(%lagged, "the scheduler begins anew");
+                    tracing::info!(%lagged, "the scheduler restarts from a snapshot");
                     scheduler = Scheduler::default();
                 }
             },
@@ -79,10 +79,10 @@ pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock, even
                         events.record(occurrence(pod, act));
                     }
                 }
-                // It is gone, or bound already, or has changed, of which the feed tells.
+                // It is gone, bound already, or changed; the feed delivers that.
                 Err(error) if is_gone(&error) || is_conflict(&error) => retries.forget(&pod),
                 Err(error) => {
-                    tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "a pod can't be bound");
+                    tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
                     retries.failed(pod, now);
                 }
             },
@@ -91,7 +91,7 @@ pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock, even
     }
 }
 
-/// What the scheduler knows. Pure.
+/// The scheduler's state. Pure.
 #[derive(Debug, Default)]
 struct Scheduler {
     node: Option<Arc<Value>>,
@@ -99,7 +99,7 @@ struct Scheduler {
 }
 
 impl Scheduler {
-    /// Takes in a change, and says which pods it matters to.
+    /// Takes in a change, and returns the pods that it concerns.
     fn take(&mut self, change: &Change) -> Vec<Unbound> {
         let gone = change.kind == ChangeKind::Deleted;
         match &*change.resource.storage {
@@ -120,15 +120,15 @@ impl Scheduler {
         }
     }
 
-    /// What is to be done for a pod; nothing while its condition says all that there is to say.
+    /// Returns the action for a pod; `None` if its condition is up to date.
     fn decide(&self, pod: &Unbound) -> Option<Act> {
         let object = self.pods.get(pod)?;
         let Some(node) = &self.node else {
             return report(object, "no nodes available to schedule pods".into());
         };
-        let Some(obstacle) = fit::obstacle(object, node) else { return Some(Act::Bind) };
+        let Some(reason_not_to_bind) = filter::reason_not_to_bind(object, node) else { return Some(Act::Bind) };
         let preemption = "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.";
-        report(object, format!("0/1 nodes are available: 1 {obstacle}. {preemption}"))
+        report(object, format!("0/1 nodes are available: 1 {reason_not_to_bind}. {preemption}"))
     }
 }
 
@@ -137,14 +137,14 @@ fn report(pod: &Arc<Value>, why: String) -> Option<Act> {
     (!said).then(|| Act::Report(why, pod.clone()))
 }
 
-async fn perform(access: &Access, pod: &Unbound, act: &Act, now: jiff::Timestamp) -> Result<(), kube::Error> {
-    let address = Address::core("pods", Some(&pod.namespace), &pod.name);
+async fn perform(client: &ObjectClient, pod: &Unbound, act: &Act, now: jiff::Timestamp) -> Result<(), kube::Error> {
+    let address = ObjectPath::core("pods", Some(&pod.namespace), &pod.name);
     let metadata = json!({"name": pod.name, "namespace": pod.namespace, "uid": pod.uid});
     match act {
         Act::Bind => {
             let target = json!({"apiVersion": "v1", "kind": "Node", "name": NODE_NAME});
             let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target});
-            access.create(&address, "/binding", &binding).await.map(drop)
+            client.create(&address, "/binding", &binding).await.map(drop)
         }
         Act::Report(why, object) => {
             let others = list(object, "/status/conditions").iter().filter(|one| one["type"] != "PodScheduled");
@@ -157,7 +157,7 @@ async fn perform(access: &Access, pod: &Unbound, act: &Act, now: jiff::Timestamp
             let conditions: Vec<_> = others.cloned().chain([ours]).collect();
             let metadata = json!({"uid": pod.uid, "resourceVersion": object["metadata"]["resourceVersion"]});
             let patch = json!({"metadata": metadata, "status": {"conditions": conditions}});
-            access.merge(&address, "/status", &patch).await.map(drop)
+            client.merge(&address, "/status", &patch).await.map(drop)
         }
     }
 }
@@ -167,7 +167,7 @@ fn named(pod: &Value) -> Unbound {
     Unbound { namespace: text("namespace"), name: text("name"), uid: text("uid") }
 }
 
-/// Whether a pod is to be bound.
+/// Returns whether a pod has to be bound.
 fn is_unbound(pod: &Value) -> bool {
     let spec = &pod["spec"];
     let scheduler = spec["schedulerName"].as_str().unwrap_or(SCHEDULER);

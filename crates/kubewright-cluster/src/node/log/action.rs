@@ -1,4 +1,4 @@
-//! `GET pods/<name>/log`: what `kubectl logs` asks for
+//! `GET pods/<name>/log`, the request of `kubectl logs`
 //! (<https://kubernetes.io/docs/reference/kubernetes-api/workload-resources/pod-v1/#get-read-log-of-the-specified-pod>).
 
 use std::time::Duration;
@@ -14,18 +14,18 @@ use kubewright_apiserver::{Action, ActionRequest, Body, BoxError};
 use serde_json::json;
 
 use super::{Query, Stream};
-use crate::node::logs::Logs;
+use crate::node::log::LogStore;
 
-/// Answers with the logs of a node.
+/// Answers requests for the logs of a node.
 #[derive(Debug)]
 pub(crate) struct LogAction {
-    logs: Logs,
+    logs: LogStore,
     clock: SharedClock,
 }
 
 impl LogAction {
-    /// The logs are found when they are asked for.
-    pub(crate) fn new(logs: Logs, clock: SharedClock) -> Self {
+    /// Creates an action that reads from `logs`.
+    pub(crate) fn new(logs: LogStore, clock: SharedClock) -> Self {
         Self { logs, clock }
     }
 
@@ -53,7 +53,7 @@ impl Action for LogAction {
     }
 }
 
-/// The answer when there is no log.
+/// Returns the answer for a container without a log.
 fn nothing(request: &ActionRequest, container: &str, previous: bool) -> Result<Body, Status> {
     let pod = &request.object;
     let name = &request.name;
@@ -80,7 +80,7 @@ fn nothing(request: &ActionRequest, container: &str, previous: bool) -> Result<B
     }
 }
 
-/// The container asked for, or the only one.
+/// Returns the requested container, or the only one.
 fn container(request: &ActionRequest) -> Result<String, Status> {
     let spec = &request.object["spec"];
     let names = |field: &str| -> Vec<String> {

@@ -1,10 +1,11 @@
-//! A container's log: what it wrote, line by line, in files of bounded size.
+//! A container's log: the lines that it wrote, in files of bounded size.
 //!
-//! A line is stored as the container runtime interface has it, `<time> stdout F <text>`. There are at most two files for
-//! each run of a container: the one written to, and the one before it.
+//! A line is stored in the format of the container runtime interface, `<time> stdout F <text>`. Each run of a container
+//! has at most two files: the current one, and the one before it.
 
 mod action;
 mod read;
+mod store;
 
 use std::{
     collections::VecDeque,
@@ -22,14 +23,14 @@ use tokio::{
     sync::watch,
 };
 
-pub(crate) use self::{action::LogAction, read::Query};
+pub(crate) use self::{action::LogAction, read::Query, store::LogStore};
 
-/// A file longer than this is not written to any more. The kubelet's `containerLogMaxSize`.
+/// The size at which a file is rotated: the default of the kubelet's `containerLogMaxSize`.
 const LONGEST_FILE: u64 = 10 << 20;
-/// A line longer than this is cut in pieces.
+/// The length at which a line is split.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// Where a line came from.
+/// The stream of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// Standard output.
@@ -47,7 +48,7 @@ impl Stream {
     }
 }
 
-/// The log of one run of one container. Clones are the same log.
+/// The log of one run of one container. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Log(Arc<Shared>);
 
@@ -57,7 +58,7 @@ struct Shared {
     longest_file: u64,
     clock: SharedClock,
     state: Mutex<State>,
-    /// Tells followers that there is more, or that it has ended.
+    /// Notifies followers of new lines and of the end.
     changed: watch::Sender<()>,
 }
 
@@ -77,7 +78,7 @@ struct Segment {
 }
 
 impl Log {
-    /// A log whose files are `path` with a number behind. None is made before the first line.
+    /// Creates a log whose files are `path` with a number appended. No file is created before the first line.
     pub(crate) fn new(path: PathBuf, clock: SharedClock) -> Self {
         Self::with_longest_file(path, clock, LONGEST_FILE)
     }
@@ -87,7 +88,7 @@ impl Log {
         Self(Arc::new(Shared { path, longest_file, clock, state: Mutex::default(), changed }))
     }
 
-    /// Writes down all that `input` gives until it ends.
+    /// Records everything that `input` yields until it ends.
     pub(crate) async fn record(&self, stream: Stream, mut input: impl AsyncRead + Unpin) -> io::Result<()> {
         let mut line = Vec::new();
         let mut chunk = vec![0; 8 << 10];
@@ -117,7 +118,7 @@ impl Log {
         }
     }
 
-    /// Appends whole records.
+    /// Appends complete records.
     fn append(&self, records: &[u8]) -> io::Result<()> {
         if records.is_empty() {
             return Ok(());
@@ -148,25 +149,25 @@ impl Log {
         Ok(())
     }
 
-    /// Says that no more will be written; followers stop.
+    /// Ends the log; followers stop.
     pub(crate) fn end(&self) {
         self.0.state.lock().ended = true;
         self.0.changed.send_replace(());
     }
 
-    /// Removes the files. Who reads them now can go on.
+    /// Removes the files. Open readers can go on.
     pub(crate) fn remove(&self) {
         self.end();
         let segments = std::mem::take(&mut self.0.state.lock().segments);
         for segment in segments {
             if let Err(error) = fs::remove_file(&segment.path) {
-                tracing::debug!(path = %segment.path.display(), %error, "can't remove a log file");
+                tracing::debug!(path = %segment.path.display(), %error, "failed to remove a log file");
             }
         }
     }
 }
 
-/// One record. Its time has nine decimals, so that records of one container line up.
+/// Formats a record. Its time has nine decimals, so that the records of a container line up.
 fn record(now: Timestamp, stream: Stream, whole: bool, text: &[u8]) -> Vec<u8> {
     let tag = if whole { 'F' } else { 'P' };
     let mut record = format!("{now:.9} {} {tag} ", stream.name()).into_bytes();
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_written_is_read() {
+    async fn all_written_lines_are_read() {
         let folder = tempfile::tempdir().expect("a folder");
         let log = log(&folder);
         log.record(Stream::Stdout, &b"one\ntwo\n\nlast"[..]).await.expect("recorded");

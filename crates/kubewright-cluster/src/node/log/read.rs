@@ -1,4 +1,4 @@
-//! Reading a log: the options of `kubectl logs`.
+//! Reading of a log with the options of `kubectl logs`.
 
 use std::{collections::VecDeque, fs::File, io, os::unix::fs::FileExt, sync::Arc};
 
@@ -9,28 +9,28 @@ use tokio::sync::watch;
 
 use super::{Log, Stream};
 
-/// How much is read from a file at once.
+/// The number of bytes that are read from a file at once.
 const CHUNK: usize = 64 << 10;
 
-/// Which lines, and how.
+/// The options of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
-    /// Goes on with what is written later, until the container ends.
+    /// Whether to continue with later lines until the container ends.
     pub(crate) follow: bool,
-    /// Only the last lines.
+    /// The number of last lines.
     pub(crate) tail: Option<u64>,
-    /// Only lines written then or later.
+    /// The time of the first line.
     pub(crate) since: Option<Timestamp>,
-    /// With the time before each line.
+    /// Whether to write the time before each line.
     pub(crate) timestamps: bool,
-    /// At most so many bytes.
+    /// The maximum number of bytes.
     pub(crate) limit: Option<u64>,
-    /// Only one of the two streams.
+    /// The stream; `None` for both.
     pub(crate) stream: Option<Stream>,
 }
 
 impl Log {
-    /// What the query asks for, in chunks.
+    /// Reads the requested lines, in chunks.
     pub(crate) fn read(&self, query: Query) -> impl Chunks<Item = io::Result<Bytes>> + Send + use<> {
         let reader = Reader::new(self.clone(), query);
         futures::stream::unfold(Some(reader), |reader| async move {
@@ -52,14 +52,14 @@ struct Reader {
     position: Option<Position>,
     /// Bytes of a record whose end hasn't been read yet.
     rest: Vec<u8>,
-    /// The last record was the piece of a line, which goes on.
+    /// Whether the last record was a part of a line that continues.
     inside_line: bool,
-    /// How many bytes may still be given out.
+    /// The number of bytes that may still be returned.
     left: u64,
     tailed: bool,
 }
 
-/// Where the next byte is. The file stays open, also when it is removed meanwhile.
+/// The position of the next byte. The file stays open even if it is removed.
 struct Position {
     segment: u64,
     file: Arc<File>,
@@ -73,7 +73,7 @@ impl Reader {
         Self { log, query, changed, position: None, rest: Vec::new(), inside_line: false, left, tailed: false }
     }
 
-    /// The next chunk; `None` at the end.
+    /// Returns the next chunk; `None` at the end.
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
         if let Some(lines) = self.query.tail
             && !self.tailed
@@ -89,7 +89,7 @@ impl Reader {
                 return Ok(None);
             }
             let ended = self.log.0.state.lock().ended;
-            // Marked as seen before reading, so that what is written meanwhile wakes us up again.
+            // Marked as seen before reading, so that later writes wake the reader.
             self.changed.borrow_and_update();
             match self.read()? {
                 Some(raw) => {
@@ -108,7 +108,7 @@ impl Reader {
         }
     }
 
-    /// All present lines, reduced to the last ones. Memory is bounded by what is shown.
+    /// Returns the last lines. Memory is bounded by what is returned.
     fn tail(&mut self, lines: u64) -> io::Result<Vec<u8>> {
         let mut last: VecDeque<Vec<u8>> = VecDeque::new();
         let mut open = false;
@@ -127,7 +127,7 @@ impl Reader {
         Ok(last.into_iter().flatten().collect())
     }
 
-    /// The next raw bytes, from the file at hand or the one after it.
+    /// Returns the next raw bytes, from the current file or the one after it.
     fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
         loop {
             if let Some(position) = &mut self.position {
@@ -149,7 +149,7 @@ impl Reader {
         }
     }
 
-    /// The records in `raw` as the query wants them shown.
+    /// Returns the records in `raw` in the requested form.
     fn shown(&mut self, raw: &[u8]) -> Vec<u8> {
         let mut shown = Vec::with_capacity(raw.len());
         self.rest.extend_from_slice(raw);

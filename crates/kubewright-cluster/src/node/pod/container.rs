@@ -1,4 +1,4 @@
-//! One container of a pod: its state, and its past.
+//! The state and history of one container of a pod.
 
 use std::time::Duration;
 
@@ -8,79 +8,79 @@ use k8s_openapi::api::core::v1::Container;
 use super::probe::Probes;
 use crate::node::backoff::Backoff;
 
-/// A point in time, on both scales.
+/// A point in time on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
-    /// For what people read.
+    /// The wall-clock time, for statuses.
     pub(crate) wall: Timestamp,
-    /// For waiting.
+    /// The monotonic time, for waiting.
     pub(crate) monotonic: Duration,
 }
 
-/// When a container runs in its pod's life.
+/// The role of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Before the main ones, each to its end.
+    /// Runs to its end before the main containers start.
     Init,
-    /// From its turn among the init containers until the main ones have ended.
+    /// Runs from its turn among the init containers until the main containers have ended.
     Sidecar,
-    /// After the init containers.
+    /// Runs after the init containers.
     Main,
 }
 
-/// What a container does at the moment.
+/// The current state of a container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum State {
-    /// It has not been its turn yet.
+    /// Its turn has not come yet.
     Pending,
     /// Its process is being started.
     Starting,
     /// Its process runs.
     Running(Running),
-    /// It is to be started, later.
+    /// It will be started later.
     Waiting(Waiting),
-    /// It has ended for good.
+    /// It has ended and isn't restarted.
     Ended(Ended),
 }
 
 /// A running container.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Running {
-    /// Its id, as `containerID` has it.
+    /// The ID, as in `containerID`.
     pub(crate) id: String,
     /// When it started.
     pub(crate) since: Timestamp,
-    /// It has been asked to end, and is killed at this monotonic time.
+    /// The monotonic time at which it is killed, once it has been asked to end.
     pub(crate) kill_at: Option<Duration>,
-    /// It has been killed.
+    /// Whether it has been killed.
     pub(crate) killed: bool,
-    /// It was stopped to run anew, with another image.
+    /// Whether it was stopped to be restarted with another image.
     pub(crate) replaced: bool,
 }
 
 /// A container that waits.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Waiting {
-    /// The monotonic time at which it is tried again.
+    /// The monotonic time of the next start.
     pub(crate) until: Duration,
-    /// `CrashLoopBackOff`, `ErrImagePull`, …
+    /// The reason, such as `CrashLoopBackOff` or `ErrImagePull`.
     pub(crate) reason: &'static str,
-    /// For people.
+    /// The message for humans.
     pub(crate) message: String,
-    /// The reason and message to show from a monotonic time on, as a failed pull turns into a back-off.
+    /// The reason and message from a monotonic time on, when a failed pull turns into a back-off.
     pub(crate) then: Option<(Duration, &'static str, String)>,
 }
 
-/// How a container ended.
+/// A container that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ended {
-    /// Its id; empty when it never ran.
+    /// The ID; empty if it never ran.
     pub(crate) id: String,
-    /// The exit code, 128 and the signal's number for a killed process.
+    /// The exit code: 128 plus the signal's number for a killed process.
     pub(crate) code: i32,
-    /// `Completed`, `Error` or `StartError`.
+    /// The reason: `Completed`, `Error` or `StartError`.
     pub(crate) reason: &'static str,
-    /// Why it did not start.
+    /// The error that prevented its start.
     pub(crate) message: Option<String>,
     /// When it started.
     pub(crate) started: Timestamp,
@@ -88,33 +88,33 @@ pub(crate) struct Ended {
     pub(crate) finished: Timestamp,
 }
 
-/// All that is known of a container.
+/// Everything that is known of a container.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     /// Its name.
     pub(crate) name: String,
-    /// When it runs.
+    /// The role.
     pub(crate) role: Role,
-    /// The image it was last started with, or is to be.
+    /// The image of the current or next run.
     pub(crate) image: String,
-    /// Now.
+    /// The current state.
     pub(crate) state: State,
-    /// The end of the run before.
+    /// The end of the previous run.
     pub(crate) last: Option<Ended>,
-    /// How often it was started again.
+    /// The number of restarts.
     pub(crate) restarts: i32,
-    /// The probes of the run.
+    /// The probes of the current run.
     pub(crate) probes: Probes,
-    /// It has once started, by its startup probe if it has one: a sidecar then lets the others begin.
+    /// Whether it has ever started, by its startup probe if it has one. A sidecar then lets the next containers start.
     pub(crate) has_begun: bool,
     /// The back-off after an end.
     pub(crate) crash: Backoff,
-    /// The back-off after a start that was refused.
+    /// The back-off after a failed start.
     pub(crate) refused: Backoff,
 }
 
 impl Record {
-    /// A container that has not run yet.
+    /// Creates the record of a container that has not run yet.
     pub(crate) fn new(container: &Container, init: bool) -> Self {
         let role = match (init, container.restart_policy.as_deref()) {
             (true, Some("Always")) => Role::Sidecar,
@@ -135,17 +135,17 @@ impl Record {
         }
     }
 
-    /// Its process runs or is about to.
+    /// Returns whether the process runs or is being started.
     pub(crate) fn is_alive(&self) -> bool {
         matches!(self.state, State::Starting | State::Running(_))
     }
 
-    /// Its process runs.
+    /// Returns whether the process runs.
     pub(crate) fn is_running(&self) -> bool {
         matches!(self.state, State::Running(_))
     }
 
-    /// How it ended, if that was for good.
+    /// Returns the end of a container that isn't restarted.
     pub(crate) fn ended(&self) -> Option<&Ended> {
         match &self.state {
             State::Ended(ended) => Some(ended),
@@ -153,17 +153,17 @@ impl Record {
         }
     }
 
-    /// It runs, and its startup probe has succeeded if it has one.
+    /// Returns whether it runs and its startup probe, if any, has succeeded.
     pub(crate) fn has_started(&self) -> bool {
         self.is_running() && self.probes.has_started()
     }
 
-    /// It is being stopped.
+    /// Returns whether it is being stopped.
     pub(crate) fn is_stopping(&self) -> bool {
         matches!(&self.state, State::Running(running) if running.kill_at.is_some())
     }
 
-    /// It may serve. Without a readiness probe, it may as soon as it has started.
+    /// Returns whether it is ready. Without a readiness probe it is as soon as it has started.
     pub(crate) fn is_ready(&self) -> bool {
         match self.role {
             Role::Init => self.ended().is_some_and(|ended| ended.code == 0),
@@ -171,7 +171,7 @@ impl Record {
         }
     }
 
-    /// The init containers behind it may go on.
+    /// Returns whether the containers after it may start.
     pub(crate) fn lets_pass(&self) -> bool {
         match self.role {
             Role::Init => self.ended().is_some_and(|ended| ended.code == 0),
@@ -180,7 +180,7 @@ impl Record {
         }
     }
 
-    /// When something is to be done for it, if time alone brings that about.
+    /// Returns the monotonic time at which it needs another step.
     pub(crate) fn wake(&self) -> Option<Duration> {
         match &self.state {
             State::Running(Running { kill_at: Some(at), killed: false, .. }) => Some(*at),

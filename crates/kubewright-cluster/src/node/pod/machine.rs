@@ -1,4 +1,4 @@
-//! A pod's life as a state machine: facts come in, effects come out. It does no I/O and reads no clock.
+//! The lifecycle of a pod as a state machine without I/O or a clock: events go in, effects come out.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,89 +7,91 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::{
     container::{Ended, Moment, Record, Role, Running, State, Waiting},
-    probe::{Aim, Outcome, Probes, Verdict, is_unsupported},
+    probe::{Decision, ProbeResult, ProbeType, Probes, is_unsupported},
 };
 use crate::node::backoff::written;
 
-/// How long a failed pull is shown as such before it is shown as a back-off.
+/// The time for which a failed pull is shown before the back-off is.
 const PULL_ERROR_SHOWN: Duration = Duration::from_secs(2);
-/// The grace that a pod gets when nothing else is said.
+/// The default grace period in seconds.
 const DEFAULT_GRACE: i64 = 30;
+/// The message of a pod that was active for longer than `activeDeadlineSeconds`.
+pub(crate) const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
 
-/// What is to be done. Containers are meant by their index.
+/// An action for the caller. Containers are identified by their index.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Effect {
-    /// Start the process, then tell [`Machine::started`] or [`Machine::refused`], and later [`Machine::ended`].
+    /// Start the process, then call [`Machine::started`] or [`Machine::refused`], and later [`Machine::ended`].
     Start(usize),
-    /// Ask the process to end.
+    /// Send SIGTERM to the process.
     Terminate(usize),
     /// Kill the process.
     Kill(usize),
-    /// Try a probe of the process, then tell [`Machine::probed`].
-    Probe(usize, Aim),
+    /// Run a probe, then call [`Machine::probed`].
+    Probe(usize, ProbeType),
     /// Record an event about the pod.
     Event(Event),
-    /// Remove the pod's object: nothing of it runs any more.
+    /// Remove the pod's object: none of its processes runs any more.
     Remove,
 }
 
 /// An event about the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
-    /// A warning, else normal.
+    /// Whether the type is `Warning` instead of `Normal`.
     pub(crate) warning: bool,
-    /// `Started`, …
+    /// The reason, such as `Started`.
     pub(crate) reason: &'static str,
-    /// For people.
+    /// The message for humans.
     pub(crate) message: String,
 }
 
-/// Why a container was not started.
+/// An error that keeps a container from being started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// The image's name is none.
+pub(crate) enum StartFailure {
+    /// The image reference is invalid.
     InvalidImage(String),
-    /// There is no such image.
+    /// The image doesn't exist.
     NoImage(String),
-    /// Something that its configuration refers to is missing.
+    /// An object that its configuration refers to doesn't exist.
     Config(String),
-    /// A volume can't be had.
+    /// A volume isn't available.
     Volume(String),
     /// The program can't be executed.
     Start(String),
 }
 
-/// Why all containers are being stopped.
+/// The reason why all containers are being stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The object is being deleted.
+    /// The pod is being deleted.
     Deleted,
-    /// The pod has been active for longer than it may.
+    /// The pod's active deadline has passed.
     Deadline,
 }
 
 /// The state machine.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    /// The object, as last seen.
+    /// The pod as last observed.
     pub(crate) pod: Arc<Pod>,
-    /// Init containers first.
+    /// The containers, init containers first.
     pub(crate) containers: Vec<Record>,
     /// The pod's address.
     pub(crate) address: String,
-    /// When the node took the pod in.
+    /// The time at which the node took the pod in.
     pub(crate) started: Timestamp,
-    /// The pod is to end: why, and when what is left is killed.
+    /// The reason to stop, and the monotonic time at which remaining processes are killed.
     pub(crate) stop: Option<(Stop, Duration)>,
     admitted: Duration,
     removed: bool,
-    /// Probes are tried.
+    /// Whether probes are run.
     probing: bool,
     effects: Vec<Effect>,
 }
 
 impl Machine {
-    /// Takes a pod in.
+    /// Creates the machine of a pod that the node takes in.
     pub(crate) fn new(pod: Arc<Pod>, address: String, now: Moment) -> Self {
         let containers = containers(&pod).map(|(container, init)| Record::new(container, init)).collect();
         let mut machine = Self {
@@ -107,13 +109,13 @@ impl Machine {
         machine
     }
 
-    /// The same pod, whose probes are taken to succeed.
+    /// Disables probes: all count as passed.
     pub(crate) fn without_probes(mut self) -> Self {
         self.probing = false;
         self
     }
 
-    /// The pod's object has changed.
+    /// Takes in a change of the pod's object.
     pub(crate) fn observe(&mut self, pod: Arc<Pod>, now: Moment) {
         self.pod = pod;
         if self.pod.metadata.deletion_timestamp.is_some() {
@@ -125,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// A container whose image was changed runs anew with the other one.
+    /// Restarts a container whose image has changed.
     fn observe_image(&mut self, index: usize, now: Moment) {
         let image = self.spec(index).and_then(|container| container.image.clone()).unwrap_or_default();
         let grace = self.grace();
@@ -147,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// Something that a container may have waited for has appeared.
+    /// Retries containers that wait for a ConfigMap, Secret or volume.
     pub(crate) fn configuration_changed(&mut self, now: Moment) {
         for record in &mut self.containers {
             if let State::Waiting(waiting) = &mut record.state
@@ -158,7 +160,7 @@ impl Machine {
         }
     }
 
-    /// A process runs.
+    /// Takes in that a process has started.
     pub(crate) fn started(&mut self, index: usize, id: String, now: Moment) {
         let record = &mut self.containers[index];
         if record.last.is_some() {
@@ -177,10 +179,11 @@ impl Machine {
             self.containers[index].has_begun = true;
             return;
         };
-        let probes = Probes::new(container, now.monotonic);
-        let unsupported = Aim::ALL.iter().filter(|aim| aim.of(container).is_some_and(is_unsupported));
+        let probes = Probes::new(container, self.admitted, now.monotonic);
+        let unsupported =
+            ProbeType::ALL.iter().filter(|probe_type| probe_type.of(container).is_some_and(is_unsupported));
         let unsupported: Vec<_> =
-            unsupported.map(|aim| format!("{aim:?} probe of container {}", container.name)).collect();
+            unsupported.map(|probe_type| format!("{probe_type:?} probe of container {}", container.name)).collect();
         let record = &mut self.containers[index];
         record.has_begun |= probes.has_started();
         record.probes = probes;
@@ -190,8 +193,8 @@ impl Machine {
         }
     }
 
-    /// A probe of the run with this id has been tried.
-    pub(crate) fn probed(&mut self, index: usize, id: &str, aim: Aim, outcome: Outcome, now: Moment) {
+    /// Takes in the result of a probe of the run with this ID.
+    pub(crate) fn probed(&mut self, index: usize, id: &str, probe_type: ProbeType, outcome: ProbeResult, now: Moment) {
         let grace = self.grace();
         let again = self.restarts(self.containers[index].role, 1);
         let record = &mut self.containers[index];
@@ -199,33 +202,37 @@ impl Machine {
         if running.id != id {
             return;
         }
-        let verdict = record.probes.take(aim, &outcome, now.monotonic);
+        let decision = record.probes.take(probe_type, &outcome, now.monotonic);
         record.has_begun |= record.probes.has_started();
-        let stops = verdict != Verdict::Nothing && self.stop.is_none() && running.kill_at.is_none();
+        let stops = decision != Decision::Nothing && self.stop.is_none() && running.kill_at.is_none();
         let name = record.name.clone();
-        if let (Verdict::Stop(own), true) = (verdict, stops) {
+        if let (Decision::Stop(own), true) = (decision, stops) {
             running.kill_at = Some(now.monotonic + own.unwrap_or(grace));
         }
         match outcome {
-            Outcome::Success => {}
-            Outcome::Failure(why) => self.event(true, "Unhealthy", format!("{aim:?} probe failed: {why}")),
-            Outcome::Unknown(why) => {
-                self.event(true, "Unhealthy", format!("{aim:?} probe errored and resulted in unknown state: {why}"));
+            ProbeResult::Success => {}
+            ProbeResult::Failure(why) => self.event(true, "Unhealthy", format!("{probe_type:?} probe failed: {why}")),
+            ProbeResult::Unknown(why) => {
+                self.event(
+                    true,
+                    "Unhealthy",
+                    format!("{probe_type:?} probe errored and resulted in unknown state: {why}"),
+                );
             }
         }
         if stops {
-            let aim = format!("{aim:?}").to_lowercase();
+            let probe_type = format!("{probe_type:?}").to_lowercase();
             let then = if again { ", will be restarted" } else { "" };
-            self.event(false, "Killing", format!("Container {name} failed {aim} probe{then}"));
+            self.event(false, "Killing", format!("Container {name} failed {probe_type} probe{then}"));
             self.effects.push(Effect::Terminate(index));
         }
     }
 
-    /// A process could not be started.
-    pub(crate) fn refused(&mut self, index: usize, why: Refusal, now: Moment) {
+    /// Takes in that a process could not be started.
+    pub(crate) fn refused(&mut self, index: usize, why: StartFailure, now: Moment) {
         let Record { name, image, .. } = self.containers[index].clone();
         let (reason, message, then) = match why {
-            Refusal::Start(message) => {
+            StartFailure::Start(message) => {
                 let message = format!("failed to start container {name:?}: {message}");
                 self.event(true, "Failed", format!("Error: {message}"));
                 let record = &mut self.containers[index];
@@ -242,21 +249,21 @@ impl Machine {
                 };
                 return self.over(index, ended, false, now);
             }
-            Refusal::Config(message) => {
+            StartFailure::Config(message) => {
                 self.event(true, "Failed", format!("Error: {message}"));
                 ("CreateContainerConfigError", message, None)
             }
-            Refusal::Volume(message) => {
+            StartFailure::Volume(message) => {
                 self.event(true, "FailedMount", message.clone());
                 ("ContainerCreating", message, None)
             }
-            Refusal::InvalidImage(message) => {
+            StartFailure::InvalidImage(message) => {
                 self.event(true, "InspectFailed", format!("Failed to apply default image tag {image:?}: {message}"));
                 self.event(true, "Failed", "Error: InvalidImageName".into());
                 let message = format!("Failed to apply default image tag {image:?}: {message}");
                 ("InvalidImageName", message, None)
             }
-            Refusal::NoImage(message) => {
+            StartFailure::NoImage(message) => {
                 self.event(true, "Failed", format!("Failed to pull image {image:?}: {message}"));
                 self.event(true, "Failed", "Error: ErrImagePull".into());
                 let later = format!("Back-off pulling image {image:?}: ErrImagePull: {message}");
@@ -269,7 +276,7 @@ impl Machine {
         record.state = State::Waiting(Waiting { until, reason, message, then });
     }
 
-    /// A process has ended.
+    /// Takes in that a process has ended.
     pub(crate) fn ended(&mut self, index: usize, code: i32, now: Moment) {
         let State::Running(running) = &self.containers[index].state else { return };
         let replaced = running.replaced;
@@ -284,7 +291,7 @@ impl Machine {
         self.over(index, ended, replaced, now);
     }
 
-    /// One run of a container is over: another follows, or none.
+    /// Ends one run of a container, and schedules the next one if there is any.
     fn over(&mut self, index: usize, ended: Ended, replaced: bool, now: Moment) {
         let restarts = replaced || self.restarts(self.containers[index].role, ended.code);
         let record = &mut self.containers[index];
@@ -305,7 +312,7 @@ impl Machine {
         }
     }
 
-    /// Whether a container that ended with `code` runs again.
+    /// Returns whether a container that ended with `code` is restarted.
     fn restarts(&self, role: Role, code: i32) -> bool {
         let main_runs = || self.containers.iter().any(|other| other.role == Role::Main && other.ended().is_none());
         match (role, self.restart_policy()) {
@@ -318,14 +325,14 @@ impl Machine {
         }
     }
 
-    /// What is to be done now.
+    /// Returns the actions that are due now.
     pub(crate) fn step(&mut self, now: Moment) -> Vec<Effect> {
         if let Some(limit) = self.active_deadline()
             && self.stop.is_none()
             && !self.is_over()
             && now.monotonic >= limit
         {
-            self.event(true, "DeadlineExceeded", super::status::DEADLINE_MESSAGE.into());
+            self.event(true, "DeadlineExceeded", DEADLINE_MESSAGE.into());
             self.stop(Stop::Deadline, self.grace(), now);
         }
         if self.stop.is_some() || self.main_is_over() {
@@ -360,7 +367,7 @@ impl Machine {
         }
     }
 
-    /// Stops what runs: sidecars after the others.
+    /// Stops what runs, sidecars after the others.
     fn wind_down(&mut self, now: Moment) {
         let others_run = self.containers.iter().any(|record| record.role != Role::Sidecar && record.is_alive());
         let kill_at = self.stop.map_or(now.monotonic + self.grace(), |(_, kill_at)| kill_at);
@@ -394,7 +401,7 @@ impl Machine {
                 }
                 let stopping = self.stop.is_some() || running.kill_at.is_some();
                 let due = self.containers[index].probes.due(now.monotonic, stopping);
-                self.effects.extend(due.into_iter().map(|aim| Effect::Probe(index, aim)));
+                self.effects.extend(due.into_iter().map(|probe_type| Effect::Probe(index, probe_type)));
             }
             State::Waiting(waiting) => {
                 if let Some((_, reason, message)) = waiting.then.take_if(|(at, ..)| now.monotonic >= *at) {
@@ -408,7 +415,7 @@ impl Machine {
         }
     }
 
-    /// When time alone makes another step useful.
+    /// Returns the monotonic time of the next step, if no event comes before.
     pub(crate) fn wake(&self) -> Option<Duration> {
         let deadline = self.active_deadline().filter(|_| self.stop.is_none() && !self.is_over());
         let stopping = self.stop.is_some() || self.main_is_over();
@@ -421,24 +428,24 @@ impl Machine {
         self.containers.iter().filter_map(due).chain(deadline).chain(probes).min()
     }
 
-    /// Every container has ended for good, or will never run.
+    /// Returns whether every container has ended or will never run.
     pub(crate) fn is_over(&self) -> bool {
         (self.stop.is_some() || self.main_is_over()) && !self.containers.iter().any(Record::is_alive)
     }
 
-    /// The main containers have ended for good, or an init container has failed for good.
+    /// Returns whether the main containers have ended, or an init container has failed for good.
     pub(crate) fn main_is_over(&self) -> bool {
         let failed = |record: &Record| record.role == Role::Init && record.ended().is_some_and(|ended| ended.code != 0);
         self.containers.iter().any(failed)
             || self.containers.iter().all(|record| record.role != Role::Main || record.ended().is_some())
     }
 
-    /// A container's description. Its place is fixed for the pod's life.
+    /// Returns the spec of a container. Its index never changes.
     pub(crate) fn spec(&self, index: usize) -> Option<&Container> {
         containers(&self.pod).nth(index).map(|(container, _)| container)
     }
 
-    /// `Always`, `OnFailure` or `Never`.
+    /// Returns `Always`, `OnFailure` or `Never`.
     pub(crate) fn restart_policy(&self) -> &str {
         self.pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always")
     }
@@ -466,14 +473,14 @@ impl Machine {
     }
 }
 
-/// A pod's containers in the order of their start, with whether they are init containers.
+/// Returns a pod's containers in the order of their start, and whether they are init containers.
 fn containers(pod: &Pod) -> impl Iterator<Item = (&Container, bool)> {
     let spec = pod.spec.iter();
     let init = spec.clone().flat_map(|spec| spec.init_containers.iter().flatten().map(|container| (container, true)));
     init.chain(spec.flat_map(|spec| spec.containers.iter().map(|container| (container, false))))
 }
 
-/// `main pod=web_default(uid)`, as the kubelet names a container in its messages.
+/// Describes a container as the kubelet's messages do: `main pod=web_default(uid)`.
 fn describe(pod: &Pod, container: &str) -> String {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let metadata = &pod.metadata;

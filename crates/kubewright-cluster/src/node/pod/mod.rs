@@ -1,10 +1,10 @@
-//! One pod on the node: what has to happen ([`machine`], [`probe`]), how it looks ([`status`]), and who does it ([`worker`],
-//! [`run`], [`check`]).
+//! The lifecycle of a pod: decisions ([`machine`], [`probe`]), status ([`status`]), and execution ([`worker`], [`run`],
+//! [`prober`]).
 
-pub(crate) mod check;
 pub(crate) mod container;
 pub(crate) mod machine;
 pub(crate) mod probe;
+pub(crate) mod prober;
 pub(crate) mod run;
 pub(crate) mod status;
 

@@ -1,17 +1,21 @@
-//! The probes of a container as a state machine: when each is due, and what its outcomes come to. It does no I/O and reads
-//! no clock.
+//! The probes of a container as a state machine, without I/O or a clock: which one is due, and what follows from its
+//! results.
 //!
-//! The rules are the kubelet's (<https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/>): until
-//! the startup probe has succeeded no other is tried, and a container is neither started nor ready; a readiness probe counts
-//! as failed and a liveness probe as passed until their thresholds are met.
+//! The rules are the kubelet's (<https://kubernetes.io/docs/concepts/configuration/liveness-readiness-startup-probes/>):
+//!
+//! * Until the startup probe has succeeded no other is tried, and the container is neither started nor ready.
+//! * A readiness probe counts as failed and a liveness probe as passed until their thresholds are reached.
+//! * A probe is tried once each period, counted from when the node took the pod in, so the first try comes up to one
+//!   period after the process has started. The exception is a readiness probe without an initial delay, which is first
+//!   tried at once, so that the container serves as soon as it can.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Probe};
 
-/// What a probe is for.
+/// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
+pub(crate) enum ProbeType {
     /// Whether the container has started.
     Startup,
     /// Whether it is to be restarted.
@@ -20,11 +24,11 @@ pub(crate) enum Aim {
     Readiness,
 }
 
-impl Aim {
-    /// All of them.
+impl ProbeType {
+    /// All probe types.
     pub(crate) const ALL: [Self; 3] = [Self::Startup, Self::Liveness, Self::Readiness];
 
-    /// The container's probe for this.
+    /// Returns a container's probe of this type.
     pub(crate) fn of(self, container: &Container) -> Option<&Probe> {
         match self {
             Self::Startup => container.startup_probe.as_ref(),
@@ -34,137 +38,179 @@ impl Aim {
     }
 }
 
-/// How one try of a probe came out.
+/// The result of one try.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// All is well.
+pub(crate) enum ProbeResult {
+    /// The probe succeeded.
     Success,
-    /// It is not, and why.
+    /// The probe failed, with a message.
     Failure(String),
-    /// It could not be found out, and why. This counts as no try.
+    /// The probe could not be run, with a message. This doesn't count.
     Unknown(String),
 }
 
-/// What follows from an outcome.
+/// A decision that follows from a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// Nothing, or the container's readiness has changed.
+pub(crate) enum Decision {
+    /// No action.
     Nothing,
-    /// The container is to be stopped, with a grace of its own perhaps.
+    /// Stop the container, with the probe's own grace period if it has one.
     Stop(Option<Duration>),
 }
 
-/// The probes of a container that runs.
+/// The probes of a running container.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Probes(Vec<Probing>);
+pub(crate) struct Probes(Vec<ProbeState>);
 
 /// One probe.
 #[derive(Clone, Debug)]
-struct Probing {
-    aim: Aim,
-    period: Duration,
-    /// How many outcomes of a sort in a row count.
+struct ProbeState {
+    probe_type: ProbeType,
+    ticks: Ticks,
+    /// The number of equal results in a row that count.
     success: i32,
     failure: i32,
+    /// The probe's own `terminationGracePeriodSeconds`.
     grace: Option<Duration>,
-    /// When it was tried last.
+    /// The start of the last try.
     tried: Duration,
-    /// The monotonic time of the next try; none while one is made.
+    /// The monotonic time of the next try; `None` while one is under way.
     due: Option<Duration>,
-    /// The last outcome, and how often it came in a row.
+    /// The last result, and how many times in a row it came.
     last: Option<(bool, i32)>,
-    /// What counts: whether the probe has been met. Unknown until a threshold has been reached.
+    /// Whether the probe has succeeded or failed by its thresholds; `None` until one is reached.
     met: Option<bool>,
 }
 
+/// The times at which a probe is tried: once each period, counted from when the node took the pod in.
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    begin: Duration,
+    period: Duration,
+}
+
+impl Ticks {
+    /// Returns the first tick at or after a monotonic time. The beginning itself isn't one: at that time the kubelet
+    /// finds no container yet.
+    fn at_or_after(self, time: Duration) -> Duration {
+        let passed = time.saturating_sub(self.begin).as_nanos().div_ceil(self.period.as_nanos());
+        self.begin + self.period * u32::try_from(passed).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// Returns the first tick after a monotonic time.
+    fn after(self, time: Duration) -> Duration {
+        self.at_or_after(time + Duration::from_nanos(1))
+    }
+}
+
 impl Probes {
-    /// Those of a container whose process has started at `now`, a monotonic time. gRPC probes are left out.
-    pub(crate) fn new(container: &Container, now: Duration) -> Self {
-        let begin = |aim: Aim| {
-            let probe = aim.of(container).filter(|probe| !is_unsupported(probe))?;
+    /// Creates the probes of a container whose process started at `now`, in a pod that the node took in at `admitted`;
+    /// both are monotonic times. gRPC probes are left out.
+    pub(crate) fn new(container: &Container, admitted: Duration, now: Duration) -> Self {
+        let begin = |probe_type: ProbeType| {
+            let probe = probe_type.of(container).filter(|probe| !is_unsupported(probe))?;
             let seconds = |value: Option<i32>, default: u64| {
                 Duration::from_secs(value.and_then(|value| u64::try_from(value).ok()).unwrap_or(default))
             };
-            Some(Probing {
-                aim,
-                period: seconds(probe.period_seconds, 10).max(Duration::from_secs(1)),
+            let ticks =
+                Ticks { begin: admitted, period: seconds(probe.period_seconds, 10).max(Duration::from_secs(1)) };
+            let delay = seconds(probe.initial_delay_seconds, 0);
+            let at_once = probe_type == ProbeType::Readiness && delay.is_zero();
+            Some(ProbeState {
+                probe_type,
+                ticks,
                 success: probe.success_threshold.unwrap_or(1).max(1),
                 failure: probe.failure_threshold.unwrap_or(3).max(1),
                 grace: probe
                     .termination_grace_period_seconds
                     .map(|grace| Duration::from_secs(u64::try_from(grace).unwrap_or_default())),
                 tried: now,
-                due: Some(now + seconds(probe.initial_delay_seconds, 0)),
+                due: Some(if at_once { now } else { ticks.at_or_after(now + delay) }),
                 last: None,
                 met: None,
             })
         };
-        Self(Aim::ALL.into_iter().filter_map(begin).collect())
+        Self(ProbeType::ALL.into_iter().filter_map(begin).collect())
     }
 
-    fn find(&self, aim: Aim) -> Option<&Probing> {
-        self.0.iter().find(|probing| probing.aim == aim)
+    fn find(&self, probe_type: ProbeType) -> Option<&ProbeState> {
+        self.0.iter().find(|state| state.probe_type == probe_type)
     }
 
-    /// The startup probe has succeeded, or there is none.
+    /// Returns whether the startup probe has succeeded, or there is none.
     pub(crate) fn has_started(&self) -> bool {
-        self.find(Aim::Startup).is_none_or(|probing| probing.met == Some(true))
+        self.find(ProbeType::Startup).is_none_or(|state| state.met == Some(true))
     }
 
-    /// The container can serve.
+    /// Returns whether the container is ready.
     pub(crate) fn is_ready(&self) -> bool {
-        self.has_started() && self.find(Aim::Readiness).is_none_or(|probing| probing.met == Some(true))
+        self.has_started() && self.find(ProbeType::Readiness).is_none_or(|state| state.met == Some(true))
     }
 
-    /// Whether a probe is tried now and then. Of a container that is being stopped only the readiness is of interest.
-    fn is_wanted(&self, aim: Aim, stopping: bool) -> bool {
-        match aim {
-            Aim::Startup => !stopping && !self.has_started(),
-            Aim::Liveness => !stopping && self.has_started(),
-            Aim::Readiness => self.has_started(),
+    /// Returns whether a probe is tried at present. While a container is being stopped, only the readiness probe is.
+    fn is_wanted(&self, probe_type: ProbeType, stopping: bool) -> bool {
+        match probe_type {
+            ProbeType::Startup => !stopping && !self.has_started(),
+            ProbeType::Liveness => !stopping && self.has_started(),
+            ProbeType::Readiness => self.has_started(),
         }
     }
 
-    /// The probes to try at `now`. Of each, [`Probes::take`] wants to hear before it is due again.
-    pub(crate) fn due(&mut self, now: Duration, stopping: bool) -> Vec<Aim> {
-        let wanted: Vec<_> = self.0.iter().map(|probing| self.is_wanted(probing.aim, stopping)).collect();
-        let probes = self.0.iter_mut().zip(wanted).filter(|(_, wanted)| *wanted).map(|(probing, _)| probing);
-        let due = probes.filter_map(|probing| probing.due.take_if(|at| *at <= now).map(|_| probing));
-        due.map(|probing| {
-            probing.tried = now;
-            probing.aim
+    /// Returns the probes to try at `now`. Each is due again only after [`Probes::take`] was called with its result.
+    pub(crate) fn due(&mut self, now: Duration, stopping: bool) -> Vec<ProbeType> {
+        let wanted: Vec<_> = self.0.iter().map(|state| self.is_wanted(state.probe_type, stopping)).collect();
+        let probes = self.0.iter_mut().zip(wanted).filter(|(_, wanted)| *wanted).map(|(state, _)| state);
+        let due = probes.filter_map(|state| state.due.take_if(|at| *at <= now).map(|_| state));
+        due.map(|state| {
+            state.tried = now;
+            state.probe_type
         })
         .collect()
     }
 
-    /// When the next one is due.
+    /// Returns the monotonic time at which the next probe is due.
     pub(crate) fn wake(&self, stopping: bool) -> Option<Duration> {
-        self.0.iter().filter(|probing| self.is_wanted(probing.aim, stopping)).filter_map(|probing| probing.due).min()
+        self.0.iter().filter(|state| self.is_wanted(state.probe_type, stopping)).filter_map(|state| state.due).min()
     }
 
-    /// Takes in the outcome of a try that ended at `now`.
-    pub(crate) fn take(&mut self, aim: Aim, outcome: &Outcome, now: Duration) -> Verdict {
-        let Some(probing) = self.0.iter_mut().find(|probing| probing.aim == aim) else { return Verdict::Nothing };
-        probing.due = Some(now.max(probing.tried + probing.period));
-        let good = match outcome {
-            Outcome::Success => true,
-            Outcome::Failure(_) => false,
-            Outcome::Unknown(_) => return Verdict::Nothing,
+    /// Takes in the result of a try that ended at `now`.
+    pub(crate) fn take(&mut self, probe_type: ProbeType, result: &ProbeResult, now: Duration) -> Decision {
+        let Some(state) = self.0.iter_mut().find(|state| state.probe_type == probe_type) else {
+            return Decision::Nothing;
         };
-        let row = match probing.last {
+        state.due = Some(now.max(state.ticks.after(state.tried)));
+        let good = match result {
+            ProbeResult::Success => true,
+            ProbeResult::Failure(_) => false,
+            ProbeResult::Unknown(_) => return Decision::Nothing,
+        };
+        let row = match state.last {
             Some((last, row)) if last == good => row.saturating_add(1),
             _ => 1,
         };
-        probing.last = Some((good, row));
-        if row < if good { probing.success } else { probing.failure } {
-            return Verdict::Nothing;
+        state.last = Some((good, row));
+        if row < if good { state.success } else { state.failure } {
+            return Decision::Nothing;
         }
-        probing.met = Some(good);
-        if good || aim == Aim::Readiness { Verdict::Nothing } else { Verdict::Stop(probing.grace) }
+        state.met = Some(good);
+        if !good && probe_type != ProbeType::Readiness {
+            return Decision::Stop(state.grace);
+        }
+        if probe_type == ProbeType::Startup {
+            self.hold_liveness(now);
+        }
+        Decision::Nothing
+    }
+
+    /// Lets the liveness probe wait for its next tick, which it does until the startup probe has succeeded.
+    fn hold_liveness(&mut self, now: Duration) {
+        for state in self.0.iter_mut().filter(|state| state.probe_type == ProbeType::Liveness) {
+            state.due = state.due.map(|due| due.max(state.ticks.after(now)));
+        }
     }
 }
 
-/// Whether a probe is of a sort that this node can't try.
+/// Returns whether this node doesn't support the kind of probe.
 pub(crate) fn is_unsupported(probe: &Probe) -> bool {
     probe.exec.is_none() && probe.http_get.is_none() && probe.tcp_socket.is_none()
 }
@@ -178,19 +224,19 @@ mod tests {
     fn probes(container: Value) -> Probes {
         let mut container = container;
         container["name"] = json!("main");
-        Probes::new(&serde_json::from_value(container).expect("a container"), Duration::ZERO)
+        Probes::new(&serde_json::from_value(container).expect("a container"), Duration::ZERO, Duration::ZERO)
     }
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
-    /// Tries all that is due with one outcome, and tells what was tried and whether that stops the container.
-    fn turn(probes: &mut Probes, seconds: u64, good: bool) -> (Vec<Aim>, bool) {
-        let outcome = if good { Outcome::Success } else { Outcome::Failure("no".into()) };
+    /// Tries all due probes with one result, and returns them and whether the container is stopped.
+    fn turn(probes: &mut Probes, seconds: u64, good: bool) -> (Vec<ProbeType>, bool) {
+        let outcome = if good { ProbeResult::Success } else { ProbeResult::Failure("no".into()) };
         let due = probes.due(at(seconds), false);
-        let verdicts: Vec<_> = due.iter().map(|aim| probes.take(*aim, &outcome, at(seconds))).collect();
-        (due, verdicts.iter().any(|verdict| *verdict != Verdict::Nothing))
+        let verdicts: Vec<_> = due.iter().map(|probe_type| probes.take(*probe_type, &outcome, at(seconds))).collect();
+        (due, verdicts.iter().any(|verdict| *verdict != Decision::Nothing))
     }
 
     #[test]
@@ -201,18 +247,45 @@ mod tests {
     }
 
     #[test]
+    fn a_readiness_probe_is_tried_at_once_then_each_period() {
+        let mut probes = probes(json!({"readinessProbe": {"exec": {}, "periodSeconds": 2}}));
+        for second in [0, 2, 4] {
+            assert_eq!(probes.wake(false), Some(at(second)));
+            assert_eq!(turn(&mut probes, second, false), (vec![ProbeType::Readiness], false));
+        }
+    }
+
+    #[test]
+    fn a_liveness_probe_is_not_tried_before_its_first_period_has_passed() {
+        let container = |probe: Value| -> Container {
+            serde_json::from_value(json!({"name": "main", "livenessProbe": probe})).expect("a container")
+        };
+        let check = |probe: Value, started: u64, first: u64| {
+            let probes = Probes::new(&container(probe.clone()), at(100), at(started));
+            assert_eq!(probes.wake(false), Some(at(first)), "{probe} of a container that started at {started}");
+        };
+        // The pod was taken in at 100.
+        check(json!({"httpGet": {}}), 100, 110);
+        check(json!({"httpGet": {}}), 103, 110);
+        check(json!({"httpGet": {}}), 111, 120);
+        check(json!({"httpGet": {}, "periodSeconds": 1}), 100, 101);
+        check(json!({"httpGet": {}, "initialDelaySeconds": 10}), 103, 120);
+        check(json!({"httpGet": {}, "initialDelaySeconds": 7}), 103, 110);
+    }
+
+    #[test]
     fn readiness_comes_and_goes_by_thresholds() {
         let mut probes = probes(json!({"readinessProbe": {
             "exec": {}, "initialDelaySeconds": 3, "periodSeconds": 2, "successThreshold": 2, "failureThreshold": 2,
         }}));
         assert!(!probes.is_ready());
-        assert_eq!(probes.wake(false), Some(at(3)));
+        assert_eq!(probes.wake(false), Some(at(4)), "the first period's end after the delay");
         assert_eq!(turn(&mut probes, 2, true), (vec![], false));
         let ready: Vec<_> =
-            [(3, true), (5, true), (7, false), (9, true), (11, false), (13, false), (15, true), (17, true)]
+            [(4, true), (6, true), (8, false), (10, true), (12, false), (14, false), (16, true), (18, true)]
                 .into_iter()
                 .map(|(second, good)| {
-                    assert_eq!(turn(&mut probes, second, good), (vec![Aim::Readiness], false));
+                    assert_eq!(turn(&mut probes, second, good), (vec![ProbeType::Readiness], false));
                     probes.is_ready()
                 })
                 .collect();
@@ -223,15 +296,16 @@ mod tests {
     fn liveness_stops_the_container_after_its_threshold() {
         let mut probes = probes(json!({"livenessProbe": {"tcpSocket": {}, "terminationGracePeriodSeconds": 7}}));
         assert!(probes.is_ready());
-        let stops: Vec<_> = [(0, false), (10, false), (20, true), (30, false), (40, false), (50, false)]
+        let stops: Vec<_> = [(10, false), (20, false), (30, true), (40, false), (50, false), (60, false)]
             .into_iter()
             .map(|(second, good)| turn(&mut probes, second, good).1)
             .collect();
         assert_eq!(stops, [false, false, false, false, false, true]);
         let mut slow = probes;
-        slow.due(at(60), false);
-        assert_eq!(slow.take(Aim::Liveness, &Outcome::Failure(String::new()), at(61)), Verdict::Stop(Some(at(7))));
-        assert_eq!(slow.wake(false), Some(at(70)), "ten seconds after the last try began");
+        slow.due(at(70), false);
+        let failure = ProbeResult::Failure(String::new());
+        assert_eq!(slow.take(ProbeType::Liveness, &failure, at(71)), Decision::Stop(Some(at(7))));
+        assert_eq!(slow.wake(false), Some(at(80)), "ten seconds after the last try began");
         assert_eq!((slow.wake(true), slow.due(at(100), true)), (None, vec![]), "not while it is stopped");
     }
 
@@ -242,25 +316,24 @@ mod tests {
             "livenessProbe": {"httpGet": {}}, "readinessProbe": {"httpGet": {}, "initialDelaySeconds": 30},
         });
         let mut probes = probes(spec.clone());
-        assert_eq!(turn(&mut probes, 0, false), (vec![Aim::Startup], false));
+        assert_eq!(turn(&mut probes, 5, false), (vec![ProbeType::Startup], false));
         assert!(!probes.has_started() && !probes.is_ready());
-        assert_eq!(turn(&mut probes, 5, true), (vec![Aim::Startup], false));
+        assert_eq!(turn(&mut probes, 10, true), (vec![ProbeType::Startup], false));
         assert!(probes.has_started() && !probes.is_ready());
-        assert_eq!(turn(&mut probes, 5, true), (vec![Aim::Liveness], false), "at once");
-        assert_eq!(probes.wake(false), Some(at(15)));
-        assert_eq!(turn(&mut probes, 30, true), (vec![Aim::Liveness, Aim::Readiness], false));
+        assert_eq!(probes.wake(false), Some(at(20)), "the liveness probe waits for its next period");
+        assert_eq!(turn(&mut probes, 30, true), (vec![ProbeType::Liveness, ProbeType::Readiness], false));
         assert!(probes.is_ready());
 
         let mut never = self::probes(spec);
-        let stops: Vec<_> = [0, 5, 10].map(|second| turn(&mut never, second, false).1).into();
+        let stops: Vec<_> = [5, 10, 15].map(|second| turn(&mut never, second, false).1).into();
         assert_eq!(stops, [false, false, true]);
     }
 
     #[test]
-    fn what_is_not_known_does_not_count() {
+    fn an_unknown_result_does_not_count() {
         let mut probes = probes(json!({"livenessProbe": {"exec": {}, "failureThreshold": 1}}));
-        probes.due(at(0), false);
-        assert_eq!(probes.take(Aim::Liveness, &Outcome::Unknown(String::new()), at(0)), Verdict::Nothing);
-        assert_eq!(probes.wake(false), Some(at(10)));
+        probes.due(at(10), false);
+        assert_eq!(probes.take(ProbeType::Liveness, &ProbeResult::Unknown(String::new()), at(10)), Decision::Nothing);
+        assert_eq!(probes.wake(false), Some(at(20)));
     }
 }

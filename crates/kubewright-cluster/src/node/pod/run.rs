@@ -1,4 +1,4 @@
-//! One run of one container, from its preparation to its end.
+//! One run of a container, from its preparation to its end.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,63 +20,63 @@ use tokio::{
 };
 
 use super::{
-    check::Target,
-    machine::{Event, Refusal},
-    probe::{Aim, Outcome},
+    machine::{Event, StartFailure},
+    probe::{ProbeResult, ProbeType},
+    prober::Prober,
 };
 use crate::{
-    access::Address,
     node::{
         Host,
-        account::{Equipment, equip, root},
         environment::{Reference, expand, references, variables},
         image::ImageError,
         log::{Log, Stream},
         process::{CommandLine, Process, exit_code},
+        token_volume::{TokenVolume, mount_token, root},
         volume::{self, ROOT},
     },
+    object_client::ObjectPath,
 };
 
-/// How long the output is read on after the last process of the group has been killed. It ends at once, unless a process
-/// has left the group and taken the output along.
+/// The time for which output is still read after the last process of the group has been killed. It ends at once, unless
+/// a process has left the group and holds the output open.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// What became of a container.
+/// An event in the run of a container.
 #[derive(Debug)]
-pub(crate) enum Fact {
-    /// Its process runs, under this id.
-    Started(usize, String, Arc<Process>, Arc<Target>),
-    /// Its process did not start.
-    Refused(usize, Refusal),
-    /// Its process has ended with this code.
+pub(crate) enum ContainerEvent {
+    /// The process runs, under this ID.
+    Started(usize, String, Arc<Process>, Arc<Prober>),
+    /// The process could not be started.
+    Refused(usize, StartFailure),
+    /// The process has ended with this exit code.
     Ended(usize, i32),
-    /// A probe of the run with this id has been tried.
-    Probed(usize, String, Aim, Outcome),
-    /// There is something to be told about the pod.
-    Told(Event),
+    /// A probe of the run with this ID has a result.
+    Probed(usize, String, ProbeType, ProbeResult),
+    /// An event to record about the pod.
+    Pod(Event),
 }
 
-/// Starts a container and stays with it until it has ended. Dropping the future kills it.
-pub(crate) async fn play(
+/// Starts a container, and waits until it has ended. Dropping the future kills it.
+pub(crate) async fn run_container(
     host: Arc<Host>,
     pod: Arc<Pod>,
     address: String,
     container: Container,
     index: usize,
     run: i32,
-    facts: mpsc::UnboundedSender<Fact>,
+    events: mpsc::UnboundedSender<ContainerEvent>,
 ) {
-    let tell = |fact| {
-        // Nobody listens any more when the pod is gone, and then nobody needs to know.
-        let _gone = facts.send(fact);
+    let tell = |event| {
+        // If the pod is gone, nobody receives events any more.
+        let _gone = events.send(event);
     };
-    let (line, equipment) = match prepare(&host, &pod, &address, &container, run).await {
+    let (line, token_volume) = match prepare(&host, &pod, &address, &container, run).await {
         Ok(prepared) => prepared,
-        Err(why) => return tell(Fact::Refused(index, why)),
+        Err(why) => return tell(ContainerEvent::Refused(index, why)),
     };
     let (process, stdout, stderr) = match host.processes.spawn(&line) {
         Ok((process, stdout, stderr)) => (Arc::new(process), stdout, stderr),
-        Err(error) => return tell(Fact::Refused(index, Refusal::Start(error.to_string()))),
+        Err(error) => return tell(ContainerEvent::Refused(index, StartFailure::Start(error.to_string()))),
     };
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let uid = text(&pod.metadata.uid);
@@ -84,33 +84,33 @@ pub(crate) async fn play(
     let path = host.pod_directory(&uid).join(format!("{}-{}", container.name, host.random.suffix(5)));
     let log = host.logs.begin(&name, &uid, &container.name, path, host.clock.clone());
     if run == 0 {
-        mounts_told(&container, &line).into_iter().for_each(|event| tell(Fact::Told(event)));
+        mounts_told(&container, &line).into_iter().for_each(|event| tell(ContainerEvent::Pod(event)));
     }
     let hook = container.lifecycle.as_ref().and_then(|hooks| hooks.post_start.clone());
-    let target = Arc::new(Target { processes: host.processes.clone(), container, line, address });
+    let prober = Arc::new(Prober { processes: host.processes.clone(), container, line, address });
     let started = {
-        let (process, target) = (process.clone(), target.clone());
+        let (process, prober) = (process.clone(), prober.clone());
         let id = host.random.uuid().replace('-', "");
-        || tell(Fact::Started(index, id, process, target))
+        || tell(ContainerEvent::Started(index, id, process, prober))
     };
     let mut attended = std::pin::pin!(async {
         tokio::select! {
             code = attend(&process, &log, stdout, stderr) => code,
-            never = keep_fresh(equipment) => match never {},
+            never = keep_renewing(token_volume) => match never {},
         }
     });
     let greeted = async {
         match &hook {
-            Some(hook) => target.hook(hook).await,
+            Some(hook) => prober.hook(hook).await,
             None => Ok(()),
         }
     };
-    // A container counts as started once its hook has been called.
+    // A container counts as started once its `postStart` hook has been run.
     let code = tokio::select! {
         biased;
         greeting = greeted => {
             if let Err(why) = greeting {
-                tell(Fact::Told(hook_failed("PostStart", &why)));
+                tell(ContainerEvent::Pod(hook_failed("PostStart", &why)));
                 process.kill();
             }
             started();
@@ -122,23 +122,23 @@ pub(crate) async fn play(
         }
     };
     log.end();
-    tell(Fact::Ended(index, code));
+    tell(ContainerEvent::Ended(index, code));
 }
 
-/// What is said of a hook that failed.
+/// Returns the event of a failed hook.
 pub(crate) fn hook_failed(which: &str, why: &str) -> Event {
     let reason = if which == "PreStop" { "FailedPreStopHook" } else { "FailedPostStartHook" };
     Event { warning: true, reason, message: format!("{which}Hook failed: {why}") }
 }
 
-async fn keep_fresh(equipment: Option<Equipment>) -> Infallible {
-    match equipment {
-        Some(equipment) => equipment.keep_fresh().await,
+async fn keep_renewing(token_volume: Option<TokenVolume>) -> Infallible {
+    match token_volume {
+        Some(token_volume) => token_volume.keep_renewing().await,
         None => pending().await,
     }
 }
 
-/// Records the output until the process has ended.
+/// Records the output until the process has ended, and returns the exit code.
 async fn attend(
     process: &Process,
     log: &Log,
@@ -165,58 +165,58 @@ async fn attend(
         recorded = timeout(LAST_OUTPUT, record).await.ok();
     }
     if let Some(Err(error)) = recorded {
-        tracing::warn!(%error, "a container's output can't be recorded");
+        tracing::warn!(%error, "failed to record the output of a container");
     }
     match status {
         Ok(status) => exit_code(status),
         Err(error) => {
-            tracing::debug!(%error, "a container's end is not known");
+            tracing::debug!(%error, "failed to wait for the end of a container");
             137
         }
     }
 }
 
-/// What to execute, and where, and what is to be kept fresh meanwhile.
+/// Returns the command to execute, and the token volume to renew meanwhile.
 async fn prepare(
     host: &Host,
     pod: &Pod,
     address: &str,
     container: &Container,
     run: i32,
-) -> Result<(CommandLine, Option<Equipment>), Refusal> {
+) -> Result<(CommandLine, Option<TokenVolume>), StartFailure> {
     let image = container.image.as_deref().unwrap_or_default();
     let program = host.images.find(image).map_err(|error| match error {
-        ImageError::Invalid(_) => Refusal::InvalidImage(error.to_string()),
-        ImageError::Unknown { .. } => Refusal::NoImage(error.to_string()),
+        ImageError::Invalid(_) => StartFailure::InvalidImage(error.to_string()),
+        ImageError::Unknown { .. } => StartFailure::NoImage(error.to_string()),
     })?;
     let directory = working_directory(host, pod, container, run)
-        .map_err(|error| Refusal::Config(format!("failed to create the working directory: {error}")))?;
+        .map_err(|error| StartFailure::Config(format!("failed to create the working directory: {error}")))?;
     let wanted = references(container).into_iter().chain(volume::references(pod, container)).collect();
-    let objects = fetch(host, pod, wanted).await.map_err(|error| Refusal::Config(error.to_string()))?;
+    let objects = fetch(host, pod, wanted).await.map_err(|error| StartFailure::Config(error.to_string()))?;
     let secret = |reference: &Reference| matches!(reference, Reference::Secret(_));
     let found =
         objects.iter().map(|(reference, object)| (reference.clone(), data(object, secret(reference)))).collect();
     let place = place(pod, address);
-    let equipment = equip(host, pod, &container.name).await.map_err(Refusal::Config)?;
-    let account = equipment.as_ref().map(|equipment| equipment.variables.as_slice()).unwrap_or_default();
+    let token_volume = mount_token(host, pod, &container.name).await.map_err(StartFailure::Config)?;
+    let account = token_volume.as_ref().map(|token_volume| token_volume.variables.as_slice()).unwrap_or_default();
     let root = root(&host.pod_directory(pod.metadata.uid.as_deref().unwrap_or_default()), &container.name)
-        .map_err(|error| Refusal::Config(format!("failed to create the container's root: {error}")))?;
+        .map_err(|error| StartFailure::Config(format!("failed to create the container's root: {error}")))?;
     let base = base(host, pod, account, program.environment(&place), [&directory.home, &root]);
     let mut placed = pod.clone();
     let status = placed.status.get_or_insert_default();
     status.pod_ip = Some(address.into());
     status.host_ip = Some(super::status::HOST_ADDRESS.into());
     let environment = variables(&placed, container, base, &found, host.capacity)
-        .map_err(|error| Refusal::Config(error.to_string()))?;
-    mount(host, &placed, container, &objects, &environment, &root).map_err(Refusal::Volume)?;
+        .map_err(|error| StartFailure::Config(error.to_string()))?;
+    mount(host, &placed, container, &objects, &environment, &root).map_err(StartFailure::Volume)?;
     let expanded = |list: &Option<Vec<String>>| -> Vec<String> {
         list.iter().flatten().map(|word| expand(word, &environment)).collect()
     };
     let argv = program.argv(&place, expanded(&container.command), expanded(&container.args));
-    Ok((CommandLine { argv, environment, directory: directory.work }, equipment))
+    Ok((CommandLine { argv, environment, directory: directory.work }, token_volume))
 }
 
-/// What the words of an image may refer to.
+/// Returns the names that an image's own arguments may refer to.
 fn place(pod: &Pod, address: &str) -> Vec<(String, String)> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     vec![
@@ -227,7 +227,7 @@ fn place(pod: &Pod, address: &str) -> Vec<(String, String)> {
     ]
 }
 
-/// The variables that every container has; those of its image win.
+/// Returns the variables that every container has; those of its image win.
 fn base(
     host: &Host,
     pod: &Pod,
@@ -249,23 +249,24 @@ fn base(
         variables.push(("KUBERNETES_SERVICE_PORT_HTTPS".into(), server.port().to_string()));
     }
     if pod.spec.as_ref().is_none_or(|spec| spec.enable_service_links != Some(false)) {
-        variables.extend(host.links(pod.metadata.namespace.as_deref().unwrap_or_default()));
+        variables.extend(host.service_env(pod.metadata.namespace.as_deref().unwrap_or_default()));
     }
-    // The account's trusts the server at one address, whatever other there is.
+    // These come later, since the token volume's certificate belongs to this address of the server.
     variables.extend_from_slice(account);
     variables.extend(image);
     variables
 }
 
-/// Where a container lives.
+/// The directories of a run.
 struct Directory {
-    /// Its own, empty at the start of each run.
+    /// The container's own directory, empty at the start of each run.
     home: PathBuf,
-    /// Where its process starts.
+    /// The working directory.
     work: PathBuf,
 }
 
-/// Makes a fresh directory for a run. `workingDir` is taken as it is when it exists on the host, else made in there.
+/// Creates a fresh directory for a run. `workingDir` is used as it is if it exists on the host, and is created in there
+/// otherwise.
 fn working_directory(host: &Host, pod: &Pod, container: &Container, run: i32) -> io::Result<Directory> {
     let uid = pod.metadata.uid.as_deref().unwrap_or_default();
     let pod_directory = host.pod_directory(uid);
@@ -290,7 +291,8 @@ fn working_directory(host: &Host, pod: &Pod, container: &Container, run: i32) ->
     Ok(Directory { home, work })
 }
 
-/// Makes a directory, but not those above it: when the node is gone, so is its directory, and nothing may come back.
+/// Creates a directory, but not its parents: when the node is gone, so is its directory, and nothing of it may come
+/// back.
 fn make(directory: &std::path::Path) -> io::Result<()> {
     match std::fs::create_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -298,7 +300,7 @@ fn make(directory: &std::path::Path) -> io::Result<()> {
     }
 }
 
-/// Lets a container find its volumes below its root. The error is why one can't be had.
+/// Links a container's volumes below its root. The error says why one isn't available.
 fn mount(
     host: &Host,
     pod: &Pod,
@@ -322,19 +324,19 @@ fn mount(
     Ok(())
 }
 
-/// Where a container finds its volumes, for the pod's events, since that isn't where it says.
+/// Returns an event with the paths of a container's volumes, since they differ from the mount paths.
 fn mounts_told(container: &Container, line: &CommandLine) -> Option<Event> {
     let (_, root) = line.environment.iter().find(|(name, _)| name == ROOT)?;
     let paths: Vec<_> = container.volume_mounts.iter().flatten().map(|mount| mount.mount_path.as_str()).collect();
     let message = format!(
-        "Container {} finds {} below {root} only, which is its ${ROOT}: a process of this machine has no file system of its own",
+        "Container {} has {} below {root}, which is its ${ROOT}: a process of this machine has no file system of its own",
         container.name,
         paths.join(", "),
     );
     (!paths.is_empty()).then_some(Event { warning: true, reason: "VolumesElsewhere", message })
 }
 
-/// Reads ConfigMaps and Secrets. Those that aren't there are left out.
+/// Reads ConfigMaps and Secrets. Missing ones are left out.
 async fn fetch(host: &Host, pod: &Pod, wanted: BTreeSet<Reference>) -> Result<BTreeMap<Reference, Value>, kube::Error> {
     let mut found = BTreeMap::new();
     for reference in wanted {
@@ -342,8 +344,8 @@ async fn fetch(host: &Host, pod: &Pod, wanted: BTreeSet<Reference>) -> Result<BT
             Reference::ConfigMap(name) => ("configmaps", name),
             Reference::Secret(name) => ("secrets", name),
         };
-        let address = Address::core(plural, pod.metadata.namespace.as_deref(), name);
-        if let Some(object) = host.access.get(&address).await? {
+        let address = ObjectPath::core(plural, pod.metadata.namespace.as_deref(), name);
+        if let Some(object) = host.client.get(&address).await? {
             found.insert(reference, object);
         }
     }

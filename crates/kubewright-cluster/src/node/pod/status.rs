@@ -13,18 +13,15 @@ use serde_json::{Value, json};
 
 use super::{
     container::{Ended, Record, Role, State},
-    machine::{Machine, Stop},
+    machine::{DEADLINE_MESSAGE, Machine, Stop},
 };
 
-/// What a pod that was active for too long says.
-pub(crate) const DEADLINE_MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
-
-/// The address of the one node.
+/// The address of the node.
 pub(crate) const HOST_ADDRESS: &str = "127.0.0.1";
 
 impl Machine {
-    /// The status as it is now. `now` is only used for the transition times of conditions that differ from those of the
-    /// pod's object; while nothing changes, the status doesn't either.
+    /// Returns the current status. `now` is only used for the transition times of conditions that differ from the pod's
+    /// present ones; while nothing changes, the status doesn't either.
     pub(crate) fn status(&self, now: Timestamp) -> PodStatus {
         let (init, main): (Vec<_>, Vec<_>) = self.containers.iter().partition(|record| record.role != Role::Main);
         let phase = self.phase();
@@ -53,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// The pod's phase, by the state of its containers.
+    /// Returns the pod's phase, by the states of its containers.
     pub(crate) fn phase(&self) -> &'static str {
         let main = || self.containers.iter().filter(|record| record.role == Role::Main);
         let ended_well = |record: &Record| record.ended().is_some_and(|ended| ended.code == 0);
@@ -90,7 +87,7 @@ impl Machine {
         self.containers.iter().all(Record::lets_pass)
     }
 
-    /// The node's conditions, and those that others have set.
+    /// Returns the node's conditions, and those of other writers.
     fn conditions(&self, phase: &str, now: Timestamp) -> Vec<PodCondition> {
         let present = self.pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         let unready = |init: bool| {
@@ -105,26 +102,28 @@ impl Machine {
             _ => None,
         };
         let containers = match (over, unready(false)) {
-            (Some(reason), _) => Judgement::no(reason, String::new()),
-            (None, names) if names.is_empty() => Judgement::yes(),
-            (None, names) => Judgement::no("ContainersNotReady", format!("containers with unready status: [{names}]")),
+            (Some(reason), _) => ConditionStatus::no(reason, String::new()),
+            (None, names) if names.is_empty() => ConditionStatus::yes(),
+            (None, names) => {
+                ConditionStatus::no("ContainersNotReady", format!("containers with unready status: [{names}]"))
+            }
         };
         let initialized = if self.initialized() {
-            Judgement { reason: over.filter(|reason| *reason == "PodCompleted"), ..Judgement::yes() }
+            ConditionStatus { reason: over.filter(|reason| *reason == "PodCompleted"), ..ConditionStatus::yes() }
         } else {
             let message = format!("containers with incomplete status: [{}]", unready(true));
-            Judgement::no("ContainersNotInitialized", message)
+            ConditionStatus::no("ContainersNotInitialized", message)
         };
         let ready = match gate(&self.pod, present) {
-            Some(message) if containers.holds => Judgement::no("ReadinessGatesNotReady", message),
+            Some(message) if containers.holds => ConditionStatus::no("ReadinessGatesNotReady", message),
             _ => containers.clone(),
         };
         let ours = [
-            ("PodReadyToStartContainers", Judgement { holds: over.is_none(), ..Judgement::yes() }),
+            ("PodReadyToStartContainers", ConditionStatus { holds: over.is_none(), ..ConditionStatus::yes() }),
             ("Initialized", initialized),
             ("Ready", ready),
             ("ContainersReady", containers),
-            ("PodScheduled", Judgement::yes()),
+            ("PodScheduled", ConditionStatus::yes()),
         ];
         let generation = self.pod.metadata.generation;
         let mut conditions: Vec<_> =
@@ -134,15 +133,15 @@ impl Machine {
     }
 }
 
-/// What a condition says.
+/// The status, reason and message of a condition.
 #[derive(Clone, Debug)]
-struct Judgement {
+struct ConditionStatus {
     holds: bool,
     reason: Option<&'static str>,
     message: Option<String>,
 }
 
-impl Judgement {
+impl ConditionStatus {
     fn yes() -> Self {
         Self { holds: true, reason: None, message: None }
     }
@@ -166,7 +165,7 @@ impl Judgement {
     }
 }
 
-/// Why the pod's readiness gates keep it from being ready.
+/// Returns the message about readiness gates that aren't met.
 fn gate(pod: &Pod, present: &[PodCondition]) -> Option<String> {
     let gates = pod.spec.as_ref()?.readiness_gates.as_ref()?;
     let closed = gates.iter().filter_map(|gate| {
@@ -196,7 +195,7 @@ fn state(record: &Record, initialized: bool) -> ContainerState {
             ..ContainerState::default()
         },
         State::Ended(ended) => terminated(ended),
-        // Of a volume that can't be had only an event tells.
+        // A missing volume is only reported by an event.
         State::Waiting(found) => {
             waiting(found.reason, Some(found.message.clone()).filter(|_| found.reason != "ContainerCreating"))
         }
@@ -223,7 +222,8 @@ fn terminated(ended: &Ended) -> ContainerState {
     }
 }
 
-/// The merge patch that makes a pod's status this one, whoever else has written to it, unless the pod is another one by now.
+/// Returns the merge patch that sets a pod's status, whoever else has written to it, with the pod's UID as
+/// precondition.
 pub(crate) fn patch(uid: &str, status: &PodStatus) -> Value {
     let mut status = serde_json::to_value(status).unwrap_or_default();
     if let Some(fields) = status.as_object_mut() {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     container::Moment,
-    machine::{Effect, Machine, Refusal},
+    machine::{Effect, Machine, StartFailure},
 };
 
 /// A pod under test, with a clock.
@@ -29,7 +29,7 @@ impl Bench {
         Self { machine: Machine::new(pod(&spec), "127.1.0.1".into(), moment(seconds)), seconds }
     }
 
-    /// What has to be done, without the events.
+    /// Returns the effects other than events.
     fn step(&mut self) -> Vec<Effect> {
         let effects = self.machine.step(moment(self.seconds));
         effects.into_iter().filter(|effect| !matches!(effect, Effect::Event(_))).collect()
@@ -43,11 +43,11 @@ impl Bench {
         self.machine.ended(index, code, moment(self.seconds));
     }
 
-    fn refused(&mut self, index: usize, why: Refusal) {
+    fn refused(&mut self, index: usize, why: StartFailure) {
         self.machine.refused(index, why, moment(self.seconds));
     }
 
-    /// Lets time pass until the machine wants a step.
+    /// Advances the clock to the machine's next step.
     fn sleep(&mut self) -> u64 {
         let wake = self.machine.wake().expect("something to wait for").as_secs();
         let slept = wake - self.seconds;
@@ -229,7 +229,7 @@ fn deletion_while_starting_waits_for_the_process() {
 fn an_unknown_image_is_tried_again() {
     let mut bench = Bench::new(one("Never"));
     bench.step();
-    bench.refused(0, Refusal::NoImage("not found".into()));
+    bench.refused(0, StartFailure::NoImage("not found".into()));
     bench.check("/containerStatuses/0/state/waiting/reason", json!("ErrImagePull"));
     bench.check("/phase", json!("Pending"));
     assert_eq!(bench.sleep(), 2);
@@ -237,7 +237,7 @@ fn an_unknown_image_is_tried_again() {
     bench.check("/containerStatuses/0/state/waiting/reason", json!("ImagePullBackOff"));
     assert_eq!(bench.sleep(), 8);
     assert_eq!(bench.step(), [Effect::Start(0)]);
-    bench.refused(0, Refusal::NoImage("not found".into()));
+    bench.refused(0, StartFailure::NoImage("not found".into()));
     bench.step();
     assert_eq!(
         bench.sleep() + {
@@ -253,7 +253,7 @@ fn an_unknown_image_is_tried_again() {
 fn a_program_that_does_not_start_counts_as_a_run() {
     let mut bench = Bench::new(one("Never"));
     bench.step();
-    bench.refused(0, Refusal::Start("exec: \"x\": executable file not found in $PATH".into()));
+    bench.refused(0, StartFailure::Start("exec: \"x\": executable file not found in $PATH".into()));
     bench.check("/containerStatuses/0/state/terminated/exitCode", json!(128));
     bench.check("/containerStatuses/0/state/terminated/reason", json!("StartError"));
     bench.check("/phase", json!("Failed"));
@@ -263,7 +263,7 @@ fn a_program_that_does_not_start_counts_as_a_run() {
 fn missing_configuration_is_waited_for() {
     let mut bench = Bench::new(one("Never"));
     bench.step();
-    bench.refused(0, Refusal::Config("configmap \"x\" not found".into()));
+    bench.refused(0, StartFailure::Config("configmap \"x\" not found".into()));
     assert_eq!(bench.step(), []);
     bench.check("/containerStatuses/0/state/waiting/reason", json!("CreateContainerConfigError"));
     bench.machine.configuration_changed(moment(0));
@@ -318,10 +318,10 @@ fn a_steady_pod_has_a_steady_status() {
     assert_eq!(bench.machine.status(moment(1000).wall), status);
 }
 
-/// Whatever containers do, and whenever the pod is deleted: nothing runs twice, nothing starts after the end was asked
-/// for, and the object goes once nothing runs.
+/// Whatever containers do, and whenever the pod is deleted: nothing runs twice, nothing starts after the end was
+/// requested, and the object is removed once nothing runs.
 #[test]
-fn any_life_ends() {
+fn any_lifecycle_ends() {
     for seed in 0..2000 {
         let random = Random::seeded(seed);
         let below = |bound: u64| random.u64() % bound;
@@ -334,7 +334,7 @@ fn any_life_ends() {
             "containers": [container("a"), container("b")],
         }));
         let count = bench.machine.containers.len();
-        // What each container does in truth: 0 nothing, 1 it is starting, 2 it runs.
+        // The real state of each container: 0 not running, 1 starting, 2 running.
         let mut truth = vec![0; count];
         let (mut stopping, mut killed) = (false, vec![false; count]);
         let delete_at = below(60);
@@ -365,11 +365,11 @@ fn any_life_ends() {
             let index = usize::try_from(below(count as u64)).unwrap_or(0);
             match (truth[index], below(8)) {
                 (1, 0) => {
-                    bench.refused(index, Refusal::Start("no".into()));
+                    bench.refused(index, StartFailure::Start("no".into()));
                     truth[index] = 0;
                 }
                 (1, 1) => {
-                    bench.refused(index, Refusal::NoImage("no".into()));
+                    bench.refused(index, StartFailure::NoImage("no".into()));
                     truth[index] = 0;
                 }
                 (1, _) => {

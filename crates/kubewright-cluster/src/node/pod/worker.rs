@@ -1,4 +1,4 @@
-//! Keeps one pod: carries out what its [`Machine`] says, and reports its status.
+//! The worker of one pod: executes the effects of its [`Machine`], and writes its status.
 
 use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
@@ -10,23 +10,23 @@ use tokio::{
 };
 
 use super::{
-    check::Target,
     container::{Moment, State},
     machine::{Effect, Event, Machine},
-    probe::Aim,
-    run::{Fact, hook_failed, play},
+    probe::ProbeType,
+    prober::Prober,
+    run::{ContainerEvent, hook_failed, run_container},
     status::patch,
 };
 use crate::{
-    access::{Address, Deletion, is_conflict, is_gone},
     events::{Occurrence, whole_seconds},
     node::{Host, address::Lease, process::Process},
+    object_client::{DeleteOptions, ObjectPath, is_conflict, is_gone},
 };
 
-/// How long a write that failed, or that did not last, waits before it is tried again.
+/// The delay before a failed or overwritten status write is repeated.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What a worker is told.
+/// A message to a worker.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// The pod's object has changed.
@@ -37,27 +37,27 @@ pub(crate) enum Message {
     Gone,
 }
 
-/// One pod.
+/// The worker of one pod.
 pub(crate) struct Worker {
     host: Arc<Host>,
     machine: Machine,
     /// The version of the pod's object that the machine has.
     version: u64,
-    processes: BTreeMap<usize, (Arc<Process>, Arc<Target>)>,
-    /// One for each container that starts or runs, each probe that is tried, and each hook that is called.
-    plays: JoinSet<()>,
-    facts: (mpsc::UnboundedSender<Fact>, mpsc::UnboundedReceiver<Fact>),
-    /// The last status written, and when.
+    processes: BTreeMap<usize, (Arc<Process>, Arc<Prober>)>,
+    /// A task for each container that starts or runs, each probe, and each hook that is under way.
+    tasks: JoinSet<()>,
+    events: (mpsc::UnboundedSender<ContainerEvent>, mpsc::UnboundedReceiver<ContainerEvent>),
+    /// The last status written, and the monotonic time of the write.
     written: Option<(PodStatus, Duration)>,
-    /// The object is to be removed, at this time or later.
+    /// The monotonic time from which on the object is to be removed.
     remove_at: Option<Duration>,
-    /// No status is written before.
+    /// The monotonic time before which no status is written.
     write_at: Duration,
     _address: Lease,
 }
 
 impl Worker {
-    /// Takes a pod in.
+    /// Creates the worker of a pod that the node takes in.
     pub(crate) fn new(host: Arc<Host>, pod: Arc<Pod>) -> Self {
         let lease = host.addresses.take();
         let version = version(&pod);
@@ -67,8 +67,8 @@ impl Worker {
             machine,
             version,
             processes: BTreeMap::new(),
-            plays: JoinSet::new(),
-            facts: mpsc::unbounded_channel(),
+            tasks: JoinSet::new(),
+            events: mpsc::unbounded_channel(),
             written: None,
             remove_at: None,
             write_at: Duration::ZERO,
@@ -76,7 +76,7 @@ impl Worker {
         }
     }
 
-    /// Keeps the pod until its object is gone. Dropping the future kills all that runs.
+    /// Runs the pod until its object is gone. Dropping the future kills all its processes.
     pub(crate) async fn run(mut self, mut messages: mpsc::UnboundedReceiver<Message>) {
         loop {
             self.act();
@@ -92,19 +92,19 @@ impl Worker {
             };
             tokio::select! {
                 biased;
-                message = messages.recv() => if self.told(message) || self.told_more(&mut messages) { break },
-                Some(fact) = self.facts.1.recv() => self.learn(fact),
+                message = messages.recv() => if self.handle(message) || self.handle_pending(&mut messages) { break },
+                Some(event) = self.events.1.recv() => self.handle_container_event(event),
                 () = timer => {}
             }
-            while let Ok(fact) = self.facts.1.try_recv() {
-                self.learn(fact);
+            while let Ok(event) = self.events.1.try_recv() {
+                self.handle_container_event(event);
             }
         }
         self.clean_up().await;
     }
 
-    /// Takes a message in; true if the pod is gone.
-    fn told(&mut self, message: Option<Message>) -> bool {
+    /// Handles a message. Returns true if the pod is gone.
+    fn handle(&mut self, message: Option<Message>) -> bool {
         match message {
             Some(Message::Changed(pod)) => self.observe(pod),
             Some(Message::Configuration) => self.machine.configuration_changed(now(&self.host)),
@@ -113,16 +113,16 @@ impl Worker {
         false
     }
 
-    fn told_more(&mut self, messages: &mut mpsc::UnboundedReceiver<Message>) -> bool {
+    fn handle_pending(&mut self, messages: &mut mpsc::UnboundedReceiver<Message>) -> bool {
         while let Ok(message) = messages.try_recv() {
-            if self.told(Some(message)) {
+            if self.handle(Some(message)) {
                 return true;
             }
         }
         false
     }
 
-    /// Takes in a version of the object, from the feed or as the answer to a write, unless a later one is known.
+    /// Takes in a version of the object, from the feed or the answer to a write, unless a later one is known.
     fn observe(&mut self, pod: Arc<Pod>) {
         let version = version(&pod);
         if version > self.version {
@@ -131,25 +131,27 @@ impl Worker {
         }
     }
 
-    fn learn(&mut self, fact: Fact) {
+    fn handle_container_event(&mut self, event: ContainerEvent) {
         let now = now(&self.host);
-        match fact {
-            Fact::Started(index, id, process, target) => {
-                self.processes.insert(index, (process, target));
+        match event {
+            ContainerEvent::Started(index, id, process, prober) => {
+                self.processes.insert(index, (process, prober));
                 self.machine.started(index, id, now);
             }
-            Fact::Refused(index, why) => self.machine.refused(index, why, now),
-            Fact::Ended(index, code) => {
+            ContainerEvent::Refused(index, why) => self.machine.refused(index, why, now),
+            ContainerEvent::Ended(index, code) => {
                 self.processes.remove(&index);
                 self.machine.ended(index, code, now);
             }
-            Fact::Probed(index, id, aim, outcome) => self.machine.probed(index, &id, aim, outcome, now),
-            Fact::Told(event) => self.tell(event),
+            ContainerEvent::Probed(index, id, probe_type, outcome) => {
+                self.machine.probed(index, &id, probe_type, outcome, now)
+            }
+            ContainerEvent::Pod(event) => self.record(event),
         }
-        while self.plays.try_join_next().is_some() {}
+        while self.tasks.try_join_next().is_some() {}
     }
 
-    /// Carries out what is to be done now.
+    /// Executes the effects that are due.
     fn act(&mut self) {
         for effect in self.machine.step(now(&self.host)) {
             match effect {
@@ -157,9 +159,9 @@ impl Worker {
                     if let Some(container) = self.machine.spec(index) {
                         let (pod, address) = (self.machine.pod.clone(), self.machine.address.clone());
                         let run = self.machine.containers[index].restarts;
-                        let facts = self.facts.0.clone();
+                        let events = self.events.0.clone();
                         let host = self.host.clone();
-                        self.plays.spawn(play(host, pod, address, container.clone(), index, run, facts));
+                        self.tasks.spawn(run_container(host, pod, address, container.clone(), index, run, events));
                     }
                 }
                 Effect::Terminate(index) => self.terminate(index),
@@ -168,51 +170,51 @@ impl Worker {
                         process.kill();
                     }
                 }
-                Effect::Probe(index, aim) => self.probe(index, aim),
-                Effect::Event(event) => self.tell(event),
+                Effect::Probe(index, probe_type) => self.probe(index, probe_type),
+                Effect::Event(event) => self.record(event),
                 Effect::Remove => self.remove_at = Some(Duration::ZERO),
             }
         }
     }
 
-    fn tell(&self, event: Event) {
+    fn record(&self, event: Event) {
         let pod = &self.machine.pod;
         self.host.events.record(Occurrence::of_pod(pod, event.warning, event.reason, event.message));
     }
 
-    /// Asks a container to end, after its hook has been called if it has one. Its grace runs meanwhile.
+    /// Asks a container to end, after its `preStop` hook if it has one. The grace period runs meanwhile.
     fn terminate(&mut self, index: usize) {
-        let Some((process, target)) = self.processes.get(&index) else { return };
-        let Some(hook) = target.container.lifecycle.as_ref().and_then(|hooks| hooks.pre_stop.clone()) else {
+        let Some((process, prober)) = self.processes.get(&index) else { return };
+        let Some(hook) = prober.container.lifecycle.as_ref().and_then(|hooks| hooks.pre_stop.clone()) else {
             return process.terminate();
         };
-        let (process, target, facts) = (process.clone(), target.clone(), self.facts.0.clone());
-        self.plays.spawn(async move {
-            if let Err(why) = target.hook(&hook).await {
-                // Nobody listens any more when the pod is gone, and then nobody needs to know.
-                let _gone = facts.send(Fact::Told(hook_failed("PreStop", &why)));
+        let (process, prober, events) = (process.clone(), prober.clone(), self.events.0.clone());
+        self.tasks.spawn(async move {
+            if let Err(why) = prober.hook(&hook).await {
+                // If the pod is gone, nobody receives events any more.
+                let _gone = events.send(ContainerEvent::Pod(hook_failed("PreStop", &why)));
             }
             process.terminate();
         });
     }
 
-    /// Tries a probe.
-    fn probe(&mut self, index: usize, aim: Aim) {
+    /// Runs a probe.
+    fn probe(&mut self, index: usize, probe_type: ProbeType) {
         let running = |state: &State| match state {
             State::Running(running) => Some(running.id.clone()),
             _ => None,
         };
         let Some(id) = running(&self.machine.containers[index].state) else { return };
-        let Some((_, target)) = self.processes.get(&index) else { return };
-        let Some(probe) = aim.of(&target.container).cloned() else { return };
-        let (target, facts) = (target.clone(), self.facts.0.clone());
-        self.plays.spawn(async move {
-            let outcome = target.probe(&probe).await;
-            let _gone = facts.send(Fact::Probed(index, id, aim, outcome));
+        let Some((_, prober)) = self.processes.get(&index) else { return };
+        let Some(probe) = probe_type.of(&prober.container).cloned() else { return };
+        let (prober, events) = (prober.clone(), self.events.0.clone());
+        self.tasks.spawn(async move {
+            let outcome = prober.probe(&probe).await;
+            let _gone = events.send(ContainerEvent::Probed(index, id, probe_type, outcome));
         });
     }
 
-    /// Writes the status if the object has another one.
+    /// Writes the status if it differs from the object's.
     async fn report(&mut self) {
         let monotonic = self.host.clock.monotonic();
         if monotonic < self.write_at {
@@ -226,7 +228,7 @@ impl Worker {
             && *written == status
             && monotonic < *at + RETRY
         {
-            // It was just written and is different again: whoever does that, two don't fight at full speed.
+            // It was just written and is different again. The delay keeps two writers from fighting at full speed.
             self.write_at = *at + RETRY;
             return;
         }
@@ -234,22 +236,22 @@ impl Worker {
         let Ok(_turn) = host.writes.acquire().await else { return };
         let patch = patch(self.machine.pod.metadata.uid.as_deref().unwrap_or_default(), &status);
         self.written = Some((status, monotonic));
-        match self.host.access.merge(&self.object(), "/status", &patch).await {
+        match self.host.client.merge(&self.object(), "/status", &patch).await {
             Ok(answer) => match serde_json::from_value(answer) {
                 Ok(pod) => self.observe(Arc::new(pod)),
-                Err(error) => tracing::warn!(%error, "the answer to a status update is no pod"),
+                Err(error) => tracing::warn!(%error, "failed to decode the answer to a status update"),
             },
-            // It is gone, or another one has its name: the feed is about to say so.
+            // It is gone, or another object has its name; the feed delivers that.
             Err(error) if is_gone(&error) || is_conflict(&error) => self.write_at = monotonic + RETRY,
             Err(error) => {
-                tracing::warn!(%error, pod = %self.object(), "a pod's status can't be written");
+                tracing::warn!(%error, pod = %self.object(), "failed to write the status of a pod");
                 self.written = None;
                 self.write_at = monotonic + RETRY;
             }
         }
     }
 
-    /// Whether the object's status differs in what the node has to say.
+    /// Returns whether the object's status differs in the node's own fields.
     fn differs(&self, status: &PodStatus) -> bool {
         let present = self.machine.pod.status.clone().unwrap_or_default();
         let mut wanted = present.clone();
@@ -264,7 +266,7 @@ impl Worker {
         wanted != present
     }
 
-    /// Removes the object of a pod of which nothing runs any more.
+    /// Removes the object of a pod whose processes have all ended.
     async fn remove(&mut self) {
         let monotonic = self.host.clock.monotonic();
         if self.remove_at.is_none_or(|at| monotonic < at) {
@@ -273,47 +275,47 @@ impl Worker {
         let host = self.host.clone();
         let Ok(_turn) = host.writes.acquire().await else { return };
         let uid = self.machine.pod.metadata.uid.clone();
-        let how = Deletion { uid: uid.as_deref(), grace: Some(0), ..Deletion::default() };
-        self.remove_at = match self.host.access.delete(&self.object(), &how).await {
+        let how = DeleteOptions { uid: uid.as_deref(), grace: Some(0), ..DeleteOptions::default() };
+        self.remove_at = match self.host.client.delete(&self.object(), &how).await {
             Ok(()) => None,
             Err(error) if is_gone(&error) || is_conflict(&error) => None,
             Err(error) => {
-                tracing::warn!(%error, pod = %self.object(), "a pod can't be removed");
+                tracing::warn!(%error, pod = %self.object(), "failed to remove a pod");
                 Some(monotonic + RETRY)
             }
         };
     }
 
-    /// When time alone gives something to do.
+    /// Returns the monotonic time of the next action, if no message comes before.
     fn wake(&self) -> Option<Duration> {
         let monotonic = self.host.clock.monotonic();
         let write = Some(self.write_at).filter(|at| *at > monotonic);
         self.machine.wake().into_iter().chain(self.remove_at).chain(write).min()
     }
 
-    fn object(&self) -> Address {
+    fn object(&self) -> ObjectPath {
         let metadata = &self.machine.pod.metadata;
         let name = metadata.name.as_deref().unwrap_or_default();
-        Address::core("pods", metadata.namespace.as_deref(), name)
+        ObjectPath::core("pods", metadata.namespace.as_deref(), name)
     }
 
-    /// The object is gone: nothing may be left of the pod.
+    /// Cleans up after the object is gone.
     async fn clean_up(&mut self) {
         for (process, _) in self.processes.values() {
             process.kill();
         }
-        self.plays.shutdown().await;
+        self.tasks.shutdown().await;
         let metadata = &self.machine.pod.metadata;
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let uid = text(&metadata.uid);
         self.host.logs.forget(&(text(&metadata.namespace), text(&metadata.name)), &uid);
         let directory = self.host.pod_directory(&uid);
-        // The removal goes on by itself if the node ends meanwhile.
+        // The removal continues even if the node ends meanwhile.
         let path = directory.clone();
         if let Ok(Err(error)) = spawn_blocking(move || std::fs::remove_dir_all(path)).await
             && error.kind() != std::io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, path = %directory.display(), "a pod's directory can't be removed");
+            tracing::warn!(%error, path = %directory.display(), "failed to remove the directory of a pod");
         }
     }
 }

@@ -1,14 +1,14 @@
-//! What carries requests to services, as kube-proxy does: each answers at its node ports on 127.0.0.1, and on Linux at its
-//! cluster IP, which is an address of the loopback network.
+//! The service proxy: as with kube-proxy, services answer at their node ports on 127.0.0.1, and on Linux at their
+//! cluster IPs, which are addresses of the loopback network.
 //!
-//! * [`plan`]: where connections go
-//! * [`door`]: one address that answers
+//! * [`route`]: the endpoints of each address
+//! * [`service_listener`]: one address at which a service answers
 //!
 //! A service without a ready endpoint refuses connections. There is no DNS: services are found by the variables of
-//! [`super::links`], or by their addresses. To a pod every connection comes from 127.0.0.1.
+//! [`super::service_env`], or by their addresses. To pods all connections come from 127.0.0.1.
 
-mod door;
-mod plan;
+mod route;
+mod service_listener;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,8 +23,8 @@ use serde_json::Value;
 use tokio_util::task::TaskTracker;
 
 use self::{
-    door::Door,
-    plan::{is_carried, routes},
+    route::{is_tcp, routes},
+    service_listener::ServiceListener,
 };
 use crate::{
     controllers::{
@@ -35,18 +35,18 @@ use crate::{
     events::{Occurrence, Recorder},
 };
 
-/// Carries requests for as long as it is polled. Dropping the future closes all addresses.
+/// Proxies connections for as long as it is polled. Dropping the future closes all addresses.
 pub(crate) async fn run(api: ApiServer, clock: SharedClock, events: Recorder, tasks: TaskTracker) {
     let mut proxy =
-        Proxy { clock, events, tasks, services: BTreeMap::new(), slices: BTreeMap::new(), fronts: BTreeMap::new() };
+        Proxy { clock, events, tasks, services: BTreeMap::new(), slices: BTreeMap::new(), states: BTreeMap::new() };
     let mut feed = api.feed();
     let mut dirty = BTreeSet::new();
     loop {
         let batch = batch::next(&mut feed).await;
-        if batch.anew {
+        if batch.restarted {
             proxy.services.clear();
             proxy.slices.clear();
-            dirty.extend(proxy.fronts.keys().cloned());
+            dirty.extend(proxy.states.keys().cloned());
         }
         dirty.extend(batch.changes.iter().filter_map(|change| proxy.take(change)));
         if feed.is_synced() {
@@ -60,20 +60,20 @@ struct Proxy {
     events: Recorder,
     tasks: TaskTracker,
     services: BTreeMap<Key, Arc<Value>>,
-    /// By service, then by name.
+    /// The slices by service, then by name.
     slices: BTreeMap<Key, BTreeMap<String, Arc<Value>>>,
-    /// Where each service answers.
-    fronts: BTreeMap<Key, Front>,
+    /// The open listeners of each service.
+    states: BTreeMap<Key, ServiceState>,
 }
 
-/// What there is of a service.
-struct Front {
+/// The listeners of a service.
+struct ServiceState {
     uid: String,
-    doors: BTreeMap<SocketAddr, Door>,
+    listeners: BTreeMap<SocketAddr, ServiceListener>,
 }
 
 impl Proxy {
-    /// Takes in a change, and says which service it matters to.
+    /// Takes in a change, and returns the service that it concerns.
     fn take(&mut self, change: &Change) -> Option<Key> {
         let key = match &*change.resource.storage {
             "/services" | "discovery.k8s.io/endpointslices" => Key::of(&change.object)?,
@@ -100,8 +100,8 @@ impl Proxy {
         Some(service)
     }
 
-    /// Lets the services answer where they are to. What is to be closed is, before anything is opened: a port may have
-    /// passed from one service to another.
+    /// Opens and closes listeners. All obsolete ones are closed before new ones are opened, since a port may have moved
+    /// from one service to another.
     async fn settle(&mut self, dirty: BTreeSet<Key>) {
         let mut wanted = Vec::new();
         for key in dirty {
@@ -109,58 +109,59 @@ impl Proxy {
             let service = self.services.get(&key).cloned();
             let routes = service.as_deref().map(|service| routes(service, &slices)).unwrap_or_default();
             let uid = service.as_deref().map(|service| text(service, "/metadata/uid").to_owned());
-            if let Some(front) = self.fronts.get_mut(&key) {
-                let same = uid.as_ref() == Some(&front.uid);
-                let past = front.doors.extract_if(.., |address, _| !same || !routes.contains_key(address));
-                for (_, door) in past.collect::<Vec<_>>() {
-                    door.close().await;
+            if let Some(state) = self.states.get_mut(&key) {
+                let same = uid.as_ref() == Some(&state.uid);
+                let past = state.listeners.extract_if(.., |address, _| !same || !routes.contains_key(address));
+                for (_, listener) in past.collect::<Vec<_>>() {
+                    listener.close().await;
                 }
                 if !same {
-                    self.fronts.remove(&key);
+                    self.states.remove(&key);
                 }
             }
             wanted.extend(service.map(|service| (key, service, routes)));
         }
         for (key, service, routes) in wanted {
             let uid = text(&service, "/metadata/uid").to_owned();
-            let front = self.fronts.entry(key).or_insert_with(|| {
-                uncarried(&service).into_iter().for_each(|told| self.events.record(told));
-                Front { uid, doors: BTreeMap::new() }
+            let state = self.states.entry(key).or_insert_with(|| {
+                unsupported_ports(&service).into_iter().for_each(|told| self.events.record(told));
+                ServiceState { uid, listeners: BTreeMap::new() }
             });
             for (address, route) in routes {
-                if let Some(door) = front.doors.get(&address) {
-                    door.lead(route);
+                if let Some(listener) = state.listeners.get(&address) {
+                    listener.set_route(route);
                     continue;
                 }
                 let (events, service) = (self.events.clone(), service.clone());
-                let trouble = move |error: &io::Error| events.record(unheard(&service, address, error));
-                let door = Door::open(address, route, self.clock.clone(), &self.tasks, trouble);
-                front.doors.insert(address, door);
+                let on_failure = move |error: &io::Error| events.record(listen_failure(&service, address, error));
+                let listener = ServiceListener::open(address, route, self.clock.clone(), &self.tasks, on_failure);
+                state.listeners.insert(address, listener);
             }
         }
     }
 }
 
-/// Some ports of a service lead nowhere.
-fn uncarried(service: &Value) -> Option<Occurrence> {
-    let ports = list(service, "/spec/ports").iter().filter(|port| !is_carried(port));
+/// Returns an event about ports with unsupported protocols.
+fn unsupported_ports(service: &Value) -> Option<Occurrence> {
+    let ports = list(service, "/spec/ports").iter().filter(|port| !is_tcp(port));
     let ports: Vec<_> = ports.map(|port| format!("{}/{}", port["port"], text(port, "/protocol"))).collect();
-    let message = format!("this node carries TCP only, hence not {}", ports.join(", "));
+    let message = format!("this node proxies TCP only; these ports are not served: {}", ports.join(", "));
     (!ports.is_empty()).then(|| about(service, true, "ProtocolNotSupported", message))
 }
 
-/// An address can't be had. Ports below 1024 of cluster IPs need a privilege that few have or miss, so that is no warning.
-fn unheard(service: &Value, address: SocketAddr, error: &io::Error) -> Occurrence {
+/// Returns an event about an address that can't be bound. Ports of cluster IPs below 1024 need a privilege that is
+/// often missing, so that is no warning.
+fn listen_failure(service: &Value, address: SocketAddr, error: &io::Error) -> Occurrence {
     if error.kind() == io::ErrorKind::PermissionDenied {
         let message = format!(
-            "can't listen on {address}: {error}. Ports below 1024 need a privilege here: use another port, a node port or \
+            "failed to listen on {address}: {error}; ports below 1024 need a privilege here: use another port, a node port or \
              the pods' addresses"
         );
         return about(service, false, "PortNeedsPrivilege", message);
     }
     let message = format!(
-        "can't listen on {address}: {error}. Another program of this machine may have it: end that, or choose another port. \
-         It is tried again every few seconds"
+        "failed to listen on {address}: {error}; another program of this machine may use the port: stop it, or choose another \
+         port. Retrying every few seconds"
     );
     about(service, true, "PortNotAvailable", message)
 }

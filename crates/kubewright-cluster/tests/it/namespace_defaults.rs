@@ -1,4 +1,4 @@
-//! What every namespace has.
+//! The default objects of namespaces.
 
 use k8s_openapi::api::core::v1::{ConfigMap, ServiceAccount};
 use kube::{Api, ResourceExt, api::DeleteParams};

@@ -1,5 +1,6 @@
-//! What every namespace has: the ServiceAccount `default`, and the ConfigMap `kube-root-ca.crt` with the certificate that
-//! the API server's is signed by. While the server doesn't listen there is none, and the ConfigMap's text is empty.
+//! The objects that every namespace has: the ServiceAccount `default`, and the ConfigMap `kube-root-ca.crt` with the
+//! certificate of the API server's authority. While the server doesn't listen there is no certificate, and the
+//! ConfigMap's text is empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,33 +13,40 @@ use super::{
     batch::{self, Batch},
     retry::{Retries, until},
 };
-use crate::access::{Access, Address, is_conflict, is_gone};
+use crate::object_client::{ObjectClient, ObjectPath, is_conflict, is_gone};
 
 const ACCOUNT: &str = "default";
 const CONFIG_MAP: &str = "kube-root-ca.crt";
 
-/// Keeps the namespaces complete for as long as it is polled. `certificate` is in PEM, or empty.
-pub(crate) async fn run(api: ApiServer, access: Access, clock: SharedClock, certificate: watch::Receiver<String>) {
+/// Maintains the namespaces' objects for as long as it is polled. `certificate` is in PEM, or empty.
+pub(crate) async fn run(
+    api: ApiServer,
+    client: ObjectClient,
+    clock: SharedClock,
+    certificate: watch::Receiver<String>,
+) {
     let feed = api.feed();
     let retries = Retries::default();
-    Keeper { access, clock, feed, certificate, known: Known::default(), dirty: BTreeSet::new(), retries }.run().await;
+    NamespaceDefaults { client, clock, feed, certificate, state: State::default(), dirty: BTreeSet::new(), retries }
+        .run()
+        .await;
 }
 
-/// What there is. Pure.
+/// The present state. Pure.
 #[derive(Debug, Default)]
-struct Known {
+struct State {
     /// The namespaces that are not being deleted.
     namespaces: BTreeSet<String>,
     accounts: BTreeSet<String>,
-    /// What each namespace's ConfigMap says.
+    /// The certificate in each namespace's ConfigMap.
     certificates: BTreeMap<String, Option<String>>,
 }
 
-/// What a namespace lacks.
+/// The objects that a namespace lacks.
 #[derive(Debug, PartialEq, Eq)]
-struct Lack {
+struct Missing {
     account: bool,
-    /// The ConfigMap is not there, or says something else.
+    /// The write that the ConfigMap needs.
     certificate: Option<Write>,
 }
 
@@ -48,8 +56,8 @@ enum Write {
     Change,
 }
 
-impl Known {
-    /// Takes in an object, and says for which namespace that matters.
+impl State {
+    /// Takes in an object, and returns the namespace that it concerns.
     fn take(&mut self, kind: &str, object: &Value, gone: bool) -> Option<String> {
         let metadata = &object["metadata"];
         let name = metadata["name"].as_str()?;
@@ -86,30 +94,30 @@ impl Known {
         }
     }
 
-    fn lack(&self, namespace: &str, certificate: &str) -> Lack {
+    fn missing(&self, namespace: &str, certificate: &str) -> Missing {
         if !self.namespaces.contains(namespace) {
-            return Lack { account: false, certificate: None };
+            return Missing { account: false, certificate: None };
         }
         let write = match self.certificates.get(namespace) {
             None => Some(Write::Create),
             Some(Some(text)) if text == certificate => None,
             Some(_) => Some(Write::Change),
         };
-        Lack { account: !self.accounts.contains(namespace), certificate: write }
+        Missing { account: !self.accounts.contains(namespace), certificate: write }
     }
 }
 
-struct Keeper {
-    access: Access,
+struct NamespaceDefaults {
+    client: ObjectClient,
     clock: SharedClock,
     feed: Feed,
     certificate: watch::Receiver<String>,
-    known: Known,
+    state: State,
     dirty: BTreeSet<String>,
     retries: Retries<String>,
 }
 
-impl Keeper {
+impl NamespaceDefaults {
     async fn run(mut self) {
         loop {
             let now = self.clock.monotonic();
@@ -119,7 +127,7 @@ impl Keeper {
                     match self.complete(&namespace).await {
                         Ok(()) => self.retries.forget(&namespace),
                         Err(error) => {
-                            tracing::debug!(%error, namespace, "a namespace can't be completed yet");
+                            tracing::debug!(%error, namespace, "failed to create the default objects of a namespace");
                             self.retries.failed(namespace, now);
                         }
                     }
@@ -129,37 +137,37 @@ impl Keeper {
             tokio::select! {
                 biased;
                 batch = batch::next(&mut self.feed) => self.take_all(&batch),
-                Ok(()) = self.certificate.changed() => self.dirty.extend(self.known.namespaces.iter().cloned()),
+                Ok(()) = self.certificate.changed() => self.dirty.extend(self.state.namespaces.iter().cloned()),
                 () = timer => {}
             }
         }
     }
 
     fn take_all(&mut self, batch: &Batch) {
-        if batch.anew {
-            self.known = Known::default();
+        if batch.restarted {
+            self.state = State::default();
         }
         for Change { kind, resource, object, .. } in &batch.changes {
             let gone = *kind == ChangeKind::Deleted;
-            self.dirty.extend(self.known.take(&resource.kind, object, gone));
+            self.dirty.extend(self.state.take(&resource.kind, object, gone));
         }
     }
 
-    /// Writes what a namespace lacks. What another has written meanwhile arrives with the feed.
+    /// Writes what a namespace lacks. If another writer was faster, the feed delivers its object.
     async fn complete(&self, namespace: &str) -> Result<(), kube::Error> {
         let certificate = self.certificate.borrow().clone();
-        let lack = self.known.lack(namespace, &certificate);
+        let missing = self.state.missing(namespace, &certificate);
         let forgive = |result: Result<Value, kube::Error>| match result {
             Err(error) if !is_conflict(&error) && !is_gone(&error) => Err(error),
             _ => Ok(()),
         };
-        if lack.account {
+        if missing.account {
             let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}});
-            let accounts = Address::core("serviceaccounts", Some(namespace), "");
-            forgive(self.access.create(&accounts, "", &account).await)?;
+            let accounts = ObjectPath::core("serviceaccounts", Some(namespace), "");
+            forgive(self.client.create(&accounts, "", &account).await)?;
         }
         let data = json!({"ca.crt": certificate});
-        match lack.certificate {
+        match missing.certificate {
             None => Ok(()),
             Some(Write::Create) => {
                 let description = "Contains a CA bundle that can be used to verify the kube-apiserver.";
@@ -167,11 +175,11 @@ impl Keeper {
                     "apiVersion": "v1", "kind": "ConfigMap", "data": data,
                     "metadata": {"name": CONFIG_MAP, "annotations": {"kubernetes.io/description": description}},
                 });
-                forgive(self.access.create(&Address::core("configmaps", Some(namespace), ""), "", &body).await)
+                forgive(self.client.create(&ObjectPath::core("configmaps", Some(namespace), ""), "", &body).await)
             }
             Some(Write::Change) => {
-                let address = Address::core("configmaps", Some(namespace), CONFIG_MAP);
-                forgive(self.access.merge(&address, "", &json!({"data": data})).await)
+                let address = ObjectPath::core("configmaps", Some(namespace), CONFIG_MAP);
+                forgive(self.client.merge(&address, "", &json!({"data": data})).await)
             }
         }
     }
@@ -182,21 +190,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lacks() {
-        let mut known = Known::default();
+    fn missing_objects_are_found() {
+        let mut state = State::default();
         let object = |name: &str, namespace: Option<&str>| json!({"metadata": {"name": name, "namespace": namespace}});
-        assert_eq!(known.take("Namespace", &object("shop", None), false).as_deref(), Some("shop"));
-        assert_eq!(known.lack("shop", "X"), Lack { account: true, certificate: Some(Write::Create) });
-        known.take("ServiceAccount", &object("default", Some("shop")), false);
+        assert_eq!(state.take("Namespace", &object("shop", None), false).as_deref(), Some("shop"));
+        assert_eq!(state.missing("shop", "X"), Missing { account: true, certificate: Some(Write::Create) });
+        state.take("ServiceAccount", &object("default", Some("shop")), false);
         let mut map = object(CONFIG_MAP, Some("shop"));
         map["data"] = json!({"ca.crt": "X"});
-        known.take("ConfigMap", &map, false);
-        assert_eq!(known.lack("shop", "X"), Lack { account: false, certificate: None });
-        assert_eq!(known.lack("shop", "Y"), Lack { account: false, certificate: Some(Write::Change) });
-        known.take("ServiceAccount", &object("default", Some("shop")), true);
-        assert!(known.lack("shop", "X").account);
-        assert_eq!(known.take("ConfigMap", &object("other", Some("shop")), false), None);
-        known.take("Namespace", &object("shop", None), true);
-        assert_eq!(known.lack("shop", "X"), Lack { account: false, certificate: None });
+        state.take("ConfigMap", &map, false);
+        assert_eq!(state.missing("shop", "X"), Missing { account: false, certificate: None });
+        assert_eq!(state.missing("shop", "Y"), Missing { account: false, certificate: Some(Write::Change) });
+        state.take("ServiceAccount", &object("default", Some("shop")), true);
+        assert!(state.missing("shop", "X").account);
+        assert_eq!(state.take("ConfigMap", &object("other", Some("shop")), false), None);
+        state.take("Namespace", &object("shop", None), true);
+        assert_eq!(state.missing("shop", "X"), Missing { account: false, certificate: None });
     }
 }

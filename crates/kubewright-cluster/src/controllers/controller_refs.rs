@@ -1,4 +1,4 @@
-//! Parents of one kind and the children they control: who claims whom. Pure.
+//! Parents of one kind and the children that they control, found by controller references and selectors. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,66 +9,35 @@ use kubewright_apiserver::{Change, ChangeKind};
 use serde_json::{Value, json};
 
 use super::{
+    kind::Kind,
     reconcile::{Key, Step},
     value::{controller_of, controller_reference, is_deleting, list, selector, selects},
 };
-use crate::access::Address;
-
-/// A kind, as references and requests name it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kind {
-    /// The group; empty for the core group.
-    pub(crate) group: &'static str,
-    /// The kind.
-    pub(crate) kind: &'static str,
-    /// The resource.
-    pub(crate) plural: &'static str,
-}
-
-impl Kind {
-    /// Pods.
-    pub(crate) const POD: Self = Self { group: "", kind: "Pod", plural: "pods" };
-
-    /// The group and the version, which is v1 of all that the controllers know.
-    pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() { "v1".into() } else { format!("{}/v1", self.group) }
-    }
-
-    /// Whether a change is of an object of this kind.
-    pub(crate) fn is_of(&self, change: &Change) -> bool {
-        change.resource.storage.split_once('/') == Some((self.group, self.plural))
-    }
-
-    /// Where an object, or with an empty name all of a namespace, is served.
-    pub(crate) fn address(&self, namespace: &str, name: &str) -> Address {
-        Address { group: self.group.into(), ..Address::core(self.plural, Some(namespace), name) }
-    }
-}
 
 /// All parents and all children.
 #[derive(Debug)]
-pub(crate) struct Family {
+pub(crate) struct ControllerRefs {
     parent: Kind,
     child: Kind,
     parents: BTreeMap<Key, Arc<Value>>,
     children: BTreeMap<Key, Arc<Value>>,
-    /// The children that name a parent of this kind as their controller.
+    /// The children whose controller reference names a parent of this kind.
     named: BTreeMap<Key, BTreeSet<Key>>,
-    /// The children without any controller, by namespace.
+    /// The children without a controller, by namespace.
     orphans: BTreeMap<String, BTreeSet<Key>>,
 }
 
-/// What a parent has.
+/// The children of a parent.
 #[derive(Debug, Default)]
 pub(crate) struct Claim {
-    /// Its children, those included that it is to adopt.
+    /// The children, including those to adopt.
     pub(crate) children: Vec<Arc<Value>>,
-    /// What makes it so.
+    /// The steps that adopt and release children.
     pub(crate) steps: Vec<Step>,
 }
 
-impl Family {
-    /// Of two kinds.
+impl ControllerRefs {
+    /// Creates an empty set for two kinds.
     pub(crate) fn new(parent: Kind, child: Kind) -> Self {
         let (parents, children) = Default::default();
         Self { parent, child, parents, children, named: BTreeMap::new(), orphans: BTreeMap::new() }
@@ -79,22 +48,22 @@ impl Family {
         *self = Self::new(self.parent, self.child);
     }
 
-    /// The parent of this name.
+    /// Returns the parent with this name.
     pub(crate) fn parent(&self, key: &Key) -> Option<&Arc<Value>> {
         self.parents.get(key)
     }
 
-    /// The child of this name.
+    /// Returns the child with this name.
     pub(crate) fn child(&self, key: &Key) -> Option<&Arc<Value>> {
         self.children.get(key)
     }
 
-    /// All children whose controller has this name, be it the parent that exists or one before it.
+    /// Returns all children whose controller has this name, whether it is the present object or an earlier one.
     pub(crate) fn named(&self, key: &Key) -> impl Iterator<Item = &Arc<Value>> {
         self.named.get(key).into_iter().flatten().filter_map(|child| self.children.get(child))
     }
 
-    /// Takes in a change, and says which parents it matters to.
+    /// Takes in a change, and returns the parents that it concerns.
     pub(crate) fn take(&mut self, change: &Change) -> Vec<Key> {
         let Some(key) = Key::of(&change.object) else { return Vec::new() };
         let gone = change.kind == ChangeKind::Deleted;
@@ -153,7 +122,7 @@ impl Family {
             .collect()
     }
 
-    /// The controller that a child names, if it is of the parents' kind.
+    /// Returns the controller that a child names, if it is of the parents' kind.
     fn named_parent(&self, key: &Key, child: &Value) -> Option<Key> {
         let controller = controller_of(child)?;
         let group = controller["apiVersion"].as_str()?.split_once('/').map_or("", |(group, _)| group);
@@ -162,8 +131,8 @@ impl Family {
         Some(Key { namespace: key.namespace.clone(), name: name.into() })
     }
 
-    /// What a parent has: what it controls and selects. What it selects and nobody controls is adopted, what it controls and
-    /// doesn't select is released; a parent that is being deleted does neither.
+    /// Returns the children that a parent controls and selects. Selected children without a controller are adopted, and
+    /// controlled ones that it doesn't select are released; a parent that is being deleted does neither.
     pub(crate) fn claim(&self, key: &Key, parent: &Value) -> Claim {
         let selector = selector(parent, "/spec/selector");
         let uid = &parent["metadata"]["uid"];

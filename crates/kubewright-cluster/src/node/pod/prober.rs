@@ -1,4 +1,4 @@
-//! What a container is asked from outside: the tries of its probes, and its hooks.
+//! Execution of a container's probes and lifecycle hooks.
 
 use std::{error::Error, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -25,30 +25,30 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-use super::probe::Outcome;
+use super::probe::ProbeResult;
 use crate::node::process::{CommandLine, Processes, exit_code};
 
-/// How much of a command's output is kept, for messages. The kubelet's figure.
+/// The maximum length of a command's output in messages, as in the kubelet.
 const OUTPUT: u64 = 10 << 10;
-/// The longest that a hook may take. Kubernetes has no such limit, but a pod here must be able to end.
+/// The maximum duration of a hook. Kubernetes has no such limit, but a pod must be able to end here.
 const HOOK: Duration = Duration::from_secs(120);
 
-/// A container as it is reached from outside.
+/// Runs the probes and hooks of a container.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
-    /// Where commands run.
+pub(crate) struct Prober {
+    /// Starts commands.
     pub(crate) processes: Processes,
     /// The container.
     pub(crate) container: Container,
-    /// What it runs: its environment and its directory are those of commands in it.
+    /// The container's own command, whose environment and directory other commands share.
     pub(crate) line: CommandLine,
-    /// Its pod's address.
+    /// The pod's address.
     pub(crate) address: String,
 }
 
-impl Target {
-    /// Tries a probe.
-    pub(crate) async fn probe(&self, probe: &Probe) -> Outcome {
+impl Prober {
+    /// Runs a probe.
+    pub(crate) async fn probe(&self, probe: &Probe) -> ProbeResult {
         let limit =
             Duration::from_secs(probe.timeout_seconds.and_then(|limit| limit.try_into().ok()).unwrap_or(1).max(1));
         if let Some(exec) = &probe.exec {
@@ -59,11 +59,11 @@ impl Target {
         }
         match &probe.tcp_socket {
             Some(socket) => self.tcp_socket(socket.host.as_deref(), &socket.port, limit).await,
-            None => Outcome::Success,
+            None => ProbeResult::Success,
         }
     }
 
-    /// Calls a hook. The error is for the pod's events.
+    /// Runs a hook. The error is for the pod's events.
     pub(crate) async fn hook(&self, hook: &LifecycleHandler) -> Result<(), String> {
         let outcome = if let Some(exec) = &hook.exec {
             self.exec(exec.command.as_deref().unwrap_or_default(), HOOK).await
@@ -71,62 +71,62 @@ impl Target {
             self.http_get(get, "kube-lifecycle/", HOOK).await
         } else if let Some(pause) = &hook.sleep {
             sleep(HOOK.min(Duration::from_secs(pause.seconds.try_into().unwrap_or_default()))).await;
-            Outcome::Success
+            ProbeResult::Success
         } else {
-            Outcome::Unknown("this node doesn't support its sort".into())
+            ProbeResult::Unknown("unsupported kind of hook".into())
         };
         match outcome {
-            Outcome::Success => Ok(()),
-            Outcome::Failure(why) | Outcome::Unknown(why) => Err(why),
+            ProbeResult::Success => Ok(()),
+            ProbeResult::Failure(why) | ProbeResult::Unknown(why) => Err(why),
         }
     }
 
-    /// Runs a command as the container would.
-    async fn exec(&self, command: &[String], limit: Duration) -> Outcome {
+    /// Runs a command in the container's environment.
+    async fn exec(&self, command: &[String], limit: Duration) -> ProbeResult {
         let line = CommandLine { argv: command.to_vec(), ..self.line.clone() };
         let (process, stdout, stderr) = match self.processes.spawn(&line) {
             Ok(spawned) => spawned,
-            Err(error) => return Outcome::Unknown(format!("failed to exec in container: {error}")),
+            Err(error) => return ProbeResult::Unknown(format!("failed to exec in container: {error}")),
         };
         let run = async {
             let (mut text, mut rest) = (Vec::new(), Vec::new());
             let (stdout, stderr) = (ChildStdout::from_std(stdout)?, ChildStderr::from_std(stderr)?);
             let read = async { tokio::join!(read_some(stdout, &mut text), read_some(stderr, &mut rest)) };
-            // The end of the process is the end of its output, too: what is left of its group is killed with it.
+            // The output ends with the process, since the rest of its group is killed then.
             let (_, status) = tokio::join!(read, process.ended());
             text.append(&mut rest);
             Ok::<_, io::Error>((exit_code(status?), String::from_utf8_lossy(&text).into_owned()))
         };
         match timeout(limit, run).await {
-            Ok(Ok((0, _))) => Outcome::Success,
-            Ok(Ok((_, text))) => Outcome::Failure(text),
-            Ok(Err(error)) => Outcome::Unknown(format!("failed to exec in container: {error}")),
+            Ok(Ok((0, _))) => ProbeResult::Success,
+            Ok(Ok((_, text))) => ProbeResult::Failure(text),
+            Ok(Err(error)) => ProbeResult::Unknown(format!("failed to exec in container: {error}")),
             Err(_) => {
                 let command = command.join(" ");
-                Outcome::Failure(format!("command timed out: {command:?} timed out after {}s", limit.as_secs()))
+                ProbeResult::Failure(format!("command timed out: {command:?} timed out after {}s", limit.as_secs()))
             }
         }
     }
 
-    async fn tcp_socket(&self, host: Option<&str>, port: &IntOrString, limit: Duration) -> Outcome {
+    async fn tcp_socket(&self, host: Option<&str>, port: &IntOrString, limit: Duration) -> ProbeResult {
         let Some(port) = self.port(port) else { return unknown_port(port) };
         let place = format!("{}:{port}", self.host(host));
         match timeout(limit, connect(&place)).await {
-            Ok(Ok(_)) => Outcome::Success,
-            Ok(Err(why)) => Outcome::Failure(why),
-            Err(_) => Outcome::Failure(format!("dial tcp {place}: i/o timeout")),
+            Ok(Ok(_)) => ProbeResult::Success,
+            Ok(Err(why)) => ProbeResult::Failure(why),
+            Err(_) => ProbeResult::Failure(format!("dial tcp {place}: i/o timeout")),
         }
     }
 
-    /// Any code from 200 to 399 is a success; a redirection is not followed. Certificates are not verified.
-    async fn http_get(&self, get: &HTTPGetAction, agent: &str, limit: Duration) -> Outcome {
+    /// Status codes from 200 to 399 are a success, and redirects are not followed. Certificates are not verified.
+    async fn http_get(&self, get: &HTTPGetAction, agent: &str, limit: Duration) -> ProbeResult {
         let Some(port) = self.port(&get.port) else { return unknown_port(&get.port) };
         let tls = get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
         let place = format!("{}:{port}", self.host(get.host.as_deref()));
         let path = get.path.as_deref().unwrap_or("/");
         let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
         let url = format!("{}://{place}{path}", if tls { "https" } else { "http" });
-        let failed = |why: String| Outcome::Failure(format!("Get {url:?}: {why}"));
+        let failed = |why: String| ProbeResult::Failure(format!("Get {url:?}: {why}"));
         let request = match request(get, &place, &path, agent) {
             Ok(request) => request,
             Err(error) => return failed(error.to_string()),
@@ -141,8 +141,8 @@ impl Target {
             send(TlsConnector::from(config).connect(name, stream).await.map_err(said)?, request).await
         };
         match timeout(limit, exchange).await {
-            Ok(Ok(code)) if (200..400).contains(&code) => Outcome::Success,
-            Ok(Ok(code)) => Outcome::Failure(format!("HTTP probe failed with statuscode: {code}")),
+            Ok(Ok(code)) if (200..400).contains(&code) => ProbeResult::Success,
+            Ok(Ok(code)) => ProbeResult::Failure(format!("HTTP probe failed with statuscode: {code}")),
             Ok(Err(why)) => failed(why),
             Err(_) => failed("context deadline exceeded (Client.Timeout exceeded while awaiting headers)".into()),
         }
@@ -152,7 +152,7 @@ impl Target {
         asked.filter(|host| !host.is_empty()).unwrap_or(&self.address)
     }
 
-    /// A port by its number, or by its name among the container's.
+    /// Returns a port by its number, or by its name among the container's.
     fn port(&self, port: &IntOrString) -> Option<u16> {
         let number = match port {
             IntOrString::Int(number) => *number,
@@ -166,22 +166,22 @@ impl Target {
     }
 }
 
-fn unknown_port(port: &IntOrString) -> Outcome {
+fn unknown_port(port: &IntOrString) -> ProbeResult {
     match port {
-        IntOrString::Int(number) => Outcome::Unknown(format!("invalid port number: {number}")),
-        IntOrString::String(name) => Outcome::Unknown(format!("couldn't find port: {name:?}")),
+        IntOrString::Int(number) => ProbeResult::Unknown(format!("invalid port number: {number}")),
+        IntOrString::String(name) => ProbeResult::Unknown(format!("couldn't find port: {name:?}")),
     }
 }
 
 /// Reads to the end, and keeps the beginning.
 async fn read_some(stream: impl AsyncRead + Unpin, text: &mut Vec<u8>) {
     let mut head = stream.take(OUTPUT);
-    // What can't be read isn't shown.
+    // Output that can't be read isn't shown.
     let _read = head.read_to_end(text).await;
     let _rest = tokio::io::copy(&mut head.into_inner(), &mut tokio::io::sink()).await;
 }
 
-/// Connects to the first address of a host. The error is in Go's words, which people know from the kubelet.
+/// Connects to the first address of a host. Errors have the wording of Go, which is known from the kubelet.
 async fn connect(place: &str) -> Result<TcpStream, String> {
     let mut addresses = lookup_host(place).await.map_err(|error| format!("dial tcp: lookup {place}: {error}"))?;
     let address: SocketAddr = addresses.next().ok_or_else(|| format!("dial tcp: lookup {place}: no such host"))?;
@@ -202,14 +202,14 @@ fn request(get: &HTTPGetAction, place: &str, path: &str, agent: &str) -> Result<
     for (name, value) in defaults.into_iter().filter(|(name, _)| !given(name)) {
         request = request.header(name, value);
     }
-    // An empty value is the way to leave one of these out.
+    // An empty value removes a default header.
     for header in headers.filter(|header| !header.value.is_empty()) {
         request = request.header(header.name.as_str(), header.value.as_str());
     }
     request.body(Empty::new())
 }
 
-/// Sends a request on a connection of its own, and gives the code of the answer.
+/// Sends a request on a connection of its own, and returns the status code.
 async fn send(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Empty<Bytes>>,
@@ -218,7 +218,7 @@ async fn send(
     let exchange = async {
         let answer = sender.send_request(request).await.map_err(said)?;
         let code = answer.status().as_u16();
-        // The answer's body is of no interest, but a server that is cut off in the middle might say so.
+        // The body doesn't matter, but a server might log an error if the connection ended in the middle of it.
         let _body = http_body_util::Limited::new(answer.into_body(), 10 << 10).collect().await;
         Ok(code)
     };
@@ -233,7 +233,7 @@ async fn send(
     }
 }
 
-/// The innermost error is what happened.
+/// Returns the message of the innermost error.
 fn said(error: impl Error) -> String {
     let mut innermost: &dyn Error = &error;
     while let Some(source) = innermost.source() {
@@ -242,10 +242,10 @@ fn said(error: impl Error) -> String {
     innermost.to_string()
 }
 
-/// TLS with whoever answers: a probe asks whether somebody does, not who.
+/// Returns a TLS configuration that accepts any certificate, since probes don't verify servers.
 fn unverified() -> Result<Arc<ClientConfig>, rustls::Error> {
     let provider = Arc::new(ring::default_provider());
-    let verifier = Arc::new(Anybody(provider.clone()));
+    let verifier = Arc::new(AcceptAnyCertificate(provider.clone()));
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()
@@ -255,9 +255,9 @@ fn unverified() -> Result<Arc<ClientConfig>, rustls::Error> {
 }
 
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _end_entity: &CertificateDer<'_>,

@@ -1,4 +1,4 @@
-//! Where the API server is reached from outside this process.
+//! The addresses at which other processes reach the API server.
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
@@ -9,20 +9,20 @@ use kubewright_apiserver::{ApiServer, ListenError, ListenOptions, Listener};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// The listeners of a cluster. Clones are the same.
+/// The listeners of a cluster. Clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Doors {
+pub(crate) struct ApiEndpoints {
     api: ApiServer,
     listeners: Arc<Mutex<Vec<Listener>>>,
-    /// Held while one is opened, so that address and certificate belong together.
+    /// Held while a listener is opened, so that address and certificate belong together.
     opening: Arc<tokio::sync::Mutex<()>>,
-    /// Where pods find the server: the address of the last listener.
+    /// The address of the last listener, for pods.
     address: watch::Sender<Option<SocketAddr>>,
-    /// The authority that signed the last listener's certificate, in PEM.
+    /// The authority of the last listener's certificate, in PEM.
     certificate: watch::Sender<String>,
 }
 
-/// Where a cluster listens, and what it takes to be let in.
+/// An address at which the cluster listens, with credentials.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     address: SocketAddr,
@@ -32,29 +32,29 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The address, with the port that was chosen.
+    /// Returns the address, with the port that was chosen.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A kubeconfig whose user may do everything, as YAML. It holds a private key: keep it from others (mode 0600).
+    /// Returns a kubeconfig as YAML, whose user has all rights. It contains a private key: write it with mode 0600.
     pub fn kubeconfig(&self) -> String {
         self.kubeconfig.clone()
     }
 
-    /// The certificate of the authority that signed the server's, in PEM.
+    /// Returns the certificate of the authority that signed the server's, in PEM.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// A bearer token for the same user, for clients without certificates.
+    /// Returns a bearer token of the same user, for clients without certificates.
     pub fn token(&self) -> &str {
         &self.token
     }
 }
 
-impl Doors {
-    /// Those of a server that doesn't listen yet.
+impl ApiEndpoints {
+    /// Returns the endpoints of a server that doesn't listen yet.
     pub(crate) fn new(api: ApiServer) -> Self {
         Self {
             api,
@@ -65,7 +65,7 @@ impl Doors {
         }
     }
 
-    /// Opens one more.
+    /// Opens another listener.
     pub(crate) async fn open(&self, options: ListenOptions) -> Result<Endpoint, ListenError> {
         let _opening = self.opening.lock().await;
         self.open_alone(options).await
@@ -85,8 +85,8 @@ impl Doors {
         Ok(endpoint)
     }
 
-    /// An address at which programs of this machine reach the server, and the certificate to trust there. If there is none
-    /// yet, the server begins to listen on a free port of the loopback address.
+    /// Returns an address at which processes of this host reach the server, and the certificate of its authority. If
+    /// the server doesn't listen yet, it starts to listen on a free port of the loopback address.
     pub(crate) async fn any(&self) -> Result<(SocketAddr, String), ListenError> {
         let _opening = self.opening.lock().await;
         let present = *self.address.borrow();
@@ -97,12 +97,12 @@ impl Doors {
         Ok((SocketAddr::new(reachable(address.ip()), address.port()), self.certificate.borrow().clone()))
     }
 
-    /// Where the server listens, if it does.
+    /// Returns the address at which the server listens, if it does.
     pub(crate) fn address(&self) -> watch::Receiver<Option<SocketAddr>> {
         self.address.subscribe()
     }
 
-    /// The authority that signed its certificate, in PEM, or nothing.
+    /// Returns the authority that signed the server's certificate, in PEM, or an empty string.
     pub(crate) fn certificate(&self) -> watch::Receiver<String> {
         self.certificate.subscribe()
     }
@@ -113,7 +113,7 @@ impl Doors {
     }
 }
 
-/// Where programs of this machine reach a server that listens here.
+/// Returns the address at which processes of this host reach a server that listens on `listening`.
 pub(crate) fn reachable(listening: IpAddr) -> IpAddr {
     if listening.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { listening }
 }

@@ -1,14 +1,14 @@
-//! Whether a pod may go to a node, in the order and the words of kube-scheduler's filters. Pure.
+//! The filters that decide whether a pod may be bound to a node, with kube-scheduler's order and messages. Pure.
 
 use serde_json::Value;
 
 use crate::controllers::value::{flag, list, text};
 
-/// The taint that stands for `kubectl cordon`.
+/// The taint that corresponds to `kubectl cordon`.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// What keeps a pod from a node, if anything does.
-pub(super) fn obstacle(pod: &Value, node: &Value) -> Option<String> {
+/// Returns why a pod can't be bound to a node.
+pub(super) fn reason_not_to_bind(pod: &Value, node: &Value) -> Option<String> {
     let cordon = serde_json::json!({"key": UNSCHEDULABLE, "effect": "NoSchedule"});
     if flag(node, "/spec/unschedulable") && !is_tolerated(pod, &cordon) {
         return Some("node(s) were unschedulable".into());
@@ -46,7 +46,7 @@ fn is_selected(pod: &Value, node: &Value) -> bool {
         let (expressions, fields) = (list(term, "/matchExpressions"), list(term, "/matchFields"));
         let label = |key: &str| labels[key].as_str();
         let field = |key: &str| if key == "metadata.name" { node["metadata"]["name"].as_str() } else { None };
-        // A term that says nothing selects nothing.
+        // An empty term selects nothing.
         !(expressions.is_empty() && fields.is_empty())
             && expressions.iter().all(|one| holds(one, label(text(one, "/key"))))
             && fields.iter().all(|one| holds(one, field(text(one, "/key"))))
@@ -54,7 +54,7 @@ fn is_selected(pod: &Value, node: &Value) -> bool {
     selector.all(|(key, value)| labels.get(key) == Some(value)) && (required.is_null() || terms.iter().any(matches))
 }
 
-/// Whether a requirement holds for a value, or for its absence.
+/// Returns whether a requirement holds for a value, or for its absence.
 fn holds(requirement: &Value, value: Option<&str>) -> bool {
     let values = list(requirement, "/values");
     let is_in = value.is_some_and(|value| values.iter().any(|one| one == value));
@@ -80,7 +80,7 @@ mod tests {
     fn check(pod: Value, node: Value, expect: Option<&str>) {
         let mut node = json!({"metadata": {"name": "n", "labels": {"disk": "ssd", "size": "4"}}, "spec": node});
         node["spec"]["x"] = Value::Null;
-        assert_eq!(obstacle(&json!({"spec": pod}), &node).as_deref(), expect, "{pod}");
+        assert_eq!(reason_not_to_bind(&json!({"spec": pod}), &node).as_deref(), expect, "{pod}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Where the connections of a service go, and whose turn it is. Pure.
+//! The endpoints for a service's connections, and the choice among them. Pure.
 
 use std::{
     collections::BTreeMap,
@@ -10,22 +10,22 @@ use serde_json::Value;
 
 use crate::controllers::value::{int, list, text};
 
-/// How many clients an address remembers for the sake of session affinity.
+/// The number of clients that an address remembers for session affinity.
 const CLIENTS: usize = 4096;
 
-/// Where the connections to an address go.
+/// The endpoints for the connections to an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Route {
-    /// Those that take connections, in order.
+    /// The endpoints that accept connections, in order.
     pub(crate) endpoints: Vec<SocketAddr>,
-    /// For how long after its last connection a client is sent to the same endpoint again, if it is.
+    /// The time after its last connection for which a client is sent to the same endpoint, with session affinity.
     pub(crate) affinity: Option<Duration>,
 }
 
-/// The addresses at which a service is to answer, and where each leads.
+/// Returns the addresses of a service, with the endpoints of each.
 ///
-/// These are its node ports on the node's own address, and where the whole loopback network is this host's, as on Linux, its
-/// ports on its cluster IP. UDP and SCTP are not carried.
+/// The addresses are the node ports on the node's own address, and the ports on the cluster IP where the whole loopback
+/// network belongs to this host, as on Linux. UDP and SCTP are not supported.
 pub(crate) fn routes(service: &Value, slices: &[&Value]) -> BTreeMap<SocketAddr, Route> {
     let mut routes = BTreeMap::new();
     if text(service, "/spec/type") == "ExternalName" {
@@ -37,13 +37,13 @@ pub(crate) fn routes(service: &Value, slices: &[&Value]) -> BTreeMap<SocketAddr,
     });
     let cluster_ip = text(service, "/spec/clusterIP").parse::<Ipv4Addr>().ok();
     let cluster_ip = cluster_ip.filter(|address| cfg!(target_os = "linux") && address.is_loopback());
-    for port in list(service, "/spec/ports").iter().filter(|port| is_carried(port)) {
+    for port in list(service, "/spec/ports").iter().filter(|port| is_tcp(port)) {
         let number = |field: &str| port[field].as_u64().and_then(|number| u16::try_from(number).ok());
         let at_node = number("nodePort").filter(|number| *number != 0).map(|number| (Ipv4Addr::LOCALHOST, number));
         let at_cluster_ip = cluster_ip.and_then(|address| Some((address, number("port")?)));
         let endpoints = endpoints(text(port, "/name"), slices);
         for address in at_node.into_iter().chain(at_cluster_ip).map(SocketAddr::from) {
-            // One that leads to itself would never get anywhere.
+            // A route to itself would never reach a pod.
             let endpoints = endpoints.iter().copied().filter(|endpoint| *endpoint != address).collect();
             routes.insert(address, Route { endpoints, affinity });
         }
@@ -51,17 +51,17 @@ pub(crate) fn routes(service: &Value, slices: &[&Value]) -> BTreeMap<SocketAddr,
     routes
 }
 
-/// Whether connections to a port of a service are carried.
-pub(crate) fn is_carried(port: &Value) -> bool {
+/// Returns whether a port of a service is TCP.
+pub(crate) fn is_tcp(port: &Value) -> bool {
     port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP")
 }
 
-/// The endpoints of a named port that are ready; when there are none, those that still answer while they end, as
-/// kube-proxy has it (KEP-1669).
+/// Returns the ready endpoints of a named port, or the serving ones that are terminating if none is ready, as
+/// kube-proxy does (KEP-1669).
 fn endpoints(name: &str, slices: &[&Value]) -> Vec<SocketAddr> {
     let (mut ready, mut ending) = (Vec::new(), Vec::new());
     for slice in slices {
-        let named = |port: &&Value| text(port, "/name") == name && is_carried(port);
+        let named = |port: &&Value| text(port, "/name") == name && is_tcp(port);
         let port = list(slice, "/ports").iter().find(named);
         let Some(port) = port.and_then(|port| u16::try_from(port["port"].as_u64()?).ok()) else { continue };
         for endpoint in list(slice, "/endpoints") {
@@ -82,16 +82,16 @@ fn endpoints(name: &str, slices: &[&Value]) -> Vec<SocketAddr> {
     chosen
 }
 
-/// Whose turn it is: one endpoint after the other, unless the client has one already.
+/// Picks endpoints in turn, or a client's previous one with session affinity.
 #[derive(Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct EndpointPicker {
     next: usize,
-    /// Where each client was sent last, and when.
+    /// The last endpoint of each client, and the time of the connection.
     clients: BTreeMap<IpAddr, (SocketAddr, Duration)>,
 }
 
-impl Turn {
-    /// The endpoints in the order in which to try them for a client that comes at `now`, a monotonic time.
+impl EndpointPicker {
+    /// Returns the endpoints in the order in which to try them for a client that connects at `now`, a monotonic time.
     pub(crate) fn order(&mut self, route: &Route, client: IpAddr, now: Duration) -> Vec<SocketAddr> {
         let mut order = route.endpoints.clone();
         if order.is_empty() {
@@ -139,7 +139,7 @@ mod tests {
         service
     }
 
-    /// A slice of endpoints, each with its address and whether it is ready, serving and terminating.
+    /// An EndpointSlice, with the address of each endpoint and whether it is ready, serving and terminating.
     fn slice(endpoints: &[(&str, [bool; 3])]) -> Value {
         let endpoints: Vec<_> = endpoints
             .iter()
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_answers_where_it_says() {
+    fn a_service_has_routes_for_its_node_port_and_cluster_ip() {
         let ready = slice(&[("127.1.0.2", READY), ("127.1.0.1", READY), ("127.1.0.3", UNREADY)]);
         let slices = [ready, slice(&[("127.1.0.9", READY)])];
         let to = "127.1.0.1:8080 127.1.0.2:8080 127.1.0.9:8080";
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_answers_only_when_nobody_else_does() {
+    fn terminating_endpoints_are_used_only_without_ready_ones() {
         let service = service(json!({"clusterIP": "None"}));
         let check = |endpoints: &[(&str, [bool; 3])], expect: &str| {
             assert_eq!(shown(&service, &[slice(endpoints)]), [format!("127.0.0.1:30080 -> {expect}")]);
@@ -191,23 +191,23 @@ mod tests {
     }
 
     #[test]
-    fn turns_go_round_and_clients_come_back() {
+    fn endpoints_are_used_in_turn_and_affinity_keeps_clients() {
         let endpoints: Vec<SocketAddr> = ["127.1.0.1:1", "127.1.0.2:1"].map(|one| one.parse().expect("one")).into();
         let (one, two): (IpAddr, IpAddr) = ([127, 0, 0, 1].into(), [127, 0, 0, 2].into());
         let at = Duration::from_secs;
-        let mut turn = Turn::default();
+        let mut picker = EndpointPicker::default();
         let route = Route { endpoints: endpoints.clone(), affinity: None };
-        let firsts: Vec<_> = (0..3).map(|_| turn.order(&route, one, at(0))[0]).collect();
+        let firsts: Vec<_> = (0..3).map(|_| picker.order(&route, one, at(0))[0]).collect();
         assert_eq!(firsts, [endpoints[0], endpoints[1], endpoints[0]]);
 
-        let mut turn = Turn::default();
+        let mut picker = EndpointPicker::default();
         let route = Route { endpoints: endpoints.clone(), affinity: Some(at(10)) };
-        assert_eq!(turn.order(&route, one, at(0)), endpoints);
-        assert_eq!(turn.order(&route, one, at(9))[0], endpoints[0]);
-        assert_eq!(turn.order(&route, two, at(9))[0], endpoints[1]);
-        assert_eq!(turn.order(&route, one, at(18))[0], endpoints[0], "each connection counts anew");
-        assert_eq!(turn.order(&route, two, at(19))[0], endpoints[0], "ten seconds are over");
+        assert_eq!(picker.order(&route, one, at(0)), endpoints);
+        assert_eq!(picker.order(&route, one, at(9))[0], endpoints[0]);
+        assert_eq!(picker.order(&route, two, at(9))[0], endpoints[1]);
+        assert_eq!(picker.order(&route, one, at(18))[0], endpoints[0], "each connection counts anew");
+        assert_eq!(picker.order(&route, two, at(19))[0], endpoints[0], "ten seconds are over");
         let moved = Route { endpoints: vec![endpoints[1]], ..route };
-        assert_eq!(turn.order(&moved, one, at(19))[0], endpoints[1], "its endpoint is gone");
+        assert_eq!(picker.order(&moved, one, at(19))[0], endpoints[1], "its endpoint is gone");
     }
 }

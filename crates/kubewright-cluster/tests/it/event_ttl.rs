@@ -1,4 +1,4 @@
-//! The end of events.
+//! The expiry of events.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use kubewright_cluster::{Cluster, Pods};
 use serde_json::json;
 
 #[tokio::test(start_paused = true)]
-async fn events_go_an_hour_after_their_last_change() {
+async fn events_expire_an_hour_after_their_last_change() {
     let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
     let cluster = Cluster::builder().pods(Pods::None).clock(clock).start().await.expect("a cluster");
     let events: Api<Event> = Api::default_namespaced(cluster.client());

@@ -1,8 +1,9 @@
-//! A pod's service account: what a container needs to be it.
+//! The service account token of a container.
 //!
-//! A container of a real node finds token, certificate and namespace at `/var/run/secrets/kubernetes.io/serviceaccount`.
-//! Processes of this host share one file system, so each container has a folder that is laid out so, and a kubeconfig
-//! beside it that leads there: kubectl, client-go and kube all look at `KUBECONFIG` first.
+//! On a real node a container finds token, certificate and namespace at
+//! `/var/run/secrets/kubernetes.io/serviceaccount`. Processes of this host share one file system, so each container has
+//! a directory with that layout, and a kubeconfig that refers to it: kubectl, client-go and kube all read `KUBECONFIG`
+//! first.
 
 use std::{
     convert::Infallible,
@@ -21,47 +22,47 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::Host;
-use crate::access::{Access, Address};
+use crate::object_client::{ObjectClient, ObjectPath};
 
-/// The folder of the containers' own files within a pod's directory. No container can be named so.
+/// The directory of the containers' own files within a pod's directory. It can't be the name of a container.
 const ROOT: &str = ".root";
-/// Where a container finds its account, below its root.
+/// The path of the token volume below a container's root.
 const PLACE: [&str; 5] = ["var", "run", "secrets", "kubernetes.io", "serviceaccount"];
-/// How long a token is good for, in seconds.
+/// The lifetime of a token in seconds.
 const LIFE: i64 = 60 * 60;
-/// How long to wait before a token that could not be renewed is asked for again.
+/// The delay before a failed renewal is retried.
 const RETRY: Duration = Duration::from_secs(10);
-/// How often, and after how long, it is looked again for an account that isn't there. A namespace gets its own an instant
-/// after it is made.
+/// The number of lookups of a missing account and the delay between them. A namespace gets its default account an
+/// instant after it is created.
 const PATIENCE: (usize, Duration) = (40, Duration::from_millis(50));
 
-/// What a container has of its service account.
-pub(crate) struct Equipment {
-    /// What its environment begins with.
+/// A container's token volume.
+pub(crate) struct TokenVolume {
+    /// The first variables of the container's environment.
     pub(crate) variables: Vec<(String, String)>,
-    ticket: Ticket,
+    ticket: TokenSource,
     renew_in: Duration,
 }
 
-impl Equipment {
-    /// Renews the token for as long as it is polled, each time when four fifths of its life are over.
-    pub(crate) async fn keep_fresh(self) -> Infallible {
+impl TokenVolume {
+    /// Renews the token for as long as it is polled, each time when four fifths of its lifetime have passed.
+    pub(crate) async fn keep_renewing(self) -> Infallible {
         let Self { ticket, mut renew_in, .. } = self;
         loop {
             sleep(renew_in).await;
             renew_in = ticket.renew().await.unwrap_or_else(|why| {
-                tracing::warn!(why, pod = ticket.pod.0, "a service account's token can't be renewed now");
+                tracing::warn!(why, pod = ticket.pod.0, "failed to renew the token of a service account");
                 RETRY
             });
         }
     }
 }
 
-/// Equips a container, unless its pod or its service account doesn't want that.
+/// Creates the token volume of a container, unless its pod or its service account opts out.
 ///
 /// # Errors
-/// When there is no such account, or the API server can't be reached from outside this process.
-pub(crate) async fn equip(host: &Host, pod: &Pod, container: &str) -> Result<Option<Equipment>, String> {
+/// If the account doesn't exist, or the API server can't listen for other processes.
+pub(crate) async fn mount_token(host: &Host, pod: &Pod, container: &str) -> Result<Option<TokenVolume>, String> {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let spec = pod.spec.as_ref();
     let wanted = spec.and_then(|spec| spec.automount_service_account_token);
@@ -70,21 +71,21 @@ pub(crate) async fn equip(host: &Host, pod: &Pod, container: &str) -> Result<Opt
     if wanted == Some(false) {
         return Ok(None);
     }
-    let address = Address::core("serviceaccounts", Some(&namespace), &account);
-    let found = find(&host.access, &address).await?;
+    let address = ObjectPath::core("serviceaccounts", Some(&namespace), &account);
+    let found = find(&host.client, &address).await?;
     if wanted.is_none() && found["automountServiceAccountToken"] == false {
         return Ok(None);
     }
     let (server, authority) =
-        host.doors.any().await.map_err(|error| format!("the API server can't listen for pods: {error}"))?;
+        host.endpoints.any().await.map_err(|error| format!("failed to listen for pods: {error}"))?;
     let pod = (text(&pod.metadata.name), text(&pod.metadata.uid));
-    let root = root(&host.pod_directory(&pod.1), container).map_err(no_folder)?;
-    let place = folder(&root, &PLACE).map_err(no_folder)?;
-    write(&place.join("ca.crt"), &authority).map_err(no_folder)?;
-    write(&place.join("namespace"), &namespace).map_err(no_folder)?;
+    let root = root(&host.pod_directory(&pod.1), container).map_err(not_written)?;
+    let place = folder(&root, &PLACE).map_err(not_written)?;
+    write(&place.join("ca.crt"), &authority).map_err(not_written)?;
+    write(&place.join("namespace"), &namespace).map_err(not_written)?;
     let kubeconfig = root.join("kubeconfig");
-    write(&kubeconfig, &self::kubeconfig(server, &place, &namespace, &account)).map_err(no_folder)?;
-    let ticket = Ticket { access: host.access.clone(), clock: host.clock.clone(), account: address, pod, place };
+    write(&kubeconfig, &self::kubeconfig(server, &place, &namespace, &account)).map_err(not_written)?;
+    let ticket = TokenSource { client: host.client.clone(), clock: host.clock.clone(), account: address, pod, place };
     let renew_in = ticket.renew().await?;
     let (ip, port) = (server.ip().to_string(), server.port().to_string());
     let variables = [
@@ -94,18 +95,18 @@ pub(crate) async fn equip(host: &Host, pod: &Pod, container: &str) -> Result<Opt
         ("KUBECONFIG", kubeconfig.to_string_lossy().into_owned()),
     ];
     let variables = variables.map(|(name, value)| (name.to_owned(), value)).into();
-    Ok(Some(Equipment { variables, ticket, renew_in }))
+    Ok(Some(TokenVolume { variables, ticket, renew_in }))
 }
 
-/// The folder below which a container has files of its own, at the paths where a real node would show them.
+/// Creates the directory below which a container has files of its own, at the paths of a real node.
 pub(crate) fn root(pod_directory: &Path, container: &str) -> io::Result<PathBuf> {
     folder(pod_directory, &[ROOT, container])
 }
 
-async fn find(access: &Access, account: &Address) -> Result<Value, String> {
+async fn find(client: &ObjectClient, account: &ObjectPath) -> Result<Value, String> {
     let (tries, pause) = PATIENCE;
     for _ in 0..tries {
-        match access.get(account).await {
+        match client.get(account).await {
             Ok(Some(found)) => return Ok(found),
             Ok(None) => sleep(pause).await,
             Err(error) => return Err(error.to_string()),
@@ -115,22 +116,22 @@ async fn find(access: &Access, account: &Address) -> Result<Value, String> {
     Err(format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"))
 }
 
-fn no_folder(error: io::Error) -> String {
-    format!("the service account's folder can't be written: {error}")
+fn not_written(error: io::Error) -> String {
+    format!("failed to write the service account's volume: {error}")
 }
 
-/// What it takes to ask for a token again.
-struct Ticket {
-    access: Access,
+/// Requests and writes tokens.
+struct TokenSource {
+    client: ObjectClient,
     clock: SharedClock,
-    account: Address,
+    account: ObjectPath,
     /// The pod's name and UID.
     pod: (String, String),
     place: PathBuf,
 }
 
-impl Ticket {
-    /// Writes a new token, and says when the next is due.
+impl TokenSource {
+    /// Writes a new token, and returns the delay until the next renewal.
     async fn renew(&self) -> Result<Duration, String> {
         let (name, uid) = &self.pod;
         let bound = json!({"kind": "Pod", "apiVersion": "v1", "name": name, "uid": uid});
@@ -138,21 +139,22 @@ impl Ticket {
             "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
             "spec": {"audiences": [], "expirationSeconds": LIFE, "boundObjectRef": bound},
         });
-        let made = self.access.create(&self.account, "/token", &request).await.map_err(|error| error.to_string())?;
+        let made = self.client.create(&self.account, "/token", &request).await.map_err(|error| error.to_string())?;
         let status = &made["status"];
-        write(&self.place.join("token"), status["token"].as_str().unwrap_or_default()).map_err(no_folder)?;
+        write(&self.place.join("token"), status["token"].as_str().unwrap_or_default()).map_err(not_written)?;
         let end = status["expirationTimestamp"].as_str().and_then(|end| end.parse().ok());
         Ok(end.map_or(RETRY, |end| due(self.clock.now(), end)))
     }
 }
 
-/// How long to wait with the next token when this one ends at `end`.
+/// Returns the delay until a token that ends at `end` is renewed.
 fn due(now: Timestamp, end: Timestamp) -> Duration {
     let left = Duration::try_from(end.duration_since(now)).unwrap_or_default();
     (left * 4 / 5).max(RETRY)
 }
 
-/// A folder below one that exists, for this user alone. Those above aren't made: when the node is gone, nothing may come back.
+/// Creates directories below an existing one, with mode 0700. The parents aren't created, so that nothing of a removed
+/// node comes back.
 fn folder(below: &Path, parts: &[&str]) -> io::Result<PathBuf> {
     let mut path = below.to_owned();
     for part in std::iter::once("").chain(parts.iter().copied()) {
@@ -165,7 +167,7 @@ fn folder(below: &Path, parts: &[&str]) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Writes a file in one step, so that nobody reads half of it.
+/// Writes a file atomically.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let draft = path.with_extension("new");
     let mut file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
@@ -174,7 +176,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     std::fs::rename(draft, path)
 }
 
-/// JSON is YAML, and needs no care with quotes.
+/// Returns a kubeconfig as JSON, which is YAML and needs no quoting.
 fn kubeconfig(server: SocketAddr, place: &Path, namespace: &str, account: &str) -> String {
     let path = |file: &str| place.join(file).to_string_lossy().into_owned();
     let config = json!({
@@ -201,10 +203,10 @@ mod tests {
     async fn a_token_is_renewed_before_it_expires() {
         let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
         let api = ApiServer::builder().clock(clock.clone()).build();
-        let access = Access::new(api.client());
-        let account = Address::core("serviceaccounts", Some("default"), "robot");
+        let client = ObjectClient::new(api.client());
+        let account = ObjectPath::core("serviceaccounts", Some("default"), "robot");
         let create = async |plural: &str, object: Value| {
-            access.create(&Address::core(plural, Some("default"), ""), "", &object).await.unwrap()
+            client.create(&ObjectPath::core(plural, Some("default"), ""), "", &object).await.unwrap()
         };
         create("serviceaccounts", json!({"metadata": {"name": "robot"}})).await;
         let spec = json!({"serviceAccountName": "robot", "containers": [{"name": "c", "image": "i"}]});
@@ -212,12 +214,13 @@ mod tests {
         let uid = pod["metadata"]["uid"].as_str().unwrap().to_owned();
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().to_owned();
-        let ticket = Ticket { access: access.clone(), clock, account, pod: ("p".into(), uid), place: place.clone() };
+        let ticket =
+            TokenSource { client: client.clone(), clock, account, pod: ("p".into(), uid), place: place.clone() };
         let token = || std::fs::read_to_string(place.join("token")).unwrap();
         let renew_in = ticket.renew().await.unwrap();
         assert_eq!(renew_in, Duration::from_secs(48 * 60));
         let first = token();
-        let keeper = tokio::spawn(Equipment { variables: Vec::new(), ticket, renew_in }.keep_fresh());
+        let keeper = tokio::spawn(TokenVolume { variables: Vec::new(), ticket, renew_in }.keep_renewing());
         sleep(Duration::from_secs(47 * 60)).await;
         assert_eq!(token(), first);
         sleep(Duration::from_secs(2 * 60)).await;

@@ -1,14 +1,13 @@
 //! The variables by which a container finds services, as the kubelet sets them
 //! (<https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables>). Pure.
 //!
-//! They tell of the services that there are when the container starts. Where cluster IPs don't answer, as on other systems than
-//! Linux, they lead nowhere.
+//! They cover the services that exist when the container starts. On systems other than Linux, cluster IPs don't answer.
 
 use serde_json::Value;
 
 use crate::controllers::value::{list, text};
 
-/// The variables of a namespace's services.
+/// Returns the variables of a namespace's services.
 pub(crate) fn variables<'a>(services: impl Iterator<Item = &'a Value>) -> Vec<(String, String)> {
     let mut variables = Vec::new();
     for service in services {
@@ -51,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_service_is_told_in_many_ways() {
+    fn a_service_has_all_variables_that_the_kubelet_sets() {
         let service = json!({"metadata": {"name": "cow-web"}, "spec": {"clusterIP": "127.96.1.7", "ports": [
             {"name": "http-main", "port": 80, "protocol": "TCP"},
         ]}});

@@ -1,8 +1,8 @@
-//! The folder of a node, and what killed clusters have left.
+//! The directory of a node, and the removal of directories that killed clusters have left.
 //!
-//! The folder has a file that is locked for as long as the cluster lives, and that says by which mark the node's processes are
-//! known. The system gives the lock up when the cluster's process ends, however that ends: a folder whose lock can be had is
-//! what is left of a cluster that was killed, and the next one to start clears it away.
+//! The directory contains a file that is locked for as long as the cluster lives, and that contains the mark of the
+//! node's processes. The system releases the lock when the cluster's process ends for any reason. A directory whose
+//! lock is free therefore belongs to a cluster that was killed, and the next cluster to start removes it.
 
 use std::{
     fs::{self, File},
@@ -16,26 +16,26 @@ use tempfile::TempDir;
 
 use super::process::kill_left;
 
-/// How the folders of nodes begin, among others in the temporary directory.
+/// The prefix of node directories in the temporary directory.
 const PREFIX: &str = "kubewright-";
-/// The file that is locked.
+/// The name of the locked file.
 const LOCK: &str = "lock";
-/// How often the removal of a folder is tried, in which the last lines of a log may just be written.
+/// The number of tries to remove a directory, in which the last lines of a log may still be written.
 const TRIES: usize = 10;
 
-/// A node's folder. Dropping it removes it.
+/// A node's directory. Dropping it removes it.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub(crate) struct NodeDirectory {
     directory: Option<TempDir>,
-    /// Held for as long as the folder is in use.
+    /// Held for as long as the directory is in use.
     _lock: File,
 }
 
-impl Home {
-    /// Makes a folder in `root` for a node whose processes bear the mark `id`.
+impl NodeDirectory {
+    /// Creates a directory in `root` for a node whose processes have the mark `id`.
     pub(crate) fn new(root: &Path, id: &str) -> io::Result<Self> {
         let directory = tempfile::Builder::new().prefix(PREFIX).tempdir_in(root)?;
-        // The file has its name only once it is locked, so that nobody takes the folder for one that was left.
+        // The file gets its name only once it is locked, so that nobody mistakes the directory for an abandoned one.
         let fresh = directory.path().join("lock.new");
         let mut lock = File::create_new(&fresh)?;
         lock.lock()?;
@@ -44,13 +44,13 @@ impl Home {
         Ok(Self { directory: Some(directory), _lock: lock })
     }
 
-    /// Where it is.
+    /// Returns the path.
     pub(crate) fn path(&self) -> &Path {
         self.directory.as_ref().map_or(Path::new(""), TempDir::path)
     }
 }
 
-impl Drop for Home {
+impl Drop for NodeDirectory {
     fn drop(&mut self) {
         if let Some(directory) = self.directory.take() {
             remove(&directory.keep());
@@ -63,28 +63,28 @@ fn remove(path: &Path) {
         match fs::remove_dir_all(path) {
             Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return tracing::warn!(%error, path = %path.display(), "the pods' directory can't be removed");
+                return tracing::warn!(%error, path = %path.display(), "failed to remove the directory of the pods");
             }
             _ => return,
         }
     }
 }
 
-/// Ends the processes and removes the folders of this user's clusters that were killed. It blocks for as long as that takes.
-pub(crate) fn sweep(root: &Path) {
+/// Kills the processes and removes the directories of this user's clusters that were killed. Blocks until that is done.
+pub(crate) fn remove_abandoned(root: &Path) {
     let folders = fs::read_dir(root).into_iter().flatten().flatten();
     for folder in folders.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX)) {
         let path = folder.path();
-        if let Err(error) = clear(&path)
+        if let Err(error) = remove_if_abandoned(&path)
             && error.kind() != ErrorKind::NotFound
         {
-            tracing::debug!(%error, path = %path.display(), "what a cluster may have left can't be looked at");
+            tracing::debug!(%error, path = %path.display(), "failed to check a directory for an abandoned cluster");
         }
     }
 }
 
-/// Clears a folder away if its cluster is gone.
-fn clear(path: &Path) -> io::Result<()> {
+/// Removes a directory if its cluster is gone.
+fn remove_if_abandoned(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.is_dir() || found.uid() != geteuid().as_raw() {
         return Ok(());
@@ -94,7 +94,7 @@ fn clear(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let id = io::read_to_string(&lock)?;
-    tracing::info!(path = %path.display(), "clearing away what a killed cluster has left");
+    tracing::info!(path = %path.display(), "removing the directory of a killed cluster");
     if !id.is_empty() {
         kill_left(&id);
     }
@@ -111,9 +111,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_holds_is_swept() {
+    fn only_abandoned_directories_are_removed() {
         let root = tempfile::tempdir().expect("a folder");
-        let living = Home::new(root.path(), "a mark of nobody").expect("a folder");
+        let living = NodeDirectory::new(root.path(), "a mark of nobody").expect("a folder");
         let folder = |name: &str, id: Option<&str>| {
             let path = root.path().join(name);
             fs::create_dir(&path).expect("made");
@@ -126,10 +126,10 @@ mod tests {
         let left = folder("kubewright-left", Some(&id));
         let (foreign, beginning) = (folder("other", Some(&id)), folder("kubewright-new", None));
         let mut process = Command::new("sleep").arg("1000").env("KUBEWRIGHT_NODE", &id).spawn().expect("it starts");
-        sweep(root.path());
+        remove_abandoned(root.path());
         assert_eq!((left.exists(), foreign.exists(), beginning.exists()), (false, true, true));
         assert!(living.path().exists());
-        // On systems where it can't be found, it is this test's to end.
+        // On systems that don't show the environment of processes, the test has to end it.
         if cfg!(not(target_os = "linux")) {
             process.kill().expect("it runs");
         }

@@ -1,4 +1,4 @@
-//! Requests of the built-in controllers, for objects of any kind.
+//! The client of the built-in controllers, for objects of any kind.
 
 use std::{fmt, sync::Arc};
 
@@ -7,23 +7,23 @@ use kube::Client;
 use kubewright_apiserver::registry::Resource;
 use serde_json::{Value, json};
 
-/// Where an object, or with an empty name a collection, is served.
+/// The API path of an object, or of a collection if the name is empty.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Address {
+pub(crate) struct ObjectPath {
     /// The group; empty for the core group.
     pub(crate) group: Arc<str>,
     /// The version.
     pub(crate) version: Arc<str>,
-    /// The resource.
+    /// The plural name of the resource.
     pub(crate) plural: Arc<str>,
-    /// The namespace, if the object is in one.
+    /// The namespace of a namespaced object.
     pub(crate) namespace: Option<String>,
     /// The name.
     pub(crate) name: String,
 }
 
-impl Address {
-    /// An object of a resource.
+impl ObjectPath {
+    /// Returns the path of an object of a resource.
     pub(crate) fn of(resource: &Resource, namespace: Option<&str>, name: &str) -> Self {
         Self {
             group: resource.group.clone(),
@@ -34,7 +34,7 @@ impl Address {
         }
     }
 
-    /// An object of the core group.
+    /// Returns the path of an object of the core group.
     pub(crate) fn core(plural: &str, namespace: Option<&str>, name: &str) -> Self {
         Self {
             group: "".into(),
@@ -46,8 +46,8 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
-    /// The path.
+impl fmt::Display for ObjectPath {
+    /// Writes the path.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.group {
             "" => write!(f, "/api/{}", self.version)?,
@@ -64,31 +64,31 @@ impl fmt::Display for Address {
     }
 }
 
-/// How a deletion goes.
+/// The options of a deletion.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Deletion<'a> {
-    /// Only if the object is this one.
+pub(crate) struct DeleteOptions<'a> {
+    /// The UID that the object must have.
     pub(crate) uid: Option<&'a str>,
-    /// Only if it is at this version.
+    /// The resource version that the object must have.
     pub(crate) version: Option<&'a str>,
-    /// What becomes of dependents.
+    /// The propagation policy.
     pub(crate) propagation: Option<&'a str>,
-    /// The grace in seconds.
+    /// The grace period in seconds.
     pub(crate) grace: Option<i64>,
 }
 
-/// A client that speaks of objects as JSON.
+/// A client for objects as JSON values.
 #[derive(Clone)]
-pub(crate) struct Access(Client);
+pub(crate) struct ObjectClient(Client);
 
-impl Access {
-    /// Requests by this client.
+impl ObjectClient {
+    /// Creates a client that sends its requests by `client`.
     pub(crate) fn new(client: Client) -> Self {
         Self(client)
     }
 
-    /// Reads an object; `None` if there is none.
-    pub(crate) async fn get(&self, address: &Address) -> Result<Option<Value>, kube::Error> {
+    /// Reads an object; `None` if it doesn't exist.
+    pub(crate) async fn get(&self, address: &ObjectPath) -> Result<Option<Value>, kube::Error> {
         match self.send(Method::GET, address.to_string(), "application/json", None).await {
             Ok(found) => Ok(Some(found)),
             Err(error) if is_gone(&error) => Ok(None),
@@ -96,10 +96,10 @@ impl Access {
         }
     }
 
-    /// Creates an object in a collection, or something at an object's subresource.
+    /// Creates an object in a collection, or posts to a subresource of an object.
     pub(crate) async fn create(
         &self,
-        address: &Address,
+        address: &ObjectPath,
         subresource: &str,
         body: &Value,
     ) -> Result<Value, kube::Error> {
@@ -109,7 +109,7 @@ impl Access {
     /// Replaces an object, or a subresource of it.
     pub(crate) async fn replace(
         &self,
-        address: &Address,
+        address: &ObjectPath,
         subresource: &str,
         body: &Value,
     ) -> Result<Value, kube::Error> {
@@ -119,15 +119,15 @@ impl Access {
     /// Merges a patch into an object, or into a subresource of it.
     pub(crate) async fn merge(
         &self,
-        address: &Address,
+        address: &ObjectPath,
         subresource: &str,
         patch: &Value,
     ) -> Result<Value, kube::Error> {
         self.send(Method::PATCH, format!("{address}{subresource}"), "application/merge-patch+json", Some(patch)).await
     }
 
-    /// Deletes an object, or with an empty name all of a collection.
-    pub(crate) async fn delete(&self, address: &Address, how: &Deletion<'_>) -> Result<(), kube::Error> {
+    /// Deletes an object, or the whole collection if the name is empty.
+    pub(crate) async fn delete(&self, address: &ObjectPath, how: &DeleteOptions<'_>) -> Result<(), kube::Error> {
         let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
         let preconditions = [("uid", how.uid), ("resourceVersion", how.version)];
         for (name, value) in preconditions.into_iter().filter_map(|(name, value)| Some((name, value?))) {
@@ -160,7 +160,7 @@ impl Access {
     }
 }
 
-/// The code of the server's answer, if there was one.
+/// Returns the HTTP status code of the server's answer.
 fn code(error: &kube::Error) -> Option<u16> {
     match error {
         kube::Error::Api(status) => Some(status.code),
@@ -168,12 +168,12 @@ fn code(error: &kube::Error) -> Option<u16> {
     }
 }
 
-/// There is no such object.
+/// Returns whether the object doesn't exist.
 pub(crate) fn is_gone(error: &kube::Error) -> bool {
     code(error) == Some(404)
 }
 
-/// The object has changed, or there is one already.
+/// Returns whether the object has changed meanwhile or exists already.
 pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     code(error) == Some(409)
 }

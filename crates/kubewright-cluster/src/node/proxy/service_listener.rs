@@ -1,4 +1,4 @@
-//! One address at which a service answers: a socket, as long as there is somebody behind it, and the connections made there.
+//! One address at which a service answers: a socket that is open while there are endpoints, and its connections.
 
 use std::{io, net::SocketAddr, time::Duration};
 
@@ -12,42 +12,49 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use super::plan::{Route, Turn};
+use super::route::{EndpointPicker, Route};
 
-/// How many connections one address carries; others wait in the system's queue. Each takes two open files and two buffers
-/// of 8 KiB.
+/// The maximum number of connections of an address; others wait in the system's queue. Each takes two open files and
+/// two buffers of 8 KiB.
 const CONNECTIONS: usize = 1024;
-/// How long an endpoint may take to be connected to.
-const CONNECT: Duration = Duration::from_secs(5);
-/// How long to wait before an address that can't be had is tried again.
+/// The timeout of a connection to an endpoint.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The delay before another try to bind an address.
 const RETRY: Duration = Duration::from_secs(2);
-/// How long to wait when the system refuses a connection, for want of open files for instance.
-const BREATH: Duration = Duration::from_millis(50);
+/// The delay after the system failed to accept a connection, for example for lack of open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// An address that answers. Dropping it closes the socket and ends its connections; [`Door::close`] waits for that.
+/// An address at which a service answers. Dropping it closes the socket and its connections; [`ServiceListener::close`]
+/// waits for that.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct ServiceListener {
     route: watch::Sender<Route>,
     task: JoinHandle<()>,
 }
 
-impl Door {
-    /// Begins to answer. `trouble` is told, once in a row, when the address can't be had.
+impl ServiceListener {
+    /// Starts to listen. `on_failure` is called for the first of several failures in a row to bind the address.
     pub(crate) fn open(
         address: SocketAddr,
         route: Route,
         clock: SharedClock,
         tasks: &TaskTracker,
-        trouble: impl Fn(&io::Error) + Send + 'static,
+        on_failure: impl Fn(&io::Error) + Send + 'static,
     ) -> Self {
         let (sender, receiver) = watch::channel(route);
-        let keeper =
-            Keeper { address, route: receiver, clock, turn: Turn::default(), connections: JoinSet::new(), trouble };
-        Self { route: sender, task: tasks.spawn(keeper.run()) }
+        let acceptor = Acceptor {
+            address,
+            route: receiver,
+            clock,
+            picker: EndpointPicker::default(),
+            connections: JoinSet::new(),
+            on_failure,
+        };
+        Self { route: sender, task: tasks.spawn(acceptor.run()) }
     }
 
-    /// Connections go there from now on. Those that are made already stay.
-    pub(crate) fn lead(&self, route: Route) {
+    /// Sets the endpoints of new connections. Existing connections stay.
+    pub(crate) fn set_route(&self, route: Route) {
         self.route.send_if_modified(|present| {
             let differs = *present != route;
             *present = route;
@@ -55,42 +62,42 @@ impl Door {
         });
     }
 
-    /// Ends the socket and its connections.
+    /// Closes the socket and its connections.
     pub(crate) async fn close(mut self) {
         self.task.abort();
         let _cancelled = (&mut self.task).await;
     }
 }
 
-impl Drop for Door {
+impl Drop for ServiceListener {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-struct Keeper<F> {
+struct Acceptor<F> {
     address: SocketAddr,
     route: watch::Receiver<Route>,
     clock: SharedClock,
-    turn: Turn,
+    picker: EndpointPicker,
     connections: JoinSet<()>,
-    trouble: F,
+    on_failure: F,
 }
 
-impl<F: Fn(&io::Error)> Keeper<F> {
+impl<F: Fn(&io::Error)> Acceptor<F> {
     async fn run(mut self) {
-        let mut troubled = false;
-        // Without anybody behind it the address is not listened at: whoever connects is refused at once.
+        let mut failing = false;
+        // Without endpoints nothing listens at the address, so that connections are refused at once.
         while self.until(|route| !route.endpoints.is_empty()).await {
             match TcpListener::bind(self.address).await {
                 Ok(listener) => {
-                    troubled = false;
+                    failing = false;
                     self.answer(&listener).await;
                 }
                 Err(error) => {
-                    tracing::debug!(%error, address = %self.address, "a service's address can't be had");
-                    if !std::mem::replace(&mut troubled, true) {
-                        (self.trouble)(&error);
+                    tracing::debug!(%error, address = %self.address, "failed to bind the address of a service");
+                    if !std::mem::replace(&mut failing, true) {
+                        (self.on_failure)(&error);
                     }
                     sleep(RETRY).await;
                 }
@@ -98,7 +105,7 @@ impl<F: Fn(&io::Error)> Keeper<F> {
         }
     }
 
-    /// Waits until the route is like this; false when the door is gone.
+    /// Waits until the route meets a condition; false when the listener is closed.
     async fn until(&mut self, holds: impl Fn(&Route) -> bool) -> bool {
         loop {
             if holds(&self.route.borrow_and_update()) {
@@ -111,7 +118,7 @@ impl<F: Fn(&io::Error)> Keeper<F> {
         }
     }
 
-    /// Takes connections as long as somebody is behind the address.
+    /// Accepts connections while there are endpoints.
     async fn answer(&mut self, listener: &TcpListener) {
         loop {
             tokio::select! {
@@ -125,12 +132,12 @@ impl<F: Fn(&io::Error)> Keeper<F> {
                 accepted = listener.accept(), if self.connections.len() < CONNECTIONS => match accepted {
                     Ok((stream, client)) => {
                         let now = self.clock.monotonic();
-                        let order = self.turn.order(&self.route.borrow(), client.ip(), now);
-                        self.connections.spawn(carry(stream, order));
+                        let order = self.picker.order(&self.route.borrow(), client.ip(), now);
+                        self.connections.spawn(forward(stream, order));
                     }
                     Err(error) => {
-                        tracing::debug!(%error, address = %self.address, "a connection can't be taken");
-                        sleep(BREATH).await;
+                        tracing::debug!(%error, address = %self.address, "failed to accept a connection");
+                        sleep(ACCEPT_PAUSE).await;
                     }
                 },
             }
@@ -138,21 +145,22 @@ impl<F: Fn(&io::Error)> Keeper<F> {
     }
 }
 
-/// Joins a client with the first endpoint that takes it, until both have said all. When none does, it is reset.
-async fn carry(mut client: TcpStream, order: Vec<SocketAddr>) {
+/// Connects a client to the first endpoint that accepts, until both sides have closed. If none accepts, the client's
+/// connection is reset.
+async fn forward(mut client: TcpStream, order: Vec<SocketAddr>) {
     for endpoint in order {
-        let Ok(Ok(mut server)) = timeout(CONNECT, TcpStream::connect(endpoint)).await else { continue };
+        let Ok(Ok(mut server)) = timeout(CONNECT_TIMEOUT, TcpStream::connect(endpoint)).await else { continue };
         for stream in [&client, &server] {
             if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "a connection stays as it is");
+                tracing::debug!(%error, "failed to set TCP_NODELAY");
             }
         }
         if let Err(error) = copy_bidirectional(&mut client, &mut server).await {
-            tracing::debug!(%error, %endpoint, "a connection broke off");
+            tracing::debug!(%error, %endpoint, "a connection was interrupted");
         }
         return;
     }
     if let Err(error) = client.set_zero_linger() {
-        tracing::debug!(%error, "a connection is closed, not reset");
+        tracing::debug!(%error, "failed to reset a connection; it is closed");
     }
 }

@@ -1,5 +1,5 @@
-//! Keeps the service `kubernetes`, by which programs find the API server, as Kubernetes' API server does itself: it comes
-//! back when it is deleted, and leads to where the server listens, as soon as it does.
+//! The service `kubernetes`, by which programs find the API server. As in Kubernetes it is created again when it is
+//! deleted, and its endpoints are the server's addresses as soon as it listens.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -10,13 +10,13 @@ use tokio::sync::watch;
 
 use super::{
     batch,
-    family::Kind,
+    kind::Kind,
     retry::{Retries, until},
     value::{is_deleting, list},
 };
 use crate::{
-    access::{Access, is_conflict},
-    doors::reachable,
+    api_endpoints::reachable,
+    object_client::{ObjectClient, is_conflict},
 };
 
 const NAMESPACE: &str = "default";
@@ -26,14 +26,14 @@ const SLICE: Kind = Kind { group: "discovery.k8s.io", kind: "EndpointSlice", plu
 const ENDPOINTS: Kind = Kind { group: "", kind: "Endpoints", plural: "endpoints" };
 const KINDS: [Kind; 3] = [SERVICE, SLICE, ENDPOINTS];
 
-/// Keeps the service for as long as it is polled. `server` is where the API server listens.
+/// Maintains the service for as long as it is polled. `server` is the address at which the API server listens.
 pub(crate) async fn run(
     api: ApiServer,
-    access: Access,
+    client: ObjectClient,
     clock: SharedClock,
     mut server: watch::Receiver<Option<SocketAddr>>,
 ) {
-    let mut entrance = Entrance::default();
+    let mut kubernetes_service = KubernetesService::default();
     let mut feed = api.feed();
     let mut retries = Retries::default();
     loop {
@@ -41,20 +41,20 @@ pub(crate) async fn run(
         let due = !retries.due(now).is_empty();
         if feed.is_synced() && (due || !retries.is_waiting(&())) {
             let address = *server.borrow_and_update();
-            match carry_out(&access, entrance.decide(address)).await {
+            match carry_out(&client, kubernetes_service.decide(address)).await {
                 Ok(()) => retries.forget(&()),
                 Err(error) => {
-                    tracing::debug!(%error, "the service kubernetes can't be kept up");
+                    tracing::debug!(%error, "failed to maintain the service kubernetes");
                     retries.failed((), now);
                 }
             }
         }
         tokio::select! {
             batch = batch::next(&mut feed) => {
-                if batch.anew {
-                    entrance.forget();
+                if batch.restarted {
+                    kubernetes_service.forget();
                 }
-                batch.changes.iter().for_each(|change| entrance.take(change));
+                batch.changes.iter().for_each(|change| kubernetes_service.take(change));
             }
             changed = server.changed() => if changed.is_err() { return },
             () = until(retries.next(), now) => {}
@@ -62,14 +62,14 @@ pub(crate) async fn run(
     }
 }
 
-async fn carry_out(access: &Access, steps: Vec<(Kind, bool, Value)>) -> Result<(), kube::Error> {
+async fn carry_out(client: &ObjectClient, steps: Vec<(Kind, bool, Value)>) -> Result<(), kube::Error> {
     for (kind, present, content) in steps {
         let result = match present {
-            true => access.merge(&kind.address(NAMESPACE, NAME), "", &content).await,
-            false => access.create(&kind.address(NAMESPACE, ""), "", &content).await,
+            true => client.merge(&kind.address(NAMESPACE, NAME), "", &content).await,
+            false => client.create(&kind.address(NAMESPACE, ""), "", &content).await,
         };
         match result {
-            // Somebody was faster: the feed tells what there is.
+            // Another writer was faster; the feed delivers its object.
             Err(error) if !is_conflict(&error) => return Err(error),
             _ => {}
         }
@@ -77,16 +77,16 @@ async fn carry_out(access: &Access, steps: Vec<(Kind, bool, Value)>) -> Result<(
     Ok(())
 }
 
-/// What there is of the service. Pure.
+/// The present state of the service. Pure.
 #[derive(Debug, Default)]
-struct Entrance {
+struct KubernetesService {
     /// In the order of [`KINDS`].
     present: [Option<Arc<Value>>; 3],
-    /// The address that the service had last.
+    /// The last cluster IP of the service.
     cluster_ip: Option<Value>,
 }
 
-impl Entrance {
+impl KubernetesService {
     fn forget(&mut self) {
         self.present = Default::default();
     }
@@ -104,7 +104,7 @@ impl Entrance {
         self.present[index] = present;
     }
 
-    /// What is to be written: of which kind, whether that is there, and what.
+    /// Returns the writes that are needed: the kind, whether the object exists, and its content.
     fn decide(&self, server: Option<SocketAddr>) -> Vec<(Kind, bool, Value)> {
         let wanted = [Some(self.service(server)), server.map(slice), server.map(endpoints)];
         let mut steps = Vec::new();

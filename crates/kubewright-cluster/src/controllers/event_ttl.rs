@@ -1,6 +1,6 @@
-//! The end of events: an API server keeps each for an hour after its last change, so that they don't pile up for ever.
+//! The expiry of events: like an API server, it keeps each for an hour after its last change.
 //!
-//! It looks twice an hour, since nobody minds an event that lives a little longer, and a simulation has many hours.
+//! It looks twice an hour, which is precise enough and cheap for simulations of many hours.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use kube::{
 use kubewright_apimachinery::clock::SharedClock;
 use tokio::time::sleep;
 
-use crate::access::{is_conflict, is_gone};
+use crate::object_client::{is_conflict, is_gone};
 
-/// How long an event is kept: the default of the API server's `--event-ttl`.
+/// The time for which an event is kept: the default of the API server's `--event-ttl`.
 const KEPT: Duration = Duration::from_secs(60 * 60);
-/// How often it is looked.
+/// The interval between two sweeps.
 const PERIOD: Duration = Duration::from_secs(30 * 60);
-/// How many events are in memory at once.
+/// The number of events in memory at once.
 const PAGE: u32 = 500;
 
-/// Deletes old events for as long as it is polled.
+/// Deletes expired events for as long as it is polled.
 pub(crate) async fn run(client: Client, clock: SharedClock) {
     loop {
         sleep(PERIOD).await;
         if let Err(error) = sweep(&client, clock.now()).await {
-            tracing::warn!(%error, "old events can't be deleted now");
+            tracing::warn!(%error, "failed to delete expired events");
         }
     }
 }

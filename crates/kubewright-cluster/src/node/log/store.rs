@@ -1,15 +1,15 @@
-//! The logs of all containers of the node, found by pod and container.
+//! The logs of all containers of the node, by pod and container.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use kubewright_apimachinery::clock::SharedClock;
 use parking_lot::Mutex;
 
-use super::log::Log;
+use super::Log;
 
-/// The logs of a node. Clones are the same.
+/// The logs of a node. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Logs(Arc<Mutex<BTreeMap<PodName, PodLogs>>>);
+pub(crate) struct LogStore(Arc<Mutex<BTreeMap<PodName, PodLogs>>>);
 
 /// A namespace and a name.
 type PodName = (String, String);
@@ -27,8 +27,8 @@ struct Runs {
     previous: Option<Log>,
 }
 
-impl Logs {
-    /// Begins the log of a container's next run. The log before is kept, those before that are removed.
+impl LogStore {
+    /// Creates the log of a container's next run. The previous run's log is kept, earlier ones are removed.
     pub(crate) fn begin(&self, pod: &PodName, uid: &str, container: &str, path: PathBuf, clock: SharedClock) -> Log {
         let log = Log::new(path, clock);
         let mut pods = self.0.lock();
@@ -45,14 +45,14 @@ impl Logs {
         log
     }
 
-    /// The log of a container's present or last run, or of the one before.
+    /// Returns the log of a container's current or last run, or of the previous one.
     pub(crate) fn find(&self, pod: &PodName, container: &str, previous: bool) -> Option<Log> {
         let pods = self.0.lock();
         let runs = pods.get(pod)?.containers.get(container)?;
         if previous { runs.previous.clone() } else { runs.current.clone() }
     }
 
-    /// The pod is gone, and its logs with it.
+    /// Removes the logs of a pod that is gone.
     pub(crate) fn forget(&self, pod: &PodName, uid: &str) {
         let mut pods = self.0.lock();
         if pods.get(pod).is_none_or(|logs| logs.uid != uid) {

@@ -1,0 +1,126 @@
+//! The counts of a job's pods that have ended, each exactly once.
+//!
+//! The UID of an ended pod is first noted in `status.uncountedTerminatedPods`, then the pod's finalizer is removed, and
+//! when that is seen the pod is counted. After an interruption at any point it is either noted or counted, never both
+//! and never neither. Completion indexes need no note, since a set can't contain an index twice.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::{has_failed, index::Indexes, is_tracked};
+use crate::controllers::value::{int, is_deleting, list, text};
+
+/// The annotation with the completion index of a pod.
+pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// The pods that have ended.
+#[derive(Debug, Default)]
+pub(super) struct PodCounts<'a> {
+    /// The number of succeeded pods that are counted.
+    succeeded: i64,
+    /// The number of failed pods that are counted.
+    failed: i64,
+    /// The completion indexes that have succeeded, of an indexed job.
+    pub(super) indexes: Option<Indexes>,
+    /// The UIDs of succeeded pods that are noted.
+    pub(super) noted_succeeded: Vec<String>,
+    /// The UIDs of failed pods that are noted.
+    pub(super) noted_failed: Vec<String>,
+    /// The pods whose finalizers can be removed once the notes have been written.
+    pub(super) counted: Vec<&'a Value>,
+}
+
+impl PodCounts<'_> {
+    /// Returns the number of succeeded pods, or of succeeded indexes.
+    pub(super) fn succeeded(&self) -> i64 {
+        match &self.indexes {
+            Some(indexes) => number(indexes.0.len()),
+            None => self.succeeded + number(self.noted_succeeded.len()),
+        }
+    }
+
+    /// Returns the number of failed pods.
+    pub(super) fn failed(&self) -> i64 {
+        self.failed + number(self.noted_failed.len())
+    }
+
+    /// Returns `status.succeeded`, which doesn't include noted pods.
+    pub(super) fn counted_succeeded(&self) -> i64 {
+        if self.indexes.is_some() { self.succeeded() } else { self.succeeded }
+    }
+
+    /// Returns `status.failed`, which doesn't include noted pods.
+    pub(super) fn counted_failed(&self) -> i64 {
+        self.failed
+    }
+
+    /// Returns whether all ended pods are counted.
+    pub(super) fn is_settled(&self) -> bool {
+        self.noted_succeeded.is_empty() && self.noted_failed.is_empty() && self.counted.is_empty()
+    }
+}
+
+fn number(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Returns the completion index of a pod.
+pub(super) fn index_of(pod: &Value) -> Option<i64> {
+    pod["metadata"]["annotations"][INDEX].as_str()?.parse().ok()
+}
+
+/// Counts the pods of a job.
+pub(super) fn count<'a>(job: &Value, pods: &[&'a Value]) -> PodCounts<'a> {
+    let completions = int(job, "/spec/completions");
+    let mut counts = PodCounts { failed: int(job, "/status/failed"), ..PodCounts::default() };
+    if text(job, "/spec/completionMode") == "Indexed" {
+        counts.indexes = Some(Indexes::parse(text(job, "/status/completedIndexes"), completions));
+    } else {
+        counts.succeeded = int(job, "/status/succeeded");
+    }
+    let tracked: BTreeSet<&str> = pods.iter().filter(|pod| is_tracked(pod)).map(|pod| uid(pod)).collect();
+    let noted = |field: &str| {
+        let uids = list(job, &format!("/status/uncountedTerminatedPods/{field}")).iter().filter_map(Value::as_str);
+        uids.map(str::to_owned).partition::<Vec<_>, _>(|uid| tracked.contains(uid.as_str()))
+    };
+    let (succeeded, let_go) = noted("succeeded");
+    counts.noted_succeeded = succeeded;
+    counts.succeeded += number(let_go.len());
+    let (failed, let_go) = noted("failed");
+    counts.noted_failed = failed;
+    counts.failed += number(let_go.len());
+    for pod in pods.iter().copied().filter(|pod| is_tracked(pod)) {
+        take(job, pod, completions, &mut counts);
+    }
+    counts
+}
+
+fn uid(pod: &Value) -> &str {
+    text(pod, "/metadata/uid")
+}
+
+/// Takes in a pod that still has its finalizer.
+fn take<'a>(job: &Value, pod: &'a Value, completions: i64, counts: &mut PodCounts<'a>) {
+    let note = |notes: &mut Vec<String>| {
+        if !notes.iter().any(|noted| noted == uid(pod)) {
+            notes.push(uid(pod).to_owned());
+        }
+    };
+    let index = index_of(pod).filter(|index| (0..completions).contains(index));
+    let had_failed = counts.noted_failed.iter().any(|noted| noted == uid(pod));
+    if text(pod, "/status/phase") == "Succeeded" && !had_failed {
+        match (&mut counts.indexes, index) {
+            (Some(indexes), Some(index)) => drop(indexes.0.insert(index)),
+            (Some(_), None) => {}
+            (None, _) => note(&mut counts.noted_succeeded),
+        }
+    } else if has_failed(job, pod) || had_failed {
+        if counts.indexes.is_none() || index.is_some() {
+            note(&mut counts.noted_failed);
+        }
+    } else if !is_deleting(job) {
+        return;
+    }
+    counts.counted.push(pod);
+}

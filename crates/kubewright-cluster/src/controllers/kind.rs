@@ -1,0 +1,36 @@
+//! The kinds that the controllers know.
+
+use kubewright_apiserver::Change;
+
+use crate::object_client::ObjectPath;
+
+/// A kind, as references and requests name it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    /// The group; empty for the core group.
+    pub(crate) group: &'static str,
+    /// The kind.
+    pub(crate) kind: &'static str,
+    /// The plural name of the resource.
+    pub(crate) plural: &'static str,
+}
+
+impl Kind {
+    /// Pods.
+    pub(crate) const POD: Self = Self { group: "", kind: "Pod", plural: "pods" };
+
+    /// Returns the API version. All kinds that the controllers know have the version v1.
+    pub(crate) fn api_version(&self) -> String {
+        if self.group.is_empty() { "v1".into() } else { format!("{}/v1", self.group) }
+    }
+
+    /// Returns whether a change concerns an object of this kind.
+    pub(crate) fn is_of(&self, change: &Change) -> bool {
+        change.resource.storage.split_once('/') == Some((self.group, self.plural))
+    }
+
+    /// Returns the path of an object, or of a namespace's collection if the name is empty.
+    pub(crate) fn address(&self, namespace: &str, name: &str) -> ObjectPath {
+        ObjectPath { group: self.group.into(), ..ObjectPath::core(self.plural, Some(namespace), name) }
+    }
+}
