@@ -1,5 +1,5 @@
-//! The images of the operators' web pages, played by this very program: the node runs it with a word in front that says
-//! which page to be.
+//! The images of the operators' web pages. The node runs this program for them, with a first argument that selects the
+//! page.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use kubewright_cluster::{ImageTable, Program};
 
-/// An image that this program plays.
+/// An image that this program can run as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Image {
     Guestbook,
@@ -31,16 +31,16 @@ impl Image {
         }
     }
 
-    /// Which image these arguments ask for, and its own arguments, the program's name first.
-    pub(crate) fn played(arguments: impl Iterator<Item = OsString>) -> Option<(Self, Vec<OsString>)> {
+    /// Returns the image that the arguments select, and its own arguments, the program's name first.
+    pub(crate) fn selected(arguments: impl Iterator<Item = OsString>) -> Option<(Self, Vec<OsString>)> {
         let mut arguments: Vec<_> = arguments.collect();
         let image = Self::ALL.into_iter().find(|image| arguments.get(1).is_some_and(|word| word == image.word()))?;
         arguments.remove(1);
         Some((image, arguments))
     }
 
-    /// Serves the page until a signal comes.
-    pub(crate) async fn play(self, arguments: Vec<OsString>) -> Result<()> {
+    /// Serves the page until a signal arrives.
+    pub(crate) async fn run(self, arguments: Vec<OsString>) -> Result<()> {
         match self {
             Self::Guestbook => {
                 use guestbook_operator::page::{Arguments, run};
@@ -54,7 +54,7 @@ impl Image {
     }
 }
 
-/// The node's images: its own, and the pages. Each pod listens at its own address.
+/// Returns the node's default images and the pages. Each pod listens at its own address.
 pub(crate) fn table() -> Result<ImageTable> {
     let program = std::env::current_exe().context("find this program, which plays the images")?;
     let program = program.to_str().context("the path of this program is not UTF-8")?;
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_word_in_front_is_taken_off_and_no_other() {
-        let played = |words: &[&str]| Image::played(words.iter().map(OsString::from));
+        let played = |words: &[&str]| Image::selected(words.iter().map(OsString::from));
         let rest = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         assert_eq!(played(&["demo", "play-image=lolcow", "--once"]), Some((Image::Lolcow, rest(&["demo", "--once"]))));
         assert_eq!(played(&["demo", "play-image=guestbook"]), Some((Image::Guestbook, rest(&["demo"]))));

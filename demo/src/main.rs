@@ -1,15 +1,15 @@
-//! `cargo demo`: an embedded cluster, all five operators in one manager, and their samples applied as a user would.
+//! `cargo demo`: an embedded cluster, all five operators in one manager, and their samples, applied as a user would.
 //!
-//! On a terminal it shows a live view until Ctrl-C; with `--once` it walks through the scripts of the operators' sources,
-//! prints what it checked, and exits with 0, or with 1 and what differed. The images of the web pages are played by this
-//! very program ([`image`]).
+//! On a terminal it shows a live view until Ctrl-C. With `--once` it walks through the scripts of the operators'
+//! tutorials, prints each check, and exits with 0, or with 1 and the differences. This program also runs as the images
+//! of the web pages ([`image`]).
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a demo prints")]
 
+mod environment;
 mod image;
 mod live;
 mod once;
-mod stage;
 mod web;
 
 use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
@@ -19,32 +19,32 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::{filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::stage::Stage;
+use crate::environment::Environment;
 
-/// The operators on an embedded cluster.
+/// Run the operators on an embedded cluster.
 #[derive(Debug, Parser)]
 #[command(
     name = "cargo demo",
-    after_help = "Examples:\n  cargo demo          a live view until Ctrl-C\n  cargo demo --once   walk through the operators' scripts, print what was checked, exit"
+    after_help = "Examples:\n  cargo demo          a live view until Ctrl-C\n  cargo demo --once   walk through the operators' scripts, print each check, exit"
 )]
 struct Arguments {
-    /// Walk through the operators' scripts once, and exit with 1 if anything differs.
+    /// Walk through the operators' scripts once; exit with 1 if a check fails.
     #[arg(long)]
     once: bool,
 
-    /// Write a picture (SVG) of the live view as it is once all samples are settled, and exit.
+    /// Write a picture (SVG) of the live view once all samples are settled, and exit.
     #[arg(long, value_name = "FILE", conflicts_with = "once")]
     snapshot: Option<PathBuf>,
 
-    /// What to log to standard error; the live view takes the screen, so it logs nothing unless told to.
+    /// The log filter for standard error. The live view uses the whole screen, so by default nothing is logged.
     #[arg(long, value_name = "FILTER", default_value = "off", env = "KUBEWRIGHT_LOG")]
     log: String,
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let outcome = match image::Image::played(std::env::args_os()) {
-        Some((image, arguments)) => image.play(arguments).await.map(|()| true),
+    let outcome = match image::Image::selected(std::env::args_os()) {
+        Some((image, arguments)) => image.run(arguments).await.map(|()| true),
         None => run(Arguments::parse()).await,
     };
     match outcome {
@@ -73,27 +73,27 @@ async fn run(arguments: Arguments) -> Result<bool> {
         }
     };
 
-    let stage = Stage::set().await?;
+    let environment = Environment::start().await?;
     let outcome = tokio::select! {
-        outcome = show(&stage, &arguments) => outcome,
+        outcome = show(&environment, &arguments) => outcome,
         () = stop => Ok(!arguments.once && arguments.snapshot.is_none()),
     };
-    stage.clear().await?;
+    environment.stop().await?;
     outcome
 }
 
-/// Whether all was as it should be.
-async fn show(stage: &Stage, arguments: &Arguments) -> Result<bool> {
+/// Runs the selected mode, and returns whether all checks passed.
+async fn show(environment: &Environment, arguments: &Arguments) -> Result<bool> {
     if arguments.once {
-        return once::walk(stage).await;
+        return once::run(environment).await;
     }
-    stage.apply_samples().await?;
+    environment.apply_samples().await?;
     if let Some(file) = &arguments.snapshot {
-        live::snapshot(stage, file).await?
+        live::snapshot(environment, file).await?
     } else if std::io::stdout().is_terminal() {
-        live::view(stage).await?
+        live::view(environment).await?
     } else {
-        live::print(stage).await?
+        live::print(environment).await?
     }
     Ok(true)
 }

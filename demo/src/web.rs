@@ -1,4 +1,4 @@
-//! A visitor of the web pages.
+//! An HTTP client for the web pages.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use hyper_util::{
 };
 use tokio::time::timeout;
 
-/// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks for a page over a connection of its own, as a visitor who comes for the first time.
+/// Requests a page on a new connection.
 pub(crate) async fn get(url: &str) -> Result<String> {
     ask(Request::get(url).body(Full::default())?).await.with_context(|| format!("GET {url}"))
 }
@@ -31,6 +31,6 @@ async fn ask(request: Request<Full<Bytes>>) -> Result<String> {
         let answer = client.request(request).await?;
         anyhow::Ok(answer.into_body().collect().await?.to_bytes())
     };
-    let body = timeout(PATIENCE, answer).await.context("no answer")??;
+    let body = timeout(TIMEOUT, answer).await.context("no answer")??;
     Ok(String::from_utf8_lossy(&body).into_owned())
 }

@@ -1,4 +1,4 @@
-//! The process, and the pipes by which it is told what to do.
+//! The Chromium process, and the pipes that control it.
 
 use std::{
     env, fs,
@@ -18,21 +18,21 @@ use tokio::{
     net::unix::pipe::{Receiver, Sender},
 };
 
-use crate::{BrowserError, seen::Seen};
+use crate::{BrowserError, page_events::PageEvents};
 
-/// What the program is called, by distribution.
+/// The names of the program in distributions.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome-stable", "google-chrome"];
-/// The environment variable with the path of another one.
+/// The environment variable with the path of another program.
 const PROGRAM: &str = "CHROMIUM";
-/// Chromium reads commands from descriptor 3 and answers on 4, which only a shell can hand over without unsafe code.
+/// Chromium reads commands from file descriptor 3 and answers on 4. Without unsafe code only a shell can pass these.
 const SCRIPT: &str = r#"exec "$@" 3<&0 4>&1 </dev/null >/dev/null"#;
-/// How often, and after how long each time, is asked whether killed processes are gone.
+/// The number of checks whether killed processes are gone, and the delay between them.
 const ATTEMPTS: u32 = 200;
 const MOMENT: Duration = Duration::from_millis(10);
-/// Where its log goes, within the profile.
+/// The name of the log file within the profile.
 const LOG: &str = "stderr";
 
-/// Without a screen or sandbox (which root can't have), and without anything that Chromium does for itself on the network.
+/// Chromium's flags: no screen, no sandbox (root can't have one), and no network access of its own.
 const FLAGS: [&str; 14] = [
     "--headless",
     "--remote-debugging-pipe",
@@ -61,7 +61,7 @@ pub(crate) struct Chromium {
 }
 
 impl Chromium {
-    /// Starts it in a process group and with a profile of its own.
+    /// Starts Chromium in a process group of its own, with a fresh profile.
     pub(crate) fn start() -> Result<Self, BrowserError> {
         let program = find().ok_or(BrowserError::Missing)?;
         let failed = |source| BrowserError::Start { program: program.display().to_string(), source };
@@ -79,13 +79,13 @@ impl Chromium {
         Ok(Self { child, to, from, calls: 0, profile })
     }
 
-    /// Has a command carried out, and takes in what else is told until its answer comes.
+    /// Sends a command, and takes in events until the answer arrives.
     pub(crate) async fn call(
         &mut self,
         session: Option<&str>,
         method: &str,
         parameters: Value,
-        seen: &mut Seen,
+        events: &mut PageEvents,
     ) -> Result<Value, BrowserError> {
         self.calls += 1;
         let id = self.calls;
@@ -104,7 +104,7 @@ impl Chromium {
                     None => Ok(message["result"].take()),
                 };
             }
-            seen.note(&message);
+            events.note(&message);
         }
     }
 
@@ -114,13 +114,13 @@ impl Chromium {
         if message.pop() != Some(0) || count == 0 {
             return Err(self.gone());
         }
-        serde_json::from_slice(&message).map_err(|_| BrowserError::Garbled)
+        serde_json::from_slice(&message).map_err(|_| BrowserError::InvalidMessage)
     }
 
     fn gone(&self) -> BrowserError {
         let log = fs::read_to_string(self.profile.path().join(LOG)).unwrap_or_default();
         let lines: Vec<_> = log.lines().collect();
-        BrowserError::Gone(lines[lines.len().saturating_sub(5)..].join("\n"))
+        BrowserError::Exited(lines[lines.len().saturating_sub(5)..].join("\n"))
     }
 }
 
@@ -130,7 +130,7 @@ impl Drop for Chromium {
             // It may have ended before.
             let _ = kill_process_group(group, Signal::KILL);
             let _ = self.child.wait();
-            // Its own processes are gone a moment later, and with them what writes into the profile.
+            // Its child processes end a moment later, and may write into the profile until then.
             for _ in 0..ATTEMPTS {
                 if test_kill_process_group(group).is_err() {
                     break;
@@ -141,7 +141,7 @@ impl Drop for Chromium {
     }
 }
 
-/// The program: the one that the environment names, else the first on the path.
+/// Returns the program: the one that the environment names, or the first on the path.
 fn find() -> Option<PathBuf> {
     if let Some(program) = env::var_os(PROGRAM).filter(|program| !program.is_empty()) {
         return Some(program.into());
@@ -156,7 +156,7 @@ fn find() -> Option<PathBuf> {
 mod tests {
     use super::*;
 
-    /// The processes with this in their command line.
+    /// Returns the number of processes with this text in their command line.
     fn processes(part: &str) -> usize {
         let commands = fs::read_dir("/proc").unwrap().flatten().map(|entry| fs::read(entry.path().join("cmdline")));
         commands.flatten().filter(|command| String::from_utf8_lossy(command).contains(part)).count()
@@ -166,13 +166,13 @@ mod tests {
     #[cfg(target_os = "linux")]
     async fn nothing_stays_behind() {
         let mut chromium = Chromium::start().unwrap();
-        let version = chromium.call(None, "Browser.getVersion", json!({}), &mut Seen::default()).await.unwrap();
+        let version = chromium.call(None, "Browser.getVersion", json!({}), &mut PageEvents::default()).await.unwrap();
         assert!(version["product"].as_str().unwrap().contains("Chrome/"), "{version}");
         let profile = chromium.profile.path().to_owned();
         assert!(processes(&profile.to_string_lossy()) > 1);
         drop(chromium);
         assert!(!profile.exists());
-        // Processes that are killed may take a moment to be gone.
+        // Killed processes take a moment to end.
         let gone = async {
             while processes(&profile.to_string_lossy()) > 0 {
                 tokio::time::sleep(Duration::from_millis(20)).await;

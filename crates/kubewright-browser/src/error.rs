@@ -1,51 +1,51 @@
-//! What can go wrong with a browser.
+//! The errors of a browser.
 
 use std::io;
 
 use thiserror::Error;
 
-/// Why a browser didn't do what it was told.
+/// An error of a browser.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BrowserError {
-    /// There is no browser to be started.
+    /// No browser is installed.
     #[error(
-        "there is no Chromium on the path. Install it (as root on Debian: apt-get install chromium), or set CHROMIUM to the \
-         path of a Chromium or Chrome"
+        "Chromium not found on the path: install it (as root on Debian: apt-get install chromium), or set CHROMIUM to the path \
+         of Chromium or Chrome"
     )]
     Missing,
-    /// It could not be started.
-    #[error("{program} could not be started")]
+    /// The browser could not be started.
+    #[error("failed to start {program}")]
     Start {
-        /// What was to be started.
+        /// The program.
         program: String,
-        /// Why it wasn't.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// It has ended, or closed its pipe.
-    #[error("the browser has ended; its last words: {0}")]
-    Gone(String),
-    /// It took longer than [`DEADLINE`](crate::DEADLINE).
-    #[error("within a minute it did not come about that {0}")]
+    /// The browser has exited, or closed its pipe.
+    #[error("the browser has exited; the end of its log: {0}")]
+    Exited(String),
+    /// An operation took longer than [`DEADLINE`](crate::DEADLINE).
+    #[error("timed out after a minute waiting until {0}")]
     TimedOut(String),
-    /// It refused a command.
+    /// The browser refused a command.
     #[error("the browser refused {method}: {message}")]
     Refused {
         /// The command.
         method: String,
-        /// Its reason.
+        /// The browser's message.
         message: String,
     },
-    /// It said what can't be read.
-    #[error("the browser said something that can't be read")]
-    Garbled,
-    /// Nothing answers at an address.
-    #[error("{url} can't be opened: {why}")]
+    /// The browser sent an invalid message.
+    #[error("the browser sent an invalid message")]
+    InvalidMessage,
+    /// No server answers at an address.
+    #[error("failed to open {url}: {why}")]
     Unreachable {
         /// The address.
         url: String,
-        /// Chromium's word for it, such as `net::ERR_CONNECTION_REFUSED`.
+        /// Chromium's error, such as `net::ERR_CONNECTION_REFUSED`.
         why: String,
     },
     /// A JavaScript expression threw.
@@ -53,23 +53,23 @@ pub enum BrowserError {
     Script {
         /// The expression.
         expression: String,
-        /// What it threw.
+        /// The exception.
         thrown: String,
     },
     /// An element can't be clicked.
-    #[error("{selector} can't be clicked: {why}")]
+    #[error("failed to click {selector}: {why}")]
     Element {
-        /// What was looked for.
+        /// The CSS selector.
         selector: String,
-        /// Why not.
+        /// The reason.
         why: String,
     },
     /// A picture can't be written.
-    #[error("{path} can't be written")]
+    #[error("failed to write {path}")]
     Picture {
-        /// Where it belongs.
+        /// The path.
         path: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },

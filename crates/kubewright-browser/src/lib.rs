@@ -1,9 +1,8 @@
-//! Headless Chromium for tests: it opens a page, clicks and types as a guest does, takes pictures, and tells what was wrong.
+//! Headless Chromium for tests: it opens a page, clicks and types like a user, takes pictures, and reports problems.
 //!
 //! Chromium is driven by its [DevTools protocol](https://chromedevtools.github.io/devtools-protocol/) over a pair of pipes:
-//! no port is opened, and a Chromium whose pipe is closed ends by itself, even when the test was killed. Names are not
-//! resolved, and only addresses of the loopback network are reached, so that a page that loads something from elsewhere
-//! doesn't, and is told of.
+//! no port is opened, and a Chromium whose pipe is closed ends by itself, even when the test was killed. Host names are
+//! not resolved, and only loopback addresses are reached, so that external resources of a page fail and are reported.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), kubewright_browser::BrowserError> {
@@ -12,14 +11,14 @@
 //! let mut browser = Browser::launch().await?;
 //! browser.resize(DESKTOP).await?;
 //! browser.open("http://127.0.0.1:30685/").await?;
-//! assert_eq!(browser.complaints().await?, Vec::<String>::new());
+//! assert_eq!(browser.problems().await?, Vec::<String>::new());
 //! # Ok(()) }
 //! ```
 
 mod chromium;
 mod error;
+mod page_events;
 mod picture;
-mod seen;
 
 use std::time::Duration;
 
@@ -27,50 +26,50 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use self::{chromium::Chromium, seen::Seen};
+use self::{chromium::Chromium, page_events::PageEvents};
 pub use self::{
     error::BrowserError,
-    picture::{Folder, PICTURES, keep},
+    picture::{Folder, PICTURES, save},
 };
 
-/// How long anything may take that the browser does. Generous: a busy machine is slow, not broken.
+/// The timeout of every operation, generous for busy machines.
 pub const DEADLINE: Duration = Duration::from_secs(60);
-/// How often a page is asked whether it is so far.
+/// The interval in which a page is polled.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How large the window is, in CSS pixels.
+/// The size of the window in CSS pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
-    /// Its width.
+    /// The width.
     pub width: u32,
-    /// Its height.
+    /// The height.
     pub height: u32,
-    /// Whether it is a phone's: the page's own words about its width count, and there are no scroll bars.
+    /// Whether it is a phone: the page's viewport settings apply, and there are no scroll bars.
     pub phone: bool,
 }
 
-/// A desktop's window.
+/// The window of a desktop.
 pub const DESKTOP: Size = Size { width: 1200, height: 800, phone: false };
-/// A small phone's.
+/// The screen of a small phone.
 pub const PHONE: Size = Size { width: 360, height: 740, phone: true };
 
-/// A browser with one page. Dropping it kills it with all its processes.
+/// A browser with one page. Dropping it kills all its processes.
 #[derive(Debug)]
 pub struct Browser {
     chromium: Chromium,
     session: String,
     size: Size,
-    seen: Seen,
+    events: PageEvents,
 }
 
 impl Browser {
-    /// Starts Chromium with a fresh profile and an empty page as large as [`DESKTOP`].
+    /// Starts Chromium with a fresh profile and an empty page of the size [`DESKTOP`].
     ///
     /// # Errors
-    /// [`BrowserError::Missing`] if there is no Chromium; the message says how to get one.
+    /// [`BrowserError::Missing`] if Chromium is not installed; the message says how to install it.
     pub async fn launch() -> Result<Self, BrowserError> {
         let mut browser =
-            Self { chromium: Chromium::start()?, session: String::new(), size: DESKTOP, seen: Seen::default() };
+            Self { chromium: Chromium::start()?, session: String::new(), size: DESKTOP, events: PageEvents::default() };
         let target = browser.call("Target.createTarget", json!({"url": "about:blank"})).await?;
         let attach = json!({"targetId": target["targetId"], "flatten": true});
         let session = browser.call("Target.attachToTarget", attach).await?;
@@ -83,10 +82,10 @@ impl Browser {
         Ok(browser)
     }
 
-    /// Makes the window as large as this.
+    /// Resizes the window.
     ///
     /// # Errors
-    /// If the browser is gone or too slow.
+    /// If the browser has exited or timed out.
     pub async fn resize(&mut self, size: Size) -> Result<(), BrowserError> {
         let Size { width, height, phone } = size;
         let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": phone});
@@ -95,31 +94,33 @@ impl Browser {
         Ok(())
     }
 
-    /// Opens an address, and waits until the page is loaded. Requests to any other host or port are complained about from now on.
+    /// Opens an address, and waits until the page is loaded. From now on, requests to other hosts or ports count as
+    /// problems.
     ///
     /// # Errors
-    /// [`BrowserError::Unreachable`] if nothing answers there.
+    /// [`BrowserError::Unreachable`] if no server answers there.
     pub async fn open(&mut self, url: &str) -> Result<(), BrowserError> {
-        self.seen.visit(url);
+        self.events.visit(url);
         let begun = self.call("Page.navigate", json!({"url": url})).await?;
         if let Some(why) = begun["errorText"].as_str().filter(|why| !why.is_empty()) {
-            // What stands in the log about that is told by the error.
-            self.seen.forget();
+            // The error covers what the log contains about that.
+            self.events.forget();
             return Err(BrowserError::Unreachable { url: url.into(), why: why.into() });
         }
         let loader = begun["loaderId"].as_str().unwrap_or_default().to_owned();
         let loaded = async {
-            while !self.seen.is_loaded(&loader) {
+            while !self.events.is_loaded(&loader) {
                 sleep(POLL).await;
-                // Whatever it is asked, it tells what has happened first. While one page follows another only the browser answers.
-                self.chromium.call(None, "Browser.getVersion", json!({}), &mut self.seen).await?;
+                // Before the answer to any command come the events so far. While a page is being replaced, only the
+                // browser itself answers.
+                self.chromium.call(None, "Browser.getVersion", json!({}), &mut self.events).await?;
             }
             Ok(())
         };
         timeout(DEADLINE, loaded).await.map_err(|_| BrowserError::TimedOut(format!("{url} is loaded")))?
     }
 
-    /// The value of a JavaScript expression on the page; a promise is waited for.
+    /// Returns the value of a JavaScript expression on the page, after waiting for promises.
     ///
     /// # Errors
     /// If the expression throws.
@@ -135,13 +136,13 @@ impl Browser {
         }
     }
 
-    /// Waits until a JavaScript expression is `true`, on this page or one that it leads to.
+    /// Waits until a JavaScript expression is `true`, on this page or a following one.
     ///
     /// # Errors
-    /// [`BrowserError::TimedOut`] with what the page shows instead.
+    /// [`BrowserError::TimedOut`] with the page's text.
     pub async fn until(&mut self, expression: &str) -> Result<(), BrowserError> {
         let so = async {
-            // While one page follows another there is none to ask.
+            // While a page is being replaced, no expression can be evaluated.
             while !matches!(self.evaluate(expression).await, Ok(Value::Bool(true))) {
                 sleep(POLL).await;
             }
@@ -156,24 +157,24 @@ impl Browser {
     /// Waits until the page shows a text.
     ///
     /// # Errors
-    /// [`BrowserError::TimedOut`] with what it shows instead.
+    /// [`BrowserError::TimedOut`] with the page's text.
     pub async fn shows(&mut self, text: &str) -> Result<(), BrowserError> {
         self.until(&format!("document.body?.innerText.includes({}) ?? false", json!(text))).await
     }
 
-    /// The text that the page shows.
+    /// Returns the text of the page.
     ///
     /// # Errors
-    /// If the browser is gone or too slow.
+    /// If the browser has exited or timed out.
     pub async fn text(&mut self) -> Result<String, BrowserError> {
         let text = self.evaluate("document.body?.innerText ?? ''").await?;
         Ok(text.as_str().unwrap_or_default().to_owned())
     }
 
-    /// Clicks in the middle of the first element that a CSS selector finds, with the mouse.
+    /// Clicks the middle of the first element that a CSS selector matches.
     ///
     /// # Errors
-    /// [`BrowserError::Element`] if there is none, or something else is in front of it.
+    /// [`BrowserError::Element`] if there is none, or another element covers it.
     pub async fn click(&mut self, selector: &str) -> Result<(), BrowserError> {
         let place = self.evaluate(&format!("({})({})", include_str!("middle.js"), json!(selector))).await?;
         if let Some(why) = place.as_str() {
@@ -187,10 +188,10 @@ impl Browser {
         Ok(())
     }
 
-    /// Clicks into a field and writes a text instead of what it holds.
+    /// Clicks a field and replaces its text.
     ///
     /// # Errors
-    /// As [`Browser::click`].
+    /// As for [`Browser::click`].
     pub async fn write(&mut self, selector: &str, text: &str) -> Result<(), BrowserError> {
         self.click(selector).await?;
         self.evaluate("document.activeElement.select?.()").await?;
@@ -201,7 +202,7 @@ impl Browser {
     /// Presses the Enter key.
     ///
     /// # Errors
-    /// If the browser is gone or too slow.
+    /// If the browser has exited or timed out.
     pub async fn press_enter(&mut self) -> Result<(), BrowserError> {
         for kind in ["keyDown", "keyUp"] {
             let text = if kind == "keyDown" { "\r" } else { "" };
@@ -212,51 +213,51 @@ impl Browser {
         Ok(())
     }
 
-    /// A picture of the window, as PNG.
+    /// Returns a PNG picture of the window.
     ///
     /// # Errors
-    /// If the browser is gone or too slow.
-    pub async fn picture(&mut self) -> Result<Vec<u8>, BrowserError> {
+    /// If the browser has exited or timed out.
+    pub async fn screenshot(&mut self) -> Result<Vec<u8>, BrowserError> {
         let taken = self.call("Page.captureScreenshot", json!({"format": "png"})).await?;
         let data = taken["data"].as_str().unwrap_or_default();
-        BASE64_STANDARD.decode(data).map_err(|_| BrowserError::Garbled)
+        BASE64_STANDARD.decode(data).map_err(|_| BrowserError::InvalidMessage)
     }
 
-    /// Pictures of the page as [`DESKTOP`] and [`PHONE`] show it, kept as `target/screenshots/<name>-desktop.png` and
-    /// `-phone.png`, and what is wrong at either size: see [`Browser::complaints`].
+    /// Takes pictures of the page at the sizes [`DESKTOP`] and [`PHONE`], saves them as
+    /// `target/screenshots/<name>-desktop.png` and `-phone.png`, and returns the problems at either size: see
+    /// [`Browser::problems`].
     ///
     /// # Errors
-    /// If the browser is gone or too slow, or a picture can't be written.
+    /// If the browser has exited or timed out, or a picture can't be written.
     pub async fn inspect(&mut self, name: &str) -> Result<Vec<String>, BrowserError> {
-        let mut complaints = Vec::new();
+        let mut problems = Vec::new();
         for (size, kind) in [(DESKTOP, "desktop"), (PHONE, "phone")] {
             self.resize(size).await?;
             self.evaluate("scrollTo(0, 0)").await?;
-            let picture = self.picture().await?;
-            keep(Folder::Screenshots, &format!("{name}-{kind}"), &picture)?;
-            complaints.extend(self.complaints().await?.into_iter().map(|complaint| format!("{kind}: {complaint}")));
+            let picture = self.screenshot().await?;
+            save(Folder::Screenshots, &format!("{name}-{kind}"), &picture)?;
+            problems.extend(self.problems().await?.into_iter().map(|complaint| format!("{kind}: {complaint}")));
         }
         self.resize(DESKTOP).await?;
-        Ok(complaints)
+        Ok(problems)
     }
 
-    /// What is wrong with the page, and what went wrong since the last call: a page without language, title, or main part, a
-    /// field or picture without name, text that sticks out of the window, errors and warnings on the console, and
-    /// requests to other hosts.
+    /// Returns the problems of the page since the last call: a missing language, title or main part, a field or picture
+    /// without a name, text that overflows the window, errors and warnings on the console, and requests to other hosts.
     ///
     /// # Errors
-    /// If the browser is gone or too slow.
-    pub async fn complaints(&mut self) -> Result<Vec<String>, BrowserError> {
+    /// If the browser has exited or timed out.
+    pub async fn problems(&mut self) -> Result<Vec<String>, BrowserError> {
         let found = self.evaluate(&format!("({})({})", include_str!("audit.js"), self.size.width)).await?;
         let found = found.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
-        let mut complaints = self.seen.take();
-        complaints.extend(found);
-        Ok(complaints)
+        let mut problems = self.events.take();
+        problems.extend(found);
+        Ok(problems)
     }
 
     async fn call(&mut self, method: &str, parameters: Value) -> Result<Value, BrowserError> {
         let session = Some(self.session.as_str()).filter(|session| !session.is_empty());
-        let call = self.chromium.call(session, method, parameters, &mut self.seen);
+        let call = self.chromium.call(session, method, parameters, &mut self.events);
         timeout(DEADLINE, call).await.map_err(|_| BrowserError::TimedOut(format!("{method} is answered")))?
     }
 }

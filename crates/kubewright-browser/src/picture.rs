@@ -1,4 +1,4 @@
-//! Where pictures are kept.
+//! The folders of pictures.
 
 use std::{
     env, fs,
@@ -7,23 +7,23 @@ use std::{
 
 use crate::BrowserError;
 
-/// The environment variable that has the pictures of the documentation rewritten, as `cargo xtask pictures` does.
+/// The environment variable that enables writing the documentation's pictures, as set by `cargo xtask pictures`.
 pub const PICTURES: &str = "KUBEWRIGHT_PICTURES";
 
-/// Which pictures they are.
+/// A folder of pictures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Folder {
-    /// Those of a test, to be looked at: `target/screenshots`.
+    /// The pictures of tests, for inspection: `target/screenshots`.
     Screenshots,
-    /// Those that the README shows: `docs/pictures`. They are only written when [`PICTURES`] is set.
+    /// The pictures of the README: `docs/pictures`. They are only written when [`PICTURES`] is set.
     Documentation,
 }
 
-/// Keeps a picture under a name without its ending.
+/// Saves a picture under a name without extension.
 ///
 /// # Errors
 /// [`BrowserError::Picture`] if it can't be written.
-pub fn keep(folder: Folder, name: &str, png: &[u8]) -> Result<(), BrowserError> {
+pub fn save(folder: Folder, name: &str, png: &[u8]) -> Result<(), BrowserError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = match folder {
         Folder::Screenshots => target(&root).join("screenshots"),
@@ -36,7 +36,7 @@ pub fn keep(folder: Folder, name: &str, png: &[u8]) -> Result<(), BrowserError> 
         .map_err(|source| BrowserError::Picture { path: path.display().to_string(), source })
 }
 
-/// Cargo's folder for what it builds.
+/// Returns Cargo's target folder.
 fn target(root: &Path) -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }

@@ -1,4 +1,4 @@
-//! The live view: what the cluster tells, on the screen, until Ctrl-C.
+//! The live view of the cluster until Ctrl-C.
 
 mod model;
 mod picture;
@@ -16,41 +16,41 @@ use ratatui::{DefaultTerminal, Terminal, backend::TestBackend};
 
 use self::{
     model::Model,
-    view::{Surroundings, draw},
+    view::{ViewContext, draw},
 };
-use crate::stage::Stage;
+use crate::environment::Environment;
 
-/// Ages move on even when nothing happens.
+/// The interval in which ages are updated.
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
-/// Many changes come at once; more pictures a second than this nobody sees.
+/// The delay after a change before the view is drawn, since many changes arrive at once.
 const SETTLE: Duration = Duration::from_millis(30);
 
-/// The size of a picture, in cells.
+/// The size of a picture in cells.
 const PICTURE: (u16, u16) = (150, 46);
-/// How long the samples may take to settle, for a picture.
-const PATIENCE: Duration = Duration::from_secs(90);
+/// The timeout for the samples to settle, for a picture.
+const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Draws until the user ends it.
-pub(crate) async fn view(stage: &Stage) -> Result<()> {
-    // `init` also restores the terminal when something panics.
+/// Draws until the user quits.
+pub(crate) async fn view(environment: &Environment) -> Result<()> {
+    // `init` also restores the terminal after a panic.
     let mut terminal = ratatui::try_init().context("take over the terminal")?;
-    let outcome = watch(stage, &mut terminal).await;
+    let outcome = watch(environment, &mut terminal).await;
     ratatui::try_restore().context("give the terminal back")?;
     outcome
 }
 
-async fn watch(stage: &Stage, terminal: &mut DefaultTerminal) -> Result<()> {
+async fn watch(environment: &Environment, terminal: &mut DefaultTerminal) -> Result<()> {
     let mut model = Model::default();
-    let mut feed = stage.cluster().api().feed();
+    let mut feed = environment.cluster().api().feed();
     let mut keys = EventStream::new();
     let mut tick = tokio::time::interval(REDRAW_EVERY);
-    let kubeconfig = stage.kubeconfig().display().to_string();
+    let kubeconfig = environment.kubeconfig().display().to_string();
     let mut scrolled = 0_usize;
     loop {
-        let now = stage.clock().now();
+        let now = environment.clock().now();
         scrolled = scrolled.min(model.tree(now).len().saturating_sub(1));
-        let around = Surroundings { kubeconfig: &kubeconfig, now, scrolled };
-        terminal.draw(|frame| draw(frame, &model, &around)).context("draw")?;
+        let view = ViewContext { kubeconfig: &kubeconfig, now, scrolled };
+        terminal.draw(|frame| draw(frame, &model, &view)).context("draw")?;
         tokio::select! {
             change = feed.next() => {
                 take(&mut model, change);
@@ -70,7 +70,7 @@ async fn watch(stage: &Stage, terminal: &mut DefaultTerminal) -> Result<()> {
     }
 }
 
-/// Raw mode hands Ctrl-C to us as a key.
+/// Returns whether a key quits. In raw mode Ctrl-C is a key.
 fn ends(key: KeyEvent) -> bool {
     match key.code {
         KeyCode::Char('q') | KeyCode::Esc => true,
@@ -88,22 +88,25 @@ fn drain(model: &mut Model, feed: &mut Feed) {
 fn take(model: &mut Model, change: Result<Change, kubewright_apiserver::Lagged>) {
     match change {
         Ok(change) => model.take(&change.object, change.kind == ChangeKind::Deleted),
-        // The feed begins anew with all that exists.
+        // The feed restarts with a snapshot.
         Err(_) => *model = Model::default(),
     }
 }
 
-/// Without a terminal: a line for every change of a resource's or pod's state, until a signal comes.
-pub(crate) async fn print(stage: &Stage) -> Result<()> {
+/// Prints a line for every change of a resource's or pod's state, without a terminal, until a signal arrives.
+pub(crate) async fn print(environment: &Environment) -> Result<()> {
     let mut model = Model::default();
-    let mut feed = stage.cluster().api().feed();
+    let mut feed = environment.cluster().api().feed();
     let mut shown = Vec::new();
     loop {
         let change = feed.next().await;
         take(&mut model, change);
         drain(&mut model, &mut feed);
-        let lines: Vec<_> =
-            model.tree(stage.clock().now()).into_iter().map(|line| format!("{} {}", line.name, line.state)).collect();
+        let lines: Vec<_> = model
+            .tree(environment.clock().now())
+            .into_iter()
+            .map(|line| format!("{} {}", line.name, line.state))
+            .collect();
         for line in lines.iter().filter(|line| !shown.contains(*line)) {
             println!("{line}");
         }
@@ -111,28 +114,35 @@ pub(crate) async fn print(stage: &Stage) -> Result<()> {
     }
 }
 
-/// Writes a picture of the view, as it is once all samples are settled and the CronJob has run.
-pub(crate) async fn snapshot(stage: &Stage, file: &Path) -> Result<()> {
+/// Takes in changes until the model meets a condition.
+async fn wait_until(model: &mut Model, feed: &mut Feed, condition: fn(&Model) -> bool) {
+    while !condition(model) {
+        let change = feed.next().await;
+        take(model, change);
+    }
+}
+
+/// Writes a picture of the view once all samples are settled and the CronJob has run.
+pub(crate) async fn snapshot(environment: &Environment, file: &Path) -> Result<()> {
     let mut model = Model::default();
-    let mut feed = stage.cluster().api().feed();
+    let mut feed = environment.cluster().api().feed();
     eprintln!("waiting for the samples to settle");
-    // Its next run needn't be waited for.
-    stage.to_the_next_minute()?;
     let settled = async {
-        while !model.is_settled() {
-            let change = feed.next().await;
-            take(&mut model, change);
-        }
+        wait_until(&mut model, &mut feed, Model::is_ready).await;
+        // Moves the clock to the CronJob's next run. Anything created after that would look younger than the rest.
+        environment.to_the_next_minute()?;
+        wait_until(&mut model, &mut feed, Model::has_cronjob_run).await;
+        anyhow::Ok(())
     };
-    let came = tokio::time::timeout(PATIENCE, settled).await;
-    came.with_context(|| format!("the samples have not settled after {} s", PATIENCE.as_secs()))?;
-    // What is under way is not cut in half.
+    let came = tokio::time::timeout(TIMEOUT, settled).await;
+    came.with_context(|| format!("the samples have not settled after {} s", TIMEOUT.as_secs()))??;
+    // Lets changes complete that are under way.
     tokio::time::sleep(REDRAW_EVERY).await;
     drain(&mut model, &mut feed);
-    let kubeconfig = stage.kubeconfig().display().to_string();
-    let around = Surroundings { kubeconfig: &kubeconfig, now: stage.clock().now(), scrolled: 0 };
+    let kubeconfig = environment.kubeconfig().display().to_string();
+    let view = ViewContext { kubeconfig: &kubeconfig, now: environment.clock().now(), scrolled: 0 };
     let mut terminal = Terminal::new(TestBackend::new(PICTURE.0, PICTURE.1)).context("make a picture")?;
-    terminal.draw(|frame| draw(frame, &model, &around)).context("draw")?;
+    terminal.draw(|frame| draw(frame, &model, &view)).context("draw")?;
     let picture = picture::svg(terminal.backend().buffer());
     tokio::fs::write(file, picture).await.with_context(|| format!("write {}", file.display()))?;
     eprintln!("wrote {}", file.display());

@@ -1,16 +1,16 @@
-//! What the live view shows, as values: objects in, lines out. It draws nothing.
+//! The content of the live view: objects in, lines out. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::state::{self, Mood, number, text};
+use super::state::{self, Health, number, text};
 
-/// How many events are kept; older ones have scrolled away.
+/// The number of events that are kept.
 const EVENTS: usize = 200;
 
-/// The operators' kinds, and their groups, in the order in which they are shown.
+/// The operators' kinds and groups, in display order.
 const ROOTS: [(&str, &str); 6] = [
     ("At", "cnat.d2iq.com"),
     ("PodSet", "k8stest.justin0u0.com"),
@@ -19,32 +19,32 @@ const ROOTS: [(&str, &str); 6] = [
     ("Guestbook", "webapp.my.domain"),
     ("Lolcow", "my.domain"),
 ];
-/// What they own, and what that owns, in the order in which it is shown.
+/// The kinds of their descendants, in display order.
 const CHILDREN: [&str; 5] = ["Service", "Deployment", "ReplicaSet", "Job", "Pod"];
 
-/// All that is known of the cluster.
+/// The known state of the cluster.
 #[derive(Default)]
 pub(crate) struct Model {
     /// The operators' resources and their descendants, by UID.
     objects: BTreeMap<String, Value>,
-    /// What was told, oldest first.
+    /// The events, oldest first.
     events: VecDeque<EventLine>,
 }
 
-/// One line of the tree of resources and what they own.
+/// One line of the tree of resources and their descendants.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Line {
-    /// 0 for a resource, 1 for what it owns, and so on.
+    /// The depth: 0 for a resource, 1 for its children, and so on.
     pub(crate) depth: usize,
-    /// `podset/podset-sample`
+    /// The name, such as `podset/podset-sample`.
     pub(crate) name: String,
-    /// What its spec asks for and its status says.
+    /// The summary of spec and status.
     pub(crate) state: String,
-    /// How it is doing, for the colour.
-    pub(crate) mood: Mood,
-    /// The resources' conditions.
+    /// The health, for the colour.
+    pub(crate) health: Health,
+    /// The conditions of a resource.
     pub(crate) conditions: String,
-    /// Seconds since its creation.
+    /// The age in seconds.
     pub(crate) age: i64,
 }
 
@@ -59,12 +59,12 @@ pub(crate) struct EventLine {
 }
 
 impl Model {
-    /// Takes in one change; `gone` when the object was removed.
+    /// Takes in a change; `gone` when the object was removed.
     pub(crate) fn take(&mut self, object: &Value, gone: bool) {
         let kind = text(object, "/kind");
         if kind == "Event" && !gone {
-            self.tell(object);
-        } else if place(object).is_some() || CHILDREN.contains(&kind.as_str()) {
+            self.take_event(object);
+        } else if root_index(object).is_some() || CHILDREN.contains(&kind.as_str()) {
             let uid = text(object, "/metadata/uid");
             if gone {
                 self.objects.remove(&uid);
@@ -74,37 +74,39 @@ impl Model {
         }
     }
 
-    /// Resources, each followed by what it owns.
+    /// Returns the resources, each followed by its descendants.
     pub(crate) fn tree(&self, now: Timestamp) -> Vec<Line> {
         let mut lines = Vec::new();
         for root in self.roots() {
-            self.grow(root, 0, now, &mut lines);
+            self.add_lines(root, 0, now, &mut lines);
         }
         lines
     }
 
-    /// Whether each operator's resource is there and ready, and a CronJob has run.
-    pub(crate) fn is_settled(&self) -> bool {
+    /// Returns whether each operator's resource exists, is ready, and has run if it runs once.
+    pub(crate) fn is_ready(&self) -> bool {
         let roots = self.roots();
-        let has_run = |root: &&Value| root.pointer("/status/lastSuccessfulTime").is_some();
         let is_over = |root: &Value| text(root, "/kind") != "At" || text(root, "/status/phase") == "DONE";
-        roots.len() >= ROOTS.len()
-            && roots.iter().all(|root| state::is_ready(root) == Some(true) && is_over(root))
-            && roots.iter().any(has_run)
+        roots.len() >= ROOTS.len() && roots.iter().all(|root| state::is_ready(root) == Some(true) && is_over(root))
     }
 
-    /// Events, newest first.
+    /// Returns whether a Job of a CronJob has succeeded.
+    pub(crate) fn has_cronjob_run(&self) -> bool {
+        self.roots().iter().any(|root| root.pointer("/status/lastSuccessfulTime").is_some())
+    }
+
+    /// Returns the events, newest first.
     pub(crate) fn events(&self) -> impl Iterator<Item = &EventLine> {
         self.events.iter().rev()
     }
 
     fn roots(&self) -> Vec<&Value> {
-        let mut roots: Vec<_> = self.objects.values().filter(|object| place(object).is_some()).collect();
-        roots.sort_by_key(|root| (place(root), text(root, "/metadata/namespace"), text(root, "/metadata/name")));
+        let mut roots: Vec<_> = self.objects.values().filter(|object| root_index(object).is_some()).collect();
+        roots.sort_by_key(|root| (root_index(root), text(root, "/metadata/namespace"), text(root, "/metadata/name")));
         roots
     }
 
-    fn grow(&self, object: &Value, depth: usize, now: Timestamp, lines: &mut Vec<Line>) {
+    fn add_lines(&self, object: &Value, depth: usize, now: Timestamp, lines: &mut Vec<Line>) {
         let uid = text(object, "/metadata/uid");
         let mut owned: Vec<_> = self.objects.values().filter(|child| is_owned_by(child, &uid)).collect();
         owned.retain(|child| !is_retired(child));
@@ -114,19 +116,19 @@ impl Model {
         });
         let ports: Vec<_> =
             owned.iter().map(|child| number(child, "/spec/ports/0/nodePort")).filter(|port| *port != 0).collect();
-        let (state, mood) = state::of(object, &ports);
+        let (state, health) = state::of(object, &ports);
         let name = text(object, "/metadata/name");
         let (name, conditions) = match depth {
             0 => (format!("{}/{name}", text(object, "/kind").to_lowercase()), state::conditions(object)),
             _ => (name, String::new()),
         };
-        lines.push(Line { depth, name, state, mood, conditions, age: age(object, now) });
+        lines.push(Line { depth, name, state, health, conditions, age: age(object, now) });
         for child in owned {
-            self.grow(child, depth + 1, now, lines);
+            self.add_lines(child, depth + 1, now, lines);
         }
     }
 
-    fn tell(&mut self, event: &Value) {
+    fn take_event(&mut self, event: &Value) {
         let kind = text(event, "/involvedObject/kind").to_lowercase();
         let line = EventLine {
             warning: text(event, "/type") == "Warning",
@@ -135,7 +137,7 @@ impl Model {
             message: text(event, "/message"),
             uid: text(event, "/metadata/uid"),
         };
-        // A repeated event is the same object, counted up: it is shown once, in its newest place.
+        // A repeated event is the same object with a higher count, and moves to the front.
         self.events.retain(|present| present.uid != line.uid);
         self.events.push_back(line);
         if self.events.len() > EVENTS {
@@ -144,14 +146,14 @@ impl Model {
     }
 }
 
-/// Where an operator's resource stands among the others; none if the object isn't one.
-fn place(object: &Value) -> Option<usize> {
+/// Returns the position of an operator's resource; `None` for other objects.
+fn root_index(object: &Value) -> Option<usize> {
     let (kind, version) = (text(object, "/kind"), text(object, "/apiVersion"));
     let group = version.split('/').next().unwrap_or_default();
     ROOTS.iter().position(|root| *root == (kind.as_str(), group))
 }
 
-/// An old revision's ReplicaSet, kept for an undo.
+/// Returns whether an object is the ReplicaSet of an old revision.
 fn is_retired(object: &Value) -> bool {
     object["kind"] == "ReplicaSet" && number(object, "/spec/replicas") == 0 && number(object, "/status/replicas") == 0
 }
@@ -216,7 +218,7 @@ mod tests {
         let mut model = Model::default();
         model.take(&event, false);
         model.take(&event, false);
-        let told: Vec<_> = model.events().map(|event| event.about.as_str()).collect();
-        assert_eq!(told, ["at/a"]);
+        let reported: Vec<_> = model.events().map(|event| event.about.as_str()).collect();
+        assert_eq!(reported, ["at/a"]);
     }
 }

@@ -1,21 +1,21 @@
-//! What an object's spec asks for and its status says, in a few words.
+//! Summaries of an object's spec and status.
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-/// How something is doing.
+/// The health of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mood {
-    /// As it should be.
+pub(crate) enum Health {
+    /// As specified.
     Good,
-    /// On its way.
+    /// In progress.
     Waiting,
-    /// Not as it should be.
+    /// Failed.
     Bad,
 }
 
-/// The words for an object, and its mood. `ports` are the node ports of the Services that it owns.
-pub(super) fn of(object: &Value, ports: &[i64]) -> (String, Mood) {
+/// Returns the summary and health of an object. `ports` are the node ports of its Services.
+pub(super) fn of(object: &Value, ports: &[i64]) -> (String, Health) {
     match text(object, "/kind").as_str() {
         "At" => at(object),
         "PodSet" => (podset(object), by_ready(object)),
@@ -25,12 +25,12 @@ pub(super) fn of(object: &Value, ports: &[i64]) -> (String, Mood) {
         "Deployment" => replicas(object, "Deployment"),
         "ReplicaSet" => replicas(object, "ReplicaSet"),
         "Job" => job(object),
-        "Service" => (service(object), Mood::Good),
+        "Service" => (service(object), Health::Good),
         _ => pod(object),
     }
 }
 
-/// The conditions in short: `Ready` with its reason, and what else is true.
+/// Returns the conditions in short: `Ready` with its reason, and other true ones.
 pub(super) fn conditions(object: &Value) -> String {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
     let mut words = Vec::new();
@@ -50,30 +50,30 @@ pub(super) fn conditions(object: &Value) -> String {
     words.join(", ")
 }
 
-/// Whether the condition `Ready` holds.
+/// Returns whether the condition `Ready` is true.
 pub(super) fn is_ready(object: &Value) -> Option<bool> {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array)?;
     let ready = conditions.iter().find(|condition| condition["type"] == "Ready")?;
     Some(ready["status"] == "True")
 }
 
-fn by_ready(object: &Value) -> Mood {
-    if is_ready(object) == Some(true) { Mood::Good } else { Mood::Waiting }
+fn by_ready(object: &Value) -> Health {
+    if is_ready(object) == Some(true) { Health::Good } else { Health::Waiting }
 }
 
-fn at(at: &Value) -> (String, Mood) {
+fn at(at: &Value) -> (String, Health) {
     let phase = text(at, "/status/phase");
-    let mood = match (phase.as_str(), is_ready(at)) {
-        (_, Some(false)) => Mood::Bad,
-        ("DONE", _) => Mood::Good,
-        _ => Mood::Waiting,
+    let health = match (phase.as_str(), is_ready(at)) {
+        (_, Some(false)) => Health::Bad,
+        ("DONE", _) => Health::Good,
+        _ => Health::Waiting,
     };
-    (format!("{phase} at {}: {}", text(at, "/spec/schedule"), text(at, "/spec/command")), mood)
+    (format!("{phase} at {}: {}", text(at, "/spec/schedule"), text(at, "/spec/command")), health)
 }
 
 fn podset(podset: &Value) -> String {
     let desired = number(podset, "/spec/replicas");
-    // The two flavours name the same number differently.
+    // The two flavours have different names for this number.
     let running = number(podset, "/status/availableReplicas").max(number(podset, "/status/replicas"));
     let group = text(podset, "/apiVersion");
     format!("{running} of {desired} pods ({})", group.split('/').next().unwrap_or_default())
@@ -104,25 +104,25 @@ fn lolcow(lolcow: &Value) -> String {
     format!("{url} {:?}", text(lolcow, "/spec/greeting"))
 }
 
-fn replicas(object: &Value, kind: &str) -> (String, Mood) {
+fn replicas(object: &Value, kind: &str) -> (String, Health) {
     let (desired, ready) = (number(object, "/spec/replicas"), number(object, "/status/readyReplicas"));
     let revision = text(object, "/metadata/annotations/deployment.kubernetes.io~1revision");
     let words = format!("{kind}, {ready} of {desired} ready, revision {revision}");
-    (words, if ready == desired { Mood::Good } else { Mood::Waiting })
+    (words, if ready == desired { Health::Good } else { Health::Waiting })
 }
 
-fn job(job: &Value) -> (String, Mood) {
+fn job(job: &Value) -> (String, Health) {
     let holds = |type_: &str| {
         let conditions = job.pointer("/status/conditions").and_then(Value::as_array);
         conditions.is_some_and(|all| all.iter().any(|it| it["type"] == type_ && it["status"] == "True"))
     };
     let at = text(job, "/metadata/annotations/batch.tutorial.kubebuilder.io~1scheduled-at");
-    let (word, mood) = match (holds("Complete"), holds("Failed")) {
-        (true, _) => ("Complete", Mood::Good),
-        (_, true) => ("Failed", Mood::Bad),
-        _ => ("running", Mood::Waiting),
+    let (word, health) = match (holds("Complete"), holds("Failed")) {
+        (true, _) => ("Complete", Health::Good),
+        (_, true) => ("Failed", Health::Bad),
+        _ => ("running", Health::Waiting),
     };
-    (format!("Job of {at}, {word}"), mood)
+    (format!("Job of {at}, {word}"), health)
 }
 
 fn service(service: &Value) -> String {
@@ -134,7 +134,7 @@ fn service(service: &Value) -> String {
     }
 }
 
-fn pod(pod: &Value) -> (String, Mood) {
+fn pod(pod: &Value) -> (String, Health) {
     let waiting = pod
         .pointer("/status/containerStatuses")
         .and_then(Value::as_array)
@@ -142,13 +142,13 @@ fn pod(pod: &Value) -> (String, Mood) {
     let phase = text(pod, "/status/phase");
     let leaving = pod.pointer("/metadata/deletionTimestamp").is_some();
     match (leaving, waiting, phase.as_str()) {
-        (true, ..) => ("Terminating".to_owned(), Mood::Waiting),
-        (_, Some("ContainerCreating" | "PodInitializing"), _) => ("starting".to_owned(), Mood::Waiting),
-        (_, Some(reason), _) => (reason.to_owned(), Mood::Bad),
-        (_, _, "Running") if is_ready(pod) == Some(false) => ("Running, not ready".to_owned(), Mood::Waiting),
-        (_, _, "Running" | "Succeeded") => (phase, Mood::Good),
-        (_, _, "Failed") => (phase, Mood::Bad),
-        _ => (phase, Mood::Waiting),
+        (true, ..) => ("Terminating".to_owned(), Health::Waiting),
+        (_, Some("ContainerCreating" | "PodInitializing"), _) => ("starting".to_owned(), Health::Waiting),
+        (_, Some(reason), _) => (reason.to_owned(), Health::Bad),
+        (_, _, "Running") if is_ready(pod) == Some(false) => ("Running, not ready".to_owned(), Health::Waiting),
+        (_, _, "Running" | "Succeeded") => (phase, Health::Good),
+        (_, _, "Failed") => (phase, Health::Bad),
+        _ => (phase, Health::Waiting),
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
 
     use super::*;
 
-    fn said(object: &Value) -> (String, Mood) {
+    fn said(object: &Value) -> (String, Health) {
         of(object, &[30081])
     }
 
@@ -174,7 +174,7 @@ mod tests {
     fn a_pod_that_cannot_start_is_bad_news() {
         let waiting = json!([{ "state": { "waiting": { "reason": "ErrImagePull" } } }]);
         let pod = json!({ "kind": "Pod", "status": { "phase": "Pending", "containerStatuses": waiting } });
-        assert_eq!(said(&pod), ("ErrImagePull".to_owned(), Mood::Bad));
+        assert_eq!(said(&pod), ("ErrImagePull".to_owned(), Health::Bad));
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         let cronjob = json!({ "kind": "CronJob", "spec": { "schedule": "* * * * *" },
             "status": { "active": [{}], "nextScheduleTime": "2026-01-01T00:01:00Z", "conditions": ready } });
         let words = "next run 00:01:00, 1 active, schedule * * * * *";
-        assert_eq!(said(&cronjob), (words.to_owned(), Mood::Good));
+        assert_eq!(said(&cronjob), (words.to_owned(), Health::Good));
         assert_eq!(conditions(&cronjob), "Ready Scheduled");
         let suspended = json!({ "kind": "CronJob", "spec": { "schedule": "* * * * *", "suspend": true } });
         assert!(said(&suspended).0.starts_with("suspended, 0 active"));
@@ -197,7 +197,7 @@ mod tests {
         let lolcow = json!({ "kind": "Lolcow", "spec": { "greeting": "Moo" },
             "status": { "url": "http://127.0.0.1:30685", "conditions": [
                 { "type": "Ready", "status": "False", "reason": "RollingOut" }, { "type": "Progressing", "status": "True" }] } });
-        assert_eq!(said(&lolcow), ("http://127.0.0.1:30685 \"Moo\"".to_owned(), Mood::Waiting));
+        assert_eq!(said(&lolcow), ("http://127.0.0.1:30685 \"Moo\"".to_owned(), Health::Waiting));
         assert_eq!(conditions(&lolcow), "not ready: RollingOut, Progressing");
     }
 }

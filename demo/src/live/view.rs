@@ -1,4 +1,4 @@
-//! The live view's picture: lines in, cells out.
+//! The drawing of the live view: lines in, cells out.
 
 use ratatui::{
     Frame,
@@ -10,22 +10,22 @@ use ratatui::{
 
 use super::{
     model::{EventLine, Line, Model},
-    state::Mood,
+    state::Health,
 };
 
-/// What stands around the model.
-pub(crate) struct Surroundings<'a> {
-    /// The path for another shell.
+/// The parts of the view outside of the model.
+pub(crate) struct ViewContext<'a> {
+    /// The path of the kubeconfig.
     pub(crate) kubeconfig: &'a str,
     /// The time, for ages.
     pub(crate) now: jiff::Timestamp,
-    /// How many lines of the tree have been scrolled away.
+    /// The number of lines by which the tree is scrolled.
     pub(crate) scrolled: usize,
 }
 
-/// Draws everything.
-pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, around: &Surroundings<'_>) {
-    let tree = model.tree(around.now);
+/// Draws the whole view.
+pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, view: &ViewContext<'_>) {
+    let tree = model.tree(view.now);
     let [head, resources, events, foot] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Min(8),
@@ -33,26 +33,26 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, around: &Surroundings<'
         Constraint::Length(3),
     ])
     .areas(frame.area());
-    frame.render_widget(heading(around), head);
-    draw_tree(frame, &tree, around.scrolled, resources);
+    frame.render_widget(heading(view), head);
+    draw_tree(frame, &tree, view.scrolled, resources);
     draw_events(frame, model, events);
     frame.render_widget(footing(), foot);
 }
 
-/// What the tree leaves, but never less than a quarter.
+/// Returns the height that the tree leaves, at least a quarter.
 fn events_height(area: Rect, lines: usize) -> u16 {
-    // Heading, footing, the tree's frame and head.
+    // The header, the footer, and the tree's frame and heading.
     let tree = u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(2 + 3 + 3);
     area.height.saturating_sub(tree).max(area.height / 4)
 }
 
-fn heading(around: &Surroundings<'_>) -> Paragraph<'static> {
+fn heading(view: &ViewContext<'_>) -> Paragraph<'static> {
     Paragraph::new(vec![
         Text::from(vec![
             Span::from(" Kubewright ").bold().reversed(),
             Span::from("  five operators in one manager, on an embedded cluster"),
         ]),
-        Text::from(format!(" export KUBECONFIG={}", around.kubeconfig)),
+        Text::from(format!(" export KUBECONFIG={}", view.kubeconfig)),
     ])
 }
 
@@ -76,7 +76,7 @@ fn footing() -> Paragraph<'static> {
 
 fn draw_tree(frame: &mut Frame<'_>, lines: &[Line], scrolled: usize, area: Rect) {
     let rows = lines.iter().skip(scrolled).map(|line| {
-        let style = Style::new().fg(colour(line.mood));
+        let style = Style::new().fg(colour(line.health));
         let name = if line.depth == 0 {
             Span::from(line.name.clone()).bold()
         } else {
@@ -109,11 +109,11 @@ fn draw_events(frame: &mut Frame<'_>, model: &Model, area: Rect) {
     frame.render_widget(table, area);
 }
 
-fn colour(mood: Mood) -> Color {
-    match mood {
-        Mood::Good => Color::Green,
-        Mood::Waiting => Color::Yellow,
-        Mood::Bad => Color::Red,
+fn colour(health: Health) -> Color {
+    match health {
+        Health::Good => Color::Green,
+        Health::Waiting => Color::Yellow,
+        Health::Bad => Color::Red,
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a Lolcow does, seen by a visitor of its page.
+//! The script of Lolcow, with a visitor.
 
 use anyhow::{Context, Result};
 use kube::{
@@ -10,40 +10,48 @@ use tokio::net::TcpStream;
 
 use super::{edit, report::Report, status};
 use crate::{
-    stage::{Stage, free_port},
+    environment::{Environment, free_port},
     web,
 };
 
-pub(super) async fn says_what_it_is_told(stage: &Stage, report: &mut Report) -> Result<()> {
+pub(super) async fn says_what_it_is_told(environment: &Environment, report: &mut Report) -> Result<()> {
     report.title("Lolcow: the page says the greeting, at the port, and both can be changed");
-    let lolcow = stage.apply_lolcow().await?;
+    let lolcow = environment.apply_lolcow().await?;
     let port = lolcow.data["spec"]["port"].as_u64().context("the Lolcow has no port")?;
     let url = format!("http://127.0.0.1:{port}");
-    says(stage, report, &lolcow, &url, "this is a message from the lolcow!").await?;
+    says(environment, report, &lolcow, &url, "this is a message from the lolcow!").await?;
 
-    edit(stage, &lolcow, json!({ "spec": { "greeting": "What, you have never seen a flying cow before?" } })).await?;
-    says(stage, report, &lolcow, &url, "never seen a flying cow").await?;
+    edit(environment, &lolcow, json!({ "spec": { "greeting": "What, you have never seen a flying cow before?" } }))
+        .await?;
+    says(environment, report, &lolcow, &url, "never seen a flying cow").await?;
 
-    // Any port will do; two apart, so that the next one along may be another demo's.
+    // Any port will do; the next one may be another demo's.
     let moved = free_port(u16::try_from(port)?.saturating_add(2))?;
-    edit(stage, &lolcow, json!({ "spec": { "port": moved } })).await?;
+    edit(environment, &lolcow, json!({ "spec": { "port": moved } })).await?;
     let new = format!("http://127.0.0.1:{moved}");
-    says(stage, report, &lolcow, &new, "never seen a flying cow").await?;
+    says(environment, report, &lolcow, &new, "never seen a flying cow").await?;
     report
         .until("nothing answers at the old port", || async {
             Ok(TcpStream::connect(("127.0.0.1", u16::try_from(port)?)).await.is_err())
         })
         .await?;
     let name = lolcow.name_any();
-    stage.resources(&lolcow)?.delete(&name, &DeleteParams::default()).await.context("delete the Lolcow")?;
+    environment.resources(&lolcow)?.delete(&name, &DeleteParams::default()).await.context("delete the Lolcow")?;
     report.until("nothing answers once it is deleted", || async { Ok(web::get(&new).await.is_err()) }).await
 }
 
-/// Waits for the page to say so, at the address that the status tells.
-async fn says(stage: &Stage, report: &mut Report, lolcow: &DynamicObject, url: &str, words: &str) -> Result<()> {
+/// Waits until the page at the address in the status has a text.
+async fn says(
+    environment: &Environment,
+    report: &mut Report,
+    lolcow: &DynamicObject,
+    url: &str,
+    words: &str,
+) -> Result<()> {
     report
         .until(&format!("{url} says: {words}"), || async {
-            Ok(status(stage, lolcow).await?["url"] == url && web::get(url).await.is_ok_and(|page| page.contains(words)))
+            Ok(status(environment, lolcow).await?["url"] == url
+                && web::get(url).await.is_ok_and(|page| page.contains(words)))
         })
         .await
 }

@@ -1,4 +1,4 @@
-//! `--once`: the scripts of the operators' sources, walked through and checked.
+//! `--once`: the scripts of the operators' tutorials, with checks.
 
 mod at;
 mod cronjob;
@@ -16,36 +16,36 @@ use kube::{
 use serde_json::Value;
 
 use self::report::Report;
-use crate::stage::Stage;
+use crate::environment::Environment;
 
-/// Walks through every script; whether all of it came out as the sources say.
-pub(crate) async fn walk(stage: &Stage) -> Result<bool> {
-    let mut report = Report::new(stage.clock().clone());
-    at::in_the_past(stage, &mut report).await?;
-    at::ahead(stage, &mut report).await?;
-    podset::second_flavour(stage, &mut report).await?;
-    podset::first_flavour(stage, &mut report).await?;
-    cronjob::runs_and_keeps_its_policies(stage, &mut report).await?;
-    cronjob::catches_up(stage, &mut report).await?;
-    cronjob::is_refused(stage, &mut report).await?;
-    lolcow::says_what_it_is_told(stage, &mut report).await?;
-    guestbook::has_a_standby_take_over(stage, &mut report).await?;
+/// Runs every script, and returns whether all checks passed.
+pub(crate) async fn run(environment: &Environment) -> Result<bool> {
+    let mut report = Report::new(environment.clock().clone());
+    at::in_the_past(environment, &mut report).await?;
+    at::ahead(environment, &mut report).await?;
+    podset::second_flavour(environment, &mut report).await?;
+    podset::first_flavour(environment, &mut report).await?;
+    cronjob::runs_and_keeps_its_policies(environment, &mut report).await?;
+    cronjob::catches_up(environment, &mut report).await?;
+    cronjob::is_refused(environment, &mut report).await?;
+    lolcow::says_what_it_is_told(environment, &mut report).await?;
+    guestbook::has_a_standby_take_over(environment, &mut report).await?;
     Ok(report.end())
 }
 
 /// Merges a patch into an object, as `kubectl patch --type=merge` does.
-async fn edit(stage: &Stage, object: &DynamicObject, patch: Value) -> Result<DynamicObject> {
+async fn edit(environment: &Environment, object: &DynamicObject, patch: Value) -> Result<DynamicObject> {
     let name = object.name_any();
-    let edited = stage.resources(object)?.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    let edited = environment.resources(object)?.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
     edited.with_context(|| format!("edit {name}"))
 }
 
-/// The object's status as it is now.
-async fn status(stage: &Stage, object: &DynamicObject) -> Result<Value> {
-    Ok(stage.resources(object)?.get(&object.name_any()).await?.data["status"].take())
+/// Returns the object's present status.
+async fn status(environment: &Environment, object: &DynamicObject) -> Result<Value> {
+    Ok(environment.resources(object)?.get(&object.name_any()).await?.data["status"].take())
 }
 
-/// Whether a condition of this status has this value and reason.
+/// Returns whether a condition has this status and reason.
 fn has_condition(status: &Value, type_: &str, value: &str, reason: &str) -> bool {
     let conditions = status["conditions"].as_array();
     conditions.is_some_and(|all| {

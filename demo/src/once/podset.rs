@@ -1,4 +1,4 @@
-//! What a PodSet of either flavour does.
+//! The script of PodSet, for both flavours.
 
 use anyhow::{Context, Result};
 use kube::{
@@ -8,14 +8,14 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::{is_running, owned_pods, report::Report};
-use crate::stage::{FIRST_PODSET_SAMPLE, SECOND_PODSET_SAMPLE, Stage};
+use crate::environment::{Environment, FIRST_PODSET_SAMPLE, SECOND_PODSET_SAMPLE};
 
-pub(super) async fn second_flavour(stage: &Stage, report: &mut Report) -> Result<()> {
+pub(super) async fn second_flavour(environment: &Environment, report: &mut Report) -> Result<()> {
     report.title("PodSet (app.example.com): 3 pods, patched to 5, one deleted, all gone with it");
-    let podset = stage.apply(SECOND_PODSET_SAMPLE).await?;
-    let (podsets, pods) = (stage.resources(&podset)?, stage.pods());
+    let podset = environment.apply(SECOND_PODSET_SAMPLE).await?;
+    let (podsets, pods) = (environment.resources(&podset)?, environment.pods());
     let name = podset.name_any();
-    running(stage, report, &podset, 3).await?;
+    running(environment, report, &podset, 3).await?;
     report
         .until("its status names 3 pods", || async {
             let status = podsets.get(&name).await?.data["status"].take();
@@ -26,7 +26,7 @@ pub(super) async fn second_flavour(stage: &Stage, report: &mut Report) -> Result
     let patch: Patch<Value> =
         Patch::Json(serde_json::from_value(json!([{"op": "replace", "path": "/spec/replicas", "value": 5}]))?);
     podsets.patch(&name, &PatchParams::default(), &patch).await.context("patch replicas to 5")?;
-    running(stage, report, &podset, 5).await?;
+    running(environment, report, &podset, 5).await?;
 
     let victim = owned_pods(&pods, &podset).await?.into_iter().next().context("no pod to delete")?.name_any();
     pods.delete(&victim, &DeleteParams::default()).await.with_context(|| format!("delete the pod {victim}"))?;
@@ -36,18 +36,18 @@ pub(super) async fn second_flavour(stage: &Stage, report: &mut Report) -> Result
             Ok(owned.len() == 5 && owned.iter().all(|pod| pod.name_any() != victim && is_running(pod)))
         })
         .await?;
-    goes(stage, report, &podset).await
+    goes(environment, report, &podset).await
 }
 
-pub(super) async fn first_flavour(stage: &Stage, report: &mut Report) -> Result<()> {
+pub(super) async fn first_flavour(environment: &Environment, report: &mut Report) -> Result<()> {
     report.title("PodSet (k8stest.justin0u0.com): 2 pods, all gone with it");
-    let podset = stage.apply(FIRST_PODSET_SAMPLE).await?;
-    running(stage, report, &podset, 2).await?;
-    goes(stage, report, &podset).await
+    let podset = environment.apply(FIRST_PODSET_SAMPLE).await?;
+    running(environment, report, &podset, 2).await?;
+    goes(environment, report, &podset).await
 }
 
-async fn running(stage: &Stage, report: &mut Report, podset: &DynamicObject, count: usize) -> Result<()> {
-    let pods = stage.pods();
+async fn running(environment: &Environment, report: &mut Report, podset: &DynamicObject, count: usize) -> Result<()> {
+    let pods = environment.pods();
     report
         .until(&format!("{count} pods run"), || async {
             let owned = owned_pods(&pods, podset).await?;
@@ -56,8 +56,12 @@ async fn running(stage: &Stage, report: &mut Report, podset: &DynamicObject, cou
         .await
 }
 
-async fn goes(stage: &Stage, report: &mut Report, podset: &DynamicObject) -> Result<()> {
-    let pods = stage.pods();
-    stage.resources(podset)?.delete(&podset.name_any(), &DeleteParams::default()).await.context("delete the PodSet")?;
+async fn goes(environment: &Environment, report: &mut Report, podset: &DynamicObject) -> Result<()> {
+    let pods = environment.pods();
+    environment
+        .resources(podset)?
+        .delete(&podset.name_any(), &DeleteParams::default())
+        .await
+        .context("delete the PodSet")?;
     report.until("its pods are gone with it", || async { Ok(owned_pods(&pods, podset).await?.is_empty()) }).await
 }

@@ -1,4 +1,4 @@
-//! What was checked, line by line, and how it came out.
+//! The report of the checks, one line each.
 
 use std::{
     fmt::Write,
@@ -10,38 +10,38 @@ use std::{
 use anyhow::Result;
 use kubewright_apimachinery::clock::{Clock, VirtualClock};
 
-/// How long a condition may take to come true.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked at.
+/// The timeout of a check.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The interval between two tries.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// What takes longer says so.
+/// The duration after which a check shows its progress.
 const LONG: Duration = Duration::from_secs(1);
 
-/// The running report.
+/// The report.
 pub(crate) struct Report {
     clock: Arc<VirtualClock>,
     checked: usize,
-    differed: Vec<String>,
+    failed: Vec<String>,
     title: String,
 }
 
 impl Report {
     pub(crate) fn new(clock: Arc<VirtualClock>) -> Self {
-        Self { clock, checked: 0, differed: Vec::new(), title: String::new() }
+        Self { clock, checked: 0, failed: Vec::new(), title: String::new() }
     }
 
-    /// Begins a script.
+    /// Starts a script.
     pub(crate) fn title(&mut self, title: &str) {
         println!("{title}");
         title.clone_into(&mut self.title);
     }
 
-    /// Something that must hold now.
+    /// Checks a condition now.
     pub(crate) fn check(&mut self, what: &str, holds: bool, found: impl FnOnce() -> String) {
         self.line(what, holds.then_some(Duration::ZERO), found);
     }
 
-    /// Something that must come to hold.
+    /// Waits until a condition holds.
     pub(crate) async fn until<F: Future<Output = Result<bool>>>(
         &mut self,
         what: &str,
@@ -49,7 +49,7 @@ impl Report {
     ) -> Result<()> {
         let start = self.clock.monotonic();
         let mut progress = Progress::of(what);
-        let came = tokio::time::timeout(PATIENCE, async {
+        let came = tokio::time::timeout(TIMEOUT, async {
             while !holds().await? {
                 tokio::time::sleep(LOOK_EVERY).await;
                 progress.show(self.clock.monotonic().saturating_sub(start));
@@ -64,19 +64,19 @@ impl Report {
                 result?;
                 self.line(what, Some(took), String::new);
             }
-            Err(_) => self.line(what, None, || format!("not so after {} s", PATIENCE.as_secs())),
+            Err(_) => self.line(what, None, || format!("not so after {} s", TIMEOUT.as_secs())),
         }
         Ok(())
     }
 
-    /// Prints the sum; whether everything held.
+    /// Prints the summary, and returns whether all checks passed.
     pub(crate) fn end(self) -> bool {
-        if self.differed.is_empty() {
-            println!("all {} checks held", self.checked);
+        if self.failed.is_empty() {
+            println!("all {} checks passed", self.checked);
             return true;
         }
-        println!("{} of {} checks did not hold:", self.differed.len(), self.checked);
-        for line in &self.differed {
+        println!("{} of {} checks failed:", self.failed.len(), self.checked);
+        for line in &self.failed {
             println!("  {line}");
         }
         false
@@ -94,19 +94,19 @@ impl Report {
             None => {
                 let found = found();
                 _ = write!(line, ": {found}");
-                self.differed.push(format!("{}: {what}: {found}", self.title));
+                self.failed.push(format!("{}: {what}: {found}", self.title));
             }
         }
         println!("{line}");
     }
 }
 
-/// In this colour, on a terminal.
+/// Colours a word on a terminal.
 fn painted(word: &str, colour: &str) -> String {
     if std::io::stdout().is_terminal() { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() }
 }
 
-/// What is waited for, said when it takes long: on a terminal each second, in a line that is then taken away.
+/// Shows the progress of a long check: on a terminal each second, in a line that is removed at the end.
 struct Progress<'a> {
     what: &'a str,
     said: u64,
@@ -125,7 +125,7 @@ impl<'a> Progress<'a> {
         }
         if self.on_terminal {
             print!("\r\x1b[2K  ...   {} ({seconds} s)", self.what);
-            // A progress line that isn't seen is no reason to stop.
+            // A failure to show progress is no reason to stop.
             let _ = std::io::stdout().flush();
         } else if self.said == 0 {
             println!("  ...   {}", self.what);

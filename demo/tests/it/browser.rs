@@ -2,14 +2,14 @@
 
 use std::{env, fs, process::Stdio, time::Duration};
 
-use kubewright_browser::{Browser, Folder, PICTURES, Size, keep};
+use kubewright_browser::{Browser, Folder, PICTURES, Size, save};
 use tokio::{process::Command, time::timeout};
 
-/// Where the README finds the picture.
+/// The path of the README's picture.
 const README: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/pictures/demo.svg");
-/// How long the demo may take. It gives the samples a minute and a half itself.
-const PATIENCE: Duration = Duration::from_secs(180);
-/// One resource of each operator, as the view lists them.
+/// The timeout of the demo, which itself gives the samples a minute and a half.
+const TIMEOUT: Duration = Duration::from_secs(180);
+/// One resource of each operator, as in the view.
 const SAMPLES: [&str; 5] = [
     "at/at-sample",
     "podset/podset-sample",
@@ -24,7 +24,7 @@ async fn the_live_view_shows_all_operators() {
     let file = folder.path().join("demo.svg");
     let mut demo = Command::new(env!("CARGO_BIN_EXE_kubewright-demo"));
     demo.arg("--snapshot").arg(&file).stdin(Stdio::null()).kill_on_drop(true);
-    let output = timeout(PATIENCE, demo.output()).await.expect("the demo should end by itself").unwrap();
+    let output = timeout(TIMEOUT, demo.output()).await.expect("the demo should end by itself").unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 
     let mut browser = Browser::launch().await.unwrap();
@@ -35,13 +35,15 @@ async fn the_live_view_shows_all_operators() {
     for sample in SAMPLES {
         assert!(text.as_str().unwrap().contains(sample), "{sample} in {text}");
     }
-    keep(Folder::Screenshots, "demo", &browser.picture().await.unwrap()).unwrap();
+    let text = text.as_str().unwrap();
+    assert!(!text.contains("Liveness probe failed"), "a container is probed before it listens: {text}");
+    save(Folder::Screenshots, "demo", &browser.screenshot().await.unwrap()).unwrap();
     if env::var_os(PICTURES).is_some() {
         fs::copy(&file, README).unwrap();
     }
 }
 
-/// The length of a side of the picture, in pixels.
+/// Returns the length of a side of the picture in pixels.
 async fn side(browser: &mut Browser, side: &str) -> u32 {
     let value = browser.evaluate(&format!("document.documentElement.{side}.baseVal.value")).await.unwrap();
     u32::try_from(value.as_u64().unwrap()).unwrap()

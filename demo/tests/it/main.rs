@@ -1,3 +1,3 @@
-//! The demo's live view as it really runs, pictured.
+//! The live view of the demo as a picture.
 
 mod browser;

@@ -1,6 +1,7 @@
-//! The At operator: runs a command in a pod, once, at a given time.
+//! The At operator, which runs a command in a pod once at a given time.
 //!
-//! [`api`] holds the kind `At`, [`register`] adds its controller to a manager, [`crds`] gives what is to be installed.
+//! [`api`] contains the kind `At`, [`register`] adds its controller to a manager, and [`crds`] returns the definitions
+//! to install.
 
 pub mod api;
 mod controller;
@@ -18,7 +19,7 @@ pub fn register(manager: Manager) -> Manager {
     manager
 }
 
-/// The definitions of the operator's kinds, as they are in `config/crd/bases`.
+/// Returns the definitions of the operator's kinds, as in `config/crd/bases`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![api::v1alpha1::At::crd()]
 }

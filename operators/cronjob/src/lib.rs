@@ -1,7 +1,7 @@
-//! The CronJob operator: creates a Job each time a schedule says so.
+//! The CronJob operator, which creates Jobs on a schedule.
 //!
-//! [`api`] holds the kind `CronJob`, [`schedule`] reads and computes schedules, [`register`] adds the controller and
-//! the webhooks to a manager, [`crds`] gives what is to be installed.
+//! [`api`] contains the kind `CronJob`, [`schedule`] parses and evaluates schedules, [`register`] adds the controller
+//! and the webhooks to a manager, and [`crds`] returns the definitions to install.
 
 pub mod api;
 mod controller;
@@ -24,7 +24,7 @@ pub fn register(manager: Manager) -> Manager {
 }
 // ANCHOR_END: register
 
-/// The definitions of the operator's kinds, as they are in `config/crd/bases`.
+/// Returns the definitions of the operator's kinds, as in `config/crd/bases`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![api::v1::CronJob::crd()]
 }

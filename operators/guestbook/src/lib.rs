@@ -1,7 +1,7 @@
-//! The Guestbook operator: pods of a web page, of which one serves and the others stand by.
+//! The Guestbook operator, which runs pods of a web page: one serves, the others stand by.
 //!
-//! [`api`] holds the kind `Guestbook`, [`register`] adds its controller to a manager, [`crds`] gives what is to be
-//! installed. [`page`] is the web page itself, the program of the image that the pods run.
+//! [`api`] contains the kind `Guestbook`, [`register`] adds its controller to a manager, and [`crds`] returns the
+//! definitions to install. [`page`] is the web page itself, the program of the pods' image.
 
 pub mod api;
 mod controller;
@@ -20,7 +20,7 @@ pub fn register(manager: Manager) -> Manager {
     manager
 }
 
-/// The definitions of the operator's kinds, as they are in `config/crd/bases`.
+/// Returns the definitions of the operator's kinds, as in `config/crd/bases`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![api::v1::Guestbook::crd()]
 }

@@ -1,5 +1,5 @@
-//! An operator as its users deploy it: by `kubectl apply -k`, as a Deployment on the embedded cluster's node, under its own
-//! service account and its own role. Time is real here.
+//! An operator deployed as its users deploy it: by `kubectl apply -k`, as a Deployment on the embedded cluster's node,
+//! with its own service account and role. These tests run in real time.
 
 use std::{fs, path::PathBuf, process::Stdio, time::Duration};
 
@@ -20,12 +20,12 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// What the manifests call the Deployment and its service account, behind the operator's name.
+/// The timeout of every wait.
+const TIMEOUT: Duration = Duration::from_secs(120);
+/// The name of the Deployment and its service account in the manifests, after the operator's name.
 const MANAGER: &str = "controller-manager";
 
-/// A cluster on which an operator has been deployed.
+/// A cluster with a deployed operator.
 pub struct Deployed {
     cluster: Cluster,
     name: &'static str,
@@ -33,8 +33,8 @@ pub struct Deployed {
 }
 
 impl Deployed {
-    /// Deploys `config/default` of the operator in `crate_folder`, whose image `program` plays, and waits until it is
-    /// available. `images` adds what the operator's own pods are made of.
+    /// Deploys `config/default` of the operator in `crate_folder`, for whose image `program` runs, and waits until it
+    /// is available. `images` adds the images of the operator's own pods.
     pub async fn start(
         name: &'static str,
         crate_folder: &str,
@@ -47,7 +47,7 @@ impl Deployed {
         Self::install(name, images, &["apply", "-k", &config.to_string_lossy()]).await
     }
 
-    /// Installs an operator by a command of kubectl's, and waits until it is available; what its image is, `images` says.
+    /// Installs an operator by a kubectl command, and waits until it is available. `images` must have its image.
     pub async fn install(name: &'static str, images: ImageTable, kubectl: &[&str]) -> Self {
         let deployed = Self::nothing(name, images).await;
         deployed.kubectl(kubectl).await;
@@ -55,7 +55,7 @@ impl Deployed {
         deployed
     }
 
-    /// A cluster on which nothing is deployed yet.
+    /// Starts a cluster without a deployed operator.
     pub async fn nothing(name: &'static str, images: ImageTable) -> Self {
         let cluster = Cluster::builder().images(images).start().await.unwrap();
         let endpoint = cluster.listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
@@ -64,17 +64,17 @@ impl Deployed {
         Self { cluster, name, folder }
     }
 
-    /// The kubeconfig of someone who may do everything.
+    /// Returns the path of a kubeconfig with all rights.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }
 
-    /// The cluster.
+    /// Returns the cluster.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// The operator's namespace.
+    /// Returns the operator's namespace.
     pub fn namespace(&self) -> String {
         format!("{}-system", self.name)
     }
@@ -83,27 +83,27 @@ impl Deployed {
         format!("{}-{MANAGER}", self.name)
     }
 
-    /// Runs kubectl, which must succeed, with rights for everything; what it printed.
+    /// Runs kubectl with all rights, and returns its output. Panics if it fails.
     pub async fn kubectl(&self, arguments: &[&str]) -> String {
         let (succeeded, printed) = self.try_kubectl(arguments).await;
         assert!(succeeded, "kubectl {}: {printed}", arguments.join(" "));
         printed
     }
 
-    /// Runs kubectl to its end, whatever that is; whether it succeeded, and what it printed or complained of.
+    /// Runs kubectl, and returns whether it succeeded, and its output or error output.
     pub async fn try_kubectl(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new("kubectl");
         command.args(arguments).env("KUBECONFIG", self.kubeconfig()).env("HOME", self.folder.path());
         let output = command.stdin(Stdio::null()).kill_on_drop(true).output();
-        let output = timeout(PATIENCE, output).await.expect("kubectl ends in time");
+        let output = timeout(TIMEOUT, output).await.expect("kubectl should end in time");
         let output = output.expect("kubectl runs (cargo xtask test installs it)");
         let printed = if output.status.success() { output.stdout } else { output.stderr };
         (output.status.success(), String::from_utf8_lossy(&printed).into_owned())
     }
 
-    /// Waits until it is so.
+    /// Waits until a condition holds.
     pub async fn eventually(&self, what: &str, mut so: impl AsyncFnMut() -> bool) {
-        let came = timeout(PATIENCE, async {
+        let came = timeout(TIMEOUT, async {
             while !so().await {
                 sleep(Duration::from_millis(50)).await;
             }
@@ -111,14 +111,14 @@ impl Deployed {
         if came.await.is_err() {
             let pods = self.kubectl(&["get", "pods", "-A", "-o", "wide"]).await;
             let logs = self.kubectl(&["logs", "-n", &self.namespace(), "-l", "control-plane", "--tail=40"]).await;
-            panic!("it did not come about that {what}; pods:\n{pods}\nlogs:\n{logs}");
+            panic!("timed out waiting until {what}; pods:\n{pods}\nlogs:\n{logs}");
         }
     }
 
-    /// Waits until what kubectl prints is as wished.
+    /// Waits until the output of kubectl meets a condition.
     pub async fn until(&self, arguments: &[&str], wished: impl Fn(&str) -> bool) -> String {
         let mut printed = String::new();
-        self.eventually(&format!("kubectl {} prints what is wished", arguments.join(" ")), async || {
+        self.eventually(&format!("kubectl {} prints the expected output", arguments.join(" ")), async || {
             printed = self.kubectl(arguments).await;
             wished(&printed)
         })
@@ -126,7 +126,7 @@ impl Deployed {
         printed
     }
 
-    /// Waits until so many replicas of the operator are up to date and available, and no other is left.
+    /// Waits until exactly `replicas` replicas of the operator are up to date and available.
     pub async fn is_available(&self, replicas: i32) {
         let deployments: Api<Deployment> = Api::namespaced(self.cluster.client(), &self.namespace());
         self.eventually(&format!("{replicas} replicas are available"), async || {
@@ -138,13 +138,13 @@ impl Deployed {
         .await;
     }
 
-    /// The pods of the operator itself.
+    /// Returns the pods of the operator itself.
     pub async fn replicas(&self) -> Vec<Pod> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client(), &self.namespace());
         pods.list(&ListParams::default().labels("control-plane=controller-manager")).await.unwrap().items
     }
 
-    /// The replica that holds the lease, by the name of its pod.
+    /// Returns the name of the pod that holds the lease.
     pub async fn leader(&self) -> Option<String> {
         let leases: Api<Lease> = Api::namespaced(self.cluster.client(), &self.namespace());
         let leases = leases.list(&ListParams::default()).await.unwrap().items;
@@ -152,7 +152,7 @@ impl Deployed {
         self.replicas().await.iter().map(ResourceExt::name_any).find(|name| holder.starts_with(name.as_str()))
     }
 
-    /// Scales to two replicas, deletes the one that leads, and waits until another does and two are available again.
+    /// Scales to two replicas, deletes the leader, and waits until the other one leads and two are available again.
     pub async fn hand_over(&self) {
         let deployment = format!("deployment/{}", self.manager());
         self.kubectl(&["scale", &deployment, "-n", &self.namespace(), "--replicas=2"]).await;
@@ -163,8 +163,8 @@ impl Deployed {
         self.is_available(2).await;
     }
 
-    /// That the metrics are served where the manifests say, by HTTPS, to those whose token may get them and to no others. It
-    /// takes the role for readers from the manifests too.
+    /// Checks that the metrics are served over HTTPS as the manifests say, only to clients whose token grants access,
+    /// and that the reader role of the manifests does.
     pub async fn check_metrics(&self) {
         let (stranger, reader) = (self.token("stranger").await, self.token("reader").await);
         let role = format!("--clusterrole={}-metrics-reader", self.name);
@@ -172,7 +172,7 @@ impl Deployed {
         let services: Api<Service> = Api::namespaced(self.cluster.client(), &self.namespace());
         let service = services.get(&format!("{}-metrics-service", self.manager())).await.unwrap();
         let address = format!("{}:8443", service.spec.and_then(|spec| spec.cluster_ip).unwrap());
-        // Of the service's pods any may answer, and none may have begun to.
+        // Any pod of the service may answer, and it may not have started to listen yet.
         let answer = async |token: Option<&str>, wanted: Result<(), u16>| {
             let mut page = String::new();
             self.eventually(&format!("{address} answers {wanted:?}"), async || {
@@ -193,7 +193,7 @@ impl Deployed {
         }
     }
 
-    /// Makes a service account in the namespace `default`; a token of it.
+    /// Creates a service account in the namespace `default`, and returns a token of it.
     pub async fn token(&self, account: &str) -> String {
         self.kubectl(&["create", "serviceaccount", account]).await;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.cluster.client(), "default");
@@ -202,25 +202,26 @@ impl Deployed {
         made.status.unwrap().token.unwrap()
     }
 
-    /// That the operator was never denied anything, and that it has used all of its rights but those in `spare`
-    /// (`group resource verb`, `-` for the core group): such as are for accidents that did not happen here.
+    /// Checks that the operator was never denied anything, and has used all of its permissions but `spare` (`group
+    /// resource verb`, with `-` for the core group), which are for situations that don't occur in the test.
     pub async fn check_rights(&self, spare: &[&str]) {
         let rights = self.cluster.rights_of(&self.namespace(), &self.manager()).await.unwrap();
         assert!(rights.denied.is_empty(), "the operator was denied {:#?}", rights.denied);
-        assert!(!rights.used.is_empty(), "the operator asks under its own name");
+        assert!(!rights.used.is_empty(), "the operator should use its own account");
         let unused: Vec<_> = rights.unused().filter(|right| !spare.contains(right)).collect();
-        assert!(unused.is_empty(), "the role has rights that were never used: {unused:#?}");
+        assert!(unused.is_empty(), "the role grants unused permissions: {unused:#?}");
         let strangers: Vec<_> = spare.iter().filter(|right| !rights.granted.contains(**right)).collect();
-        assert!(strangers.is_empty(), "no role has these: {strangers:?}");
+        assert!(strangers.is_empty(), "no role grants these: {strangers:?}");
     }
 
-    /// Ends the cluster, and the operator with it.
+    /// Stops the cluster, and the operator with it.
     pub async fn stop(self) {
         self.cluster.shutdown().await;
     }
 }
 
-/// The page of metrics at an address, whose certificate nobody can verify; else the code of the answer, 0 if there is none.
+/// Requests the metrics at an address without verifying its certificate. The error is the status code, or 0 without an
+/// answer.
 pub async fn metrics(address: &str, token: Option<&str>) -> Result<String, u16> {
     let url: Uri = format!("https://{address}").parse().unwrap();
     let mut config = Config::new(url);

@@ -1,12 +1,12 @@
-//! Every child there ever was.
+//! A record of all children that were ever created.
 
 use std::collections::BTreeMap;
 
 use kubewright_apiserver::Feed;
 
-use crate::{Object, World};
+use crate::{Object, TestEnv};
 
-/// Every object of a kind there ever was, in a world that this watches from its beginning.
+/// All objects of a kind that were ever created in an environment, from its start.
 pub struct History {
     feed: Feed,
     kind: String,
@@ -14,12 +14,12 @@ pub struct History {
 }
 
 impl History {
-    /// Begins to watch a kind.
-    pub fn of<K: Object>(world: &World) -> Self {
-        Self { feed: world.cluster.api().feed(), kind: K::kind(&()).into_owned(), names: BTreeMap::new() }
+    /// Starts to record a kind.
+    pub fn of<K: Object>(env: &TestEnv) -> Self {
+        Self { feed: env.cluster.api().feed(), kind: K::kind(&()).into_owned(), names: BTreeMap::new() }
     }
 
-    /// How many were created so far.
+    /// Returns the number of objects created so far.
     pub fn created(&mut self) -> usize {
         while let Some(change) = self.feed.try_next().unwrap() {
             if change.object["kind"] == self.kind.as_str() {
@@ -30,7 +30,7 @@ impl History {
         self.names.len()
     }
 
-    /// The names of those created so far, in their order; none may have been created twice.
+    /// Returns the sorted names of all objects created so far. Panics if a name was used twice.
     pub fn names(&mut self) -> Vec<String> {
         self.created();
         let mut names: Vec<_> = self.names.values().cloned().collect();

@@ -1,23 +1,25 @@
-//! What the operators' tests share, and nothing else uses: a [`World`] on virtual time, an operator whose requests may meet
-//! faults and who may die at any write, and the rows of the project's table of faults that hold for every operator.
+//! Shared code of the operators' tests: a [`TestEnv`] on virtual time, an operator whose requests meet faults and which
+//! may crash at any write, and the conformance tests that every operator has to pass.
 //!
-//! [`Deployed`] is the operator as its users run it: in a pod, on real time, with its own rights alone.
+//! [`Deployed`] is an operator in a pod, in real time, with its own permissions only.
 //!
-//! A test crate implements [`Subject`] for its resource and says [`rows!`]; the rows become its tests, by number. Nothing
-//! here knows a particular operator.
+//! A test crate implements [`Subject`] for its resource and invokes [`conformance_tests!`]. Nothing here depends on a
+//! particular operator.
 
+pub mod conformance;
 mod deployed;
+mod env;
 mod history;
 mod manifests;
-mod mishap;
 mod pods;
-pub mod rows;
 mod subject;
-mod world;
+mod write_fault;
 
 pub use deployed::{Deployed, metrics};
+pub use env::{
+    NAMESPACE, Object, Operator, Register, START, TestEnv, assert_quiet, eventually, minutes, within_a_minute,
+};
 pub use history::History;
 pub use manifests::{Config, needed};
-pub use mishap::{Mishap, Unlucky, go_wrong_everywhere};
 pub use subject::{Invalid, Subject};
-pub use world::{NAMESPACE, Object, Operator, Register, START, World, assert_quiet, eventually, minutes, soon};
+pub use write_fault::{FaultyOperator, WriteFault, with_a_fault_at_each_write};

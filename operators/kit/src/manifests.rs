@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kubewright_cluster::faults::Faults;
 
-/// What the requests so far would need to be allowed: `group resource verb`, with `-` for the core group.
+/// Returns the permissions that the requests so far need: `group resource verb`, with `-` for the core group.
 pub fn needed(faults: &Faults) -> BTreeSet<String> {
     let seen = faults.seen().into_iter().map(|seen| seen.request);
     seen.map(|it| {
@@ -15,7 +15,7 @@ pub fn needed(faults: &Faults) -> BTreeSet<String> {
     .collect()
 }
 
-/// What a role allows, in the same form.
+/// Returns the permissions that a role grants, in the same form.
 fn allowed(role: &str) -> BTreeSet<String> {
     let role: ClusterRole = serde_saphyr::from_str(role).unwrap();
     let mut allowed = BTreeSet::new();
@@ -30,10 +30,10 @@ fn allowed(role: &str) -> BTreeSet<String> {
     allowed
 }
 
-/// The folder `config` of an operator; [`config!`](crate::config) gives that of the crate under test.
+/// The `config` folder of an operator; [`config!`](crate::config) returns that of the crate under test.
 pub struct Config(PathBuf);
 
-/// The folder `config` of the crate that says so.
+/// The `config` folder of the crate that invokes this.
 #[macro_export]
 macro_rules! config {
     () => {
@@ -42,18 +42,18 @@ macro_rules! config {
 }
 
 impl Config {
-    /// That of a crate, by the crate's folder.
+    /// Returns the `config` folder below a crate's folder.
     pub fn of(krate: &str) -> Self {
         Self(PathBuf::from(krate).join("config"))
     }
 
-    /// The text of a file.
+    /// Reads a file.
     pub fn read(&self, file: &str) -> String {
         let path = self.0.join(file);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// What the operator's role allows, as [`needed`] says what it needs.
+    /// Returns the permissions that the operator's role grants, in the form of [`needed`].
     pub fn allowed(&self) -> BTreeSet<String> {
         allowed(&self.read("rbac/role.yaml"))
     }

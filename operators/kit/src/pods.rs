@@ -1,34 +1,34 @@
-//! The test as kubelet.
+//! The test in the role of the kubelet.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::World;
+use crate::TestEnv;
 
-impl World {
-    /// All pods.
+impl TestEnv {
+    /// Returns all pods.
     pub async fn pods(&self) -> Vec<Pod> {
         self.list().await
     }
 
-    /// As the kubelet: the pod runs and is ready.
+    /// Makes a pod running and ready.
     pub async fn run_pod(&self, name: &str) {
         assert!(self.run_pod_if_there(name).await, "{name} can't run: it is gone");
     }
 
-    /// [`World::run_pod`], unless it has been deleted since it was looked for; tells whether it is there.
+    /// Makes a pod running and ready, and returns whether it still exists.
     pub async fn run_pod_if_there(&self, name: &str) -> bool {
         let ready = json!([{"type": "Ready", "status": "True"}]);
         self.tell_of_pod(name, json!({"phase": "Running", "conditions": ready})).await
     }
 
-    /// As the kubelet: the pod ends with this exit code.
+    /// Ends a pod with an exit code.
     pub async fn end_pod(&self, name: &str, exit_code: i32) {
         assert!(self.end_pod_if_there(name, exit_code).await, "{name} can't end: it is gone");
     }
 
-    /// [`World::end_pod`], unless it has been deleted since it was looked for; tells whether it is there.
+    /// Ends a pod with an exit code, and returns whether it still exists.
     pub async fn end_pod_if_there(&self, name: &str, exit_code: i32) -> bool {
         let terminated = json!({"exitCode": exit_code, "finishedAt": self.now().strftime("%FT%TZ").to_string()});
         let container = json!({

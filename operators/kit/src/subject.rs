@@ -1,55 +1,55 @@
-//! What the rows that hold for every operator have to be told of one.
+//! The interface between the conformance tests and an operator.
 
 use kubewright_cluster::faults::Verb;
 use serde_json::Value;
 
-use crate::{Object, World};
+use crate::{Object, TestEnv};
 
-/// An operator's resource and what becomes of it. The rows have at most ten of them at a time, and follow one, called
-/// [`NAME`](Self::NAME).
+/// An operator's resource, as the conformance tests use it. They have at most ten objects at a time, and observe the
+/// one called [`NAME`](Self::NAME).
 ///
-/// Its life: it is seen (told, though perhaps its time hasn't come), then settled (its children are there and it is told so),
-/// then finished (whatever else can happen to it has happened).
+/// Its phases: seen (its status is written, though it may not be due), settled (its children exist and its status says
+/// so), finished (everything else that can happen to it has happened).
 pub trait Subject: 'static {
     /// The kind of the resource.
     type Resource: Object;
-    /// The kind of the children that matter most.
+    /// The kind of its main children.
     type Child: Object;
 
-    /// What the one that is followed is called.
+    /// The name of the observed object.
     const NAME: &'static str;
-    /// How a child is made.
-    const MAKES: &'static [Verb] = &[Verb::Create];
-    /// How many children are made until it is settled.
-    const MADE: usize;
-    /// How many children are made until it is finished.
-    const MADE_AT_END: usize = Self::MADE;
-    /// How many events are recorded about it until it is finished, none of them a Warning.
+    /// The verbs that create a child.
+    const CREATE_VERBS: &'static [Verb] = &[Verb::Create];
+    /// The number of children created until it is settled.
+    const CHILDREN: usize;
+    /// The number of children created until it is finished.
+    const CHILDREN_AT_END: usize = Self::CHILDREN;
+    /// The number of events recorded until it is finished, none of them a Warning.
     const EVENTS: usize;
-    /// How many writes there are at least until it is finished, without events.
+    /// The minimum number of writes until it is finished, without events.
     const WRITES: usize;
-    /// How many events a watch of the children tells until it is settled.
-    const WATCHED: usize;
-    /// The reason of the condition `Ready` when the API server refuses a child, which is also that of a Warning event.
+    /// The number of watch events of its children until it is settled.
+    const CHILD_EVENTS: usize;
+    /// The reason of the condition `Ready`, and of the Warning event, when the API server refuses a child.
     const REFUSED: &'static str;
-    /// Whether the operator records what it did on the resource's own metadata, and a child has a finalizer until then.
-    const RECORDS: bool = false;
-    /// Whether no child is made twice even when two operators believe that they lead.
-    const ONCE: bool;
+    /// Whether the operator records its progress in the resource's metadata, with a finalizer on the child until then.
+    const HAS_RECORD: bool = false;
+    /// Whether no child is created twice even when two operators believe that they lead.
+    const AT_MOST_ONCE: bool;
 
-    /// A fresh world that knows the operator.
-    fn world() -> impl Future<Output = World>;
+    /// Creates an environment with the operator's kinds.
+    fn env() -> impl Future<Output = TestEnv>;
 
-    /// The sample. Its children are there within two minutes.
+    /// Returns the sample object. Its children exist within two minutes.
     fn sample() -> Self::Resource;
 
-    /// What replaces the sample once that was settled and deleted: as the sample, where that has children again.
-    fn again() -> Self::Resource {
+    /// Returns the object that replaces the sample after that was settled and deleted.
+    fn replacement() -> Self::Resource {
         Self::sample()
     }
 
-    /// What the status tells that must be the same when it is made anew: all but when conditions changed.
-    fn told(resource: &Self::Resource) -> Value {
+    /// Returns the part of the status that must be the same after it was rebuilt: all but transition times.
+    fn stable_status(resource: &Self::Resource) -> Value {
         let mut status = serde_json::to_value(resource).unwrap_or_default()["status"].take();
         for condition in status["conditions"].as_array_mut().into_iter().flatten() {
             condition["lastTransitionTime"] = Value::Null;
@@ -57,33 +57,33 @@ pub trait Subject: 'static {
         status
     }
 
-    /// A status that is wrong, to be merged into one.
-    fn lie() -> Value;
+    /// Returns a wrong status, to be merged into the right one.
+    fn wrong_status() -> Value;
 
-    /// Waits until the operator has told what it makes of a sample, its time come or not.
-    fn seen(world: &World) -> impl Future<Output = ()> {
-        Self::settled(world)
+    /// Waits until the operator has written the sample's status, whether it is due or not.
+    fn seen(env: &TestEnv) -> impl Future<Output = ()> {
+        Self::settled(env)
     }
 
-    /// Waits until the sample, or what replaces it, is settled.
-    fn settled(world: &World) -> impl Future<Output = ()>;
+    /// Waits until the sample, or its replacement, is settled.
+    fn settled(env: &TestEnv) -> impl Future<Output = ()>;
 
-    /// Does what else can happen to the settled sample, and waits until that is told.
-    fn finish(world: &World) -> impl Future<Output = ()>;
+    /// Makes everything else happen to the settled sample, and waits until its status says so.
+    fn finish(env: &TestEnv) -> impl Future<Output = ()>;
 
-    /// Deletes a child of the settled sample, and waits until the operator has answered; gives the number of children
-    /// made anew.
-    fn disturb(world: &World) -> impl Future<Output = usize>;
+    /// Deletes a child of the settled sample, waits for the operator's reaction, and returns the number of children
+    /// created again.
+    fn delete_child(env: &TestEnv) -> impl Future<Output = usize>;
 }
 
-/// A [`Subject`] whose spec can be invalid though the API server takes it.
+/// A [`Subject`] whose spec can be invalid although the API server accepts it.
 pub trait Invalid: Subject {
     /// The reason of the condition `Ready`.
     const REASON: &'static str;
 
-    /// A sample that is invalid.
+    /// Returns an invalid sample.
     fn invalid() -> Self::Resource;
 
-    /// The patch that makes it valid.
-    fn mend() -> Value;
+    /// Returns the patch that makes it valid.
+    fn valid_patch() -> Value;
 }

@@ -1,7 +1,7 @@
-//! The Lolcow operator: a web page on which a cow says what the spec says, at the port that the spec says.
+//! The Lolcow operator, which runs a web page on which a cow says a greeting, at a node port.
 //!
-//! [`api`] holds the kind `Lolcow`, [`register`] adds the controller to a manager, [`crds`] gives what is to be installed.
-//! [`page`] is the web server that plays the image.
+//! [`api`] contains the kind `Lolcow`, [`register`] adds the controller to a manager, and [`crds`] returns the
+//! definitions to install. [`page`] is the web server that runs in place of the image.
 
 pub mod api;
 mod controller;
@@ -12,20 +12,21 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use kubewright::prelude::*;
 
-/// The environment variable with the address of a node, for `status.url`. Every node answers on a node port, so any will
-/// do: in a pod it is the downward API's `status.hostIP`. It spares the operator the right to read nodes.
+/// The environment variable with the address of a node, for `status.url`. Every node answers at a node port, so any
+/// address will do: in a pod it is the downward API's `status.hostIP`. So the operator needs no permission to read
+/// nodes.
 pub const NODE_ADDRESS: &str = "NODE_ADDRESS";
 
-/// Where node ports answer when [`NODE_ADDRESS`] says nothing: on the embedded cluster, and others of one machine.
+/// The default of [`NODE_ADDRESS`], which is right for clusters on one machine.
 const LOOPBACK: &str = "127.0.0.1";
 
-/// Adds the operator to a manager. `status.url` is at the address in [`NODE_ADDRESS`], else at `127.0.0.1`.
+/// Adds the operator to a manager. `status.url` has the address in [`NODE_ADDRESS`], or `127.0.0.1` without it.
 pub fn register(manager: Manager) -> Manager {
     let address = std::env::var(NODE_ADDRESS).ok().filter(|address| !address.trim().is_empty());
     register_at(manager, address.as_deref().unwrap_or(LOOPBACK))
 }
 
-/// Adds the operator to a manager; `status.url` is at this name or address.
+/// Adds the operator to a manager. `status.url` has this name or address.
 pub fn register_at(manager: Manager, node_address: &str) -> Manager {
     let manager = manager.kind::<api::v1alpha1::Lolcow>();
     let manager = manager.controller(controller::lolcow::controller(node_address.trim()));
@@ -33,7 +34,7 @@ pub fn register_at(manager: Manager, node_address: &str) -> Manager {
     manager
 }
 
-/// The definitions of the operator's kinds, as they are in `config/crd/bases`.
+/// Returns the definitions of the operator's kinds, as in `config/crd/bases`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![api::v1alpha1::Lolcow::crd()]
 }

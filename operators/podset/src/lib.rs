@@ -1,7 +1,7 @@
-//! The PodSet operator: keeps a number of pods alive, in the words of two tutorials.
+//! The PodSet operator, which keeps a number of pods running, with the APIs of two tutorials.
 //!
-//! [`api`] holds the kind `PodSet` in its two groups, [`register`] adds their controllers to a manager, [`crds`] gives
-//! what is to be installed.
+//! [`api`] contains the kind `PodSet` in its two groups, [`register`] adds their controllers to a manager, and [`crds`]
+//! returns the definitions to install.
 
 pub mod api;
 mod controller;
@@ -23,7 +23,7 @@ pub fn register(manager: Manager) -> Manager {
 }
 // ANCHOR_END: register
 
-/// The definitions of the operator's kinds, as they are in `config/crd/bases`.
+/// Returns the definitions of the operator's kinds, as in `config/crd/bases`.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![api::k8stest::v1alpha1::PodSet::crd(), api::app::v1alpha1::PodSet::crd()]
 }

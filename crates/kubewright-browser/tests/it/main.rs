@@ -1,4 +1,4 @@
-//! A browser really started, and pages that have something wrong with them.
+//! A real browser, and pages with problems.
 
 use kubewright_browser::{Browser, BrowserError, DESKTOP, PHONE};
 
@@ -13,13 +13,13 @@ async fn a_good_page_has_nothing_to_complain_about_and_can_be_used() {
     browser.open(GOOD).await.unwrap();
     for size in [DESKTOP, PHONE] {
         browser.resize(size).await.unwrap();
-        assert_eq!(browser.complaints().await.unwrap(), Vec::<String>::new());
+        assert_eq!(browser.problems().await.unwrap(), Vec::<String>::new());
     }
     browser.write("#name", "Ada").await.unwrap();
     browser.write("#name", "Bob").await.unwrap();
     browser.click("button").await.unwrap();
     browser.shows("Bob").await.unwrap();
-    assert!(browser.picture().await.unwrap().starts_with(b"\x89PNG"));
+    assert!(browser.screenshot().await.unwrap().starts_with(b"\x89PNG"));
     assert!(matches!(browser.click("#other").await, Err(BrowserError::Element { .. })));
     assert!(matches!(browser.evaluate("other").await, Err(BrowserError::Script { .. })));
 }
@@ -28,7 +28,7 @@ async fn a_good_page_has_nothing_to_complain_about_and_can_be_used() {
 async fn a_bad_page_is_complained_about() {
     let mut browser = Browser::launch().await.unwrap();
     browser.open(BAD).await.unwrap();
-    let complaints = browser.complaints().await.unwrap().join("\n");
+    let problems = browser.problems().await.unwrap().join("\n");
     for part in [
         "no lang",
         "no title",
@@ -44,9 +44,9 @@ async fn a_bad_page_is_complained_about() {
         "a request to elsewhere: https://example.com/x.png",
         "net::ERR_NAME_NOT_RESOLVED",
     ] {
-        assert!(complaints.contains(part), "{part} in {complaints}");
+        assert!(problems.contains(part), "{part} in {problems}");
     }
     browser.resize(PHONE).await.unwrap();
-    let complaints = browser.complaints().await.unwrap().join("\n");
-    assert!(complaints.contains("it scrolls sideways: "), "{complaints}");
+    let problems = browser.problems().await.unwrap().join("\n");
+    assert!(problems.contains("it scrolls sideways: "), "{problems}");
 }

@@ -1,22 +1,24 @@
-//! Runs each At once, in a pod of its own.
+//! Runs the command of each At once, in a pod.
 //!
-//! [`plan`] decides, [`report`] words it, this module acts. What has to survive a crash between any two writes, a wiped status and a deleted
-//! pod is that the command runs **once**: not twice, and not never. It rests on this order of writes:
+//! [`plan`] decides, [`report`] describes the result, and this module executes the plan. After a crash between any two
+//! writes, with a wiped status, and without the pod, the command must still run exactly **once**. That is ensured by the
+//! order of the writes:
 //!
-//! 1. The pod is created, under the one name that the At's pod has, with the finalizer [`UNRECORDED`]:
-//!    whoever deletes it, it can't vanish yet.
+//! 1. The pod is created with a name that only the At's pod has, and with the finalizer [`UNRECORDED`], so that a
+//!    deletion can't remove it yet.
 //! 2. The run is recorded in an annotation of the At ([`Run`]).
-//! 3. The finalizer is taken off.
+//! 3. The finalizer is removed.
 //!
-//! So an At without a record whose pod doesn't exist was never run, and one with a record never is again, whatever
-//! becomes of the pod. Both are read past the cache before a pod is created, the pod before the At: had another leader
-//! run it meanwhile, either the pod is there or the record is. What remains is a leader that is held up between these
-//! reads and the create for so long that another takes over, runs it, and sees the pod deleted: a lost lease cancels it.
+//! So an At without a record and without a pod was never run, and one with a record never runs again, whatever happens
+//! to the pod. Both are read live before a pod is created, first the pod and then the At: if another leader has run it
+//! meanwhile, either the pod exists or the record. What remains is a leader that is delayed between these reads and the
+//! create for so long that another one takes over, runs the command, and sees the pod deleted; that leader is cancelled
+//! by the loss of its lease.
 //!
-//! Status plays no part in it, but for one thing: a status that names the pod of a run is heard as a second witness
-//! against running again, since `kubectl replace` takes the annotation away.
+//! The status is only used to prevent another run: one that names a pod counts as a record, since `kubectl replace`
+//! removes the annotation.
 //!
-//! "Once" is about the pod. Its restart policy is `OnFailure`, so the kubelet starts a command that fails again.
+//! "Once" refers to the pod. Its restart policy is `OnFailure`, so the kubelet restarts a command that fails.
 
 use std::time::Duration;
 
@@ -26,18 +28,19 @@ use kubewright::prelude::*;
 use serde_json::json;
 
 use super::{
-    plan::{self, Situation, Whose},
+    plan::{self, PodOwner, Situation},
     report,
     run::{Run, UNRECORDED},
 };
 use crate::api::v1alpha1::{At, Phase};
 
-/// How long until a pod that the API server refused is tried again.
-const REFUSED: Duration = Duration::from_secs(30);
-/// How long until the name of the pod is looked at again. The pod's deletion wakes the At earlier, but for long names.
+/// The delay before a pod that the API server refused is tried again.
+const REFUSED_DELAY: Duration = Duration::from_secs(30);
+/// The delay before a taken name is checked again. The pod's deletion wakes the At earlier, unless its name is
+/// shortened.
 const TAKEN: Duration = Duration::from_secs(60);
-/// How long until an At is looked at again of which the cache was behind. Its event wakes it earlier.
-const BEHIND: Duration = Duration::from_secs(1);
+/// The delay before an At with a stale cache is reconciled again. Its event wakes it earlier.
+const STALE_DELAY: Duration = Duration::from_secs(1);
 
 /// The controller of Ats.
 pub(crate) fn controller() -> Controller<At> {
@@ -46,12 +49,12 @@ pub(crate) fn controller() -> Controller<At> {
         .field_manager("at-controller")
         .owns::<Pod>()
         .watches::<Pod>(|pod, ats| {
-            // A pod that isn't an At's, but has the name that one waits for.
+            // A foreign pod whose name an At waits for.
             let at = plan::at_name(pod.metadata.name.as_deref().unwrap_or_default());
             let key = at.map(|at| ObjectKey::of(pod).sibling(at));
             key.filter(|key| ats.get(key).is_some()).into_iter().collect()
         })
-        // The run is remembered on the At itself, and its pods go with it.
+        // The run is recorded on the At itself, and its pods are deleted with it.
         .rbac(|role| role.allow(PolicyRule::of::<At>([Verb::Patch])).omit(PolicyRule::of::<Pod>([Verb::Delete])))
         .concurrency(4)
 }
@@ -64,20 +67,19 @@ impl Reconciler<At> for AtReconciler {
     // ANCHOR: action
     async fn reconcile(&self, at: &At, ctx: &Context<At>) -> Result<Action, ClientError> {
         let mut at = at.clone();
-        let Some(situation) = advance(&mut at, ctx).await? else { return Ok(Action::requeue_after(BEHIND)) };
-        tell(&mut at, &situation, ctx).await?;
+        let Some(situation) = advance(&mut at, ctx).await? else { return Ok(Action::requeue_after(STALE_DELAY)) };
+        write_status(&mut at, &situation, ctx).await?;
         Ok(match situation {
             Situation::Waiting { due } => Action::requeue_at(due),
             Situation::Taken { .. } => Action::requeue_after(TAKEN),
-            Situation::Refused { .. } => Action::requeue_after(REFUSED),
+            Situation::Refused { .. } => Action::requeue_after(REFUSED_DELAY),
             _ => Action::await_change(),
         })
     }
     // ANCHOR_END: action
 
     async fn cleanup(&self, _: &At, ctx: &Context<At>) -> Result<Action, ClientError> {
-        // With foreground deletion the At waits for its pod, and the pod would wait for the record of an At that is
-        // about to go.
+        // With foreground deletion the At waits for its pod, and the pod would wait for its run to be recorded.
         self.deleted(ctx.key(), ctx).await?;
         Ok(Action::await_change())
     }
@@ -94,10 +96,10 @@ fn pod_key(ctx: &Context<At>) -> ObjectKey {
     ctx.key().sibling(&plan::pod_name(ctx.key().name()))
 }
 
-/// Takes the At as far as it goes now; nothing if the cache turns out to be behind.
+/// Advances the At as far as possible now; `None` if the cache is stale.
 async fn advance(at: &mut At, ctx: &Context<At>) -> Result<Option<Situation>, ClientError> {
     let mut pod = ctx.get::<Pod>(&pod_key(ctx))?.map(|pod| pod.as_ref().clone());
-    if let Some(other) = pod.take_if(|pod| plan::whose(at, pod) != Whose::Ours) {
+    if let Some(other) = pod.take_if(|pod| plan::owner_of(at, pod) != PodOwner::Ours) {
         release_orphan(&other, ctx).await?;
     }
     let begun = Run::recorded(at).or_else(|| pod.as_ref().map(|pod| Run::of(at, pod))).or_else(|| Run::witnessed(at));
@@ -123,35 +125,35 @@ async fn advance(at: &mut At, ctx: &Context<At>) -> Result<Option<Situation>, Cl
         release(pod, ctx).await?;
     }
     if pod.is_none() && !report::is_over(at, &run) {
-        // Before a pod is given up for lost, the API server is asked: the cache may be behind after a restart.
-        pod = ctx.live().get::<Pod>(&pod_key(ctx)).await?.filter(|pod| plan::whose(at, pod) == Whose::Ours);
+        // Before a pod counts as gone, it is looked up live, since the cache may be stale after a restart.
+        pod = ctx.live().get::<Pod>(&pod_key(ctx)).await?.filter(|pod| plan::owner_of(at, pod) == PodOwner::Ours);
     }
     Ok(Some(Situation::Ran(run, plan::progress(pod.as_ref()))))
 }
 
-/// What came of creating the pod.
+/// The result of [`launch`].
 enum Launch {
-    /// The pod is there.
+    /// The pod exists.
     Launched(Box<Pod>),
-    /// Something was in the way.
+    /// The pod can't be created in this situation.
     Prevented(Situation),
-    /// The At has changed since the cache saw it.
+    /// The At has changed since it was cached.
     Behind,
 }
 
 // ANCHOR: once
-/// Creates the pod of an At that is due and, as far as the cache knows, never ran.
+/// Creates the pod of an At that is due and, as far as the cache shows, never ran.
 async fn launch(at: &mut At, command: Vec<String>, ctx: &Context<At>) -> Result<Launch, ClientError> {
     if at.status.as_ref().is_none_or(|status| status.phase != Some(Phase::Pending)) {
-        tell(at, &Situation::Due { command: command.clone() }, ctx).await?;
+        write_status(at, &Situation::Due { command: command.clone() }, ctx).await?;
     }
     if let Some(pod) = ctx.live().get::<Pod>(&pod_key(ctx)).await? {
-        let whose = plan::whose(at, &pod);
-        if whose == Whose::Ours {
+        let whose = plan::owner_of(at, &pod);
+        if whose == PodOwner::Ours {
             return Ok(Launch::Launched(Box::new(pod)));
         }
         release_orphan(&pod, ctx).await?;
-        return Ok(Launch::Prevented(Situation::Taken { pod: pod.name_any(), earlier: whose == Whose::Earlier }));
+        return Ok(Launch::Prevented(Situation::Taken { pod: pod.name_any(), former: whose == PodOwner::Former }));
     }
     let now = ctx.live().get::<At>(ctx.key()).await?;
     let same = |now: &At| (&now.metadata.uid, now.metadata.generation) == (&at.metadata.uid, at.metadata.generation);
@@ -164,7 +166,7 @@ async fn launch(at: &mut At, command: Vec<String>, ctx: &Context<At>) -> Result<
         Ok(pod) => Ok(Launch::Launched(Box::new(pod))),
         Err(ClientError::NameTaken { .. }) => {
             let pod = plan::pod_name(&at.name_any());
-            Ok(Launch::Prevented(Situation::Taken { pod, earlier: false }))
+            Ok(Launch::Prevented(Situation::Taken { pod, former: false }))
         }
         Err(error) => match error.refusal() {
             Some(message) => Ok(Launch::Prevented(Situation::Refused { message: message.into() })),
@@ -174,7 +176,7 @@ async fn launch(at: &mut At, command: Vec<String>, ctx: &Context<At>) -> Result<
 }
 // ANCHOR_END: once
 
-/// Takes the finalizer off a pod whose At is gone, so that it needn't be recorded any more.
+/// Removes the finalizer from a pod whose At is gone, since its run will never be recorded.
 async fn release_orphan(pod: &Pod, ctx: &Context<At>) -> Result<(), ClientError> {
     let Some((name, uid)) = plan::at_of(pod).filter(|_| plan::is_unrecorded(pod)) else { return Ok(()) };
     let at = ctx.live().get::<At>(&ObjectKey::of(pod).sibling(name)).await?;
@@ -183,7 +185,7 @@ async fn release_orphan(pod: &Pod, ctx: &Context<At>) -> Result<(), ClientError>
     if alive { Ok(()) } else { release(pod, ctx).await }
 }
 
-/// Takes the finalizer off a pod.
+/// Removes the finalizer from a pod.
 async fn release(pod: &Pod, ctx: &Context<At>) -> Result<(), ClientError> {
     let patch = json!({"metadata": {"uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [UNRECORDED]}});
     match ctx.patch::<Pod, _>(&ObjectKey::of(pod), &Patch::Strategic(patch)).await {
@@ -192,8 +194,8 @@ async fn release(pod: &Pod, ctx: &Context<At>) -> Result<(), ClientError> {
     }
 }
 
-/// Writes the status that tells the situation, and an event for each thing that has changed.
-async fn tell(at: &mut At, situation: &Situation, ctx: &Context<At>) -> Result<(), ClientError> {
+/// Writes the status, and an event for each change.
+async fn write_status(at: &mut At, situation: &Situation, ctx: &Context<At>) -> Result<(), ClientError> {
     let status = report::status(at, situation, ctx.now());
     let events = report::events(at.status.as_ref(), &status);
     ctx.set_status(status.clone()).await?;

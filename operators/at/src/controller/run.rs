@@ -1,7 +1,7 @@
-//! The record that a run has begun: the durable memory that makes it the only one.
+//! The record of a run, which prevents a second one.
 //!
-//! It is kept in an annotation of the At, because status may be wiped and pods may be deleted. It names the At by uid:
-//! a manifest that was exported from a finished At and applied again makes a new At, which runs again.
+//! It is an annotation of the At, because the status may be wiped and pods may be deleted. It contains the UID of the
+//! At: a manifest that was exported from a finished At and applied again creates a new At, which runs again.
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,35 @@ use serde_json::{Value, json};
 
 use crate::api::v1alpha1::At;
 
-/// The annotation of an At that holds its [`Run`], as JSON.
+/// The annotation of an At with its [`Run`] as JSON.
 pub(crate) const RUN: &str = "cnat.d2iq.com/run";
 
-/// The annotation of a pod that tells from which generation of the At's spec it was made.
+/// The annotation of a pod with the generation of the At's spec.
 pub(crate) const GENERATION: &str = "cnat.d2iq.com/generation";
 
-/// The finalizer of a pod whose run isn't recorded yet.
+/// The finalizer of a pod whose run is not recorded yet.
 pub(crate) const UNRECORDED: &str = "cnat.d2iq.com/unrecorded";
 
-/// That the pod of an At was created.
+/// The run of an At, which begins with the creation of its pod.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Run {
-    /// The uid of the At.
+    /// The UID of the At.
     pub(crate) at: String,
     /// The name of the pod.
     pub(crate) pod: String,
-    /// The uid of the pod.
+    /// The UID of the pod.
     pub(crate) pod_uid: String,
-    /// The generation of the At's spec that the pod was made from.
+    /// The generation of the At's spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) generation: Option<i64>,
-    /// When the pod was created.
+    /// The creation time of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) start_time: Option<Time>,
 }
 
 impl Run {
-    /// The run that this pod, which the At controls, is.
+    /// Returns the run of a pod that the At controls.
     pub(crate) fn of(at: &At, pod: &Pod) -> Self {
         Self {
             at: at.uid().unwrap_or_default(),
@@ -51,15 +51,15 @@ impl Run {
         }
     }
 
-    /// The run that is recorded with this At, if it ran.
+    /// Returns the recorded run of an At.
     pub(crate) fn recorded(at: &At) -> Option<Self> {
         let run: Self = serde_json::from_str(at.annotations().get(RUN)?).ok()?;
         (Some(&run.at) == at.metadata.uid.as_ref()).then_some(run)
     }
 
-    /// The run that the status tells of, if it tells of one.
+    /// Returns the run that the status shows.
     ///
-    /// It is a second witness, heard only against running again: `kubectl replace` takes annotations away.
+    /// It is only used to prevent another run, since `kubectl replace` removes annotations.
     pub(crate) fn witnessed(at: &At) -> Option<Self> {
         let status = at.status.as_ref()?;
         Some(Self {
@@ -71,7 +71,7 @@ impl Run {
         })
     }
 
-    /// The merge patch that records this run. The uid in it makes it fail on another At of the same name.
+    /// Returns the merge patch that records the run. Its UID makes it fail on another At of the same name.
     pub(crate) fn patch(&self) -> Value {
         let annotations = BTreeMap::from([(RUN, serde_json::to_string(self).unwrap_or_default())]);
         json!({"metadata": {"uid": self.at, "annotations": annotations}})

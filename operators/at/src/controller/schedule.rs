@@ -1,7 +1,7 @@
-//! The text of `spec.schedule`: a time as of RFC 3339 (<https://www.rfc-editor.org/rfc/rfc3339#section-5.6>).
+//! The time in `spec.schedule`, in RFC 3339 format (<https://www.rfc-editor.org/rfc/rfc3339#section-5.6>).
 //!
-//! It is read strictly, as the API server reads times, not leniently: what one tool takes for a time and another
-//! doesn't is better refused than run at a time that nobody meant.
+//! It is parsed as strictly as the API server parses times: a text that only some tools accept is better refused than
+//! run at an unintended time.
 
 use jiff::{
     SignedDuration, Timestamp,
@@ -10,30 +10,30 @@ use jiff::{
 };
 use thiserror::Error;
 
-/// Why a text isn't a schedule.
+/// An error in a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum ScheduleError {
-    /// There is nothing to read.
+    /// The schedule is empty.
     #[error("the schedule is empty; write a time such as 2020-01-30T10:02:00Z")]
     Empty,
-    /// It hasn't the form of RFC 3339.
+    /// The schedule doesn't have the format of RFC 3339.
     #[error("{0:?} is not a time of the form 2020-01-30T10:02:00Z or 2020-01-30T11:02:00+01:00")]
     Form(String),
-    /// It has the form, but such a day, hour or offset doesn't exist.
+    /// The schedule contains a day, hour or offset that doesn't exist.
     #[error("{0:?} is not a time: {1}")]
     Value(String, String),
 }
 
-/// The longest part of a wrong schedule that an error repeats.
+/// The maximum length of an invalid schedule in an error message.
 const QUOTED: usize = 64;
 
-/// The time that the schedule names.
+/// Parses a schedule.
 ///
-/// A leap second (`:60`) is the second after it, since the clock that it is compared with has none: the command never
-/// runs early. A time beyond the last that can be told, at the end of the year 9999, is that last one.
+/// A leap second (`:60`) becomes the second after it, since the system clock has none: the command never runs early. A
+/// time beyond the last supported one, at the end of the year 9999, becomes that one.
 ///
 /// # Errors
-/// [`ScheduleError`], to be shown to the author of the schedule.
+/// [`ScheduleError`], for the author of the schedule.
 pub(crate) fn parse(text: &str) -> Result<Timestamp, ScheduleError> {
     if text.trim().is_empty() {
         return Err(ScheduleError::Empty);
@@ -43,7 +43,7 @@ pub(crate) fn parse(text: &str) -> Result<Timestamp, ScheduleError> {
     instant(&fields).map_err(|reason| ScheduleError::Value(quoted(), reason))
 }
 
-/// What stands in the text, not yet checked against the calendar.
+/// The fields of the text, not yet checked against the calendar.
 struct Fields {
     date: [u16; 3],
     time: [u8; 3],
@@ -52,7 +52,7 @@ struct Fields {
     offset: [u8; 2],
 }
 
-/// Takes the text apart; nothing if it hasn't the form.
+/// Splits the text into fields; `None` if it doesn't have the format.
 fn fields(text: &str) -> Option<Fields> {
     let bytes = text.as_bytes();
     let year = number(bytes.get(..4)?)?;
@@ -74,7 +74,7 @@ fn fields(text: &str) -> Option<Fields> {
     Some(Fields { date: [year, month, day], time, nanosecond, offset_negative, offset })
 }
 
-/// The two bytes after one of the separators, which must stand at `at`.
+/// Returns the two bytes after a separator, which must be at `at`.
 fn after<'a>(bytes: &'a [u8], at: usize, separators: &[u8]) -> Option<&'a [u8]> {
     bytes.get(at).filter(|byte| separators.contains(byte))?;
     bytes.get(at + 1..at + 3)
@@ -84,7 +84,7 @@ fn number(digits: &[u8]) -> Option<u16> {
     digits.iter().try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + u16::from(digit - b'0')))
 }
 
-/// The nanoseconds after the decimal point, if there is one, and what follows. Finer digits are dropped.
+/// Returns the nanoseconds after an optional decimal point, and the rest. Further digits are dropped.
 fn fraction(bytes: &[u8]) -> Option<(i32, &[u8])> {
     let Some(rest) = bytes.strip_prefix(b".") else { return Some((0, bytes)) };
     let length = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -93,7 +93,7 @@ fn fraction(bytes: &[u8]) -> Option<(i32, &[u8])> {
     (length > 0).then(|| ((0..9).fold(0, |nanosecond, at| nanosecond * 10 + digit(at)), zone))
 }
 
-/// The instant, or why there is none.
+/// Returns the instant of the fields.
 fn instant(fields: &Fields) -> Result<Timestamp, String> {
     let [year, month, day] = fields.date.map(|field| i16::try_from(field).unwrap_or(i16::MAX));
     let [hour, minute, second] = fields.time.map(i16::from);
@@ -110,12 +110,12 @@ fn instant(fields: &Fields) -> Result<Timestamp, String> {
     let sign = if fields.offset_negative { -1 } else { 1 };
     let offset =
         Offset::from_seconds(sign * (offset_hours * 3600 + offset_minutes * 60)).map_err(|it| it.to_string())?;
-    // A year has four digits and no sign, so that what falls out of range does so at the end.
+    // A year has four digits and no sign, so that only the upper end can be out of range.
     let instant = offset.to_timestamp(DateTime::from_parts(date, time)).unwrap_or(Timestamp::MAX);
     Ok(if leap { next_second(instant) } else { instant })
 }
 
-/// The second after; the fraction of a leap second is within it, hence dropped.
+/// Returns the next second. The fraction of a leap second is dropped.
 fn next_second(instant: Timestamp) -> Timestamp {
     let whole = Timestamp::from_second(instant.as_second()).unwrap_or(instant);
     whole.checked_add(SignedDuration::from_secs(1)).unwrap_or(Timestamp::MAX)

@@ -1,8 +1,8 @@
-//! The operator in a pod, under exactly its role.
+//! The operator in a pod, with exactly its role.
 
 use operator_kit::Deployed;
 
-/// What is only needed when something goes wrong, or by clusters that check owner references.
+/// Permissions for errors, and for clusters that check owner references.
 const SPARE: [&str; 3] = ["cnat.d2iq.com ats/finalizers update", "- pods get", "events.k8s.io events patch"];
 
 #[tokio::test]
@@ -14,7 +14,7 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     let phase = ["get", "at", &name, "-o", "jsonpath={.status.phase}"];
     deployed.until(&phase, |phase| phase == "DONE").await;
     assert_eq!(deployed.kubectl(&["logs", &format!("{name}-pod")]).await, "YAY\n");
-    // Another replica goes on when the first is gone.
+    // Another replica takes over when the leader is gone.
     deployed.hand_over().await;
     deployed.kubectl(&["delete", "at", &name]).await;
     deployed.until(&["get", "pods", "-o", "name"], str::is_empty).await;

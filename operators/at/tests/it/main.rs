@@ -1,15 +1,15 @@
 //! Tests of the operator, each on an embedded cluster of its own.
 //!
-//! The operator from outside: its manifests, and its behaviour on the embedded cluster. Tests whose names begin with
-//! `row_` are the rows of the project's table of faults and bad inputs.
+//! The manifests, and the behaviour of the operator on the embedded cluster. `conformance` has the tests that every
+//! operator has to pass.
 
 mod at;
+mod conformance;
 mod crash;
 mod deployed;
-mod every;
+mod fixtures;
 mod manifests;
-mod real;
-mod scene;
+mod processes;
 mod schedule;
 // +kubebuilder:scaffold:modules
 

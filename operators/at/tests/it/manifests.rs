@@ -4,7 +4,7 @@ use at_operator::api::v1alpha1::{At, AtSpec, Phase};
 use kubewright_cluster::faults::{Faults, Verb};
 use operator_kit::{minutes, needed};
 
-use crate::scene::{PAST, SOON, at, reaches, world};
+use crate::fixtures::{PAST, SOON, at, env, reaches};
 
 #[test]
 fn the_sample_is_that_of_the_source() {
@@ -15,27 +15,28 @@ fn the_sample_is_that_of_the_source() {
 
 #[tokio::test(start_paused = true)]
 async fn the_role_allows_what_is_used_and_no_more() {
-    let (world, faults) = (world().await, Faults::new());
-    // A lost answer makes it read what it else has from its cache.
+    let (env, faults) = (env().await, Faults::new());
+    // After a lost answer it reads live what it otherwise reads from its cache.
     faults.on(&[Verb::Create], "pods").lose_answer();
-    let operator = world.start(&faults);
-    world.create(at(SOON, "echo YAY")).await;
-    reaches(&world, Phase::Running, "Running").await;
-    world.end_pod("lunch-pod", 0).await;
-    reaches(&world, Phase::Done, "Succeeded").await;
+    let operator = env.start(&faults);
+    env.create(at(SOON, "echo YAY")).await;
+    reaches(&env, Phase::Running, "Running").await;
+    env.end_pod("lunch-pod", 0).await;
+    reaches(&env, Phase::Done, "Succeeded").await;
     let mut other = at(PAST, "echo YAY");
     other.spec.schedule = "tomorrow".into();
     other.metadata.name = Some("other".into());
-    // Twice the same event is a series, which is a patch.
+    // A repeated event becomes a series, which is a patch.
     for _ in 0..2 {
-        world.create(other.clone()).await;
+        env.create(other.clone()).await;
         tokio::time::sleep(minutes(1)).await;
-        world.delete::<At>("other").await;
+        env.delete::<At>("other").await;
     }
     operator.stop().await;
 
     let mut allowed = operator_kit::config!().allowed();
-    // The API server asks for this one itself, in some clusters, and the recorder only for what recurs.
+    // Some API servers require the first one themselves, and the recorder needs the second one only for repeated
+    // events.
     assert!(allowed.remove("cnat.d2iq.com ats/finalizers update"));
     allowed.remove("events.k8s.io events patch");
     let mut needed = needed(&faults);

@@ -1,4 +1,4 @@
-//! Rows 17 to 23: schedules, deadlines, commands, and what happens to the pod.
+//! Schedules, deadlines, commands, and changes of the pod.
 
 use std::time::Duration;
 
@@ -14,44 +14,44 @@ use operator_kit::{History, assert_quiet, eventually, minutes};
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::scene::{PAST, SOON, at, is_true, pod, reaches, ready, status, world};
+use crate::fixtures::{PAST, SOON, at, env, is_true, pod, reaches, ready, status};
 
 #[tokio::test(start_paused = true)]
 async fn an_at_goes_from_pending_through_running_to_done() {
-    let world = world().await;
-    let operator = world.start(&Faults::new());
-    world.create(at(SOON, "echo YAY")).await;
-    reaches(&world, Phase::Pending, "Waiting").await;
-    assert_eq!(world.events("lunch").await, ["Normal PhaseChange PENDING"]);
+    let env = env().await;
+    let operator = env.start(&Faults::new());
+    env.create(at(SOON, "echo YAY")).await;
+    reaches(&env, Phase::Pending, "Waiting").await;
+    assert_eq!(env.events("lunch").await, ["Normal PhaseChange PENDING"]);
 
-    let status = reaches(&world, Phase::Running, "Running").await;
-    assert!(world.now() >= SOON.parse().unwrap());
-    let pod = pod(&world).await;
+    let status = reaches(&env, Phase::Running, "Running").await;
+    assert!(env.now() >= SOON.parse().unwrap());
+    let pod = pod(&env).await;
     assert_eq!(status.pod_uid, pod.metadata.uid);
     assert!(pod.finalizers().is_empty());
     let owner = &pod.metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));
 
-    world.run_pod("lunch-pod").await;
+    env.run_pod("lunch-pod").await;
     sleep(minutes(1)).await;
-    world.end_pod("lunch-pod", 0).await;
-    let status = reaches(&world, Phase::Done, "Succeeded").await;
+    env.end_pod("lunch-pod", 0).await;
+    let status = reaches(&env, Phase::Done, "Succeeded").await;
     assert_eq!((status.exit_code, status.observed_generation), (Some(0), Some(1)));
     assert!(status.completion_time.is_some() && status.start_time.is_some() && is_true(&status, "Complete"));
     sleep(minutes(1)).await;
     let events = ["Normal PhaseChange PENDING", "Normal PhaseChange RUNNING", "Normal PhaseChange DONE"];
-    assert_eq!(world.events("lunch").await, events);
+    assert_eq!(env.events("lunch").await, events);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn events_come_from_the_at_controller() {
-    let world = world().await;
-    let operator = world.start(&Faults::new());
-    world.create(at(SOON, "echo YAY")).await;
+    let env = env().await;
+    let operator = env.start(&Faults::new());
+    env.create(at(SOON, "echo YAY")).await;
     let mut events = Vec::new();
     eventually("there is an event", async || {
-        events = world.list::<k8s_openapi::api::events::v1::Event>().await;
+        events = env.list::<k8s_openapi::api::events::v1::Event>().await;
         !events.is_empty()
     })
     .await;
@@ -60,35 +60,35 @@ async fn events_come_from_the_at_controller() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_17_a_schedule_that_is_no_time_waits_for_an_edit() {
+async fn an_invalid_schedule_waits_for_an_edit() {
     for schedule in ["", "tomorrow", "2020-02-30T10:00:00Z"] {
-        let (world, faults) = (world().await, Faults::new());
-        let operator = world.start(&faults);
-        world.create(at(schedule, "echo YAY")).await;
-        let status = reaches(&world, Phase::Pending, "InvalidSchedule").await;
+        let (env, faults) = (env().await, Faults::new());
+        let operator = env.start(&faults);
+        env.create(at(schedule, "echo YAY")).await;
+        let status = reaches(&env, Phase::Pending, "InvalidSchedule").await;
         assert_eq!(ready(&status).0, "False");
         assert_quiet(&faults).await;
-        let events = world.events("lunch").await;
+        let events = env.events("lunch").await;
         assert!(events.iter().filter(|event| event.starts_with("Warning InvalidSchedule")).count() == 1, "{events:?}");
 
-        world.edit::<At>("lunch", json!({"spec": {"schedule": PAST}})).await;
-        reaches(&world, Phase::Running, "Running").await;
+        env.edit::<At>("lunch", json!({"spec": {"schedule": PAST}})).await;
+        reaches(&env, Phase::Running, "Running").await;
         operator.stop().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_18_past_now_offset_and_leap_second_run_once() {
+async fn times_in_the_past_with_offsets_and_leap_seconds_run_once() {
     for schedule in
         [PAST, "1999-12-31T23:59:59Z", "2020-01-30T10:00:00Z", "2020-01-30T12:01:00+02:00", "2016-12-31T23:59:60Z"]
     {
-        let (world, faults) = (world().await, Faults::new());
-        let mut history = History::of::<Pod>(&world);
-        let operator = world.start(&faults);
-        world.create(at(schedule, "echo YAY")).await;
-        reaches(&world, Phase::Running, "Running").await;
-        world.end_pod("lunch-pod", 0).await;
-        reaches(&world, Phase::Done, "Succeeded").await;
+        let (env, faults) = (env().await, Faults::new());
+        let mut history = History::of::<Pod>(&env);
+        let operator = env.start(&faults);
+        env.create(at(schedule, "echo YAY")).await;
+        reaches(&env, Phase::Running, "Running").await;
+        env.end_pod("lunch-pod", 0).await;
+        reaches(&env, Phase::Done, "Succeeded").await;
         assert_quiet(&faults).await;
         assert_eq!(history.created(), 1, "{schedule}");
         operator.stop().await;
@@ -96,35 +96,35 @@ async fn row_18_past_now_offset_and_leap_second_run_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_18_the_year_9999_is_waited_for() {
+async fn the_year_9999_is_waited_for() {
     for schedule in ["9999-12-31T23:59:59Z", "9999-01-01T00:00:00Z"] {
-        let (world, faults) = (world().await, Faults::new());
-        let operator = world.start(&faults);
-        world.create(at(schedule, "echo YAY")).await;
-        reaches(&world, Phase::Pending, "Waiting").await;
+        let (env, faults) = (env().await, Faults::new());
+        let operator = env.start(&faults);
+        env.create(at(schedule, "echo YAY")).await;
+        reaches(&env, Phase::Pending, "Waiting").await;
         assert_quiet(&faults).await;
-        assert!(world.pods().await.is_empty());
+        assert!(env.pods().await.is_empty());
         operator.stop().await;
     }
 }
 
 // ANCHOR: clock
 #[tokio::test(start_paused = true)]
-async fn row_19_a_clock_that_jumps_never_makes_it_run_twice() {
-    let (world, faults) = (world().await, Faults::new());
-    let mut history = History::of::<Pod>(&world);
-    let operator = world.start(&faults);
-    world.create(at("2020-02-01T00:00:00Z", "echo YAY")).await;
-    reaches(&world, Phase::Pending, "Waiting").await;
+async fn a_clock_that_jumps_causes_no_second_run() {
+    let (env, faults) = (env().await, Faults::new());
+    let mut history = History::of::<Pod>(&env);
+    let operator = env.start(&faults);
+    env.create(at("2020-02-01T00:00:00Z", "echo YAY")).await;
+    reaches(&env, Phase::Pending, "Waiting").await;
 
-    world.clock.jump(SignedDuration::from_hours(72));
+    env.clock.jump(SignedDuration::from_hours(72));
     sleep(minutes(2)).await;
-    reaches(&world, Phase::Running, "Running").await;
-    world.clock.jump(SignedDuration::from_hours(-96));
+    reaches(&env, Phase::Running, "Running").await;
+    env.clock.jump(SignedDuration::from_hours(-96));
     sleep(minutes(2)).await;
-    world.end_pod("lunch-pod", 0).await;
-    reaches(&world, Phase::Done, "Succeeded").await;
-    world.clock.jump(SignedDuration::from_hours(96));
+    env.end_pod("lunch-pod", 0).await;
+    reaches(&env, Phase::Done, "Succeeded").await;
+    env.clock.jump(SignedDuration::from_hours(96));
     assert_quiet(&faults).await;
     assert_eq!(history.created(), 1);
     operator.stop().await;
@@ -132,153 +132,153 @@ async fn row_19_a_clock_that_jumps_never_makes_it_run_twice() {
 // ANCHOR_END: clock
 
 #[tokio::test(start_paused = true)]
-async fn row_19_a_clock_that_jumps_back_while_waiting_is_waited_for() {
-    let world = world().await;
-    let operator = world.start(&Faults::new());
-    world.create(at(SOON, "echo YAY")).await;
-    reaches(&world, Phase::Pending, "Waiting").await;
-    world.clock.jump(SignedDuration::from_hours(-1));
+async fn a_clock_that_jumps_back_postpones_the_run() {
+    let env = env().await;
+    let operator = env.start(&Faults::new());
+    env.create(at(SOON, "echo YAY")).await;
+    reaches(&env, Phase::Pending, "Waiting").await;
+    env.clock.jump(SignedDuration::from_hours(-1));
     sleep(minutes(59)).await;
-    assert!(world.pods().await.is_empty());
-    reaches(&world, Phase::Running, "Running").await;
+    assert!(env.pods().await.is_empty());
+    reaches(&env, Phase::Running, "Running").await;
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_19_a_late_run_follows_the_deadline() {
-    let world = world().await;
-    let mut history = History::of::<Pod>(&world);
+async fn a_late_run_respects_the_deadline() {
+    let env = env().await;
+    let mut history = History::of::<Pod>(&env);
     let mut late = at(PAST, "echo YAY");
     late.spec.starting_deadline_seconds = Some(30);
-    world.create(late).await;
-    let operator = world.start(&Faults::new());
-    let status = reaches(&world, Phase::Done, "DeadlineExceeded").await;
+    env.create(late).await;
+    let operator = env.start(&Faults::new());
+    let status = reaches(&env, Phase::Done, "DeadlineExceeded").await;
     assert!(is_true(&status, "Complete") && status.pod_name.is_none());
     sleep(minutes(5)).await;
     assert_eq!(history.created(), 0);
 
-    // It never ran, so it may still be given another time.
-    world.edit::<At>("lunch", json!({"spec": {"schedule": world.now().to_string()}})).await;
-    reaches(&world, Phase::Running, "Running").await;
+    // It never ran, so it can still be given another time.
+    env.edit::<At>("lunch", json!({"spec": {"schedule": env.now().to_string()}})).await;
+    reaches(&env, Phase::Running, "Running").await;
     assert_eq!(history.created(), 1);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_20_pod_deleted_while_running_is_reported_and_not_rerun() {
-    let (world, faults) = (world().await, Faults::new());
-    let mut history = History::of::<Pod>(&world);
-    let operator = world.start(&faults);
-    world.create(at(PAST, "sleep 60")).await;
-    reaches(&world, Phase::Running, "Running").await;
-    world.run_pod("lunch-pod").await;
-    world.delete::<Pod>("lunch-pod").await;
-    let status = reaches(&world, Phase::Done, "PodLost").await;
+async fn a_pod_deleted_while_running_is_reported_and_not_run_again() {
+    let (env, faults) = (env().await, Faults::new());
+    let mut history = History::of::<Pod>(&env);
+    let operator = env.start(&faults);
+    env.create(at(PAST, "sleep 60")).await;
+    reaches(&env, Phase::Running, "Running").await;
+    env.run_pod("lunch-pod").await;
+    env.delete::<Pod>("lunch-pod").await;
+    let status = reaches(&env, Phase::Done, "PodLost").await;
     assert_eq!((ready(&status).0.as_str(), status.exit_code), ("False", None));
     assert_quiet(&faults).await;
-    let events = world.events("lunch").await;
+    let events = env.events("lunch").await;
     assert!(events.iter().any(|event| event.starts_with("Warning PodLost")), "{events:?}");
     operator.stop().await;
-    let operator = world.start(&faults);
+    let operator = env.start(&faults);
     assert_quiet(&faults).await;
     assert_eq!(history.created(), 1);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_20_an_exit_code_outlives_the_pod() {
-    let (world, faults) = (world().await, Faults::new());
-    let operator = world.start(&faults);
-    world.create(at(PAST, "false")).await;
-    reaches(&world, Phase::Running, "Running").await;
-    world.end_pod("lunch-pod", 3).await;
-    let before = reaches(&world, Phase::Done, "Failed").await;
+async fn the_exit_code_outlives_the_pod() {
+    let (env, faults) = (env().await, Faults::new());
+    let operator = env.start(&faults);
+    env.create(at(PAST, "false")).await;
+    reaches(&env, Phase::Running, "Running").await;
+    env.end_pod("lunch-pod", 3).await;
+    let before = reaches(&env, Phase::Done, "Failed").await;
     assert_eq!(before.exit_code, Some(3));
-    world.delete::<Pod>("lunch-pod").await;
+    env.delete::<Pod>("lunch-pod").await;
     assert_quiet(&faults).await;
-    assert_eq!(status(&world, "lunch").await, before);
+    assert_eq!(status(&env, "lunch").await, before);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_21_a_foreign_pod_is_a_conflict_and_never_adopted() {
-    let (world, faults) = (world().await, Faults::new());
+async fn a_foreign_pod_is_a_conflict_and_never_adopted() {
+    let (env, faults) = (env().await, Faults::new());
     let foreign = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lunch-pod"},
         "spec": {"containers": [{"name": "other", "image": "busybox"}]},
     });
-    let foreign: Pod = world.create(serde_json::from_value(foreign).unwrap()).await;
-    let mut history = History::of::<Pod>(&world);
-    let operator = world.start(&faults);
-    world.create(at(PAST, "echo YAY")).await;
-    let status = reaches(&world, Phase::Pending, "NameConflict").await;
+    let foreign: Pod = env.create(serde_json::from_value(foreign).unwrap()).await;
+    let mut history = History::of::<Pod>(&env);
+    let operator = env.start(&faults);
+    env.create(at(PAST, "echo YAY")).await;
+    let status = reaches(&env, Phase::Pending, "NameConflict").await;
     assert_eq!((status.pod_name, history.created()), (None, 1));
     assert_quiet(&faults).await;
-    assert_eq!(pod(&world).await.metadata, foreign.metadata);
-    // Its end is not taken for that of the command.
-    world.end_pod("lunch-pod", 0).await;
+    assert_eq!(pod(&env).await.metadata, foreign.metadata);
+    // Its end doesn't count as that of the command.
+    env.end_pod("lunch-pod", 0).await;
     sleep(minutes(2)).await;
-    reaches(&world, Phase::Pending, "NameConflict").await;
+    reaches(&env, Phase::Pending, "NameConflict").await;
 
-    let gone = world.now();
-    world.delete::<Pod>("lunch-pod").await;
-    reaches(&world, Phase::Running, "Running").await;
-    assert!(world.now().duration_since(gone) < SignedDuration::from_secs(5), "the deletion wakes the At");
+    let gone = env.now();
+    env.delete::<Pod>("lunch-pod").await;
+    reaches(&env, Phase::Running, "Running").await;
+    assert!(env.now().duration_since(gone) < SignedDuration::from_secs(5), "the deletion wakes the At");
     assert_eq!(history.created(), 2);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_22_an_edit_while_pending_is_taken() {
-    let world = world().await;
-    let operator = world.start(&Faults::new());
-    world.create(at("2020-06-01T00:00:00Z", "echo old")).await;
-    reaches(&world, Phase::Pending, "Waiting").await;
-    world.edit::<At>("lunch", json!({"spec": {"schedule": SOON, "command": "echo new"}})).await;
-    reaches(&world, Phase::Running, "Running").await;
-    let command = pod(&world).await.spec.unwrap().containers[0].command.clone().unwrap();
+async fn an_edit_while_pending_takes_effect() {
+    let env = env().await;
+    let operator = env.start(&Faults::new());
+    env.create(at("2020-06-01T00:00:00Z", "echo old")).await;
+    reaches(&env, Phase::Pending, "Waiting").await;
+    env.edit::<At>("lunch", json!({"spec": {"schedule": SOON, "command": "echo new"}})).await;
+    reaches(&env, Phase::Running, "Running").await;
+    let command = pod(&env).await.spec.unwrap().containers[0].command.clone().unwrap();
     assert_eq!(command, ["echo", "new"]);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_22_an_edit_that_puts_it_off_is_taken() {
-    let world = world().await;
-    let mut history = History::of::<Pod>(&world);
-    let operator = world.start(&Faults::new());
-    world.create(at(SOON, "echo YAY")).await;
-    reaches(&world, Phase::Pending, "Waiting").await;
-    world.edit::<At>("lunch", json!({"spec": {"schedule": "2020-01-30T11:00:00Z"}})).await;
+async fn an_edit_that_postpones_the_run_takes_effect() {
+    let env = env().await;
+    let mut history = History::of::<Pod>(&env);
+    let operator = env.start(&Faults::new());
+    env.create(at(SOON, "echo YAY")).await;
+    reaches(&env, Phase::Pending, "Waiting").await;
+    env.edit::<At>("lunch", json!({"spec": {"schedule": "2020-01-30T11:00:00Z"}})).await;
     sleep(minutes(30)).await;
     assert_eq!(history.created(), 0);
-    reaches(&world, Phase::Running, "Running").await;
+    reaches(&env, Phase::Running, "Running").await;
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_22_an_edit_after_the_start_is_ignored_and_reported() {
-    let (world, faults) = (world().await, Faults::new());
-    let mut history = History::of::<Pod>(&world);
-    let operator = world.start(&faults);
-    world.create(at(PAST, "echo YAY")).await;
-    reaches(&world, Phase::Running, "Running").await;
-    world.edit::<At>("lunch", json!({"spec": {"schedule": "2020-01-30T10:30:00Z"}})).await;
-    eventually("the edit is reported", async || is_true(&status(&world, "lunch").await, "EditIgnored")).await;
-    assert_eq!(status(&world, "lunch").await.observed_generation, Some(2));
-    world.end_pod("lunch-pod", 0).await;
-    reaches(&world, Phase::Done, "Succeeded").await;
+async fn an_edit_after_the_start_is_ignored_and_reported() {
+    let (env, faults) = (env().await, Faults::new());
+    let mut history = History::of::<Pod>(&env);
+    let operator = env.start(&faults);
+    env.create(at(PAST, "echo YAY")).await;
+    reaches(&env, Phase::Running, "Running").await;
+    env.edit::<At>("lunch", json!({"spec": {"schedule": "2020-01-30T10:30:00Z"}})).await;
+    eventually("the edit is reported", async || is_true(&status(&env, "lunch").await, "EditIgnored")).await;
+    assert_eq!(status(&env, "lunch").await.observed_generation, Some(2));
+    env.end_pod("lunch-pod", 0).await;
+    reaches(&env, Phase::Done, "Succeeded").await;
     sleep(minutes(60)).await;
     assert_eq!(history.created(), 1);
-    let events = world.events("lunch").await;
+    let events = env.events("lunch").await;
     assert_eq!(events.iter().filter(|event| event.starts_with("Warning EditIgnored")).count(), 1, "{events:?}");
     assert_quiet(&faults).await;
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_23_commands_are_split_as_a_shell_would() {
-    let world = world().await;
-    let operator = world.start(&Faults::new());
+async fn commands_are_split_like_in_a_shell() {
+    let env = env().await;
+    let operator = env.start(&Faults::new());
     let long = "x".repeat(100_000);
     let cases: [(&str, &[&str]); 4] = [
         (r#"sh -c 'echo "a  b" | wc'"#, &["sh", "-c", r#"echo "a  b" | wc"#]),
@@ -290,10 +290,10 @@ async fn row_23_commands_are_split_as_a_shell_would() {
         let mut at = at(PAST, command);
         let name = format!("at-{number}");
         at.metadata.name = Some(name.clone());
-        world.create(at).await;
+        env.create(at).await;
         let mut found = None;
         eventually("the pod exists", async || {
-            found = world.api::<Pod>().get_opt(&format!("{name}-pod")).await.unwrap();
+            found = env.api::<Pod>().get_opt(&format!("{name}-pod")).await.unwrap();
             found.is_some()
         })
         .await;
@@ -303,26 +303,26 @@ async fn row_23_commands_are_split_as_a_shell_would() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_23_a_command_that_is_none_waits_for_an_edit() {
+async fn an_invalid_command_waits_for_an_edit() {
     for command in ["", "   ", "echo 'open"] {
-        let (world, faults) = (world().await, Faults::new());
-        let operator = world.start(&faults);
-        world.create(at(PAST, command)).await;
-        reaches(&world, Phase::Pending, "InvalidCommand").await;
+        let (env, faults) = (env().await, Faults::new());
+        let operator = env.start(&faults);
+        env.create(at(PAST, command)).await;
+        reaches(&env, Phase::Pending, "InvalidCommand").await;
         assert_quiet(&faults).await;
-        world.edit::<At>("lunch", json!({"spec": {"command": "echo YAY"}})).await;
-        reaches(&world, Phase::Running, "Running").await;
+        env.edit::<At>("lunch", json!({"spec": {"command": "echo YAY"}})).await;
+        reaches(&env, Phase::Running, "Running").await;
         operator.stop().await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_schema_refuses_what_makes_no_sense() {
-    let world = world().await;
+    let env = env().await;
     let refused = async |spec: serde_json::Value, field: &str| {
         let at = json!({"apiVersion": "cnat.d2iq.com/v1alpha1", "kind": "At", "metadata": {"name": "x"}, "spec": spec});
         let ats = kube::Api::<kube::api::DynamicObject>::namespaced_with(
-            world.client(),
+            env.client(),
             "default",
             &kube::api::ApiResource::erase::<At>(&()),
         );
@@ -344,16 +344,16 @@ async fn the_schema_refuses_what_makes_no_sense() {
 
 #[tokio::test(start_paused = true)]
 async fn names_of_any_length_work() {
-    let world = world().await;
-    let operator = world.start(&Faults::new());
+    let env = env().await;
+    let operator = env.start(&Faults::new());
     for length in [64, 249, 250, 253] {
         let name = "a".repeat(length);
         let mut at = at(PAST, "echo YAY");
         at.metadata.name = Some(name.clone());
-        world.create(at).await;
-        eventually("it runs", async || status(&world, &name).await.phase == Some(Phase::Running)).await;
-        world.api::<At>().delete(&name, &DeleteParams::default()).await.unwrap();
-        eventually("the pod is gone", async || world.pods().await.is_empty()).await;
+        env.create(at).await;
+        eventually("it runs", async || status(&env, &name).await.phase == Some(Phase::Running)).await;
+        env.api::<At>().delete(&name, &DeleteParams::default()).await.unwrap();
+        eventually("the pod is gone", async || env.pods().await.is_empty()).await;
     }
     sleep(Duration::from_secs(1)).await;
     operator.stop().await;

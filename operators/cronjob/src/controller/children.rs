@@ -1,4 +1,4 @@
-//! The Jobs of a CronJob, by how they stand.
+//! The Jobs of a CronJob by their state.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -8,22 +8,22 @@ use k8s_openapi::{
 };
 use kube::{Resource, ResourceExt};
 
-use super::record;
+use super::job;
 use crate::api::v1::CronJob;
 
 /// The Jobs of a CronJob.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Children {
-    /// Those that haven't ended, also those that are being deleted.
+    /// Jobs that have not ended, including those that are being deleted.
     pub(crate) active: Vec<Arc<Job>>,
-    /// Those that succeeded.
+    /// Jobs that have succeeded.
     pub(crate) succeeded: Vec<Arc<Job>>,
-    /// Those that failed.
+    /// Jobs that have failed.
     pub(crate) failed: Vec<Arc<Job>>,
 }
 
 impl Children {
-    /// Adds a Job where it belongs.
+    /// Adds a Job by its state.
     pub(crate) fn add(&mut self, job: Arc<Job>) {
         match ended(&job) {
             None => self.active.push(job),
@@ -32,28 +32,28 @@ impl Children {
         }
     }
 
-    /// All of them.
+    /// Returns all Jobs.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.active.iter().chain(&self.succeeded).chain(&self.failed)
     }
 
-    /// What the status says of those that haven't ended.
+    /// Returns the references to active Jobs for the status.
     pub(crate) fn references(&self) -> Vec<ObjectReference> {
         let references = self.active.iter().map(|job| ObjectReference {
-            // Its version changes with each count of a pod, and would make the status change with it.
+            // The version changes with each counted pod, and the status should not.
             resource_version: None,
             ..job.object_ref(&())
         });
         references.collect()
     }
 
-    /// When the last of those that succeeded ended.
+    /// Returns the completion time of the last Job that succeeded.
     pub(crate) fn last_success(&self) -> Option<Time> {
         let times = self.succeeded.iter().filter_map(|job| job.status.as_ref()?.completion_time.clone());
         times.max_by_key(|time| time.0)
     }
 
-    /// Those beyond what the spec says to keep, oldest first.
+    /// Returns the Jobs beyond the history limits, oldest first.
     pub(crate) fn excess(&self, cronjob: &CronJob) -> Vec<Arc<Job>> {
         let spec = &cronjob.spec;
         let excess = |jobs: &[Arc<Job>], limit: Option<i32>| {
@@ -78,7 +78,7 @@ impl FromIterator<Arc<Job>> for Children {
     }
 }
 
-/// Whether a Job has ended, and if so, whether it succeeded.
+/// Returns whether a Job has ended, and if so, whether it succeeded.
 fn ended(job: &Job) -> Option<bool> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     conditions.iter().filter(|condition| condition.status == "True").find_map(|condition| match &*condition.type_ {
@@ -89,10 +89,10 @@ fn ended(job: &Job) -> Option<bool> {
 }
 
 fn may_go(job: &Job) -> bool {
-    job.metadata.deletion_timestamp.is_none() && !record::is_unrecorded(job)
+    job.metadata.deletion_timestamp.is_none() && !job::is_unrecorded(job)
 }
 
-/// By when Jobs are ordered: the later ones have more. One that never started is the oldest, as in the source.
+/// Returns the sort key of a Job, oldest first. A Job that never started is the oldest.
 fn age(job: &Job) -> (Option<jiff::Timestamp>, Option<jiff::Timestamp>, String) {
     let started = job.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
     (started, job.creation_timestamp().map(|time| time.0), job.name_any())

@@ -1,25 +1,25 @@
-//! Creates a Job each time a schedule says so.
+//! Creates a Job at each time of a schedule.
 //!
-//! [`plan`] decides, [`report`] words it, this module acts. What has to survive a crash between any two writes, a wiped
-//! status, and Jobs that are gone, is that each time of the schedule has **one** Job: not two, and not none. It rests
-//! on this order of writes:
+//! [`plan`] decides, [`report`] describes the result, and this module executes the plan. After a crash between any two
+//! writes, with a wiped status, and without earlier Jobs, each scheduled time must still have exactly **one** Job. That
+//! is ensured by the order of the writes:
 //!
-//! 1. The Job is created, under the one name that the Job of this time has, with the finalizer [`record::UNRECORDED`]:
-//!    whoever deletes it, it can't vanish yet.
-//! 2. Its time is recorded in an annotation of the CronJob ([`record`]). An annotation and no field of the status,
-//!    since status may be wiped; a merge patch and no apply, since only a patch can ask that the CronJob be the one
-//!    that was read.
-//! 3. The finalizer is removed in the next run, before anything else is launched.
+//! 1. The Job is created with a name that only the Job of this time has, and with the finalizer [`job::UNRECORDED`], so
+//!    that a deletion can't remove it yet.
+//! 2. Its time is recorded in an annotation of the CronJob ([`record`]). It isn't a field of the status, since the status
+//!    may be wiped, and it is written by a merge patch instead of an apply, since only a patch can have the version that
+//!    was read as a precondition.
+//! 3. The finalizer is removed in the next run, before any other Job is launched.
 //!
-//! Status and history come after these, in every run, also in one that launched a Job or failed to launch it: where a
-//! launch takes longer than the period of the schedule, every run finds another time due.
+//! Every run then writes the status and trims the history, even if it launched a Job or failed to: where a launch takes
+//! longer than the period of the schedule, every run finds another time due.
 //!
-//! So a time that is after the recorded one and has no Job was never run, and one that isn't after it never is again.
-//! The record is read past the cache before a Job is created; that there is none is told by its creation, under a name
-//! that only one can have. Status plays no part in it, but where the annotation was taken away.
+//! So a time after the recorded one without a Job was never run, and a time up to the recorded one never runs again. The
+//! record is read live before a Job is created, and the Job's unique name makes a second creation fail. The status is
+//! only used if the annotation was removed.
 //!
-//! A time that has passed without its Job is made up for until the next one passes: at most one Job, however many were
-//! missed, and only within the deadline. That holds for a time that `Forbid` held back too.
+//! A missed time is caught up until the next one comes: with at most one Job, however many times were missed, and only
+//! within the deadline. That also applies to times that `Forbid` delayed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -31,19 +31,20 @@ use serde_json::json;
 
 use super::{
     children::Children,
+    job,
     plan::{self, Plan, Situation},
     record, report,
 };
 use crate::api::v1::{ConcurrencyPolicy, CronJob};
 
-/// How long until a Job that the API server refused is tried again.
-const REFUSED: Duration = Duration::from_secs(30);
-/// How long until the name of a Job, or a Job that couldn't be deleted, is looked at again.
-const AGAIN: Duration = Duration::from_secs(60);
-/// How long until a CronJob is looked at again of which the cache was behind. Its event wakes it earlier.
-const BEHIND: Duration = Duration::from_secs(1);
+/// The delay before a Job that the API server refused is tried again.
+const REFUSED_DELAY: Duration = Duration::from_secs(30);
+/// The delay before a taken name or a failed deletion is checked again.
+const RECHECK_DELAY: Duration = Duration::from_secs(60);
+/// The delay before a CronJob with a stale cache is reconciled again. Its event wakes it earlier.
+const STALE_DELAY: Duration = Duration::from_secs(1);
 
-/// The index of unrecorded Jobs by the key of their CronJob, or of one that had its name.
+/// The index of unrecorded Jobs by the key of their CronJob, or of a former one of that name.
 const UNRECORDED_OF: &str = "unrecorded jobs of a cronjob";
 
 // ANCHOR: controller
@@ -54,16 +55,16 @@ pub(crate) fn controller() -> Controller<CronJob> {
         .field_manager("cronjob-controller")
         .owns::<Job>()
         .index::<Job>(UNRECORDED_OF, |job| {
-            let cronjob = plan::cronjob_of(job).filter(|_| record::is_unrecorded(job));
+            let cronjob = job::cronjob_of(job).filter(|_| job::is_unrecorded(job));
             cronjob.map(|(name, _)| ObjectKey::of(job).sibling(name).to_string()).into_iter().collect()
         })
         .watches::<Job>(|job, cronjobs| {
-            // A Job that isn't a CronJob's, but has a name that one waits for.
-            let cronjob = plan::cronjob_name(job.metadata.name.as_deref().unwrap_or_default());
+            // A foreign Job whose name a CronJob waits for.
+            let cronjob = job::cronjob_name(job.metadata.name.as_deref().unwrap_or_default());
             let key = cronjob.map(|cronjob| ObjectKey::of(job).sibling(cronjob));
             key.filter(|key| cronjobs.get(key).is_some()).into_iter().collect()
         })
-        // The time of the latest run is recorded on the CronJob itself.
+        // The last scheduled time is recorded on the CronJob itself.
         .rbac(|role| role.allow(PolicyRule::of::<CronJob>([Verb::Patch])))
         .concurrency(16)
 }
@@ -76,12 +77,12 @@ impl Reconciler<CronJob> for CronJobReconciler {
 
     // ANCHOR: reconcile
     async fn reconcile(&self, cronjob: &CronJob, ctx: &Context<CronJob>) -> Result<Action, ClientError> {
-        // One that was made again before its end was seen: its deletion is never told.
+        // If the CronJob was recreated before its end was seen, its deletion is never reported.
         release_orphans(ctx.key(), cronjob.metadata.uid.as_deref(), ctx).await?;
         let mut children: Children = ctx.children::<Job>()?.into_iter().collect();
         let mut last = record::last(cronjob, &children);
-        if !remember(cronjob, &children, last, ctx).await? {
-            return Ok(Action::requeue_after(BEHIND));
+        if !record_last(cronjob, &children, last, ctx).await? {
+            return Ok(Action::requeue_after(STALE_DELAY));
         }
         let now = ctx.now();
         let mut plan = plan::plan(cronjob, &children, last, now);
@@ -94,7 +95,7 @@ impl Reconciler<CronJob> for CronJobReconciler {
                 plan = plan::plan(cronjob, &children, last, now);
             }
             Ok(Acted::Prevented(situation)) => plan.situation = situation,
-            Ok(Acted::Behind) => return Ok(Action::requeue_after(BEHIND)),
+            Ok(Acted::Behind) => return Ok(Action::requeue_after(STALE_DELAY)),
             Err(error) if error.is_conflict() => return Err(error),
             Err(error) => failure = Some(error),
         }
@@ -105,8 +106,7 @@ impl Reconciler<CronJob> for CronJobReconciler {
     // ANCHOR_END: reconcile
 
     async fn cleanup(&self, _: &CronJob, ctx: &Context<CronJob>) -> Result<Action, ClientError> {
-        // With foreground deletion the CronJob waits for its Jobs, and a Job would wait for the record of a CronJob
-        // that is about to go.
+        // With foreground deletion the CronJob waits for its Jobs, and they would wait for their times to be recorded.
         self.deleted(ctx.key(), ctx).await?;
         Ok(Action::await_change())
     }
@@ -116,21 +116,20 @@ impl Reconciler<CronJob> for CronJobReconciler {
     }
 }
 
-/// When to look again.
+/// Returns when to reconcile again.
 fn action(plan: &Plan, trimmed: bool, now: Timestamp) -> Action {
     let wait = match plan.situation {
-        Situation::Refused { .. } => Some(REFUSED),
-        Situation::Taken { .. } => Some(AGAIN),
-        _ if !trimmed => Some(AGAIN),
+        Situation::Refused { .. } => Some(REFUSED_DELAY),
+        Situation::Taken { .. } => Some(RECHECK_DELAY),
+        _ if !trimmed => Some(RECHECK_DELAY),
         _ => None,
     };
     let wait = wait.and_then(|wait| now.checked_add(wait).ok());
     wait.into_iter().chain(plan.next).min().map_or_else(Action::await_change, Action::requeue_at)
 }
 
-/// Makes the record say what is known, and frees the Jobs that waited for it; false if the cache turns out to be
-/// behind.
-async fn remember(
+/// Records the last scheduled time, and removes the finalizers of recorded Jobs. Returns false if the cache is stale.
+async fn record_last(
     cronjob: &CronJob,
     children: &Children,
     last: Option<Timestamp>,
@@ -144,13 +143,13 @@ async fn remember(
             ctx.patch::<CronJob, _>(ctx.key(), &Patch::Merge(record::patch(&live, last))).await?;
         }
     }
-    for job in children.all().filter(|job| record::is_unrecorded(job)) {
+    for job in children.all().filter(|job| job::is_unrecorded(job)) {
         release(job, ctx).await?;
     }
     Ok(true)
 }
 
-/// Whether this is the CronJob that the cache has, also in its spec.
+/// Returns whether the CronJob is the cached one, with the same spec.
 fn is_same(cached: &CronJob, live: &CronJob) -> bool {
     let (cached, live) = (&cached.metadata, &live.metadata);
     (&cached.uid, cached.generation) == (&live.uid, live.generation) && live.deletion_timestamp.is_none()
@@ -164,7 +163,7 @@ enum Acted {
     Launched(Arc<Job>),
     /// The Job can't be created in this situation.
     Prevented(Situation),
-    /// The CronJob has changed since the cache saw it.
+    /// The CronJob has changed since it was cached.
     Behind,
 }
 
@@ -185,12 +184,12 @@ async fn act(
     }
 }
 
-/// Creates the Job for a time that has none as far as the cache knows, and records the time.
+/// Creates the Job for a time that has none in the cache, and records the time.
 async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<CronJob>) -> Result<Acted, ClientError> {
     let name = job.name_any();
     if cronjob.spec.concurrency_policy.unwrap_or_default() != ConcurrencyPolicy::Allow {
         let jobs = ctx.live().list::<Job>(&Selector::default()).await?;
-        let own = jobs.iter().filter(|job| plan::is_own(cronjob, job) && job.name_any() != name);
+        let own = jobs.iter().filter(|job| job::is_own(cronjob, job) && job.name_any() != name);
         let own: Children = own.cloned().map(Arc::new).collect();
         if let Some(situation) = plan::blocked(cronjob, &own.active, time) {
             if let Situation::Replacing { .. } = situation {
@@ -200,9 +199,9 @@ async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<Cron
         }
     }
     let named = ctx.key().sibling(&name);
-    // What the cache has needn't be tried in vain again and again.
-    if ctx.get::<Job>(&named)?.is_some_and(|job| !plan::is_own(cronjob, &job))
-        && let Some(job) = ctx.live().get::<Job>(&named).await?.filter(|job| !plan::is_own(cronjob, job))
+    // A conflict that the cache shows needs no failing request.
+    if ctx.get::<Job>(&named)?.is_some_and(|job| !job::is_own(cronjob, &job))
+        && let Some(job) = ctx.live().get::<Job>(&named).await?.filter(|job| !job::is_own(cronjob, job))
     {
         release_orphan(&job, ctx).await?;
         return Ok(Acted::Prevented(Situation::Taken { job: name }));
@@ -224,41 +223,41 @@ async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<Cron
     Ok(Acted::Launched(Arc::new(job)))
 }
 
-/// Deletes Jobs that haven't ended. In the foreground: they are there until their pods have ended.
+/// Deletes active Jobs in the foreground, so that they exist until their pods have ended.
 async fn replace(active: &[Arc<Job>], time: Timestamp, ctx: &Context<CronJob>) -> Result<(), ClientError> {
     for job in active.iter().filter(|job| job.metadata.deletion_timestamp.is_none()) {
         ctx.delete(job.as_ref()).foreground().await?;
-        let note = format!("deleted job {:?}, which had not ended, to run the one for {time}", job.name_any());
+        let note = format!("deleted active job {:?} to run the one for {time}", job.name_any());
         ctx.record(Event::normal("Replaced", note));
     }
     Ok(())
 }
 
-/// Deletes the Jobs beyond the history limits, as far as that goes; tells whether all could be.
+/// Deletes the Jobs beyond the history limits, as far as possible. Returns whether all could be deleted.
 async fn trim(cronjob: &CronJob, children: &Children, ctx: &Context<CronJob>) -> bool {
     let mut all = true;
     for job in children.excess(cronjob) {
         if let Err(error) = ctx.delete(job.as_ref()).background().await {
-            tracing::warn!(job = job.name_any(), %error, "a job beyond the history limit could not be deleted");
+            tracing::warn!(job = job.name_any(), %error, "failed to delete a job beyond the history limit");
             all = false;
         }
     }
     all
 }
 
-/// Takes the finalizer off the Jobs of all CronJobs of this name but the one with this UID, as far as those are gone.
+/// Removes the finalizer from the Jobs of all former CronJobs of this name, except the one with this UID.
 async fn release_orphans(key: &ObjectKey, but: Option<&str>, ctx: &Context<CronJob>) -> Result<(), ClientError> {
     for job in ctx.cached::<Job>()?.indexed(UNRECORDED_OF, &key.to_string()) {
-        if plan::cronjob_of(&job).is_some_and(|(_, uid)| Some(uid) != but) {
+        if job::cronjob_of(&job).is_some_and(|(_, uid)| Some(uid) != but) {
             release_orphan(&job, ctx).await?;
         }
     }
     Ok(())
 }
 
-/// Takes the finalizer off a Job whose CronJob is gone, so that it needn't be recorded any more.
+/// Removes the finalizer from a Job whose CronJob is gone, since it will never be recorded.
 async fn release_orphan(job: &Job, ctx: &Context<CronJob>) -> Result<(), ClientError> {
-    let Some((name, uid)) = plan::cronjob_of(job).filter(|_| record::is_unrecorded(job)) else { return Ok(()) };
+    let Some((name, uid)) = job::cronjob_of(job).filter(|_| job::is_unrecorded(job)) else { return Ok(()) };
     let cronjob = ctx.live().get::<CronJob>(&ObjectKey::of(job).sibling(name)).await?;
     let alive = cronjob.is_some_and(|cronjob| {
         cronjob.metadata.uid.as_deref() == Some(uid) && cronjob.metadata.deletion_timestamp.is_none()
@@ -266,10 +265,10 @@ async fn release_orphan(job: &Job, ctx: &Context<CronJob>) -> Result<(), ClientE
     if alive { Ok(()) } else { release(job, ctx).await }
 }
 
-/// Takes the finalizer off a Job.
+/// Removes the finalizer from a Job.
 async fn release(job: &Job, ctx: &Context<CronJob>) -> Result<(), ClientError> {
     let finalizers = "$deleteFromPrimitiveList/finalizers";
-    let patch = json!({"metadata": {"uid": job.metadata.uid, finalizers: [record::UNRECORDED]}});
+    let patch = json!({"metadata": {"uid": job.metadata.uid, finalizers: [job::UNRECORDED]}});
     match ctx.patch::<Job, _>(&ObjectKey::of(job), &Patch::Strategic(patch)).await {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),

@@ -2,6 +2,7 @@
 
 mod children;
 pub(crate) mod cronjob;
+mod job;
 pub(crate) mod plan;
 mod record;
 mod report;

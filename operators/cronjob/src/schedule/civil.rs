@@ -1,4 +1,4 @@
-//! The next and the previous time on a clock that never jumps.
+//! The next and the previous matching time on a clock without jumps.
 //!
 //! Local times are seconds since 1970 on that clock.
 
@@ -10,12 +10,12 @@ use jiff::{
 
 use super::fields::{Fields, Set};
 
-/// How many months are looked at: the 29th of February may be eight years away, and its weekday doesn't matter, since
-/// it is one or the other that has to match.
+/// The number of months to search: 29 February may be eight years away. Its weekday can't postpone it further, since
+/// either the date or the weekday has to match.
 const MONTHS: usize = 12 * 9;
 
 impl Fields {
-    /// The first time of at least `from` that matches.
+    /// Returns the first matching time at or after `from`.
     pub(super) fn next(&self, from: i64) -> Option<i64> {
         let from = civil(from.div_euclid(60).checked_add(i64::from(from.rem_euclid(60) > 0))?.checked_mul(60)?)?;
         let (mut year, mut month) = (from.year(), from.month());
@@ -37,7 +37,7 @@ impl Fields {
         None
     }
 
-    /// The last time of at most `until` that matches.
+    /// Returns the last matching time at or before `until`.
     pub(super) fn previous(&self, until: i64) -> Option<i64> {
         let until = civil(until)?;
         let (mut year, mut month) = (until.year(), until.month());
@@ -59,7 +59,7 @@ impl Fields {
         None
     }
 
-    /// The days of a month that match.
+    /// Returns the matching days of a month.
     fn days(&self, year: i16, month: i8) -> Option<Set> {
         if !self.month.contains(month.unsigned_abs().into()) {
             return Some(Set::default());
@@ -73,7 +73,7 @@ impl Fields {
         Some(Set { bits: bits & ((1 << (length + 1)) - 1), open: false })
     }
 
-    /// The first time of that day which is not before.
+    /// Returns the first time of a day at or after `time`.
     fn time_from(&self, time: DateTime) -> Option<(u32, u32)> {
         let (hour, minute) = clock(time);
         if self.hour.contains(hour)
@@ -84,7 +84,7 @@ impl Fields {
         Some((self.hour.first(hour + 1)?, self.minute.first(0)?))
     }
 
-    /// The last time of that day which is not after.
+    /// Returns the last time of a day at or before `time`.
     fn time_until(&self, time: DateTime) -> Option<(u32, u32)> {
         let (hour, minute) = clock(time);
         if self.hour.contains(hour)

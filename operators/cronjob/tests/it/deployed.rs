@@ -1,8 +1,8 @@
-//! The operator in a pod, under exactly its role.
+//! The operator in a pod, with exactly its role.
 
 use operator_kit::Deployed;
 
-/// What is only needed when something goes wrong, when certificates are renewed, or by clusters that check owner references.
+/// Permissions for errors, for the renewal of certificates, and for clusters that check owner references.
 const SPARE: [&str; 4] = [
     "batch.tutorial.kubebuilder.io cronjobs/finalizers update",
     "batch jobs get",
@@ -16,7 +16,7 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     let deployed =
         Deployed::start("cronjob-operator", folder, env!("CARGO_BIN_EXE_cronjob-operator"), |images| images).await;
     let sample = format!("{folder}/config/samples/batch_v1_cronjob.yaml");
-    // The webhooks answer as soon as their authority is in the configurations.
+    // The webhooks answer as soon as the configurations have their authority.
     deployed.eventually("the webhooks answer", async || deployed.try_kubectl(&["apply", "-f", &sample]).await.0).await;
     let name = "cronjobs.batch.tutorial.kubebuilder.io/cronjob-sample";
     let set = async |spec: &str| {
@@ -25,7 +25,7 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     let bad = r#"{"spec":{"schedule":"tomorrow","timeZone":"Nowhere/Land"}}"#;
     let (accepted, said) = deployed.try_kubectl(&["patch", name, "--type=merge", "-p", bad]).await;
     assert!(!accepted && said.contains("spec.schedule") && said.contains("spec.timeZone"), "{said}");
-    // One run a second, of which one is kept: the others are deleted.
+    // One run per second, with one Job kept.
     set("{\"schedule\":\"@every 1s\",\"successfulJobsHistoryLimit\":1}").await;
     let last = ["get", name, "-o", "jsonpath={.status.lastSuccessfulTime}"];
     let first = deployed.until(&last, |time| !time.is_empty()).await;

@@ -1,18 +1,19 @@
 //! Tests of the operator, each on an embedded cluster of its own.
 //!
-//! The operator from outside: its manifests, and its behaviour on the embedded cluster. Tests whose names begin with
-//! `row_` are the rows of the project's table of faults and bad inputs. But for `real`, the tests themselves end the Jobs.
+//! The manifests, and the behaviour of the operator on the embedded cluster. `conformance` has the tests that every
+//! operator has to pass. Except in `processes` and `deployed`, the tests end
+//! the Jobs themselves.
 
+mod conformance;
 mod crash;
 mod cronjob;
 mod cronjob_v1_defaulting;
 mod cronjob_v1_validation;
 mod deployed;
-mod every;
+mod fixtures;
 mod manifests;
-mod real;
-mod rows;
-mod scene;
+mod processes;
+mod scheduling;
 mod webhook;
 // +kubebuilder:scaffold:modules
 

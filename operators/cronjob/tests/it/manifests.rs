@@ -7,7 +7,7 @@ use kubewright_cluster::faults::Faults;
 use operator_kit::{eventually, minutes, needed};
 use serde_json::Value;
 
-use crate::scene::{DAILY, FIRST, cronjob, end_job, job, jobs, reaches, with_policy, world};
+use crate::fixtures::{DAILY, FIRST, cronjob, end_job, env, job, jobs, reaches, with_policy};
 
 #[test]
 fn the_crd_can_be_applied_by_the_client() {
@@ -15,7 +15,7 @@ fn the_crd_can_be_applied_by_the_client() {
     assert!(crd.len() < 262_144 / 4, "{}", crd.len());
 }
 
-/// The files that aren't generated name the same objects; the names in rules get no prefix.
+/// The files that aren't generated refer to each other; the names in rules have no prefix.
 #[test]
 fn service_and_roles_are_for_the_webhooks() {
     let service: Service = serde_saphyr::from_str(&operator_kit::config!().read("webhook/service.yaml")).unwrap();
@@ -42,38 +42,39 @@ fn the_sample_is_that_of_the_source() {
 
 #[tokio::test(start_paused = true)]
 async fn the_role_allows_what_is_used_and_no_more() {
-    let (world, faults) = (world().await, Faults::new());
-    // A name that is taken makes it look for the Job by name.
+    let (env, faults) = (env().await, Faults::new());
+    // With a taken name the operator reads the Job by name.
     let mut others = Job { spec: cronjob("").spec.job_template.read().unwrap().spec, ..Job::default() };
     others.metadata.name = Some("taken-1580378460".into());
-    world.create(others).await;
-    let operator = world.start(&faults);
+    env.create(others).await;
+    let operator = env.start(&faults);
     let mut first = with_policy(DAILY, ConcurrencyPolicy::Forbid);
     first.spec.successful_jobs_history_limit = Some(0);
-    world.create(first).await;
+    env.create(first).await;
     let mut allowing = cronjob(DAILY);
     allowing.metadata.name = Some("allowing".into());
-    world.create(allowing).await;
+    env.create(allowing).await;
     let mut taken = cronjob(DAILY);
     taken.metadata.name = Some("taken".into());
-    world.create(taken).await;
-    job(&world, FIRST).await;
-    end_job(&world, FIRST, true).await;
+    env.create(taken).await;
+    job(&env, FIRST).await;
+    end_job(&env, FIRST, true).await;
     let kept = ["allowing-1580378460", "taken-1580378460"];
-    eventually("it is trimmed", async || jobs(&world).await == kept).await;
-    reaches(&world, "Ready", "Scheduled").await;
+    eventually("it is trimmed", async || jobs(&env).await == kept).await;
+    reaches(&env, "Ready", "Scheduled").await;
     let mut other = cronjob("tomorrow");
     other.metadata.name = Some("other".into());
-    // Twice the same event is a series, which is a patch.
+    // A repeated event becomes a series, which is a patch.
     for _ in 0..2 {
-        world.create(other.clone()).await;
+        env.create(other.clone()).await;
         tokio::time::sleep(minutes(1)).await;
-        world.delete::<CronJob>("other").await;
+        env.delete::<CronJob>("other").await;
     }
     operator.stop().await;
 
     let mut allowed = operator_kit::config!().allowed();
-    // The API server asks for this one itself, in some clusters, and the recorder only for what recurs.
+    // Some API servers require the first one themselves, and the recorder needs the second one only for repeated
+    // events.
     assert!(allowed.remove("batch.tutorial.kubebuilder.io cronjobs/finalizers update"));
     allowed.remove("events.k8s.io events patch");
     let mut needed = needed(&faults);

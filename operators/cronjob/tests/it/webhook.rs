@@ -1,4 +1,4 @@
-//! The webhooks, asked by the API server over TLS. Time is real, since sockets are.
+//! The webhooks as the API server calls them over TLS, in real time.
 
 use std::{fs, net::SocketAddr, process::Stdio};
 
@@ -9,38 +9,38 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use kubewright::{prelude::Manager, webhook::WebhookServer};
-use operator_kit::{World, eventually};
+use operator_kit::{TestEnv, eventually};
 use serde_json::{Value, json};
 use tokio::{process::Command, sync::oneshot, task::JoinHandle};
 
-use crate::scene::{DAILY, cronjob, world};
+use crate::fixtures::{DAILY, cronjob, env};
 
 struct Scene {
-    world: World,
+    env: TestEnv,
     stop: oneshot::Sender<()>,
     manager: JoinHandle<()>,
 }
 
 impl Scene {
     async fn new() -> Self {
-        Self::on(world().await).await
+        Self::on(env().await).await
     }
 
-    /// The operator with its webhooks, which are there when this returns.
-    async fn on(world: World) -> Self {
-        let manager = Manager::new(world.client()).clock(world.clock.clone());
+    /// Starts the operator, and waits until its webhooks answer.
+    async fn on(env: TestEnv) -> Self {
+        let manager = Manager::new(env.client()).clock(env.clock.clone());
         let manager = cronjob_operator::register(manager).webhook_server(WebhookServer::local().name("cronjob"));
         let (stop, stopped) = oneshot::channel::<()>();
         let manager = tokio::spawn(async move { manager.run_until(async { drop(stopped.await) }).await.unwrap() });
-        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(world.client());
+        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(env.client());
         eventually("the webhooks are installed", async || {
             configurations.get_opt("cronjob-validating-webhook-configuration").await.unwrap().is_some()
         })
         .await;
-        Self { world, stop, manager }
+        Self { env, stop, manager }
     }
 
-    /// The refusal: code, message, and the fields of the causes.
+    /// Returns the code, message and fields of the causes.
     fn refusal(result: kube::Result<CronJob>) -> (u16, String, Vec<String>) {
         match result.expect_err("it is refused") {
             kube::Error::Api(status) => {
@@ -54,11 +54,11 @@ impl Scene {
     async fn create(&self, name: &str, schedule: &str) -> kube::Result<CronJob> {
         let mut made = cronjob(schedule);
         made.metadata.name = Some(name.into());
-        self.world.api().create(&PostParams::default(), &made).await
+        self.env.api().create(&PostParams::default(), &made).await
     }
 
     async fn edit(&self, name: &str, patch: Value) -> kube::Result<CronJob> {
-        self.world.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+        self.env.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
     }
 
     async fn end(self) {
@@ -73,7 +73,7 @@ async fn what_was_left_out_is_stored_with_its_defaults() {
     let spec = scene.create("c", DAILY).await.unwrap().spec;
     assert_eq!((spec.concurrency_policy, spec.suspend), (Some(ConcurrencyPolicy::Allow), Some(false)));
     assert_eq!((spec.successful_jobs_history_limit, spec.failed_jobs_history_limit), (Some(3), Some(1)));
-    // The template, of which the type knows nothing, is as it was sent.
+    // The type doesn't know the template's fields, and they are as sent.
     assert_eq!(spec.job_template, cronjob(DAILY).spec.job_template);
     // A value that is taken away comes back as its default.
     let spec = scene.edit("c", json!({"spec": {"failedJobsHistoryLimit": null, "suspend": true}})).await.unwrap().spec;
@@ -82,7 +82,7 @@ async fn what_was_left_out_is_stored_with_its_defaults() {
 }
 
 #[tokio::test]
-async fn row_33_a_name_of_53_characters_is_refused_and_one_of_52_is_not() {
+async fn a_name_of_53_characters_is_refused_and_one_of_52_is_not() {
     let scene = Scene::new().await;
     scene.create(&"x".repeat(52), DAILY).await.unwrap();
     let (code, message, fields) = Scene::refusal(scene.create(&"x".repeat(53), DAILY).await);
@@ -120,23 +120,24 @@ async fn a_bad_update_is_refused_and_a_deletion_is_not() {
     let (_, message, fields) = Scene::refusal(scene.edit("c", json!({"spec": {"timeZone": "Nowhere"}})).await);
     assert_eq!(fields, ["spec.timeZone"], "{message}");
     scene.edit("c", json!({"spec": {"timeZone": "Europe/Berlin"}})).await.unwrap();
-    scene.world.api::<CronJob>().delete("c", &DeleteParams::default()).await.unwrap();
+    scene.env.api::<CronJob>().delete("c", &DeleteParams::default()).await.unwrap();
     scene.end().await;
 }
 
-/// Stored while there were no webhooks: it may be labelled and deleted, in the foreground too, and not be made worse.
+/// An invalid object that was stored without webhooks can be labelled and deleted, also in the foreground, but not made
+/// worse.
 #[tokio::test]
 async fn what_was_wrong_before_is_in_nobodys_way() {
-    let world = world().await;
+    let env = env().await;
     let name = "x".repeat(53);
     let mut wrong = cronjob("tomorrow");
     wrong.metadata.name = Some(name.clone());
     wrong.metadata.finalizers = Some(vec!["example.com/held".into()]);
-    world.create(wrong).await;
-    let scene = Scene::on(world).await;
+    env.create(wrong).await;
+    let scene = Scene::on(env).await;
     scene.edit(&name, json!({"metadata": {"labels": {"a": "b"}}})).await.unwrap();
     assert_eq!(Scene::refusal(scene.edit(&name, json!({"spec": {"schedule": "never"}})).await).2.len(), 2);
-    scene.world.api::<CronJob>().delete(&name, &DeleteParams::foreground()).await.unwrap();
+    scene.env.api::<CronJob>().delete(&name, &DeleteParams::foreground()).await.unwrap();
     scene.edit(&name, json!({"metadata": {"finalizers": null}})).await.unwrap();
     scene.end().await;
 }
@@ -144,7 +145,7 @@ async fn what_was_wrong_before_is_in_nobodys_way() {
 #[tokio::test]
 async fn kubectl_apply_prints_both_causes_and_the_warnings() {
     let scene = Scene::new().await;
-    let endpoint = scene.world.cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let endpoint = scene.env.cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("kubeconfig"), endpoint.kubeconfig()).unwrap();
     let apply = async |name: &str, schedule: &str| {
@@ -154,20 +155,20 @@ async fn kubectl_apply_prints_both_causes_and_the_warnings() {
         fs::write(&file, serde_saphyr::to_string(&manifest).unwrap()).unwrap();
         let mut kubectl = Command::new("kubectl");
         kubectl.args(["apply", "-f"]).arg(file).env("KUBECONFIG", folder.path().join("kubeconfig"));
-        // A home of its own keeps the discovery cache of one test from another.
+        // A HOME of its own keeps the discovery caches of tests apart.
         let output = kubectl.env("HOME", folder.path()).stdin(Stdio::null()).kill_on_drop(true).output();
         let output = output.await.expect("kubectl runs (cargo xtask test installs it)");
         (output.status.success(), String::from_utf8(output.stderr).unwrap())
     };
-    let (succeeded, told) = apply(&"x".repeat(53), "* * * * * *").await;
-    assert!(!succeeded, "{told}");
+    let (succeeded, reported) = apply(&"x".repeat(53), "* * * * * *").await;
+    assert!(!succeeded, "{reported}");
     for cause in
         ["spec.schedule: Invalid value: ", "expected 5 fields", "metadata.name: ", "no more than 52 characters"]
     {
-        assert!(told.contains(cause), "{cause} is missing in\n{told}");
+        assert!(reported.contains(cause), "{cause} is missing in\n{reported}");
     }
-    let (succeeded, told) = apply("never", "0 0 30 2 *").await;
-    assert!(succeeded, "{told}");
-    assert!(told.contains("Warning: spec.schedule: no date satisfies \"0 0 30 2 *\""), "{told}");
+    let (succeeded, reported) = apply("never", "0 0 30 2 *").await;
+    assert!(succeeded, "{reported}");
+    assert!(reported.contains("Warning: spec.schedule: no date satisfies \"0 0 30 2 *\""), "{reported}");
     scene.end().await;
 }

@@ -1,4 +1,4 @@
-//! The children of a Guestbook, as they are to be: its pods, and the Service that leads to one of them.
+//! The wanted children of a Guestbook: its pods, and the Service that selects one of them.
 
 use std::collections::BTreeMap;
 
@@ -18,25 +18,25 @@ use serde_json::json;
 use super::config::Texts;
 use crate::api::v1::Guestbook;
 
-/// The image of a Guestbook that names none.
+/// The default image.
 pub(crate) const IMAGE: &str = "kubewright/guestbook";
-/// The label of a pod that holds its own name, so that a selector can name one pod.
+/// The label with the pod's own name, so that a selector can select one pod.
 pub(crate) const POD: &str = "webapp.my.domain/pod";
-/// The annotation of a pod that tells what it was made from: [`revision`].
+/// The annotation of a pod with its [`revision`].
 pub(crate) const REVISION: &str = "webapp.my.domain/revision";
 
-/// The variable that tells the page where the Service is.
+/// The variable with the address of the Service, for the page.
 const SERVICE: &str = "SERVICE";
-/// The port that the page listens on.
+/// The port at which the page listens.
 const PAGE_PORT: i32 = 8080;
 /// The port of the Service.
 const SERVICE_PORT: i32 = 80;
-/// The longest value of a label, in bytes.
+/// The maximum length of a label's value in bytes.
 const MAX_LABEL: usize = 63;
 
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// The labels that all pods of the Guestbook have, and that select them.
+/// Returns the labels that select all pods of a Guestbook.
 pub(crate) fn labels(guestbook: &Guestbook) -> Labels {
     labelled([
         ("app.kubernetes.io/name", "guestbook".into()),
@@ -44,7 +44,7 @@ pub(crate) fn labels(guestbook: &Guestbook) -> Labels {
     ])
 }
 
-/// All labels of the pod of this name.
+/// Returns all labels of a pod.
 pub(crate) fn pod_labels(guestbook: &Guestbook, pod: &str) -> Labels {
     let mut labels = labels(guestbook);
     labels.extend(labelled([("app.kubernetes.io/managed-by", "guestbook-operator".into()), (POD, pod.into())]));
@@ -55,28 +55,28 @@ fn labelled<const N: usize>(labels: [(&str, String); N]) -> Labels {
     labels.map(|(key, value)| (key.to_owned(), value)).into()
 }
 
-/// A number for what pods are made from. It is the same for the same, also in later releases.
+/// Returns a hash of what pods are created from, which is stable across releases.
 pub(crate) fn revision(guestbook: &Guestbook, texts: &Texts) -> String {
     let made_from = json!([FORM, image(guestbook), guestbook.spec.alias, guestbook.spec.config_map_name, texts]);
     let digest = digest(&SHA256, made_from.to_string().as_bytes());
     digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The form of the pod that [`pod`] makes; another number replaces the pods of earlier releases.
+/// The version of [`pod`]'s output; another number replaces the pods of earlier releases.
 const FORM: u32 = 1;
 
 fn image(guestbook: &Guestbook) -> &str {
     guestbook.spec.image.as_deref().unwrap_or(IMAGE)
 }
 
-/// A pod of its own name; who controls it is for the caller to add. `service` is the address of the Guestbook's Service, if
-/// it has one: there the page finds the entries that are in the book already.
+/// Returns a pod with a name of its own and no owner reference. `service` is the address of the Guestbook's Service, by
+/// which the page gets the present entries.
 ///
-/// The name is drawn here, never by the API server: a request that is sent again, because the answer to the first was lost,
-/// then meets the pod that the first has made instead of making another.
+/// The name is generated here and not by the API server, so that a request that is repeated after a lost answer finds
+/// the pod that the first one has created.
 pub(crate) fn pod(guestbook: &Guestbook, revision: &str, service: Option<&str>, random: &Random) -> Pod {
     let suffix = random.suffix(5);
-    // It is a label's value too.
+    // The name is also a label's value.
     let name = format!("{}-{suffix}", shorten(&guestbook.name_any(), MAX_LABEL - 1 - suffix.len()));
     Pod {
         metadata: ObjectMeta {
@@ -103,14 +103,14 @@ pub(crate) fn pod(guestbook: &Guestbook, revision: &str, service: Option<&str>, 
     }
 }
 
-/// Whether a pod was made from this, also if it was edited since.
+/// Returns whether a pod was created from this, even if it was edited since.
 pub(crate) fn is_made_from(guestbook: &Guestbook, pod: &Pod, revision: &str, service: Option<&str>) -> bool {
     let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
     let known =
         container.and_then(|container| container.env.as_ref()?.iter().find(|variable| variable.name == SERVICE));
     pod.annotations().get(REVISION).is_some_and(|made_from| made_from == revision)
         && container.and_then(|container| container.image.as_deref()) == Some(image(guestbook))
-        // While there is no Service, any address will do.
+        // While there is no Service, any address is right.
         && (service.is_none() || known.and_then(|variable| variable.value.as_deref()) == service)
 }
 
@@ -118,7 +118,7 @@ fn container(guestbook: &Guestbook, service: Option<&str>) -> Container {
     let plain = |name: &str, value: &str| EnvVar { name: name.into(), value: Some(value.into()), value_from: None };
     let from = |name: &str, source: EnvVarSource| EnvVar { name: name.into(), value: None, value_from: Some(source) };
     let text = |name: &str, key: &str| {
-        // Optional, so that a page that runs is not stopped by the loss of its ConfigMap.
+        // Optional, so that the loss of the ConfigMap doesn't stop a running page.
         let key = ConfigMapKeySelector {
             name: guestbook.spec.config_map_name.clone(),
             key: key.into(),
@@ -177,9 +177,9 @@ fn quantities<const N: usize>(list: [(&str, &str); N]) -> BTreeMap<String, Quant
     list.map(|(name, amount)| (name.to_owned(), Quantity(amount.into()))).into()
 }
 
-/// The Service that leads to the pod of this name, or to none.
+/// Returns the Service that selects the pod of this name, or none.
 ///
-/// It says only what must be so: its type, its addresses, node ports and further labels are for others to decide.
+/// It only has the necessary fields: type, addresses, node ports and further labels are left to others.
 pub(crate) fn service(guestbook: &Guestbook, pod: Option<&str>) -> Service {
     let mut selector = labels(guestbook);
     selector.insert(POD.into(), pod.unwrap_or_default().into());
@@ -205,7 +205,7 @@ pub(crate) fn service(guestbook: &Guestbook, pod: Option<&str>) -> Service {
     }
 }
 
-/// Whether a Service says what it must.
+/// Returns whether a Service has the necessary fields.
 pub(crate) fn says(service: &Service, wanted: &Service) -> bool {
     let has_labels = wanted.labels().iter().all(|(key, value)| service.labels().get(key) == Some(value));
     let (Some(spec), Some(wanted)) = (&service.spec, &wanted.spec) else { return false };
@@ -218,13 +218,13 @@ pub(crate) fn says(service: &Service, wanted: &Service) -> bool {
     has_labels && has_ports && spec.selector == wanted.selector
 }
 
-/// The name of the pod that the Service leads to.
+/// Returns the name of the pod that the Service selects.
 pub(crate) fn selected(service: &Service) -> Option<&str> {
     let selector = service.spec.as_ref()?.selector.as_ref()?;
     selector.get(POD).map(String::as_str).filter(|name| !name.is_empty())
 }
 
-/// The address under which the Service is reached within the cluster, once it has one.
+/// Returns the Service's address within the cluster.
 pub(crate) fn address(service: &Service) -> Option<String> {
     let ip = service.spec.as_ref()?.cluster_ip.as_deref()?;
     let ip = ip.parse::<std::net::IpAddr>().ok()?;

@@ -1,4 +1,4 @@
-//! The ConfigMap with the texts of the page, of which no more is kept in memory than those.
+//! The ConfigMap with the texts of the page. Only the texts are kept in memory.
 
 use std::borrow::Cow;
 
@@ -6,10 +6,10 @@ use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Obj
 use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The most bytes that a title or greeting may have. Beyond some 128 KiB no program could be started with it.
+/// The maximum length of a title or greeting in bytes. With more than some 128 KiB no program could be started.
 pub(crate) const LONGEST: usize = 1024;
 
-/// A ConfigMap as this operator sees it: whatever else one holds, up to a megabyte, binary or not, is dropped when it is read.
+/// A ConfigMap without the data that this operator doesn't need, which may be a megabyte.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ConfigMap {
     metadata: ObjectMeta,
@@ -26,7 +26,7 @@ pub(crate) struct Texts {
     pub(crate) greeting: Option<String>,
 }
 
-/// As much of a text as it takes to see that it is too long.
+/// Keeps only as much of a text as shows that it is too long.
 fn beginning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let mut text = Option::<String>::deserialize(deserializer)?;
     if let Some(text) = text.as_mut().filter(|text| text.len() > LONGEST) {
@@ -36,14 +36,14 @@ fn beginning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String
     Ok(text)
 }
 
-/// What is known of a Guestbook's texts.
+/// The state of a Guestbook's texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Config {
-    /// There is no such ConfigMap.
+    /// The ConfigMap doesn't exist.
     Missing,
-    /// The value of this key is not to be used, for this reason.
+    /// The value of this key is invalid, with the reason.
     Invalid(&'static str),
-    /// The texts; absent ones have the page's own words.
+    /// The texts. Absent ones have defaults.
     Found(Texts),
 }
 

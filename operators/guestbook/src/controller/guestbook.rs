@@ -1,15 +1,17 @@
-//! Keeps the pods of a guestbook's page: one serves, the others stand by.
+//! Runs the pods of a guestbook's page: one serves, the others stand by.
 //!
-//! [`plan`] decides, [`report`] words it, [`children`] says how the children are to be, this module acts.
+//! [`plan`] decides, [`report`] describes the result, [`children`] builds the wanted objects, and this module executes
+//! the plan.
 //!
-//! * **Which pod serves** is said in one place, the selector of the Service, which names one pod. So a takeover is one
-//!   write: there is no moment with two active pods, whatever goes wrong and however many leaders there are. It goes
-//!   before all other writes, with the Service's UID and version as preconditions.
-//! * The cache tells whether there is anything to do; what exactly is then decided by live reads, so that no stale cache,
-//!   lost answer or other leader makes it create too many pods or delete the wrong one. A steady Guestbook costs no request.
-//! * The UID of the controller decides whose a pod or Service is. A Service of another is never touched.
-//! * What the API server refuses is told in its words and tried again slowly, and pods that vanish as fast as they appear
-//!   are replaced ever more slowly ([`kubewright::create_backoff`]).
+//! * **The active pod** is defined by the selector of the Service alone, which selects one pod. So a takeover is one
+//!   write, and at no time are two pods active, however many leaders there are. It precedes all other writes, with the
+//!   Service's UID and version as preconditions.
+//! * The cache decides whether anything has to be done; the actual writes are then decided by live reads, so that no
+//!   stale cache, lost answer or other leader causes too many pods or the deletion of a wrong one. A steady Guestbook
+//!   costs no request.
+//! * Pods and Services belong to the Guestbook by the UID of their controller. A foreign Service is never touched.
+//! * Refusals of the API server are reported with its message and retried slowly, and pods that disappear as fast as
+//!   they are created are replaced with back-off ([`kubewright::create_backoff`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -32,9 +34,9 @@ use super::{
 };
 use crate::api::v1::Guestbook;
 
-/// How long until a Guestbook is looked at again of which the cache was behind. Its event wakes it earlier.
-const BEHIND: Duration = Duration::from_secs(1);
-/// The index of Guestbooks by their ConfigMap's key.
+/// The delay before a Guestbook with a stale cache is reconciled again. Its event wakes it earlier.
+const STALE_DELAY: Duration = Duration::from_secs(1);
+/// The index of Guestbooks by the key of their ConfigMap.
 const BY_CONFIG_MAP: &str = "spec.configMapName";
 
 /// The controller of Guestbooks.
@@ -42,7 +44,7 @@ pub(crate) fn controller() -> Controller<Guestbook> {
     Controller::<Guestbook>::new(GuestbookReconciler { memory: Mutex::default() })
         .owns::<Pod>()
         .watches::<Service>(|service, guestbooks| {
-            // The Guestbook's own, and one that has its name.
+            // The Guestbook that owns the Service, and the one of the same name.
             let key = ObjectKey::of(service);
             guestbooks.get(&key).map(|_| key).into_iter().collect()
         })
@@ -65,39 +67,39 @@ struct GuestbookReconciler {
     memory: Mutex<BTreeMap<ObjectKey, Memory>>,
 }
 
-/// What is remembered of a Guestbook. Lost with the process, it only makes the next writes faster.
+/// In-memory state of a Guestbook. Losing it only makes the next writes faster.
 #[derive(Default)]
 struct Memory {
-    /// Of the creations of pods.
+    /// The back-off of pod creations.
     pods: CreateBackoff,
-    /// Of the writes of the Service that brought back what was written before.
+    /// The back-off of Service writes that restore its fields.
     service: CreateBackoff,
-    /// The pod that the Service was last made to lead to.
-    led_to: Option<String>,
+    /// The pod that the Service was last set to select.
+    last_selected: Option<String>,
 }
 
-/// What a Guestbook has to do with.
-struct World {
+/// The objects of a Guestbook.
+struct Objects {
     config: Config,
     service: Option<Arc<Service>>,
     pods: Vec<Arc<Pod>>,
-    /// Something had changed since it was read, so that not all was done.
-    behind: bool,
+    /// Whether an object had changed since it was read, so that not everything was done.
+    is_stale: bool,
 }
 
-impl World {
+impl Objects {
     fn cached(guestbook: &Guestbook, ctx: &Context<Guestbook>) -> Result<Self, ClientError> {
         let config_map = ctx.get::<ConfigMap>(&config_map_of(ctx.key(), guestbook))?;
         Ok(Self {
             config: Config::of(config_map.as_deref()),
             service: ctx.get::<Service>(ctx.key())?,
             pods: ctx.children::<Pod>()?,
-            behind: false,
+            is_stale: false,
         })
     }
 
-    /// The world as the API server has it; nothing if the Guestbook isn't what the cache shows. Of the pods that have lost
-    /// their labels, it has those that the cache shows.
+    /// Reads the objects live; `None` if the Guestbook differs from the cached one. Of pods without their labels, only
+    /// cached ones are read.
     async fn live(guestbook: &Guestbook, cached: Self, ctx: &Context<Guestbook>) -> Result<Option<Self>, ClientError> {
         let now = ctx.live().get::<Guestbook>(ctx.key()).await?;
         let state = |it: &Guestbook| {
@@ -118,7 +120,7 @@ impl World {
             config: Config::of(config_map.as_ref()),
             service: ctx.live().get::<Service>(ctx.key()).await?.map(Arc::new),
             pods: pods.into_iter().filter(|pod| is_controlled_by(pod, uid)).map(Arc::new).collect(),
-            behind: false,
+            is_stale: false,
         }))
     }
 
@@ -131,26 +133,26 @@ impl Reconciler<Guestbook> for GuestbookReconciler {
     type Error = ClientError;
 
     async fn reconcile(&self, guestbook: &Guestbook, ctx: &Context<Guestbook>) -> Result<Action, ClientError> {
-        let mut world = World::cached(guestbook, ctx)?;
-        let plan = world.plan(guestbook);
-        let problems = self.problems(guestbook, &plan, world.service.as_deref(), ctx);
-        let leads = plan.leads() && problems.service.is_none();
-        if leads || plan.mends() || (plan.create > 0 && problems.pods.is_none()) {
-            let Some(live) = World::live(guestbook, world, ctx).await? else {
-                return Ok(Action::requeue_after(BEHIND));
+        let mut objects = Objects::cached(guestbook, ctx)?;
+        let plan = objects.plan(guestbook);
+        let problems = self.problems(guestbook, &plan, objects.service.as_deref(), ctx);
+        let writes_service = plan.writes_service() && problems.service.is_none();
+        if writes_service || plan.changes_pods() || (plan.create > 0 && problems.pods.is_none()) {
+            let Some(live) = Objects::live(guestbook, objects, ctx).await? else {
+                return Ok(Action::requeue_after(STALE_DELAY));
             };
-            world = live;
-            self.lead(guestbook, &mut world, ctx).await?;
-            self.mend(guestbook, &mut world, ctx).await?;
-            self.create(guestbook, &mut world, ctx).await?;
+            objects = live;
+            self.write_service(guestbook, &mut objects, ctx).await?;
+            self.change_pods(guestbook, &mut objects, ctx).await?;
+            self.create(guestbook, &mut objects, ctx).await?;
         }
-        let plan = world.plan(guestbook);
-        let problems = self.problems(guestbook, &plan, world.service.as_deref(), ctx);
-        let status = report::status(guestbook, &world.config, &plan, &problems, ctx.now());
+        let plan = objects.plan(guestbook);
+        let problems = self.problems(guestbook, &plan, objects.service.as_deref(), ctx);
+        let status = report::status(guestbook, &objects.config, &plan, &problems, ctx.now());
         let warnings = report::warnings(guestbook.status.as_ref(), &status);
         ctx.set_status(status).await?;
         warnings.into_iter().for_each(|warning| ctx.record(warning));
-        let wait = problems.wait().into_iter().chain(world.behind.then_some(BEHIND)).min();
+        let wait = problems.wait().into_iter().chain(objects.is_stale.then_some(STALE_DELAY)).min();
         Ok(wait.map_or(Action::await_change(), Action::requeue_after))
     }
 
@@ -161,7 +163,7 @@ impl Reconciler<Guestbook> for GuestbookReconciler {
 }
 
 impl GuestbookReconciler {
-    /// What is at present in the way of what is planned.
+    /// Returns what prevents the planned writes at present.
     fn problems(
         &self,
         guestbook: &Guestbook,
@@ -171,7 +173,7 @@ impl GuestbookReconciler {
     ) -> Problems {
         self.remember(ctx, |memory| {
             let (edition, size) = (edition(guestbook, plan), size(guestbook));
-            let restores = memory.led_to == plan.chosen;
+            let restores = memory.last_selected == plan.chosen;
             let of_service = |backoff: &mut CreateBackoff| match backoff.decide(edition, 1, ctx.monotonic()) {
                 Decision::Refused(wait, message) => Some(Problem::Refused(wait, message)),
                 Decision::Slow(wait) if restores => Some(Problem::Slow(wait)),
@@ -193,19 +195,20 @@ impl GuestbookReconciler {
         })
     }
 
-    /// Makes the Service lead to the pod that is to serve.
-    async fn lead(
+    /// Makes the Service select the chosen pod.
+    async fn write_service(
         &self,
         guestbook: &Guestbook,
-        world: &mut World,
+        objects: &mut Objects,
         ctx: &Context<Guestbook>,
     ) -> Result<(), ClientError> {
-        let plan = world.plan(guestbook);
-        if !plan.leads() || self.problems(guestbook, &plan, world.service.as_deref(), ctx).service.is_some() {
+        let plan = objects.plan(guestbook);
+        if !plan.writes_service() || self.problems(guestbook, &plan, objects.service.as_deref(), ctx).service.is_some()
+        {
             return Ok(());
         }
         let mut service = children::service(guestbook, plan.chosen.as_deref());
-        let answer = match &world.service {
+        let answer = match &objects.service {
             None => ctx.get_or_create_child(service).await,
             Some(present) => {
                 service.metadata.uid = present.metadata.uid.clone();
@@ -216,12 +219,12 @@ impl GuestbookReconciler {
         match answer {
             Ok(service) => {
                 self.remember(ctx, |memory| {
-                    if memory.led_to == plan.chosen {
+                    if memory.last_selected == plan.chosen {
                         memory.service.created(1, 1, ctx.monotonic());
                     }
-                    memory.led_to.clone_from(&plan.chosen);
+                    memory.last_selected.clone_from(&plan.chosen);
                 });
-                world.service = Some(Arc::new(service));
+                objects.service = Some(Arc::new(service));
                 if let (Some(before), Some(after)) = (&plan.present, &plan.chosen)
                     && before != after
                 {
@@ -230,7 +233,7 @@ impl GuestbookReconciler {
                 Ok(())
             }
             Err(error) if error.is_conflict() || matches!(error, ClientError::NameTaken { .. }) => {
-                world.behind = true;
+                objects.is_stale = true;
                 Ok(())
             }
             Err(error) => {
@@ -241,46 +244,46 @@ impl GuestbookReconciler {
         }
     }
 
-    /// Deletes the pods that are to go, and gives back the labels that others lost.
-    async fn mend(
+    /// Deletes the pods that have to go, and restores lost labels.
+    async fn change_pods(
         &self,
         guestbook: &Guestbook,
-        world: &mut World,
+        objects: &mut Objects,
         ctx: &Context<Guestbook>,
     ) -> Result<(), ClientError> {
-        let mut plan = world.plan(guestbook);
-        if plan.leads() {
-            // The pod that still serves, because the Service couldn't be written, stays.
+        let mut plan = objects.plan(guestbook);
+        if plan.writes_service() {
+            // The pod that the Service still selects, because it couldn't be written, stays.
             plan.delete.retain(|pod| pod.metadata.name != plan.present);
         }
         for pod in &plan.delete {
             match ctx.delete(pod.as_ref()).await {
-                Ok(()) => world.pods.retain(|other| other.metadata.uid != pod.metadata.uid),
-                Err(error) if error.is_conflict() => world.behind = true,
+                Ok(()) => objects.pods.retain(|other| other.metadata.uid != pod.metadata.uid),
+                Err(error) if error.is_conflict() => objects.is_stale = true,
                 Err(error) => return Err(error),
             }
         }
-        for pod in plan.relabel.iter().filter(|pod| world.pods.contains(pod)) {
+        for pod in plan.relabel.iter().filter(|pod| objects.pods.contains(pod)) {
             match ctx.apply(&labelled(guestbook, pod)).force().await {
                 Ok(_) => {}
-                Err(error) if error.is_conflict() || error.is_not_found() => world.behind = true,
+                Err(error) if error.is_conflict() || error.is_not_found() => objects.is_stale = true,
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    /// Creates the pods that are missing: one, and if that is accepted the others.
+    /// Creates the missing pods: one, and the others if that is accepted.
     async fn create(
         &self,
         guestbook: &Guestbook,
-        world: &mut World,
+        objects: &mut Objects,
         ctx: &Context<Guestbook>,
     ) -> Result<(), ClientError> {
-        let plan = world.plan(guestbook);
-        let problems = self.problems(guestbook, &plan, world.service.as_deref(), ctx);
+        let plan = objects.plan(guestbook);
+        let problems = self.problems(guestbook, &plan, objects.service.as_deref(), ctx);
         let Some(revision) = plan.revision.as_deref().filter(|_| problems.pods.is_none()) else { return Ok(()) };
-        let before = world.pods.len();
+        let before = objects.pods.len();
         let mut failure = None;
         for batch in [plan.create.min(1), plan.create.saturating_sub(1)] {
             let pods = (0..batch).map(|_| {
@@ -291,7 +294,7 @@ impl GuestbookReconciler {
             let answers: Vec<_> = stream::iter(pods.collect::<Vec<_>>()).buffered(10).collect().await;
             for answer in answers {
                 match answer {
-                    Ok(pod) => world.pods.push(Arc::new(pod)),
+                    Ok(pod) => objects.pods.push(Arc::new(pod)),
                     Err(error) => failure = failure.or(Some(error)),
                 }
             }
@@ -299,17 +302,17 @@ impl GuestbookReconciler {
                 break;
             }
         }
-        let created = world.pods.len() - before;
+        let created = objects.pods.len() - before;
         self.remember(ctx, |memory| memory.pods.created(created, size(guestbook), ctx.monotonic()));
         match failure {
             None => Ok(()),
             Some((_, error)) if error.is_already_exists() => {
-                world.behind = true;
+                objects.is_stale = true;
                 Ok(())
             }
             Some((pod, error)) => {
                 let Some(message) = error.refusal() else { return Err(error) };
-                // Every try draws another name, and a message that changed each time would be written each time.
+                // The message must not contain the generated name, since it would change with every try.
                 let message = message.replace(&pod, &format!("{}-*", guestbook.name_any()));
                 self.remember(ctx, |memory| memory.pods.refused(message, ctx.monotonic()));
                 Ok(())
@@ -322,7 +325,7 @@ impl GuestbookReconciler {
     }
 }
 
-/// A number that changes with what pods are made from.
+/// Returns a hash that changes with what pods are created from.
 fn edition(guestbook: &Guestbook, plan: &Plan) -> Option<i64> {
     let revision = plan.revision.as_ref().and_then(|revision| u64::from_str_radix(revision, 16).ok());
     guestbook.metadata.generation.map(|generation| generation ^ revision.unwrap_or_default().cast_signed())
@@ -332,7 +335,7 @@ fn size(guestbook: &Guestbook) -> usize {
     usize::try_from(guestbook.spec.size).unwrap_or(0)
 }
 
-/// What is applied to a pod that lost a label. It has the UID, so that a pod that is gone isn't made anew.
+/// Returns the labels to apply to a pod. It has the UID, so that a deleted pod isn't created again.
 fn labelled(guestbook: &Guestbook, pod: &Pod) -> Pod {
     let metadata = ObjectMeta {
         name: pod.metadata.name.clone(),
@@ -344,9 +347,9 @@ fn labelled(guestbook: &Guestbook, pod: &Pod) -> Pod {
     Pod { metadata, ..Pod::default() }
 }
 
-/// In words: whose the Service of the Guestbook's name is.
+/// Returns a message about the owner of the Service with the Guestbook's name.
 fn taken(service: &Service) -> String {
     let whose = controller_of(service).map_or("nobody".into(), |owner| format!("{} {}", owner.kind, owner.name));
     let (kind, key) = (KindName::of::<Service>(), ObjectKey::of(service));
-    format!("{kind} {key} exists already, and is controlled by {whose}: it is left alone, and no pod serves")
+    format!("{kind} {key} exists and is controlled by {whose}; it is not taken over, and no pod serves")
 }

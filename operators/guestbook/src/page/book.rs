@@ -1,38 +1,38 @@
-//! The entries: what may be one, and how two books become the same.
+//! The entries, their validation, and the merging of two books.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The most entries that a book holds. A full book takes no more: it never drops one.
+/// The maximum number of entries. A full book refuses further ones and never drops any.
 pub const MAX_ENTRIES: usize = 1000;
-/// The most characters of an entry.
+/// The maximum number of characters of an entry.
 pub const MAX_LENGTH: usize = 200;
 
-/// What a guest left. Ordered by time.
+/// An entry of a guest, ordered by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Entry {
-    /// When it was left.
+    /// The time of the entry.
     pub at: Timestamp,
-    /// Tells entries of one time apart.
+    /// A random number that distinguishes entries of the same time.
     pub id: u64,
-    /// What the guest wrote: one line, without control characters.
+    /// The text: one line without control characters.
     pub text: String,
 }
 
-/// Why something is no entry. The messages are shown to guests.
+/// An error in an entry, shown to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nothing was written.
+    /// The entry is empty.
     Empty,
-    /// It has so many characters.
+    /// The entry has this many characters.
     TooLong(usize),
     /// The book is full.
     Full,
 }
 
-/// The book: a set of entries that only grows, and the order in which this copy of it got them.
+/// The book: a set of entries that only grows, and the order in which this replica received them.
 #[derive(Debug, Default)]
 pub struct Book {
     entries: BTreeSet<Entry>,
@@ -40,10 +40,10 @@ pub struct Book {
 }
 
 impl Book {
-    /// Adds an entry, and gives how many this copy has got since.
+    /// Adds an entry, and returns the number of entries that this replica has received.
     ///
     /// # Errors
-    /// [`Refusal`], if the text is no entry or the book is full.
+    /// [`Refusal`], if the text is invalid or the book is full.
     pub fn add(&mut self, at: Timestamp, id: u64, text: &str) -> Result<usize, Refusal> {
         let text = clean(text)?;
         if self.log.len() >= MAX_ENTRIES {
@@ -53,7 +53,7 @@ impl Book {
         Ok(self.log.len())
     }
 
-    /// Adds the entries of another copy that this one lacks; those that are none are left out.
+    /// Adds the entries of another replica that this one lacks. Invalid ones are left out.
     pub fn merge(&mut self, entries: impl IntoIterator<Item = Entry>) {
         for entry in entries {
             let is_entry = clean(&entry.text).is_ok_and(|text| text == entry.text);
@@ -63,28 +63,28 @@ impl Book {
         }
     }
 
-    /// The entries, newest first.
+    /// Returns the entries, newest first.
     pub fn newest(&self) -> impl Iterator<Item = &Entry> {
         self.entries.iter().rev()
     }
 
-    /// The entries that this copy has got after the first `count`, in the order in which it got them.
+    /// Returns the entries that this replica received after the first `count`, in that order.
     pub fn after(&self, count: usize) -> &[Entry] {
         self.log.get(count..).unwrap_or_default()
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.log.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.log.is_empty()
     }
 }
 
-/// One line of text, of which every run of white space and control characters is one space.
+/// Returns one line of text, with every run of whitespace and control characters replaced by a space.
 fn clean(text: &str) -> Result<String, Refusal> {
     let is_gap = |c: char| c.is_whitespace() || c.is_control() || is_invisible(c);
     let text = text.split(is_gap).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
@@ -95,7 +95,7 @@ fn clean(text: &str) -> Result<String, Refusal> {
     }
 }
 
-/// Characters that show nothing themselves, turn around or hide what others wrote, or stand for what was no text.
+/// Characters that are invisible, change the direction of text, hide other characters, or stand for undecodable text.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fffd}')
 }

@@ -1,14 +1,14 @@
-//! The web page of a guestbook: takes an entry, lists the entries. The program of the image `kubewright/guestbook`.
+//! The web page of a guestbook, which accepts and lists entries: the program of the image `kubewright/guestbook`.
 //!
 //! | path | |
 //! |---|---|
 //! | `GET /` | the page |
-//! | `POST /entries` | takes the form field `entry`, and leads back to the page |
+//! | `POST /entries` | accepts the form field `entry`, and redirects to the page |
 //! | `GET /healthz` | answers while the process works |
-//! | `GET /readyz` | answers once the pod has the entries of the one that serves |
-//! | `POST /replica` | what the pods tell one another |
+//! | `GET /readyz` | answers once the pod has the entries of the active one |
+//! | `POST /replica` | replication between the pods |
 //!
-//! Entries live in the memory of the pods, in all of them: the module `replica` says what that survives.
+//! Entries are in the memory of all pods: the module `replica` describes which failures they survive.
 
 mod book;
 mod replica;
@@ -37,7 +37,7 @@ pub use self::book::{Book, Entry, MAX_ENTRIES, MAX_LENGTH, Refusal};
 use self::{replica::Replica, view::Notice};
 use crate::api::v1::Alias;
 
-/// The largest form, in bytes: more than any entry takes, percent-encoded.
+/// The maximum size of a form in bytes, larger than any entry with percent-encoding.
 const MAX_FORM: usize = 8 << 10;
 
 /// The guestbook page: a small web server that takes an entry and lists the entries.
@@ -52,10 +52,10 @@ pub struct Arguments {
     settings: Settings,
 }
 
-/// What the page shows.
+/// The texts of the page.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
-    /// What guests leave: Phone, Address or Name.
+    /// The kind of entries: Phone, Address or Name.
     #[arg(long, env = "ALIAS", default_value = "Name", value_parser = alias)]
     pub alias: Alias,
 
@@ -63,15 +63,15 @@ pub struct Settings {
     #[arg(long, env = "TITLE", default_value = "Guestbook")]
     pub title: String,
 
-    /// The words below the title.
+    /// The text below the title.
     #[arg(long, env = "GREETING", default_value = "Welcome! Leave a line before you go.")]
     pub greeting: String,
 
-    /// The name of the pod, shown at the foot of the page.
+    /// The name of the pod, shown in the footer.
     #[arg(long, env = "POD_NAME", default_value = "")]
     pub pod_name: String,
 
-    /// Where the pod that serves is found, as host:port; without it there is no other pod.
+    /// The address of the active pod as host:port; without it there are no other pods.
     #[arg(long, env = "SERVICE", value_name = "ADDRESS")]
     pub service: Option<String>,
 }
@@ -99,7 +99,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The page with its book. Clones are the same.
+/// The page with its book. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Page {
     settings: Arc<Settings>,
@@ -152,7 +152,7 @@ async fn sign(
     headers: HeaderMap,
     signature: Result<Form<Signature>, FormRejection>,
 ) -> Response {
-    // Another site's form would make its visitors sign.
+    // The form of another site must not sign on behalf of its visitors.
     if headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site") {
         return page.answer(StatusCode::FORBIDDEN, &Notice::Unreadable);
     }
@@ -180,7 +180,7 @@ async fn readyz(State(page): State<Page>) -> (StatusCode, &'static str) {
     }
 }
 
-/// What browsers are told beside the page: that it runs nothing, loads nothing, and isn't to be kept.
+/// Security headers: no scripts, no external resources, no caching.
 fn headers() -> [(HeaderName, HeaderValue); 4] {
     let policy =
         "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";

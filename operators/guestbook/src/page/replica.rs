@@ -1,13 +1,14 @@
-//! One book in all pods: how a takeover loses no entry.
+//! The replication of the book between pods, so that a takeover loses no entry.
 //!
-//! The active pod is where the Guestbook's Service leads. So every pod asks there, again and again, for what it doesn't have
-//! yet, and gives what the other lacks; the active one, asking itself, learns that it is. A request waits there until
-//! there is something to answer, and so tells what its sender has got. By that the active pod knows when an entry is in all
-//! the books, which it waits for before it thanks the guest: for a second at most, and only for pods that asked lately. One
-//! that has just become active doesn't know yet who that is, so its first guests wait until the others have had time to ask.
+//! The active pod is the one that the Guestbook's Service selects. Every pod asks there, again and again, for the
+//! entries that it lacks, and sends those that the other lacks; the active pod, asking itself, learns that it is
+//! active. A request waits until there is something to answer, and thereby also acknowledges what its sender has
+//! received. So the active pod knows when an entry has reached all other pods, and waits for that before it confirms
+//! the entry to the guest: for a second at most, and only for pods that asked recently. A pod that has just become
+//! active doesn't know these pods yet, so its first guests wait until the others have had time to ask.
 //!
-//! What can be lost: everything, when all pods end at once; and an entry whose guest was thanked after that second, or
-//! while no pod stood by, when the active one ends before another has asked.
+//! What can be lost: everything, if all pods end at once; and an entry that was confirmed after that second, or without
+//! standby pods, if the active pod ends before another one has asked.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -32,72 +33,72 @@ use tokio::{
 
 use super::book::{Book, Entry};
 
-/// How long a request waits for something to answer.
+/// The time for which a request waits for something to answer.
 const POLL: Duration = Duration::from_secs(1);
-/// How long a guest waits for the other pods to get the entry.
+/// The time for which a guest waits until the other pods have the entry.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A pod that hasn't asked for so long is not waited for.
+/// The time after its last request from which on a pod is not waited for.
 const LATELY: Duration = Duration::from_secs(3);
-/// How long until a request that failed is repeated.
+/// The delay before a failed request is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How long the others may take to find a pod that has just become active: they ask again after [`AGAIN`].
+/// The time that the other pods need to find a new active pod: they ask again after [`AGAIN`].
 const SETTLING: Duration = Duration::from_millis(600);
-/// How often a request must fail before there is no active pod to learn from.
+/// The number of failed requests after which there is no active pod.
 const ALONE: u32 = 5;
-/// How many pods are remembered. A Guestbook has ten, and one more while a single one is replaced.
+/// The maximum number of remembered pods. A Guestbook has ten, and one more while a single one is replaced.
 const MAX_FOLLOWERS: usize = 16;
-/// The largest message, in bytes: a full book of long entries.
+/// The maximum size of a message in bytes: a full book of long entries.
 pub(super) const MAX_MESSAGE: usize = 2 << 20;
 
-/// What one copy of the book asks another.
+/// A request from one replica to another.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Question {
-    /// Who asks.
+    /// The sender.
     from: u64,
-    /// Whom it last talked to, if it did.
+    /// The replica that answered the sender last.
     to: Option<u64>,
-    /// How many entries it has got from there.
+    /// The number of entries that the sender has received from there.
     after: usize,
-    /// What it has that it hasn't given there yet.
+    /// Entries of the sender that it hasn't sent there yet.
     entries: Vec<Entry>,
 }
 
-/// What the other copy answers.
+/// The answer to a [`Question`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
-    /// Who answers.
+    /// The replica that answers.
     of: u64,
-    /// What it got after what the other has got from it.
+    /// The entries that it received after those that the sender has.
     entries: Vec<Entry>,
-    /// How many that makes.
+    /// The number of entries that the sender then has.
     next: usize,
 }
 
-/// One pod's copy of the book.
+/// The book of one pod.
 pub(super) struct Replica {
-    /// Tells copies apart: drawn when the process starts.
+    /// A random number that identifies the replica, generated at start.
     id: u64,
     clock: SharedClock,
     pub(super) book: Mutex<Book>,
-    /// How many entries each other copy has got from this one, and when it last asked.
+    /// The number of entries that each other replica has received from this one, and the time of its last request.
     followers: Mutex<BTreeMap<u64, (usize, Duration)>>,
     standing: Mutex<Standing>,
-    /// Told when the book, what followers have got, or the standing changes.
+    /// Notifies of changes of the book, the followers and the standing.
     changes: watch::Sender<()>,
-    /// Whether the book is what it should be: all that the active pod has, or nothing while there is none.
+    /// Whether the book is up to date: it has all entries of the active pod, or there is none.
     ready: watch::Sender<bool>,
 }
 
-/// What a copy knows of its place among the others.
+/// The role of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// There are no others.
+    /// There are no other pods.
     Sole,
-    /// Nobody has answered yet.
+    /// No pod has answered yet.
     Unknown,
-    /// Another one is active.
+    /// Another pod is active.
     Following,
-    /// It is the active one, and knows it since then.
+    /// It is active, and has known that since this time.
     Active(Duration),
 }
 
@@ -118,14 +119,14 @@ impl Replica {
         *self.ready.borrow()
     }
 
-    /// Changes the book, and tells those who wait.
+    /// Changes the book, and notifies waiting requests.
     pub(super) fn write<T>(&self, change: impl FnOnce(&mut Book) -> T) -> T {
         let result = change(&mut self.book.lock());
         self.changes.send_replace(());
         result
     }
 
-    /// Waits until the other pods have got the first `count` entries.
+    /// Waits until the other pods have the first `count` entries.
     pub(super) async fn spread(&self, count: usize) {
         let mut changes = self.changes.subscribe();
         let spread = async {
@@ -134,11 +135,11 @@ impl Replica {
             }
         };
         if timeout(PATIENCE, spread).await.is_err() {
-            tracing::warn!(entries = count, "another pod hasn't got the latest entries yet");
+            tracing::warn!(entries = count, "another pod does not have the latest entries yet");
         }
     }
 
-    /// How long it makes sense to wait until the others have got the first `count` entries, if it does.
+    /// Returns how long to wait until the others have the first `count` entries.
     fn awaits(&self, count: usize) -> Option<Duration> {
         let now = self.clock.monotonic();
         let settling = match *self.standing.lock() {
@@ -151,7 +152,7 @@ impl Replica {
         settling.or_else(|| self.followers.lock().values().any(lacks).then_some(PATIENCE))
     }
 
-    /// Notes which copy is the active one.
+    /// Records which replica is active.
     fn stand(&self, active: u64) {
         let mut standing = self.standing.lock();
         *standing = match *standing {
@@ -163,7 +164,7 @@ impl Replica {
         self.changes.send_replace(());
     }
 
-    /// Answers a question, when there is something to answer.
+    /// Answers a request once there is something to answer.
     async fn answer(&self, question: Question) -> Answer {
         let mut changes = self.changes.subscribe();
         let after = if question.to == Some(self.id) { question.after } else { 0 };
@@ -193,7 +194,7 @@ impl Replica {
         self.changes.send_replace(());
     }
 
-    /// Keeps the book the same as the active pod's, for ever. Without a Service there is no other pod.
+    /// Replicates the active pod's book for ever. Without a Service there is no other pod.
     pub(super) async fn follow(&self, service: Option<&str>) {
         let Some(service) = service else {
             self.ready.send_replace(true);
@@ -207,7 +208,7 @@ impl Replica {
             match ask(service, &question).await {
                 Ok(answer) => {
                     self.stand(answer.of);
-                    // Another one than before has nothing of this book yet.
+                    // A new active pod has nothing of this book yet.
                     let is_known = active == Some(answer.of);
                     (active, after, given, failures) =
                         (Some(answer.of), answer.next, if is_known { next } else { 0 }, 0);
@@ -234,12 +235,13 @@ impl Replica {
     }
 }
 
-/// Answers another pod.
+/// Handles a request of another pod.
 pub(super) async fn serve(State(page): State<super::Page>, Json(question): Json<Question>) -> Json<Answer> {
     Json(page.replica.answer(question).await)
 }
 
-/// Asks the active pod. Each question has a connection of its own: an old one would lead where the Service once led.
+/// Sends a request to the active pod. Each one uses a new connection, since an old one would reach the pod that the
+/// Service selected before.
 async fn ask(service: &str, question: &Question) -> Result<Answer> {
     let exchange = async {
         let stream = TcpStream::connect(service).await.context("connect")?;

@@ -70,7 +70,7 @@ async fn what_is_no_entry_is_refused_with_a_page_that_says_why() {
     assert!(get_page(&page).await.contains("No entries yet"));
 }
 
-/// A page that listens, and follows the pod that serves at an address.
+/// A page that listens, and follows the active pod at an address.
 struct Pod {
     page: Page,
     server: Server,
@@ -113,7 +113,7 @@ async fn eventually(what: &str, so: impl Fn() -> bool) {
         .unwrap_or_else(|_| panic!("in 30 s it did not come about that {what}"));
 }
 
-/// A Service: leads connections to the pod that it is told.
+/// A Service: forwards connections to the pod that it is set to.
 async fn service() -> (String, tokio::sync::watch::Sender<Option<std::net::SocketAddr>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -135,7 +135,7 @@ async fn service() -> (String, tokio::sync::watch::Sender<Option<std::net::Socke
 async fn a_takeover_loses_no_entry() {
     let (address, leads) = service().await;
     let one = Pod::start(Some(&address)).await;
-    // There is nobody to learn from, which takes a while to be sure of.
+    // There is no active pod, which takes a while to detect.
     eventually("the first is ready", || one.page.replica.is_ready()).await;
     leads.send_replace(Some(one.server.address()));
     one.sign("Ada").await;
@@ -174,7 +174,7 @@ async fn what_only_the_former_one_has_comes_along_and_what_restarts_is_told_agai
     let two = Pod::start(Some(&address)).await;
     eventually("they are the same", || two.texts() == ["Ada"]).await;
     leads.send_replace(Some(two.server.address()));
-    // The former one took this from a guest who was on the way.
+    // The former active pod accepted this from a guest on the way.
     one.sign("Bob").await;
     eventually("it came along", || two.texts().len() == 2).await;
     two.kill().await;
@@ -191,7 +191,7 @@ async fn a_pod_that_no_longer_asks_holds_nobody_up() {
     let request = Request::post("/replica").header(header::CONTENT_TYPE, "application/json");
     let (status, ..) = send(&one.page, request.body(Body::from(question.to_string())).unwrap()).await;
     assert_eq!(status, StatusCode::OK);
-    // The other one asked a moment ago and never comes back: the guest waits no longer than patience allows.
+    // The other one asked a moment ago and never comes back: the guest waits no longer than the timeout.
     timeout(Duration::from_secs(5), one.sign("Ada")).await.unwrap();
     assert_eq!(one.texts(), ["Ada"]);
 }

@@ -1,4 +1,4 @@
-//! The page as HTML: values in, text out. It works without JavaScript, and has none.
+//! The HTML of the page. Pure. It works without JavaScript.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -10,21 +10,21 @@ use super::{
 };
 use crate::api::v1::Alias;
 
-/// What the last thing that the guest did came to.
+/// The result of the guest's last action.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Notice {
-    /// Nothing was done yet.
+    /// No action.
     #[default]
     None,
     /// The entry is in the book.
     Thanks,
-    /// It isn't, for this reason; what was written stays in the form.
+    /// The entry was refused; its text stays in the form.
     Refused(Refusal, String),
-    /// What was sent isn't the form, or is much too large.
+    /// The request isn't a form, or is much too large.
     Unreadable,
 }
 
-/// What the page asks for, in words.
+/// The labels of the form.
 struct Words {
     label: &'static str,
     hint: &'static str,
@@ -55,7 +55,7 @@ fn words(alias: Alias) -> Words {
     }
 }
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn page(settings: &Settings, book: &Book, notice: &Notice) -> String {
     let words = words(settings.alias);
     let title = Escaped(&settings.title);
@@ -183,7 +183,7 @@ impl Display for Served<'_> {
     }
 }
 
-/// Text that can't be taken for markup, between tags and in quoted attributes.
+/// Text escaped for HTML elements and quoted attributes.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {

@@ -1,4 +1,4 @@
-//! The page as guests see it: in a browser, at the address of the Service, while the operator keeps its pods.
+//! The page in a browser, at the address of the Service, while the operator runs its pods.
 
 use std::{future::pending, time::Duration};
 
@@ -6,17 +6,17 @@ use guestbook_operator::api::v1::{Guestbook, GuestbookStatus};
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::{Api, api::DeleteParams};
 use kubewright::prelude::*;
-use kubewright_browser::{Browser, BrowserError, Folder, keep};
+use kubewright_browser::{Browser, BrowserError, Folder, save};
 use kubewright_cluster::{Cluster, ImageTable, Pods, Program};
 
 const CRD: &str = include_str!("../../config/crd/bases/webapp.my.domain_guestbooks.yaml");
 const SAMPLE: &str = include_str!("../../config/samples/webapp_v1_guestbook.yaml");
 const NAME: &str = "guestbook-sample";
-/// How long the operator may take. Generous: pods are processes, and the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How many entries the page lists.
+/// The timeout of every wait, generous because pods are processes and the machine may be busy.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The number of entries on the page.
 const ENTRIES: &str = "document.querySelectorAll('#entries li').length";
-/// What the page says when nothing is wrong with it.
+/// The accessibility problems of a correct page.
 const NOTHING: [&str; 0] = [];
 
 #[tokio::test]
@@ -54,26 +54,26 @@ async fn visit(cluster: &Cluster) -> Result<(), BrowserError> {
     browser.shows(&second).await?;
     browser.shows("221B Baker Street, London").await?;
     browser.until(&format!("{ENTRIES} === 4")).await?;
-    assert_eq!(browser.complaints().await?, NOTHING);
+    assert_eq!(browser.problems().await?, NOTHING);
     Ok(())
 }
 
-/// Waits until another pod than this serves, and the others stand by; gives its name.
+/// Waits until a pod other than `other` serves and the rest stand by; returns its name.
 async fn served(cluster: &Cluster, other: &str) -> String {
     let is_served = |status: &GuestbookStatus| {
         !status.active.is_empty() && status.active != other && status.standby.len() == 2 && status.ready_replicas == 3
     };
     let all =
         |books: &[&Guestbook]| !books.is_empty() && books.iter().all(|it| it.status.as_ref().is_some_and(is_served));
-    let books = cluster.expect_within::<Guestbook>(PATIENCE, all).await.unwrap();
+    let books = cluster.expect_within::<Guestbook>(TIMEOUT, all).await.unwrap();
     books[0].status.clone().unwrap().active
 }
 
-/// What is no entry is refused, the guest is told why, and what was written stays.
+/// An invalid entry is refused with a reason, and its text stays.
 async fn refuses(browser: &mut Browser) -> Result<(), BrowserError> {
     browser.click("button").await?;
     browser.until("document.querySelector('#entry:invalid') === document.activeElement").await?;
-    assert_eq!(browser.complaints().await?, NOTHING, "the browser itself says that the field is empty");
+    assert_eq!(browser.problems().await?, NOTHING, "the browser itself says that the field is empty");
 
     for (text, message) in [("   ", "Please write your address first."), (&"long ".repeat(41), "there is room for 200")]
     {
@@ -83,22 +83,22 @@ async fn refuses(browser: &mut Browser) -> Result<(), BrowserError> {
         let kept = browser.evaluate("document.querySelector('#entry').value").await?;
         assert_eq!(kept, text, "{message}");
         browser.until("document.activeElement.id === 'entry' && document.title.startsWith('Error')").await?;
-        let told = browser.inspect("guestbook-refused").await?;
+        let reported = browser.inspect("guestbook-refused").await?;
         // Chromium logs each answer that isn't a success.
-        assert!(told.len() == 1 && told[0].contains("status of 422"), "{told:?}");
+        assert!(reported.len() == 1 && reported[0].contains("status of 422"), "{reported:?}");
     }
     Ok(())
 }
 
-/// Entries are thanked for and listed, newest first, whatever they hold.
+/// Entries are confirmed and listed, newest first, whatever they contain.
 async fn signs(browser: &mut Browser, url: &str) -> Result<(), BrowserError> {
     sign(browser, "221B Baker Street, London", 1).await?;
     sign(browser, "Platz der Republik 1, 11011 Berlin", 2).await?;
     assert_eq!(browser.inspect("guestbook").await?, NOTHING);
-    // As the next guest finds it.
+    // As the next guest sees it.
     browser.open(url).await?;
     browser.shows("2 entries").await?;
-    keep(Folder::Documentation, "guestbook", &browser.picture().await?)?;
+    save(Folder::Documentation, "guestbook", &browser.screenshot().await?)?;
 
     sign(browser, "<img src=x onerror=alert(1)> & \"Sons\"", 3).await?;
     sign(browser, &"W".repeat(200), 4).await?;

@@ -1,12 +1,12 @@
-//! The operator in a pod, under exactly its role.
+//! The operator in a pod, with exactly its role.
 
 use kubewright_cluster::Program;
 use operator_kit::Deployed;
 
-/// One of the labels that the pods are found by.
+/// One of the labels that select the pods.
 const LABEL: &str = "app.kubernetes.io/instance";
 
-/// What is only needed when something is told again and again, or by clusters that check owner references.
+/// Permissions for repeated events, and for clusters that check owner references.
 const SPARE: [&str; 2] = ["webapp.my.domain guestbooks/finalizers update", "events.k8s.io events patch"];
 
 #[tokio::test]

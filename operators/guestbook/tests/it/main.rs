@@ -1,17 +1,17 @@
 //! Tests of the operator, each on an embedded cluster of its own.
 //!
-//! The operator from outside: its manifests, and its behaviour on the embedded cluster. Tests whose names begin with
-//! `row_` are the rows of the project's table of faults and bad inputs.
+//! The manifests, and the behaviour of the operator on the embedded cluster. `conformance` has the tests that every
+//! operator has to pass.
 
 mod browser;
 mod children;
+mod config_map;
+mod conformance;
 mod deployed;
-mod every;
+mod fixtures;
 mod guestbook;
 mod manifests;
-mod real;
-mod rows;
-mod scene;
+mod processes;
 mod takeover;
 // +kubebuilder:scaffold:modules
 

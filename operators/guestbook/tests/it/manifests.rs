@@ -6,7 +6,7 @@ use kubewright_cluster::faults::{Faults, Verb};
 use operator_kit::{eventually, needed};
 use serde_json::json;
 
-use crate::scene::{reaches, run_all, serves, three, told, without, world};
+use crate::fixtures::{env, reaches, reported, run_all, serves, three, without};
 
 #[test]
 fn the_sample_is_that_of_the_source_with_its_texts_and_pods_that_stand_by() {
@@ -21,23 +21,24 @@ fn the_sample_is_that_of_the_source_with_its_texts_and_pods_that_stand_by() {
 
 #[tokio::test(start_paused = true)]
 async fn the_role_allows_what_is_used_and_no_more() {
-    let (world, faults) = (world().await, Faults::new());
-    // The create is done twice: the second time the pod is there, and is looked at.
+    let (env, faults) = (env().await, Faults::new());
+    // After a lost answer the create is repeated, and the existing pod is read.
     faults.on(&[Verb::Create], "pods").lose_answer();
-    let operator = world.start(&faults);
-    let names = three(&world).await;
-    world.edit::<Pod>(&names[0], json!({"metadata": {"labels": null}})).await;
-    eventually("it has its labels again", async || world.get::<Pod>(&names[0]).await.metadata.labels.is_some()).await;
-    let first = serves(&world, &names).await;
-    world.end_pod(&first, 1).await;
-    serves(&world, &without(&names, &first)).await;
-    reaches(&world, 3).await;
-    run_all(&world).await;
-    told(&world, "Ready", "PodsReady").await;
+    let operator = env.start(&faults);
+    let names = three(&env).await;
+    env.edit::<Pod>(&names[0], json!({"metadata": {"labels": null}})).await;
+    eventually("it has its labels again", async || env.get::<Pod>(&names[0]).await.metadata.labels.is_some()).await;
+    let first = serves(&env, &names).await;
+    env.end_pod(&first, 1).await;
+    serves(&env, &without(&names, &first)).await;
+    reaches(&env, 3).await;
+    run_all(&env).await;
+    reported(&env, "Ready", "PodsReady").await;
     operator.stop().await;
 
     let mut allowed = operator_kit::config!().allowed();
-    // The API server asks for this one itself, in some clusters, and the recorder only for what recurs.
+    // Some API servers require the first one themselves, and the recorder needs the second one only for repeated
+    // events.
     for unused in ["webapp.my.domain guestbooks/finalizers update", "events.k8s.io events patch"] {
         assert!(allowed.remove(unused), "{unused}");
     }

@@ -1,4 +1,4 @@
-//! Who serves: one at a time, the oldest that is ready, and where every change of the texts leads.
+//! The choice of the active pod: one at a time, the oldest ready one, also while the ConfigMap changes.
 
 use std::collections::BTreeSet;
 
@@ -7,29 +7,31 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kubewright_apiserver::Feed;
 use kubewright_cluster::{Pods, faults::Faults};
-use operator_kit::{World, assert_quiet, eventually, go_wrong_everywhere, minutes};
+use operator_kit::{TestEnv, assert_quiet, eventually, minutes, with_a_fault_at_each_write};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::scene::{POD, ail, book, led, reaches, run_all, serves, status, three, told, without, world, world_with};
+use crate::fixtures::{
+    POD, ail, book, env, led, reaches, reported, run_all, serves, status, three, without, world_with,
+};
 
-/// What happened to the pods and the Service, in its order.
+/// The changes of pods and Service, in order.
 struct Watch {
     feed: Feed,
     ready: BTreeSet<String>,
     gone: Vec<String>,
     leads_to: String,
-    /// Who served, each time another did.
+    /// The active pods, in order.
     served: Vec<String>,
 }
 
 impl Watch {
-    fn of(world: &World) -> Self {
+    fn of(env: &TestEnv) -> Self {
         let (ready, gone, served) = Default::default();
-        Self { feed: world.cluster.api().feed(), ready, gone, leads_to: String::new(), served }
+        Self { feed: env.cluster.api().feed(), ready, gone, leads_to: String::new(), served }
     }
 
-    /// Reads what happened since, and checks each change with what was before.
+    /// Reads the changes, and calls `check` after each.
     fn read(&mut self, check: impl Fn(&Self)) {
         while let Some(change) = self.feed.try_next().unwrap() {
             let object = &change.object;
@@ -64,36 +66,36 @@ impl Watch {
 
 #[tokio::test(start_paused = true)]
 async fn the_oldest_ready_standby_takes_over_and_nobody_takes_it_back() {
-    let (world, faults) = (world().await, Faults::new());
-    let operator = world.start(&faults);
+    let (env, faults) = (env().await, Faults::new());
+    let operator = env.start(&faults);
     // One after another, so that their ages differ.
     let mut ages = Vec::new();
     for size in 1..=4 {
         if size == 1 {
-            world.create(book(1)).await;
+            env.create(book(1)).await;
         } else {
-            world.edit::<Guestbook>("book", json!({"spec": {"size": size}})).await;
+            env.edit::<Guestbook>("book", json!({"spec": {"size": size}})).await;
         }
-        let names = reaches(&world, usize::try_from(size).unwrap()).await;
+        let names = reaches(&env, usize::try_from(size).unwrap()).await;
         ages.extend(names.into_iter().find(|name| !ages.contains(name)));
         sleep(minutes(1)).await;
     }
     for name in [&ages[3], &ages[0]] {
-        world.run_pod(name).await;
-        eventually("the first that is ready serves", async || status(&world).await.active == ages[3]).await;
+        env.run_pod(name).await;
+        eventually("the first that is ready serves", async || status(&env).await.active == ages[3]).await;
     }
-    assert_eq!(status(&world).await.standby, ages[..3]);
-    world.run_pod(&ages[2]).await;
-    ail(&world, &ages[0]).await;
-    told(&world, "Ready", "PodsNotReady").await;
-    ail(&world, &ages[3]).await;
-    assert_eq!(serves(&world, &ages[2..3]).await, ages[2], "the oldest isn't ready, the next not either");
-    run_all(&world).await;
-    told(&world, "Ready", "PodsReady").await;
-    assert_eq!(status(&world).await.active, ages[2], "that it is ready again is no reason to move");
-    world.delete::<Pod>(&ages[2]).await;
-    assert_eq!(serves(&world, &ages[..2]).await, ages[0]);
-    let events = world.events("book").await;
+    assert_eq!(status(&env).await.standby, ages[..3]);
+    env.run_pod(&ages[2]).await;
+    ail(&env, &ages[0]).await;
+    reported(&env, "Ready", "PodsNotReady").await;
+    ail(&env, &ages[3]).await;
+    assert_eq!(serves(&env, &ages[2..3]).await, ages[2], "the oldest isn't ready, the next not either");
+    run_all(&env).await;
+    reported(&env, "Ready", "PodsReady").await;
+    assert_eq!(status(&env).await.active, ages[2], "that it is ready again is no reason to move");
+    env.delete::<Pod>(&ages[2]).await;
+    assert_eq!(serves(&env, &ages[..2]).await, ages[0]);
+    let events = env.events("book").await;
     let takeovers = [&ages[3], &ages[2], &ages[0]];
     let expect: Vec<_> = takeovers
         .windows(2)
@@ -104,37 +106,37 @@ async fn the_oldest_ready_standby_takes_over_and_nobody_takes_it_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_01_mishap_at_any_write_of_a_takeover_leaves_one_active() {
-    go_wrong_everywhere(world, async |world| {
-        let mut watch = Watch::of(world);
-        let names = three(world).await;
-        let first = serves(world, &names).await;
-        world.delete::<Pod>(&first).await;
-        let second = serves(world, &without(&names, &first)).await;
-        reaches(world, 3).await;
-        run_all(world).await;
-        told(world, "Ready", "PodsReady").await;
+async fn a_fault_at_any_write_of_a_takeover_leaves_one_active_pod() {
+    with_a_fault_at_each_write(env, async |env| {
+        let mut watch = Watch::of(env);
+        let names = three(env).await;
+        let first = serves(env, &names).await;
+        env.delete::<Pod>(&first).await;
+        let second = serves(env, &without(&names, &first)).await;
+        reaches(env, 3).await;
+        run_all(env).await;
+        reported(env, "Ready", "PodsReady").await;
         watch.read(|_| {});
         assert_eq!(watch.served, [first, second]);
     })
     .await;
 }
 
-/// The pods of this world become ready, and stay so, by themselves.
+/// Pods become ready by themselves.
 async fn rolls(size: i32) {
-    let (world, faults) = (world_with(Pods::Simulate).await, Faults::new());
-    let mut watch = Watch::of(&world);
-    let operator = world.start(&faults);
-    world.create(book(size)).await;
+    let (env, faults) = (world_with(Pods::Simulate).await, Faults::new());
+    let mut watch = Watch::of(&env);
+    let operator = env.start(&faults);
+    env.create(book(size)).await;
     let size = usize::try_from(size).unwrap();
-    let names = reaches(&world, size).await;
-    told(&world, "Ready", "PodsReady").await;
-    let active = serves(&world, &names).await;
+    let names = reaches(&env, size).await;
+    reported(&env, "Ready", "PodsReady").await;
+    let active = serves(&env, &names).await;
     watch.read(|_| {});
-    world.edit::<ConfigMap>("words", json!({"data": {"title": "Theirs"}})).await;
-    eventually("all are replaced", async || !reaches(&world, size).await.iter().any(|name| names.contains(name))).await;
-    told(&world, "Updated", "UpToDate").await;
-    told(&world, "Ready", "PodsReady").await;
+    env.edit::<ConfigMap>("words", json!({"data": {"title": "Theirs"}})).await;
+    eventually("all are replaced", async || !reaches(&env, size).await.iter().any(|name| names.contains(name))).await;
+    reported(&env, "Updated", "UpToDate").await;
+    reported(&env, "Ready", "PodsReady").await;
     watch.read(|now| {
         assert!(now.ready.contains(&now.leads_to), "the Service leads to a pod that is ready");
         assert!(now.ready.len() >= size.saturating_sub(1).max(1), "one at a time: {:?}", now.ready);
@@ -147,33 +149,33 @@ async fn rolls(size: i32) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_47_changed_texts_replace_the_standbys_first_and_the_active_one_last() {
+async fn a_changed_config_map_replaces_standby_pods_first_and_the_active_one_last() {
     rolls(3).await;
     rolls(10).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_47_changed_texts_replace_two_and_even_one_without_a_gap() {
+async fn a_changed_config_map_replaces_one_or_two_pods_without_a_gap() {
     rolls(2).await;
     rolls(1).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_01_mishap_at_any_write_of_a_change_of_texts_leaves_no_gap() {
-    go_wrong_everywhere(
+async fn a_fault_at_any_write_of_a_config_map_change_leaves_no_gap() {
+    with_a_fault_at_each_write(
         || world_with(Pods::Simulate),
-        async |world| {
-            let mut watch = Watch::of(world);
-            world.create(book(2)).await;
-            told(world, "Ready", "PodsReady").await;
+        async |env| {
+            let mut watch = Watch::of(env);
+            env.create(book(2)).await;
+            reported(env, "Ready", "PodsReady").await;
             watch.read(|_| {});
-            world.edit::<ConfigMap>("words", json!({"data": {"title": "Theirs"}})).await;
+            env.edit::<ConfigMap>("words", json!({"data": {"title": "Theirs"}})).await;
             eventually("both are replaced", async || {
                 watch.read(|now| assert!(now.ready.contains(&now.leads_to), "{:?}", now.ready));
                 watch.gone.len() == 2
             })
             .await;
-            told(world, "Ready", "PodsReady").await;
+            reported(env, "Ready", "PodsReady").await;
         },
     )
     .await;
@@ -181,93 +183,93 @@ async fn row_01_mishap_at_any_write_of_a_change_of_texts_leaves_no_gap() {
 
 #[tokio::test(start_paused = true)]
 async fn pods_that_never_become_ready_stop_a_change_and_the_next_change_mends_it() {
-    let (world, faults) = (world().await, Faults::new());
-    let operator = world.start(&faults);
-    let old = three(&world).await;
-    let active = serves(&world, &old).await;
-    world.edit::<ConfigMap>("words", json!({"data": {"title": "bad"}})).await;
-    eventually("one is replaced", async || reaches(&world, 3).await != old).await;
+    let (env, faults) = (env().await, Faults::new());
+    let operator = env.start(&faults);
+    let old = three(&env).await;
+    let active = serves(&env, &old).await;
+    env.edit::<ConfigMap>("words", json!({"data": {"title": "bad"}})).await;
+    eventually("one is replaced", async || reaches(&env, 3).await != old).await;
     assert_quiet(&faults).await;
-    let stuck = reaches(&world, 3).await;
+    let stuck = reaches(&env, 3).await;
     assert_eq!(stuck.iter().filter(|name| old.contains(name)).count(), 2, "the others stay");
-    assert_eq!(status(&world).await.active, active);
-    world.edit::<ConfigMap>("words", json!({"data": {"title": "good"}})).await;
+    assert_eq!(status(&env).await.active, active);
+    env.edit::<ConfigMap>("words", json!({"data": {"title": "good"}})).await;
     eventually("all are replaced", async || {
-        run_all(&world).await;
-        let now = reaches(&world, 3).await;
+        run_all(&env).await;
+        let now = reaches(&env, 3).await;
         now.iter().all(|name| !old.contains(name) && !stuck.contains(name))
     })
     .await;
-    run_all(&world).await;
-    told(&world, "Updated", "UpToDate").await;
+    run_all(&env).await;
+    reported(&env, "Updated", "UpToDate").await;
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_48_with_every_pod_failing_none_is_active_and_the_first_that_recovers_serves() {
-    let (world, faults) = (world().await, Faults::new());
-    let operator = world.start(&faults);
-    let names = three(&world).await;
+async fn without_a_ready_pod_none_is_active_and_the_first_to_recover_serves() {
+    let (env, faults) = (env().await, Faults::new());
+    let operator = env.start(&faults);
+    let names = three(&env).await;
     for name in &names {
-        ail(&world, name).await;
+        ail(&env, name).await;
     }
-    told(&world, "Serving", "NoReadyPod").await;
-    let now = status(&world).await;
+    reported(&env, "Serving", "NoReadyPod").await;
+    let now = status(&env).await;
     assert_eq!((now.active.as_str(), now.ready_replicas, now.standby.len()), ("", 0, 3));
     assert_quiet(&faults).await;
-    world.run_pod(&names[1]).await;
-    assert_eq!(serves(&world, &names).await, names[1]);
-    let events = world.events("book").await;
+    env.run_pod(&names[1]).await;
+    assert_eq!(serves(&env, &names).await, names[1]);
+    let events = env.events("book").await;
     assert_eq!(events.iter().filter(|event| event.starts_with("Warning NoReadyPod")).count(), 1, "{events:?}");
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_48_pods_that_end_as_fast_as_they_appear_are_replaced_ever_more_slowly() {
-    let (world, faults) = (world().await, Faults::new());
-    let mut history = operator_kit::History::of::<Pod>(&world);
-    let operator = world.start(&faults);
-    world.create(book(3)).await;
-    let end = world.now() + SignedDuration::from_hours(1);
-    while world.now() < end {
-        for pod in world.pods().await {
-            world.end_pod(&kube::ResourceExt::name_any(&pod), 1).await;
+async fn pods_that_end_as_fast_as_they_appear_are_replaced_with_back_off() {
+    let (env, faults) = (env().await, Faults::new());
+    let mut history = operator_kit::History::of::<Pod>(&env);
+    let operator = env.start(&faults);
+    env.create(book(3)).await;
+    let end = env.now() + SignedDuration::from_hours(1);
+    while env.now() < end {
+        for pod in env.pods().await {
+            env.end_pod(&kube::ResourceExt::name_any(&pod), 1).await;
         }
         sleep(std::time::Duration::from_millis(500)).await;
     }
     let created = history.created();
     assert!((20..150).contains(&created), "{created}");
     assert!(faults.writes() < 6 * created, "{} writes for {created} pods", faults.writes());
-    assert!(world.pods().await.len() <= 3, "those that ended are not kept");
-    assert_eq!(led(&world).await, None);
-    told(&world, "Ready", "BackOff").await;
-    // When that ends, all are there soon.
-    reaches(&world, 3).await;
-    run_all(&world).await;
-    told(&world, "Ready", "PodsReady").await;
+    assert!(env.pods().await.len() <= 3, "those that ended are not kept");
+    assert_eq!(led(&env).await, None);
+    reported(&env, "Ready", "BackOff").await;
+    // After that, all pods exist soon.
+    reaches(&env, 3).await;
+    run_all(&env).await;
+    reported(&env, "Ready", "PodsReady").await;
     assert_quiet(&faults).await;
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_endpoint_serves_whatever_happens() {
-    let (world, faults) = (world_with(Pods::Simulate).await, Faults::new());
-    let mut feed = world.cluster.api().feed();
-    let operator = world.start(&faults);
-    world.create(book(4)).await;
-    told(&world, "Ready", "PodsReady").await;
+    let (env, faults) = (world_with(Pods::Simulate).await, Faults::new());
+    let mut feed = env.cluster.api().feed();
+    let operator = env.start(&faults);
+    env.create(book(4)).await;
+    reported(&env, "Ready", "PodsReady").await;
     for _ in 0..3 {
-        let active = status(&world).await.active;
-        world.delete::<Pod>(&active).await;
-        eventually("another serves", async || ![active.as_str(), ""].contains(&status(&world).await.active.as_str()))
+        let active = status(&env).await.active;
+        env.delete::<Pod>(&active).await;
+        eventually("another serves", async || ![active.as_str(), ""].contains(&status(&env).await.active.as_str()))
             .await;
-        world.delete::<Service>("book").await;
-        told(&world, "Ready", "PodsReady").await;
+        env.delete::<Service>("book").await;
+        reported(&env, "Ready", "PodsReady").await;
     }
-    let before = reaches(&world, 4).await;
-    world.edit::<Guestbook>("book", json!({"spec": {"alias": "Phone"}})).await;
-    eventually("all are replaced", async || !reaches(&world, 4).await.iter().any(|name| before.contains(name))).await;
-    told(&world, "Updated", "UpToDate").await;
+    let before = reaches(&env, 4).await;
+    env.edit::<Guestbook>("book", json!({"spec": {"alias": "Phone"}})).await;
+    eventually("all are replaced", async || !reaches(&env, 4).await.iter().any(|name| before.contains(name))).await;
+    reported(&env, "Updated", "UpToDate").await;
     let mut most = 0;
     while let Some(change) = feed.try_next().unwrap() {
         if change.object["kind"] == "EndpointSlice" {

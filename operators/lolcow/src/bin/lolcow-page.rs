@@ -1,4 +1,4 @@
-//! The program that plays the image of the Lolcow's pods: see [`lolcow_operator::page`].
+//! The program that runs in place of the image of the Lolcow's pods: see [`lolcow_operator::page`].
 
 use kubewright::exit::MainError;
 use lolcow_operator::page::{self, Arguments};

@@ -1,6 +1,6 @@
-//! The two children as they are to be: everything that is applied, and nothing else.
+//! The two wanted children, with only the fields that are applied.
 //!
-//! What isn't here is not ours: the number of replicas belongs to whoever scales, addresses to the API server.
+//! Other fields belong to others: the number of replicas to an autoscaler, addresses to the API server.
 
 use std::collections::BTreeMap;
 
@@ -25,17 +25,17 @@ use crate::api::v1alpha1::Lolcow;
 
 /// The image of the page. Its first argument is the greeting.
 pub(crate) const IMAGE: &str = "ghcr.io/vsoch/lolcow-operator";
-/// Where the page listens in its container, and the service in the cluster.
+/// The port of the page in its container, and of the Service.
 pub(crate) const PORT: i32 = 8080;
 /// The name of the container, and of its port.
 const CONTAINER: &str = "lolcow";
 const PORT_NAME: &str = "http";
-/// Nobody, as in images without a distribution.
+/// The user `nonroot` of images without a distribution.
 const USER: i64 = 65532;
 
 type Labels = BTreeMap<String, String>;
 
-/// What tells the pods of this Lolcow from all others.
+/// Returns the labels that select the pods of a Lolcow.
 fn selector(cow: &Lolcow) -> Labels {
     let instance = shorten(&cow.name_any(), 63);
     [("app.kubernetes.io/name", "lolcow".into()), ("app.kubernetes.io/instance", instance)]
@@ -54,7 +54,7 @@ fn metadata(cow: &Lolcow) -> ObjectMeta {
     }
 }
 
-/// The Deployment of the page.
+/// Returns the Deployment of the page.
 pub(crate) fn deployment(cow: &Lolcow) -> Deployment {
     let labels = selector(cow);
     Deployment {
@@ -71,7 +71,7 @@ pub(crate) fn deployment(cow: &Lolcow) -> Deployment {
     }
 }
 
-/// A pod that passes the Pod Security Standard `restricted`.
+/// Returns a pod that complies with the Pod Security Standard `restricted`.
 fn pod(cow: &Lolcow) -> PodSpec {
     PodSpec {
         containers: vec![container(cow)],
@@ -91,14 +91,14 @@ fn container(cow: &Lolcow) -> Container {
     Container {
         name: CONTAINER.into(),
         image: Some(IMAGE.into()),
-        // Said even if there are none, so that those of an earlier greeting go.
+        // Set even if empty, so that an earlier greeting is removed.
         args: Some(greeting(cow).map(escaped).into_iter().collect()),
         ports: Some(vec![ContainerPort {
             name: Some(PORT_NAME.into()),
             container_port: PORT,
             ..ContainerPort::default()
         }]),
-        // The page itself: the original image answers no other path.
+        // The page itself, since the original image answers no other path.
         readiness_probe: Some(Probe {
             http_get: Some(HTTPGetAction {
                 path: Some("/".into()),
@@ -118,7 +118,7 @@ fn container(cow: &Lolcow) -> Container {
     }
 }
 
-/// The Service of the page. Without a port in the spec the API server chooses one, and keeps it.
+/// Returns the Service of the page. Without a port in the spec the API server chooses one and keeps it.
 pub(crate) fn service(cow: &Lolcow) -> Service {
     Service {
         metadata: metadata(cow),
@@ -127,7 +127,7 @@ pub(crate) fn service(cow: &Lolcow) -> Service {
             selector: Some(selector(cow)),
             ports: Some(vec![ServicePort {
                 name: Some(PORT_NAME.into()),
-                // Said, because it is a part of the key by which ports are told apart.
+                // Set because it is part of the key of the list of ports.
                 protocol: Some("TCP".into()),
                 port: PORT,
                 target_port: Some(IntOrString::Int(PORT)),
@@ -140,30 +140,30 @@ pub(crate) fn service(cow: &Lolcow) -> Service {
     }
 }
 
-/// The greeting, if there is one.
+/// Returns the greeting, if there is one.
 pub(crate) fn greeting(cow: &Lolcow) -> Option<&str> {
     cow.spec.greeting.as_deref().filter(|greeting| !greeting.is_empty())
 }
 
-/// The port that is asked for.
+/// Returns the wanted port.
 pub(crate) fn port(cow: &Lolcow) -> Option<i32> {
     cow.spec.port.filter(|port| *port != 0)
 }
 
-/// The greeting that a Deployment passes.
+/// Returns the greeting in a Deployment.
 pub(crate) fn greeting_of(deployment: &Deployment) -> Option<String> {
     let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
     let container = pod.containers.iter().find(|container| container.name == CONTAINER)?;
     container.args.as_ref()?.first().map(|argument| argument.replace("$$", "$"))
 }
 
-/// The node port at which a Service has the page.
+/// Returns the node port of a Service.
 pub(crate) fn port_of(service: &Service) -> Option<i32> {
     let ports = service.spec.as_ref()?.ports.as_ref()?;
     ports.iter().find(|port| port.port == PORT)?.node_port.filter(|port| *port != 0)
 }
 
-/// As an argument in a manifest, where `$(NAME)` would be replaced and `$$` stands for `$`.
+/// Escapes a greeting as an argument, in which `$(NAME)` would be expanded and `$$` stands for `$`.
 fn escaped(greeting: &str) -> String {
     greeting.replace('$', "$$")
 }

@@ -1,17 +1,18 @@
-//! Keeps a page with a cow at a node port: a Deployment and a Service, both named as the Lolcow.
+//! Runs a page with a cow at a node port: a Deployment and a Service, both with the name of the Lolcow.
 //!
-//! [`children`] says what they are to be, [`plan`] decides, [`report`] words it, this module acts.
+//! [`children`] builds the wanted objects, [`plan`] decides, [`report`] describes the result, and this module executes
+//! the plan.
 //!
-//! * Both are **applied**, whole, by one manager. What isn't applied is others': replicas belong to an autoscaler,
-//!   addresses to the API server. A steady Lolcow costs no request.
-//! * The one doesn't wait for the other: each has its condition, with the API server's own words where it refuses.
-//! * **Nothing is taken over.** An object of that name with another controller, or none, is left alone. That is looked up
-//!   live before a child is made; an object that appears just then is safe, too, as its selector would be a conflict.
-//! * **A conflict over fields**: what somebody edited by hand (an update) is restored, with an event that names them. What
-//!   another manager *applied* is a standing claim: it is left, told in a condition, and tried again slowly. So is an
-//!   update that comes back each time ([`Tussle`]).
-//! * Fields that can't be changed, such as a Deployment's selector, are told in the same way: nothing that runs is
-//!   deleted. Whoever deletes the child gets a new one.
+//! * Both are **applied** as a whole by one manager. Other fields belong to others: replicas to an autoscaler, addresses
+//!   to the API server. A steady Lolcow costs no request.
+//! * The children are independent: each has its condition, with the API server's message if it refuses.
+//! * **Nothing is taken over.** An object of that name with another controller, or none, is left alone. That is checked
+//!   live before a child is created; an object that is created meanwhile is safe, too, since its selector conflicts.
+//! * **Field conflicts**: manual edits (updates) are reverted, with an event that names them. A field that another
+//!   manager *applied* is a permanent claim: it is left, reported in a condition, and tried again slowly. So is an
+//!   update that is repeated ([`TakeBackLimit`]).
+//! * Immutable fields, such as a Deployment's selector, are reported in the same way: nothing that runs is deleted. If a
+//!   user deletes the child, it is created again.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -22,16 +23,16 @@ use parking_lot::Mutex;
 
 use super::{
     children,
+    field_conflict::TakeBackLimit,
     plan::{self, Step},
-    report::{self, Child, State, Trouble},
-    tussle::Tussle,
+    report::{self, Child, ChildError, State},
 };
 use crate::api::v1alpha1::Lolcow;
 
-/// How long until a child that the API server didn't take is tried again.
-const REFUSED: Duration = Duration::from_secs(30);
-/// How long until a Lolcow is looked at again of which the cache was behind. Its event wakes it earlier.
-const BEHIND: Duration = Duration::from_secs(1);
+/// The delay before a child that the API server refused is tried again.
+const REFUSED_DELAY: Duration = Duration::from_secs(30);
+/// The delay before a Lolcow with a stale cache is reconciled again. Its event wakes it earlier.
+const STALE_DELAY: Duration = Duration::from_secs(1);
 
 /// The controller of Lolcows, whose pages are at this address.
 pub(crate) fn controller(node_address: &str) -> Controller<Lolcow> {
@@ -50,7 +51,7 @@ pub(crate) fn controller(node_address: &str) -> Controller<Lolcow> {
         .concurrency(4)
 }
 
-/// The Lolcow that may wait for this name.
+/// Returns the Lolcow that may wait for this name.
 fn of_that_name<T: Object>(object: &T, cows: &Reader<Lolcow>) -> Vec<ObjectKey> {
     Some(ObjectKey::of(object)).filter(|key| cows.get(key).is_some()).into_iter().collect()
 }
@@ -60,23 +61,23 @@ struct LolcowReconciler {
     memory: Mutex<BTreeMap<ObjectKey, Memory>>,
 }
 
-/// What is remembered of a Lolcow between reconciles. Lost with the process, it costs a few requests and log lines.
+/// In-memory state of a Lolcow. Losing it costs a few requests and log lines.
 #[derive(Default)]
 struct Memory {
-    /// The Lolcow's UID and generation of which the log tells.
+    /// The UID and generation of the Lolcow that were logged last.
     logged: Option<(Option<String>, Option<i64>)>,
-    tussle: Tussle,
-    /// By the kind of the child.
-    hindrances: BTreeMap<String, Hindrance>,
+    take_backs: TakeBackLimit,
+    /// The last refusals, by the kind of the child.
+    refusals: BTreeMap<String, Refusal>,
 }
 
-/// What the API server said to an apply that, unless something changes, it would say again.
+/// A refusal of the API server, which would be repeated unless something changes.
 #[derive(Clone)]
-struct Hindrance {
+struct Refusal {
     /// The Lolcow's generation and the child's version.
     states: (Option<i64>, Option<String>),
     until: Duration,
-    trouble: Trouble,
+    error_state: ChildError,
 }
 
 impl Reconciler<Lolcow> for LolcowReconciler {
@@ -90,12 +91,12 @@ impl Reconciler<Lolcow> for LolcowReconciler {
             plan::step(cow, &service, ctx.get(ctx.key())?.as_deref()),
         ];
         if steps.contains(&Step::Apply) && !is_current(cow, ctx).await? {
-            return Ok(Action::requeue_after(BEHIND));
+            return Ok(Action::requeue_after(STALE_DELAY));
         }
         let [first, second] = steps;
-        let (deployment, failed) = settled(self.keep(cow, deployment, first, ctx).await, cow, ctx);
-        let (service, failed_too) = settled(self.keep(cow, service, second, ctx).await, cow, ctx);
-        tell(cow, &deployment, &service, &self.node_address, ctx).await?;
+        let (deployment, failed) = settled(self.reconcile_child(cow, deployment, first, ctx).await, cow, ctx);
+        let (service, failed_too) = settled(self.reconcile_child(cow, service, second, ctx).await, cow, ctx);
+        write_status(cow, &deployment, &service, &self.node_address, ctx).await?;
         match failed.or(failed_too) {
             Some(error) => Err(error),
             None => Ok(action(&[deployment.state, service.state])),
@@ -108,19 +109,19 @@ impl Reconciler<Lolcow> for LolcowReconciler {
     }
 }
 
-/// The child as the cache has it, if it is there and ours.
+/// Returns the cached child if the Lolcow controls it.
 fn own<T: Object>(cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<Option<Arc<T>>, ClientError> {
     Ok(ctx.get::<T>(ctx.key())?.filter(|found| plan::is_own(cow, found.as_ref())))
 }
 
-/// Whether this is still the Lolcow, also in its spec.
+/// Returns whether the Lolcow is the cached one, with the same spec.
 async fn is_current(cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<bool, ClientError> {
     let live = ctx.live().get::<Lolcow>(ctx.key()).await?;
     let state = |cow: &Lolcow| (cow.uid(), cow.metadata.generation, cow.metadata.deletion_timestamp.is_some());
     Ok(live.as_ref().map(state) == Some(state(cow)))
 }
 
-/// A failure to reach the API server as something to report and an error to be retried.
+/// Turns a failed request into a state to report and an error to retry.
 fn settled<T: Object>(
     kept: Result<Child<T>, ClientError>,
     cow: &Lolcow,
@@ -133,13 +134,13 @@ fn settled<T: Object>(
 }
 
 fn action(states: &[State]) -> Action {
-    let waits = |state: &State| matches!(state, State::Trouble(Trouble::Refused(_) | Trouble::Contested(_)));
-    if states.iter().any(waits) { Action::requeue_after(REFUSED) } else { Action::await_change() }
+    let waits = |state: &State| matches!(state, State::Failed(ChildError::Refused(_) | ChildError::Contested(_)));
+    if states.iter().any(waits) { Action::requeue_after(REFUSED_DELAY) } else { Action::await_change() }
 }
 
 impl LolcowReconciler {
-    /// Makes a child be as it is to be.
-    async fn keep<T: Object>(
+    /// Makes a child as wanted.
+    async fn reconcile_child<T: Object>(
         &self,
         cow: &Lolcow,
         wanted: T,
@@ -149,12 +150,12 @@ impl LolcowReconciler {
         let object = own::<T>(cow, ctx)?;
         match step {
             Step::Keep => Ok(Child { object, state: State::Applied }),
-            Step::Apply => match self.hindrance(cow, object.as_deref(), ctx) {
-                Some(hindrance) => Ok(Child { object, state: State::Trouble(hindrance) }),
+            Step::Apply => match self.last_refusal(cow, object.as_deref(), ctx) {
+                Some(refusal) => Ok(Child { object, state: State::Failed(refusal) }),
                 None => self.apply(cow, wanted, object, ctx).await,
             },
-            Step::Taken(message) => Ok(Child { object, state: State::Trouble(Trouble::Taken(message)) }),
-            Step::Leaving(message) => Ok(Child { object, state: State::Trouble(Trouble::Leaving(message)) }),
+            Step::Taken(message) => Ok(Child { object, state: State::Failed(ChildError::Taken(message)) }),
+            Step::Deleting(message) => Ok(Child { object, state: State::Failed(ChildError::Deleting(message)) }),
         }
     }
 
@@ -171,23 +172,23 @@ impl LolcowReconciler {
             None => ctx.live().get::<T>(ctx.key()).await?.map(Arc::new),
         };
         // The cache will show it, too, and wake this Lolcow.
-        let obstacle = match found.as_deref().and_then(|found| plan::obstacle(cow, found)) {
-            Some(Step::Taken(message)) => Some(Trouble::Taken(message)),
-            Some(Step::Leaving(message)) => Some(Trouble::Leaving(message)),
+        let blocker = match found.as_deref().and_then(|found| plan::blocker(cow, found)) {
+            Some(Step::Taken(message)) => Some(ChildError::Taken(message)),
+            Some(Step::Deleting(message)) => Some(ChildError::Deleting(message)),
             _ => None,
         };
-        if let Some(trouble) = obstacle {
-            return Ok(Child { object: None, state: State::Trouble(trouble) });
+        if let Some(error_state) = blocker {
+            return Ok(Child { object: None, state: State::Failed(error_state) });
         }
-        // With its UID it is no other object that has come to have the name.
+        // With its UID the apply can't reach another object of the same name.
         wanted.meta_mut().uid = found.as_ref().and_then(|found| found.meta().uid.clone());
         let mut answer = ctx.apply_child(wanted.clone()).await;
         if let Err(error) = &answer {
             let conflicts = error.field_conflicts();
-            if !conflicts.is_empty() && conflicts.iter().all(FieldConflict::is_by_hand) && self.may_take_back(ctx) {
+            if !conflicts.is_empty() && conflicts.iter().all(FieldConflict::is_by_hand) && self.is_allowed(ctx) {
                 answer = ctx.apply_child(wanted).force().await;
                 if answer.is_ok() {
-                    self.with_memory(ctx, |memory| memory.tussle.took_back(ctx.monotonic()));
+                    self.with_memory(ctx, |memory| memory.take_backs.record(ctx.monotonic()));
                     ctx.record(Event::warning("Restored", restored::<T>(&conflicts)));
                 }
             }
@@ -195,30 +196,31 @@ impl LolcowReconciler {
         match answer {
             Ok(object) => Ok(Child { object: Some(Arc::new(object)), state: State::Applied }),
             Err(error) => {
-                let Some(trouble) = trouble(&error) else { return Err(error) };
+                let Some(error_state) = lasting_refusal(&error) else { return Err(error) };
                 let now = ctx.monotonic();
                 let states = states(cow, found.as_deref());
-                let hindrance = Hindrance { states, until: now + REFUSED, trouble: trouble.clone() };
-                self.with_memory(ctx, |memory| memory.hindrances.insert(T::kind(&()).into(), hindrance));
-                Ok(Child { object: found, state: State::Trouble(trouble) })
+                let refusal = Refusal { states, until: now + REFUSED_DELAY, error_state: error_state.clone() };
+                self.with_memory(ctx, |memory| memory.refusals.insert(T::kind(&()).into(), refusal));
+                Ok(Child { object: found, state: State::Failed(error_state) })
             }
         }
     }
 
-    /// Why an apply needn't be tried again yet.
-    fn hindrance<T: Object>(&self, cow: &Lolcow, found: Option<&T>, ctx: &Context<Lolcow>) -> Option<Trouble> {
+    /// Returns the last refusal of an apply if it isn't due for another try.
+    fn last_refusal<T: Object>(&self, cow: &Lolcow, found: Option<&T>, ctx: &Context<Lolcow>) -> Option<ChildError> {
         self.with_memory(ctx, |memory| {
-            let hindrance = memory.hindrances.get(T::kind(&()).as_ref())?;
-            let same = hindrance.states == states(cow, found) && ctx.monotonic() < hindrance.until;
-            same.then(|| hindrance.trouble.clone())
+            let refusal = memory.refusals.get(T::kind(&()).as_ref())?;
+            let same = refusal.states == states(cow, found) && ctx.monotonic() < refusal.until;
+            same.then(|| refusal.error_state.clone())
         })
     }
 
-    fn may_take_back(&self, ctx: &Context<Lolcow>) -> bool {
-        self.with_memory(ctx, |memory| memory.tussle.may_take_back(ctx.monotonic()))
+    fn is_allowed(&self, ctx: &Context<Lolcow>) -> bool {
+        self.with_memory(ctx, |memory| memory.take_backs.is_allowed(ctx.monotonic()))
     }
 
-    /// Logs what the spec says and what it was, once for each state of the spec and each start of the operator.
+    /// Logs what the spec contains and what it contained before, once for each change of the spec and each start of the
+    /// operator.
     fn log(&self, cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<(), ClientError> {
         let state = Some((cow.uid(), cow.metadata.generation));
         let logged = self.with_memory(ctx, |memory| std::mem::replace(&mut memory.logged, state.clone()));
@@ -246,20 +248,20 @@ impl LolcowReconciler {
     }
 }
 
-/// The state of the Lolcow and of a child that an answer of the API server was for.
+/// Returns the versions of the Lolcow and the child that an answer of the API server was about.
 fn states<T: Object>(cow: &Lolcow, found: Option<&T>) -> (Option<i64>, Option<String>) {
     (cow.metadata.generation, found.and_then(|found| found.meta().resource_version.clone()))
 }
 
-/// What an answer means that another try would get again; nothing if it is worth a try.
-fn trouble(error: &ClientError) -> Option<Trouble> {
+/// Returns the refusal if another try would get the same answer; `None` if it is worth a try.
+fn lasting_refusal(error: &ClientError) -> Option<ChildError> {
     if !error.field_conflicts().is_empty() {
-        return error.status().map(|status| Trouble::Contested(status.message.clone()));
+        return error.status().map(|status| ChildError::Contested(status.message.clone()));
     }
-    error.refusal().map(|message| Trouble::Refused(message.into()))
+    error.refusal().map(|message| ChildError::Refused(message.into()))
 }
 
-/// What is said of fields that were taken back.
+/// Returns the message about restored fields.
 fn restored<T: Object>(conflicts: &[FieldConflict]) -> String {
     let mut managers: Vec<_> = conflicts.iter().map(|conflict| format!("{:?}", conflict.manager)).collect();
     managers.sort();
@@ -269,8 +271,8 @@ fn restored<T: Object>(conflicts: &[FieldConflict]) -> String {
     format!("{kind}: took back {} from {}", fields.join(", "), managers.join(", "))
 }
 
-/// Writes the status, and events for what is new in it.
-async fn tell(
+/// Writes the status, and events for its changes.
+async fn write_status(
     cow: &Lolcow,
     deployment: &Child<Deployment>,
     service: &Child<Service>,

@@ -1,8 +1,8 @@
 //! The controllers, one module per kind.
 
 mod children;
+mod field_conflict;
 pub(crate) mod lolcow;
 mod plan;
 mod report;
-mod tussle;
 // +kubebuilder:scaffold:modules

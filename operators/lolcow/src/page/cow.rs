@@ -1,12 +1,12 @@
-//! The cow of characters and its balloon, laid out as by `cowsay`.
+//! The ASCII cow and its balloon, laid out like `cowsay`.
 
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-/// How many columns of text a line of the balloon has at most, as with `cowsay`.
+/// The maximum number of columns in a line of the balloon, as with `cowsay`.
 pub const COLUMNS: usize = 40;
 
-/// The cow. Its thoughts go up on the left.
+/// The cow, with the line to the balloon on the left.
 const COW: &str = r"      \
        \   ^__^
         \  (oo)________
@@ -15,7 +15,7 @@ const COW: &str = r"      \
              ^^       ^^
 ";
 
-/// What the cow says, in lines that fit, and how wide they are.
+/// The wrapped text and its width.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Balloon {
     lines: Vec<String>,
@@ -23,28 +23,28 @@ pub struct Balloon {
 }
 
 impl Balloon {
-    /// Wraps a text to [`COLUMNS`] columns: at spaces where there are any, else within a word. Line breaks of the text
-    /// stay, and every other control character counts as a space.
+    /// Wraps a text to [`COLUMNS`] columns, at spaces if possible. Line breaks of the text are kept, and every other
+    /// control character counts as a space.
     pub fn of(text: &str) -> Self {
         let text = text.replace("\r\n", "\n").replace('\t', "    ");
         let mut lines: Vec<_> = text.trim_end().split('\n').flat_map(wrapped).collect();
-        // The empty lines before the first are a part of the text, those after the last one are none.
+        // Empty lines at the beginning are kept, those at the end dropped.
         lines.truncate(lines.iter().rposition(|line| !line.is_empty()).map_or(1, |last| last + 1));
         let width = lines.iter().map(|line| line.width()).max().unwrap_or(0);
         Self { lines, width }
     }
 
-    /// The lines, without padding.
+    /// Returns the lines without padding.
     pub fn lines(&self) -> impl Iterator<Item = &str> {
         self.lines.iter().map(String::as_str)
     }
 
-    /// The columns that the widest line takes on a terminal.
+    /// Returns the width of the widest line on a terminal.
     pub fn width(&self) -> usize {
         self.width
     }
 
-    /// What is left and right of each line: `< >` around a single one, `/ \`, `| |` and `\ /` around several.
+    /// Returns the left and right edge of each line: `< >` for a single one, `/ \`, `| |` and `\ /` for several.
     pub fn edges(&self) -> impl Iterator<Item = (char, char)> {
         let last = self.lines.len().saturating_sub(1);
         (0..=last).map(move |line| match line {
@@ -55,22 +55,22 @@ impl Balloon {
         })
     }
 
-    /// The upper edge.
+    /// Returns the upper edge.
     pub fn top(&self) -> String {
         format!(" {} ", "_".repeat(self.width + 2))
     }
 
-    /// The lower edge.
+    /// Returns the lower edge.
     pub fn bottom(&self) -> String {
         format!(" {} ", "-".repeat(self.width + 2))
     }
 
-    /// The cow below it.
+    /// Returns the cow below the balloon.
     pub fn cow(&self) -> &'static str {
         COW
     }
 
-    /// All of it as lines for a terminal.
+    /// Returns balloon and cow as lines for a terminal.
     pub fn drawing(&self) -> String {
         let lines = self.lines().zip(self.edges()).map(|(line, (left, right))| {
             let padding = " ".repeat(self.width - line.width());
@@ -80,7 +80,7 @@ impl Balloon {
     }
 }
 
-/// One line of a text as lines that fit.
+/// Wraps one line of a text.
 fn wrapped(line: &str) -> Vec<String> {
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let mut lines = vec![String::new()];

@@ -1,4 +1,4 @@
-//! What the cow says when nobody tells it what to say.
+//! The texts of a cow without a greeting.
 
 use kubewright::random::Random;
 
@@ -19,7 +19,7 @@ const FORTUNES: [&str; 14] = [
     "Whatever it is, it is eventually consistent.",
 ];
 
-/// One of a dozen and two.
+/// Returns a random fortune.
 pub(super) fn fortune(random: &Random) -> &'static str {
     let count = FORTUNES.len() as u64;
     FORTUNES[usize::try_from(random.u64() % count).unwrap_or(0)]
@@ -34,8 +34,8 @@ mod tests {
     #[test]
     fn each_is_told_sometime_and_the_same_seed_tells_the_same() {
         let random = Random::seeded(1);
-        let told: BTreeSet<_> = (0..1000).map(|_| fortune(&random)).collect();
-        assert_eq!(told.len(), FORTUNES.len());
+        let reported: BTreeSet<_> = (0..1000).map(|_| fortune(&random)).collect();
+        assert_eq!(reported.len(), FORTUNES.len());
         assert_eq!(fortune(&Random::seeded(5)), fortune(&Random::seeded(5)));
     }
 }

@@ -1,13 +1,13 @@
-//! The page: the balloon and the cow of characters over a picture of another cow, which flies.
+//! The page: the balloon and the ASCII cow above an animated picture.
 //!
-//! One document without scripts and without anything to load besides. The drawing is our own.
+//! A single document without scripts or external resources.
 
 use super::cow::Balloon;
 
 const STYLE: &str = include_str!("page.css");
 const PICTURE: &str = include_str!("picture.svg");
 
-/// The document on which a cow says this text, which the balloon holds.
+/// Returns the document for a text and its balloon.
 pub(super) fn document(text: &str, balloon: &Balloon) -> String {
     let label = escaped(&format!("A cow says: {}", text.split_whitespace().collect::<Vec<_>>().join(" ")));
     let title = escaped(&balloon.lines().next().unwrap_or_default().chars().take(60).collect::<String>());
@@ -44,8 +44,8 @@ pub(super) fn document(text: &str, balloon: &Balloon) -> String {
     )
 }
 
-/// The cow of characters. The text of a line has a box of its own, as wide as the others', for no font draws all scripts in
-/// whole columns; and its own direction.
+/// The ASCII cow. Each line of text has a box of its own, of the same width as the others, since no font has a fixed
+/// width for all scripts; and its own direction.
 fn drawing(balloon: &Balloon) -> String {
     let lines = balloon.lines().zip(balloon.edges()).map(|(line, (left, right))| {
         let edge = |edge: char| escaped(&edge.to_string());
@@ -55,7 +55,7 @@ fn drawing(balloon: &Balloon) -> String {
     format!("{}\n{lines}{}\n{}", balloon.top(), balloon.bottom(), escaped(balloon.cow()))
 }
 
-/// A text as it stands in an element or a quoted attribute.
+/// Escapes a text for an element or a quoted attribute.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

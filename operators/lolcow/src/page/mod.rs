@@ -1,7 +1,7 @@
-//! The web page that plays the image: a cow says the greeting, over a picture that moves.
+//! The web page that runs in place of the image: a cow says the greeting, above an animated picture.
 //!
-//! As the image it plays, the program takes the greeting as its argument, prints the cow and where it can be seen, and
-//! serves the page on port 8080.
+//! Like the image, the program takes the greeting as its argument, prints the cow and its address, and serves the page
+//! on port 8080.
 
 mod cow;
 mod fortune;
@@ -27,23 +27,23 @@ use tokio::time::timeout;
 pub use self::cow::{Balloon, COLUMNS};
 use crate::api::v1alpha1::MAX_GREETING;
 
-/// How long answers under way have when the program is told to end: together with all else less than a second.
+/// The time that answers have to complete at shutdown: in total it takes less than a second.
 const DRAIN: Duration = Duration::from_millis(700);
 
-/// Only what the page brings along may show, and nothing may frame it.
+/// The Content-Security-Policy: no external resources, no frames.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
 /// A web page with a cow that says something.
 ///
-/// An only argument is the greeting, whatever it begins with, as with the image that this plays.
+/// A single argument is the greeting, even if it begins with a hyphen, as with the original image.
 #[derive(Clone, Debug, Parser)]
 #[command(
     name = "lolcow-page",
     override_usage = "lolcow-page [GREETING]\n       lolcow-page --listen <ADDRESS> -- [GREETING]"
 )]
 pub struct Arguments {
-    /// What the cow says; without it, or if it is blank, a fortune. Beyond 4096 characters it is cut
+    /// The greeting; without it, or if it is blank, a fortune. It is cut after 4096 characters
     #[arg(value_name = "GREETING")]
     pub greeting: Option<String>,
 
@@ -53,10 +53,10 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reads the arguments of a program, its name first.
+    /// Parses the arguments of a program, its name first.
     ///
     /// # Errors
-    /// If there are several and they can't be understood, or the environment's `LISTEN` is no address.
+    /// If several arguments are invalid, or the variable `LISTEN` is no address.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut arguments: Vec<_> = arguments.into_iter().collect();
         if arguments.len() == 2 {
@@ -67,25 +67,25 @@ impl Arguments {
     }
 }
 
-/// Why the page isn't served.
+/// An error that keeps the page from being served.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PageError {
-    /// The address can't be had.
+    /// The address can't be bound.
     #[error(transparent)]
     Listen(#[from] BindError),
-    /// There is no address.
-    #[error("there is no address to listen on: give one with --listen or LISTEN, such as :8080")]
+    /// No address was given.
+    #[error("no address to listen on: set --listen or LISTEN, such as :8080")]
     NoAddress,
-    /// The operating system refuses to tell of signals.
-    #[error("can't listen for signals")]
+    /// Signal handlers can't be installed.
+    #[error("failed to install the signal handlers")]
     Signals(#[source] io::Error),
-    /// Standard output is gone.
-    #[error("can't print the cow")]
+    /// Standard output can't be written.
+    #[error("failed to print the cow")]
     Print(#[source] io::Error),
 }
 
-/// What the page shows.
+/// The content of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     text: String,
@@ -93,7 +93,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// The page for a greeting; for none, or a blank one, with a fortune.
+    /// Creates the page for a greeting, or with a fortune if there is none or it is blank.
     pub fn new(greeting: Option<&str>, random: &Random) -> Self {
         let text = match greeting.filter(|greeting| !greeting.trim().is_empty()) {
             Some(greeting) if greeting.chars().count() > MAX_GREETING => {
@@ -106,23 +106,23 @@ impl Page {
         Self { text, balloon }
     }
 
-    /// The cow for a terminal.
+    /// Returns the cow for a terminal.
     pub fn drawing(&self) -> String {
         self.balloon.drawing()
     }
 
-    /// The document.
+    /// Returns the HTML document.
     pub fn html(&self) -> String {
         html::document(&self.text, &self.balloon)
     }
 
-    /// `/` is the page, `/healthz` answers `ok`.
+    /// Returns the routes: `/` is the page, `/healthz` answers `ok`.
     pub fn router(&self) -> Router {
         let page: Arc<str> = self.html().into();
         let headers = [
             (header::CONTENT_SECURITY_POLICY, POLICY),
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            // At another greeting the same address shows another page.
+            // With another greeting the same address shows another page.
             (header::CACHE_CONTROL, "no-store"),
         ];
         Router::new()
@@ -131,10 +131,10 @@ impl Page {
     }
 }
 
-/// Prints the cow, and serves the page until SIGTERM or SIGINT comes.
+/// Prints the cow, and serves the page until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// If the address can't be had, or nothing can be printed.
+/// If the address can't be bound, or nothing can be printed.
 pub async fn run(arguments: Arguments) -> Result<(), PageError> {
     let signals = Signals::install().map_err(PageError::Signals)?;
     let page = Page::new(arguments.greeting.as_deref(), &Random::from_entropy());
@@ -143,7 +143,7 @@ pub async fn run(arguments: Arguments) -> Result<(), PageError> {
     let text = format!("{} * Running on http://{}\n", page.drawing(), server.address());
     io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()).map_err(PageError::Print)?;
     signals.shutdown().cancelled().await;
-    // A client that doesn't read its answer is cut off.
+    // A client that doesn't read its answer is disconnected.
     let _ = timeout(DRAIN, server.shutdown()).await;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The page in a browser, at the node port, while the operator rolls out what the spec says.
+//! The page in a browser, at the node port, while the operator rolls out changes.
 
 use std::{future::pending, time::Duration};
 
@@ -8,16 +8,16 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use kubewright::{condition, prelude::*};
-use kubewright_browser::{Browser, BrowserError, Folder, keep};
+use kubewright_browser::{Browser, BrowserError, Folder, save};
 use kubewright_cluster::{Cluster, ImageTable, Pods, Program};
 use lolcow_operator::api::v1alpha1::Lolcow;
 use serde_json::{Value, json};
 
 const CRD: &str = include_str!("../../config/crd/bases/my.domain_lolcows.yaml");
 const NAME: &str = "lolcow-pod";
-/// How long the operator may take. Generous: pods are processes, and the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// What the page says when nothing is wrong with it.
+/// The timeout of every wait, generous because pods are processes and the machine may be busy.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The accessibility problems of a correct page.
 const NOTHING: [&str; 0] = [];
 
 #[tokio::test]
@@ -49,7 +49,7 @@ async fn visit(cluster: &Cluster) -> Result<(), BrowserError> {
     browser.open(&url).await?;
     says(&mut browser, greeting).await?;
     assert_eq!(browser.inspect("lolcow").await?, NOTHING);
-    keep(Folder::Documentation, "lolcow", &browser.picture().await?)?;
+    save(Folder::Documentation, "lolcow", &browser.screenshot().await?)?;
     holds_still(&mut browser).await?;
 
     // A changed greeting is rolled out at the same address.
@@ -59,7 +59,7 @@ async fn visit(cluster: &Cluster) -> Result<(), BrowserError> {
     says(&mut browser, &greeting).await?;
     assert_eq!(browser.inspect("lolcow-changed").await?, NOTHING);
 
-    // Without a greeting she tells a fortune.
+    // Without a greeting the cow tells a fortune.
     assert_eq!(edit(json!({"greeting": null})).await, url);
     browser.open(&url).await?;
     browser.until("document.querySelector('.cow').getAttribute('aria-label').length > 20").await?;
@@ -77,20 +77,20 @@ async fn visit(cluster: &Cluster) -> Result<(), BrowserError> {
     Ok(())
 }
 
-/// Waits until the page says what the spec says, and nothing else does; gives its address.
+/// Waits until the page shows the spec, and no other pod does; returns its address.
 async fn ready(cluster: &Cluster) -> String {
     let serves = |cow: &&Lolcow| {
         let status = cow.status.clone().unwrap_or_default();
         condition::is_true(&status.conditions, "Ready") && status.observed_generation == cow.metadata.generation
     };
     let all = |cows: &[&Lolcow]| !cows.is_empty() && cows.iter().all(serves);
-    let cows = cluster.expect_within::<Lolcow>(PATIENCE, all).await.unwrap();
-    // The pods of the greeting before may still be ending.
-    cluster.expect_within::<Pod>(PATIENCE, |pods| pods.len() == 1).await.unwrap();
+    let cows = cluster.expect_within::<Lolcow>(TIMEOUT, all).await.unwrap();
+    // The pods of the previous greeting may still be ending.
+    cluster.expect_within::<Pod>(TIMEOUT, |pods| pods.len() == 1).await.unwrap();
     cows[0].status.clone().unwrap().url.unwrap()
 }
 
-/// Waits until the cow says it: to those who look, and to those who listen.
+/// Waits until the cow says the greeting, to sighted users and to screen readers.
 async fn says(browser: &mut Browser, greeting: &str) -> Result<(), BrowserError> {
     let label = json!(format!("A cow says: {greeting}"));
     browser.until(&format!("document.querySelector('.cow').getAttribute('aria-label') === {label}")).await?;
@@ -101,7 +101,7 @@ async fn says(browser: &mut Browser, greeting: &str) -> Result<(), BrowserError>
     browser.until(&format!("{lines} === {bare}")).await
 }
 
-/// The picture moves, and whoever wants it to keep still says so.
+/// The picture moves, unless the user prefers reduced motion.
 async fn holds_still(browser: &mut Browser) -> Result<(), BrowserError> {
     let moving = "document.getAnimations().filter((animation) => animation.playState === 'running').length";
     browser.until(&format!("{moving} > 3")).await?;

@@ -1,17 +1,18 @@
 //! Tests of the operator, each on an embedded cluster of its own.
 //!
-//! The operator from outside: its manifests, and its behaviour on the embedded cluster. Tests whose names begin with
-//! `row_` are the rows of the project's table of faults and bad inputs. But for `browser`, `deployed` and `real`, pods are simulated.
+//! The manifests, and the behaviour of the operator on the embedded cluster. `conformance` has the tests that every
+//! operator has to pass. Except in `browser`, `deployed`
+//! and `processes`, pods are simulated.
 
 mod browser;
+mod conformance;
 mod deployed;
-mod every;
+mod field_ownership;
+mod fixtures;
 mod lolcow;
 mod manifests;
 mod page;
-mod real;
-mod rows;
-mod scene;
+mod processes;
 // +kubebuilder:scaffold:modules
 
 use std::future::pending;

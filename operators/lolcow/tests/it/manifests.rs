@@ -5,7 +5,7 @@ use lolcow_operator::api::v1alpha1::Lolcow;
 use operator_kit::needed;
 use serde_json::json;
 
-use crate::scene::{GREETING, NAME, assert_both, edit, reaches, sample, serves, world};
+use crate::fixtures::{GREETING, NAME, assert_both, edit, env, reaches, sample, serves};
 
 #[test]
 fn the_sample_is_that_of_the_source() {
@@ -16,24 +16,25 @@ fn the_sample_is_that_of_the_source() {
 
 #[tokio::test(start_paused = true)]
 async fn the_role_allows_what_is_used_and_no_more() {
-    let (world, faults) = (world().await, Faults::new());
-    let operator = world.start(&faults);
-    world.create(sample()).await;
-    serves(&world).await;
-    edit(&world, json!({"port": 80})).await;
-    reaches(&world, "ServiceApplied", "False Refused").await;
-    edit(&world, json!({"port": 30686})).await;
-    serves(&world).await;
-    assert_both(&world).await;
+    let (env, faults) = (env().await, Faults::new());
+    let operator = env.start(&faults);
+    env.create(sample()).await;
+    serves(&env).await;
+    edit(&env, json!({"port": 80})).await;
+    reaches(&env, "ServiceApplied", "False Refused").await;
+    edit(&env, json!({"port": 30686})).await;
+    serves(&env).await;
+    assert_both(&env).await;
     operator.stop().await;
 
     let mut allowed = operator_kit::config!().allowed();
-    // The API server asks for these itself: the first in some clusters, the others when an apply makes the object.
+    // API servers may require these themselves: the first for owner references, the others when an apply creates the
+    // object.
     for own in ["my.domain lolcows/finalizers update", "apps deployments create", "- services create"] {
         assert!(allowed.remove(own), "{own}");
     }
     let mut needed = needed(&faults);
-    // What recurs is a series, and a patch.
+    // A repeated event becomes a series, which is a patch.
     allowed.remove("events.k8s.io events patch");
     needed.remove("events.k8s.io events patch");
     assert_eq!(needed, allowed);

@@ -1,4 +1,4 @@
-//! The page as the program that plays the image.
+//! The page as a program.
 
 use std::{process::Stdio, time::Duration};
 
@@ -11,7 +11,7 @@ use tokio::{
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A page that runs on a port of its own.
+/// A page on a port of its own.
 struct Page {
     child: Child,
     address: String,
@@ -65,7 +65,7 @@ async fn sigterm_ends_it_at_once_and_its_connections_with_it() {
     assert_eq!(&first, b"HTTP/1.1 200");
     let pid = page.child.id().unwrap().to_string();
     assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
-    // The connection is kept alive by the client, and ended by the page.
+    // The client keeps the connection alive, and the page ends it.
     let mut rest = Vec::new();
     timeout(DEADLINE, kept.read_to_end(&mut rest)).await.expect("the connection ends").unwrap();
     let status = timeout(DEADLINE, page.child.wait()).await.expect("the page ends").unwrap();
@@ -73,7 +73,7 @@ async fn sigterm_ends_it_at_once_and_its_connections_with_it() {
     assert!(TcpStream::connect(&page.address).await.is_err());
 }
 
-/// The page at an address, with its headers.
+/// Returns the page at an address, with its headers.
 pub(crate) async fn get(address: &str) -> String {
     try_get(address).await.unwrap()
 }

@@ -1,6 +1,6 @@
 //! The API types, one module per group.
 //!
-//! Both say the same, a number of pods, in the words of two tutorials. The second flavour's bounds are narrower.
+//! Both describe a number of pods, as two tutorials define it. The second flavour has narrower bounds.
 
 pub mod app;
 pub mod k8stest;
@@ -9,6 +9,6 @@ pub mod k8stest;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kubewright::schema::AsWritten;
 
-/// A pod template as it was written. What is none is told in a condition, and what makes no valid pod with the API
-/// server's own words.
+/// A pod template as it was written. A malformed template, or one that the API server refuses, is reported in a
+/// condition.
 pub type Template = AsWritten<PodTemplateSpec>;

@@ -1,4 +1,4 @@
-//! What differs between the flavours of the kind `PodSet`: labels, names, and the shape of the status.
+//! The differences between the flavours of the kind `PodSet`: labels, names, and the fields of the status.
 
 use std::collections::BTreeMap;
 
@@ -22,39 +22,39 @@ pub(crate) trait Flavour:
     + Sync
     + 'static
 {
-    /// How many pods are desired.
+    /// Returns the desired number of pods.
     fn desired(&self) -> usize;
 
-    /// The template of its pods, if it has one.
+    /// Returns the template of the pods.
     fn template(&self) -> Option<&Template>;
 
-    /// The labels of its pods.
+    /// Returns the labels of the pods.
     fn pod_labels(&self) -> Labels;
 
-    /// A name for a new pod, and what it was generated from if the flavour tells so.
+    /// Returns a name for a new pod, and its `generateName` if the flavour has one.
     ///
-    /// The name is always drawn here, never by the API server: a request that is sent again, because the answer to the
-    /// first was lost, then meets the pod that the first has made instead of making another.
+    /// The name is generated here and not by the API server, so that a request that is repeated after a lost answer
+    /// finds the pod that the first one has created.
     fn pod_name(&self, random: &Random) -> (String, Option<String>);
 
-    /// The status in the flavour's words.
+    /// Returns the flavour's status.
     fn status_of(observed: Observed) -> Self::Status;
 
-    /// The names of the pods in the stored status.
-    fn told(&self) -> &[String];
+    /// Returns the names of the pods in the stored status.
+    fn reported(&self) -> &[String];
 
-    /// The conditions of the stored status.
+    /// Returns the conditions of the stored status.
     fn conditions(&self) -> &[Condition];
 }
 
-/// What a status tells.
+/// The observed state, for the status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Observed {
     /// The names of the active pods, sorted.
     pub(crate) names: Vec<String>,
     /// The label selector of the pods.
     pub(crate) selector: String,
-    /// The generation of the spec that was acted upon.
+    /// The generation of the observed spec.
     pub(crate) generation: Option<i64>,
     /// All conditions.
     pub(crate) conditions: Vec<Condition>,
@@ -94,7 +94,7 @@ impl Flavour for k8stest::v1alpha1::PodSet {
         }
     }
 
-    fn told(&self) -> &[String] {
+    fn reported(&self) -> &[String] {
         self.status.as_ref().map_or(&[], |status| &status.pod_names)
     }
 
@@ -118,7 +118,7 @@ impl Flavour for app::v1alpha1::PodSet {
 
     fn pod_name(&self, random: &Random) -> (String, Option<String>) {
         let generate_name = format!("{}-pod", shorten(&self.name_any(), MAX_NAME - "-pod".len()));
-        // The API server's own rule: five characters, after at most 58 of what is given.
+        // The API server's own rule: five characters, after at most 58 of the given ones.
         let base: String = generate_name.chars().take(58).collect();
         (format!("{base}{}", random.suffix(5)), Some(generate_name))
     }
@@ -133,7 +133,7 @@ impl Flavour for app::v1alpha1::PodSet {
         }
     }
 
-    fn told(&self) -> &[String] {
+    fn reported(&self) -> &[String] {
         self.status.as_ref().map_or(&[], |status| &status.pod_names)
     }
 
@@ -142,22 +142,22 @@ impl Flavour for app::v1alpha1::PodSet {
     }
 }
 
-/// The longest name of a pod, in bytes.
+/// The maximum length of a pod's name in bytes.
 const MAX_NAME: usize = 253;
 
-/// The name as a label's value, which may have 63 bytes.
+/// Shortens a name to the value of a label, which has at most 63 bytes.
 fn label_value(name: &str) -> String {
     shorten(name, 63)
 }
 
-/// Twelve digits in base 36, as the time in nanoseconds had, which the first flavour's source used.
+/// Returns twelve digits in base 36, the format of the time in nanoseconds that the first tutorial uses.
 fn base36(number: u64) -> String {
     const DIGITS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let digit = |place: u32| DIGITS[usize::try_from(number / 36u64.pow(place) % 36).unwrap_or(0)];
     (0..12).rev().map(|place| char::from(digit(place))).collect()
 }
 
-/// The labels as a selector: `key=value,key=value`.
+/// Formats labels as a selector: `key=value,key=value`.
 pub(crate) fn selector(labels: &Labels) -> String {
     labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
 }

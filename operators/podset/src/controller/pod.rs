@@ -1,4 +1,4 @@
-//! The pod of a PodSet, from its template.
+//! The pods of a PodSet, created from its template.
 
 use k8s_openapi::{
     api::core::v1::{Container, Pod, PodSpec, PodTemplateSpec},
@@ -10,21 +10,21 @@ use thiserror::Error;
 
 use super::flavour::Flavour;
 
-/// The template is none.
+/// The template is malformed.
 #[derive(Debug, Error)]
-#[error("spec.template is not a pod template: {0}")]
+#[error("invalid pod template in spec.template: {0}")]
 pub(crate) struct TemplateError(#[from] serde_json::Error);
 
-/// The template of a PodSet's pods, with the labels that tell whose they are.
+/// Returns the template of a PodSet's pods, with the labels that select them.
 ///
-/// Of the metadata only labels and annotations are taken, as Kubernetes' own controllers do.
+/// Of the metadata only labels and annotations are used, as Kubernetes' own controllers do.
 ///
 /// # Errors
-/// If the PodSet has a template that can't be read.
+/// If the template is malformed.
 pub(crate) fn template<K: Flavour>(set: &K) -> Result<PodTemplateSpec, TemplateError> {
     let PodTemplateSpec { metadata, spec } = match set.template() {
         Some(template) => template.read()?,
-        None => PodTemplateSpec { metadata: None, spec: Some(sleeper()) },
+        None => PodTemplateSpec { metadata: None, spec: Some(default_spec()) },
     };
     let ObjectMeta { labels, annotations, .. } = metadata.unwrap_or_default();
     let labels = labels.into_iter().flatten().chain(set.pod_labels()).collect();
@@ -32,7 +32,7 @@ pub(crate) fn template<K: Flavour>(set: &K) -> Result<PodTemplateSpec, TemplateE
     Ok(PodTemplateSpec { metadata: Some(metadata), spec })
 }
 
-/// A pod of its own name from the template; who controls it is for the caller to add.
+/// Returns a pod with a name of its own and no owner reference.
 pub(crate) fn pod<K: Flavour>(set: &K, template: &PodTemplateSpec, random: &Random) -> Pod {
     let (name, generate_name) = set.pod_name(random);
     let metadata = ObjectMeta {
@@ -44,8 +44,8 @@ pub(crate) fn pod<K: Flavour>(set: &K, template: &PodTemplateSpec, random: &Rand
     Pod { metadata, spec: template.spec.clone(), status: None }
 }
 
-/// What a pod is without a template.
-fn sleeper() -> PodSpec {
+/// Returns the spec of a pod without a template.
+fn default_spec() -> PodSpec {
     let container = Container {
         name: "busybox".into(),
         image: Some("busybox".into()),
@@ -105,6 +105,6 @@ mod tests {
     #[test]
     fn a_template_that_is_none_is_an_error() {
         let error = template(&set(Some(json!({"spec": {"containers": "many"}})))).unwrap_err().to_string();
-        assert!(error.starts_with("spec.template is not a pod template: "), "{error}");
+        assert!(error.starts_with("invalid pod template in spec.template: "), "{error}");
     }
 }

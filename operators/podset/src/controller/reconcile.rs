@@ -1,15 +1,16 @@
-//! Keeps as many pods as a PodSet desires. One reconciler serves both flavours ([`flavour::Flavour`]).
+//! Keeps the desired number of pods of a PodSet. One reconciler serves both flavours ([`flavour::Flavour`]).
 //!
-//! [`plan`] decides, [`report`] words it, this module acts. What is missing is created on the word of the cache: it shows
-//! all that was created before, by this process or by one that worked on the PodSet earlier. Others may have deleted what
-//! it still shows, so before a pod is deleted or replaced the API server is asked how things are; see [`Plan::is_grave`].
-//! To bring a PodSet up costs its pods and its status, and a steady one no request at all.
+//! [`plan`] decides, [`report`] describes the result, and this module executes the plan. Missing pods are created by the
+//! state of the cache, which contains all that this process, or an earlier one that worked on the PodSet, has created.
+//! Others may have deleted what it still contains, so the live state is read before a pod is deleted or replaced; see
+//! [`Plan::needs_live_state`]. A new PodSet costs one request per pod and the status, and a steady one none.
 //!
-//! * The UID of the controller decides whose a pod is. A pod with the labels but without an owner is **ignored**, not
-//!   adopted. One that loses a label is released: it stays, without its owner reference, and is replaced.
-//! * Pods that have ended are replaced, and the newest three kept for a look at their logs.
-//! * What the API server refuses is told in its words and tried again slowly, and pods that vanish as fast as they
-//!   appear are replaced ever more slowly ([`kubewright::create_backoff`]).
+//! * Pods belong to the PodSet by the UID of their controller. A pod with the labels but without an owner is
+//!   **ignored**, not adopted. One that loses a label is released: it stays without its owner reference, and is
+//!   replaced.
+//! * Ended pods are replaced, and the newest three are kept for their logs.
+//! * Refusals of the API server are reported with its message and retried slowly, and pods that disappear as fast as
+//!   they are created are replaced with back-off ([`kubewright::create_backoff`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -32,30 +33,30 @@ use super::{
     view::PodView,
 };
 
-/// How many requests for one PodSet are under way at a time.
+/// The number of concurrent requests for one PodSet.
 const PARALLEL: usize = 16;
-/// How long until a PodSet is looked at again of which the cache was behind. Its event wakes it earlier.
-const BEHIND: Duration = Duration::from_secs(1);
+/// The delay before a PodSet with a stale cache is reconciled again. Its event wakes it earlier.
+const STALE_DELAY: Duration = Duration::from_secs(1);
 
 // ANCHOR: controller
-/// The controller of a flavour of PodSets.
+/// Returns the controller of a flavour.
 pub(crate) fn controller<K: Flavour>(name: &str) -> Controller<K> {
     Controller::<K>::new(PodSetReconciler { backoff: Mutex::default() }).name(name).owns::<PodView>().concurrency(4)
 }
 // ANCHOR_END: controller
 
 struct PodSetReconciler {
-    /// What is remembered of creations. Lost with the process, it only makes the next ones faster.
+    /// The back-off of creations. Losing it only makes the next ones faster.
     backoff: Mutex<BTreeMap<ObjectKey, CreateBackoff>>,
 }
 
-/// The pods after a reconcile's own writes.
+/// The pods after the writes of a reconcile.
 #[derive(Default)]
 struct After {
     active: Vec<Arc<PodView>>,
     problem: Option<Problem>,
-    /// Something had changed since it was read, so that not all was done.
-    behind: bool,
+    /// Whether an object had changed since it was read, so that not everything was done.
+    is_stale: bool,
 }
 
 impl<K: Flavour> Reconciler<K> for PodSetReconciler {
@@ -64,18 +65,18 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
     // ANCHOR: reconcile
     async fn reconcile(&self, set: &K, ctx: &Context<K>) -> Result<Action, ClientError> {
         let plan = plan::plan(set.desired(), &set.pod_labels(), ctx.children::<PodView>()?);
-        let hindrance = if plan.create > 0 { self.hindrance(set, ctx) } else { None };
-        let mends = Plan { create: 0, ..plan.clone() }.acts();
-        let after = if mends || (plan.create > 0 && hindrance.is_none()) {
+        let problem = if plan.create > 0 { self.problem(set, ctx) } else { None };
+        let acts = Plan { create: 0, ..plan.clone() }.acts();
+        let after = if acts || (plan.create > 0 && problem.is_none()) {
             match self.act(set, plan, ctx).await? {
                 Some(after) => after,
-                None => return Ok(Action::requeue_after(BEHIND)),
+                None => return Ok(Action::requeue_after(STALE_DELAY)),
             }
         } else {
-            After { active: plan.active, problem: hindrance, behind: false }
+            After { active: plan.active, problem: problem, is_stale: false }
         };
-        tell(set, &after, ctx).await?;
-        let wait = after.problem.as_ref().and_then(Problem::wait).or(after.behind.then_some(BEHIND));
+        write_status(set, &after, ctx).await?;
+        let wait = after.problem.as_ref().and_then(Problem::wait).or(after.is_stale.then_some(STALE_DELAY));
         Ok(wait.map_or(Action::await_change(), Action::requeue_after))
     }
     // ANCHOR_END: reconcile
@@ -87,8 +88,8 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
 }
 
 impl PodSetReconciler {
-    /// What forbids to create pods at present.
-    fn hindrance<K: Flavour>(&self, set: &K, ctx: &Context<K>) -> Option<Problem> {
+    /// Returns what prevents the creation of pods at present.
+    fn problem<K: Flavour>(&self, set: &K, ctx: &Context<K>) -> Option<Problem> {
         let mut backoff = self.backoff.lock();
         let backoff = backoff.entry(ctx.key().clone()).or_default();
         match backoff.decide(set.meta().generation, set.desired(), ctx.monotonic()) {
@@ -99,12 +100,12 @@ impl PodSetReconciler {
     }
 
     // ANCHOR: act
-    /// Does what is to be done, given what the cache shows; nothing if the PodSet turns out not to be what the cache shows.
+    /// Executes the plan that follows from the cache; `None` if the PodSet differs from the cached one.
     async fn act<K: Flavour>(&self, set: &K, cached: Plan, ctx: &Context<K>) -> Result<Option<After>, ClientError> {
         for pod in &cached.release {
             release(set, pod, ctx).await?;
         }
-        let plan = if cached.is_grave(set.told()) {
+        let plan = if cached.needs_live_state(set.reported()) {
             let Some(pods) = pods(set, ctx).await? else { return Ok(None) };
             plan::plan(set.desired(), &set.pod_labels(), pods)
         } else {
@@ -118,7 +119,7 @@ impl PodSetReconciler {
             if deleted? {
                 after.active.retain(|active| active.metadata.uid != pod.metadata.uid);
             } else {
-                after.behind = true;
+                after.is_stale = true;
             }
         }
         if plan.create > 0 {
@@ -128,7 +129,7 @@ impl PodSetReconciler {
     }
     // ANCHOR_END: act
 
-    /// Creates so many pods, in batches that double while none is refused.
+    /// Creates pods in batches that double until one is refused.
     async fn create<K: Flavour>(
         &self,
         set: &K,
@@ -136,7 +137,7 @@ impl PodSetReconciler {
         after: &mut After,
         ctx: &Context<K>,
     ) -> Result<(), ClientError> {
-        after.problem = self.hindrance(set, ctx);
+        after.problem = self.problem(set, ctx);
         if after.problem.is_some() {
             return Ok(());
         }
@@ -161,15 +162,15 @@ impl PodSetReconciler {
         match failure {
             None => Ok(()),
             Some((_, error)) if error.is_already_exists() => {
-                after.behind = true;
+                after.is_stale = true;
                 Ok(())
             }
             Some((pod, error)) => {
                 let Some(message) = error.refusal() else { return Err(error) };
-                // Every try draws another name, and a message that changed each time would be written each time.
+                // The message must not contain the generated name, since it would change with every try.
                 let message = message.replace(&pod, &format!("{}-*", set.name_any()));
                 self.with_backoff(ctx, |backoff| backoff.refused(message, ctx.monotonic()));
-                after.problem = self.hindrance(set, ctx);
+                after.problem = self.problem(set, ctx);
                 Ok(())
             }
         }
@@ -181,7 +182,7 @@ impl PodSetReconciler {
 }
 
 // ANCHOR: live
-/// All pods that the PodSet controls, as the API server has them now; none if it has another PodSet than the cache.
+/// Reads all pods that the PodSet controls live; `None` if the PodSet differs from the cached one.
 async fn pods<K: Flavour>(set: &K, ctx: &Context<K>) -> Result<Option<Vec<Arc<PodView>>>, ClientError> {
     let now = ctx.live().get::<K>(ctx.key()).await?;
     let state = |set: &K| (set.meta().uid.clone(), set.meta().generation, set.meta().deletion_timestamp.is_some());
@@ -194,7 +195,7 @@ async fn pods<K: Flavour>(set: &K, ctx: &Context<K>) -> Result<Option<Vec<Arc<Po
 }
 // ANCHOR_END: live
 
-/// Creates so many pods at a time. The first error counts, with the name of its pod; the others of the batch go on.
+/// Creates a batch of pods. The first error is returned with the name of its pod; the rest of the batch continues.
 async fn create_batch<K: Flavour>(
     set: &K,
     template: &PodTemplateSpec,
@@ -211,7 +212,7 @@ async fn create_batch<K: Flavour>(
     (created.into_iter().flatten().map(|pod| Arc::new(pod.into())).collect(), failed.into_iter().find_map(Result::err))
 }
 
-/// Deletes a pod, unless it has changed since it was read; tells whether it did.
+/// Deletes a pod, unless it has changed since it was read. Returns whether it did.
 async fn delete<K: Flavour>(pod: &PodView, ctx: &Context<K>) -> Result<bool, ClientError> {
     match ctx.delete(pod).await {
         Ok(()) => Ok(true),
@@ -221,7 +222,7 @@ async fn delete<K: Flavour>(pod: &PodView, ctx: &Context<K>) -> Result<bool, Cli
 }
 
 // ANCHOR: release
-/// Takes the PodSet's reference off a pod that lost a label.
+/// Removes the PodSet's reference from a pod that lost a label.
 async fn release<K: Flavour>(set: &K, pod: &PodView, ctx: &Context<K>) -> Result<(), ClientError> {
     let reference = json!({"$patch": "delete", "uid": set.meta().uid});
     let patch = json!({"metadata": {"uid": pod.metadata.uid, "ownerReferences": [reference]}});
@@ -233,8 +234,8 @@ async fn release<K: Flavour>(set: &K, pod: &PodView, ctx: &Context<K>) -> Result
 // ANCHOR_END: release
 
 // ANCHOR: tell
-/// Writes the status, and an event if there is a new problem.
-async fn tell<K: Flavour>(set: &K, after: &After, ctx: &Context<K>) -> Result<(), ClientError> {
+/// Writes the status, and an event about a new problem.
+async fn write_status<K: Flavour>(set: &K, after: &After, ctx: &Context<K>) -> Result<(), ClientError> {
     let mut names: Vec<String> = after.active.iter().map(|pod| pod.name_any()).collect();
     names.sort();
     let ready = after.active.iter().filter(|pod| plan::is_ready(pod)).count();

@@ -1,4 +1,4 @@
-//! What to say of a PodSet: values in, values out.
+//! The conditions and events of a PodSet. Pure.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use kubewright::{
     event::Event,
 };
 
-/// What is in the way of the pods that are missing.
+/// A problem with missing pods.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Problem {
-    /// The template isn't one. Only an edit helps.
+    /// The template is malformed, which only an edit can fix.
     Template(String),
-    /// The API server refuses a pod in these words. It is tried again after a while.
+    /// The API server refuses a pod, with its message. It is retried after a delay.
     Refused(Duration, String),
-    /// Pods vanish as fast as they appear. They are replaced after a while.
+    /// Pods disappear as fast as they are created. They are replaced after a delay.
     Slow(Duration),
 }
 
 impl Problem {
-    /// When to look again.
+    /// Returns the delay before the next try.
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self {
             Self::Template(_) => None,
@@ -30,7 +30,7 @@ impl Problem {
     }
 }
 
-/// The conditions that tell how many of the desired pods are ready and what is in the way.
+/// Returns the conditions, which say how many of the desired pods are ready and why not all are.
 pub(crate) fn conditions(
     before: &[Condition],
     (ready, desired): (usize, usize),
@@ -43,7 +43,7 @@ pub(crate) fn conditions(
         Some(Problem::Template(message)) => ("InvalidTemplate", message.clone()),
         Some(Problem::Refused(_, message)) => ("PodRefused", message.clone()),
         Some(Problem::Slow(_)) => {
-            ("BackOff", "pods end or vanish as fast as they are created; they are replaced more slowly".into())
+            ("BackOff", "pods end or disappear as fast as they are created; they are replaced with back-off".into())
         }
         None if ready == desired => ("PodsReady", counts),
         None => ("PodsNotReady", counts),
@@ -54,12 +54,12 @@ pub(crate) fn conditions(
 }
 
 // ANCHOR: event
-/// The event that tells of a new problem.
+/// Returns the event about a new problem.
 pub(crate) fn event(before: &[Condition], after: &[Condition]) -> Option<Event> {
     let (before, after) = (condition::get(before, "Ready"), condition::get(after, "Ready")?);
     let bad = after.status == "False" && after.reason != "PodsNotReady";
-    let told = before.is_some_and(|before| (&before.reason, &before.message) == (&after.reason, &after.message));
-    (bad && !told).then(|| Event::warning(&after.reason, &after.message))
+    let reported = before.is_some_and(|before| (&before.reason, &before.message) == (&after.reason, &after.message));
+    (bad && !reported).then(|| Event::warning(&after.reason, &after.message))
 }
 // ANCHOR_END: event
 

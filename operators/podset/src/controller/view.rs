@@ -1,11 +1,11 @@
-//! A pod as far as a PodSet cares: the cache keeps no more of it.
+//! The fields of a pod that a PodSet needs; the cache keeps only these.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, api::ObjectMeta};
 use serde::{Deserialize, Serialize};
 
 // ANCHOR: view
-/// What of a pod is decided by.
+/// A pod with the fields that decisions need.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, Resource)]
 #[resource(inherit = "Pod")]
 pub(crate) struct PodView {
@@ -14,14 +14,14 @@ pub(crate) struct PodView {
     pub(crate) status: Option<PodStatus>,
 }
 
-/// How far it is.
+/// The phase and conditions.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub(crate) struct PodStatus {
     pub(crate) phase: Option<String>,
     pub(crate) conditions: Option<Vec<PodCondition>>,
 }
 
-/// What is true of it, and not since when or why.
+/// A condition without time and reason.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(crate) struct PodCondition {
     #[serde(rename = "type")]
@@ -30,7 +30,7 @@ pub(crate) struct PodCondition {
 }
 // ANCHOR_END: view
 
-/// A pod that was just created.
+/// Converts a pod that was just created.
 impl From<Pod> for PodView {
     fn from(Pod { metadata, status, .. }: Pod) -> Self {
         let status = status.map(|status| PodStatus {

@@ -1,4 +1,4 @@
-//! Rows 1, 7, 12, 13: any write goes wrong, with the operator's death or without, caches are stale, two leaders overlap.
+//! Faults and crashes at any write, stale caches, and overlapping leaders.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -6,33 +6,33 @@ use kubewright_cluster::faults::{Faults, Verb};
 use operator_kit::{History, assert_quiet, minutes};
 use tokio::time::sleep;
 
-use crate::scene::{First, Flavour, Second, active, reaches, scale, world};
+use crate::fixtures::{First, Flavour, Second, active, env, reaches, scale};
 
 // ANCHOR: stale
-/// An operator whose cache of pods stands still acts on what the API server says.
+/// An operator with a stale cache of pods acts on the live state.
 async fn acts_on_what_is<K: Flavour>() {
-    let (world, faults) = (world().await, Faults::new());
-    let mut history = History::of::<Pod>(&world);
-    world.create(K::web(5)).await;
-    let operator = world.start(&faults);
-    let names = reaches::<K>(&world, 5).await;
+    let (env, faults) = (env().await, Faults::new());
+    let mut history = History::of::<Pod>(&env);
+    env.create(K::web(5)).await;
+    let operator = env.start(&faults);
+    let names = reaches::<K>(&env, 5).await;
     operator.stop().await;
     let gate = faults.on(&[Verb::Watch], "pods").always().hold();
-    let operator = world.start(&faults);
+    let operator = env.start(&faults);
     sleep(minutes(1)).await;
-    // Two go, and no more than the other three are wanted. From five it would delete the first two.
-    world.delete::<Pod>(&names[3]).await;
-    world.delete::<Pod>(&names[4]).await;
-    scale::<K>(&world, 3).await;
+    // Two disappear, and only the other three are wanted. From five it would delete the first two.
+    env.delete::<Pod>(&names[3]).await;
+    env.delete::<Pod>(&names[4]).await;
+    scale::<K>(&env, 3).await;
     sleep(minutes(5)).await;
-    let left: Vec<_> = active::<K>(&world).await.iter().map(|pod| pod.name_any()).collect();
+    let left: Vec<_> = active::<K>(&env).await.iter().map(|pod| pod.name_any()).collect();
     assert_eq!(left, names[..3]);
-    // One goes, of which it doesn't hear, and one more is wanted.
-    world.delete::<Pod>(&names[0]).await;
-    scale::<K>(&world, 4).await;
+    // One disappears unseen, and one more is wanted.
+    env.delete::<Pod>(&names[0]).await;
+    scale::<K>(&env, 4).await;
     sleep(minutes(5)).await;
     gate.open();
-    reaches::<K>(&world, 4).await;
+    reaches::<K>(&env, 4).await;
     assert_quiet(&faults).await;
     assert_eq!(history.created(), 7);
     operator.stop().await;
@@ -40,7 +40,7 @@ async fn acts_on_what_is<K: Flavour>() {
 // ANCHOR_END: stale
 
 #[tokio::test(start_paused = true)]
-async fn row_07_a_stale_cache_deletes_nothing_too_many() {
+async fn a_stale_cache_deletes_no_additional_pod() {
     acts_on_what_is::<First>().await;
     acts_on_what_is::<Second>().await;
 }

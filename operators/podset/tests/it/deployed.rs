@@ -1,11 +1,10 @@
-//! The operator in a pod, under exactly its role.
+//! The operator in a pod, with exactly its role.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, ResourceExt, api::ListParams};
 use operator_kit::{Deployed, metrics};
 
-/// What is only needed when something goes wrong (events are only of that), by clusters that check owner references, or
-/// for orphans to adopt.
+/// Permissions for errors (the only events), for clusters that check owner references, and for orphans.
 const SPARE: [&str; 6] = [
     "k8stest.justin0u0.com podsets/finalizers update",
     "app.example.com podsets/finalizers update",
@@ -37,7 +36,7 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     running("app=podset-sample", 1).await;
     let available = ["get", "podset.app.example.com", "podset-sample", "-o", "jsonpath={.status.availableReplicas}"];
     deployed.until(&available, |available| available == "1").await;
-    // Before pods go, it looks at the PodSet.
+    // Before it deletes pods, it reads the PodSet.
     deployed.kubectl(&["scale", "podset.k8stest.justin0u0.com/podset-sample", "--replicas=1"]).await;
     running("podset_cr=podset-sample", 1).await;
     deployed.kubectl(&["delete", "podset.k8stest.justin0u0.com", "podset-sample"]).await;
@@ -47,7 +46,8 @@ async fn it_works_in_a_pod_with_its_own_rights_alone() {
     deployed.stop().await;
 }
 
-/// What `config/sharded` has and what the test doesn't bring about: elections, and a lease that another has changed.
+/// Permissions in `config/sharded` for situations that don't occur in the test: elections, and a lease that another
+/// replica has changed.
 const SPARE_OF_SHARDS: [&str; 10] = [
     "k8stest.justin0u0.com podsets get",
     "app.example.com podsets get",
@@ -61,7 +61,7 @@ const SPARE_OF_SHARDS: [&str; 10] = [
     "events.k8s.io events patch",
 ];
 
-/// From one that leads to two that divide the PodSets, and one of these is replaced.
+/// One leader is replaced by two replicas that divide the PodSets, and one of these is replaced.
 #[tokio::test]
 async fn replicas_divide_the_podsets_with_the_rights_of_its_overlay() {
     let folder = env!("CARGO_MANIFEST_DIR");
@@ -84,7 +84,7 @@ async fn replicas_divide_the_podsets_with_the_rights_of_its_overlay() {
     }
     let running = ["get", "pods", "--field-selector=status.phase=Running", "-o", "name"];
     deployed.until(&running, |names| names.lines().count() == 6).await;
-    // Each has its part of all keys.
+    // Each has a share of all keys.
     deployed.check_metrics().await;
     let token = deployed.token("watcher").await;
     let role = "--clusterrole=podset-operator-metrics-reader";
@@ -107,13 +107,13 @@ async fn replicas_divide_the_podsets_with_the_rights_of_its_overlay() {
     };
     deployed.eventually("each has its part", is_divided).await;
 
-    // One is replaced by another, and when its lease is of no more use, that is taken away.
+    // One is replaced, and its lease is deleted once it is of no use.
     let first = deployed.replicas().await[0].name_any();
     deployed.kubectl(&["delete", "pod", &first, "-n", &deployed.namespace(), "--wait=false"]).await;
     deployed
         .eventually("its lease is cleared away", async || {
             let members = members().await;
-            // What was given back names nobody.
+            // A released lease names no holder.
             members.len() == 2 && members.iter().all(|member| !member.is_empty() && !member.starts_with(&first))
         })
         .await;

@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{World, eventually, needed};
+use operator_kit::{TestEnv, eventually, needed};
 use podset_operator::api::{app, k8stest};
 use serde_json::json;
 
-use crate::scene::{First, Flavour, Second, reaches, scale, world};
+use crate::fixtures::{First, Flavour, Second, env, reaches, scale};
 
 #[test]
 fn the_samples_are_those_of_the_sources() {
@@ -20,24 +20,24 @@ fn the_samples_are_those_of_the_sources() {
 
 #[tokio::test(start_paused = true)]
 async fn the_role_allows_what_is_used_and_no_more() {
-    async fn lives<K: Flavour>(world: &World) {
-        world.create(K::web(3)).await;
-        let names = reaches::<K>(world, 3).await;
-        world.edit::<Pod>(&names[0], json!({"metadata": {"labels": {"app": "other"}}})).await;
-        eventually("it is replaced", async || !reaches::<K>(world, 3).await.contains(&names[0])).await;
-        scale::<K>(world, 2).await;
-        reaches::<K>(world, 2).await;
+    async fn lives<K: Flavour>(env: &TestEnv) {
+        env.create(K::web(3)).await;
+        let names = reaches::<K>(env, 3).await;
+        env.edit::<Pod>(&names[0], json!({"metadata": {"labels": {"app": "other"}}})).await;
+        eventually("it is replaced", async || !reaches::<K>(env, 3).await.contains(&names[0])).await;
+        scale::<K>(env, 2).await;
+        reaches::<K>(env, 2).await;
     }
-    let (world, faults) = (world().await, Faults::new());
-    // The create is done twice: the second time the pod is there, and is looked at.
+    let (env, faults) = (env().await, Faults::new());
+    // After a lost answer the create is repeated, and the existing pod is read.
     faults.on(&[Verb::Create], "pods").lose_answer();
-    let operator = world.start(&faults);
-    lives::<First>(&world).await;
-    lives::<Second>(&world).await;
+    let operator = env.start(&faults);
+    lives::<First>(&env).await;
+    lives::<Second>(&env).await;
     operator.stop().await;
 
     let mut allowed = operator_kit::config!().allowed();
-    // The API server asks for these itself, in some clusters; and here no pod's name was taken, nor was there trouble.
+    // Some API servers require these themselves, and the others are only needed for name conflicts and errors.
     for group in ["k8stest.justin0u0.com", "app.example.com"] {
         assert!(allowed.remove(&format!("{group} podsets/finalizers update")));
     }

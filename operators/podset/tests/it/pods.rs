@@ -1,4 +1,4 @@
-//! Rows 24 to 30: whose pods are counted, how many there are, which go, and how fast.
+//! The ownership and number of pods, the order of deletions, and the rate of creations.
 
 use std::time::Duration;
 
@@ -9,28 +9,28 @@ use kube::{
     api::{Patch, PatchParams, PostParams},
 };
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{History, World, assert_quiet, eventually, minutes};
+use operator_kit::{History, TestEnv, assert_quiet, eventually, minutes};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::scene::{First, Flavour, Second, active, reaches, scale, stray, told, world};
+use crate::fixtures::{First, Flavour, Second, active, env, reaches, reported, scale, stray};
 
 // ANCHOR: kept
-/// From 3 to 5 to 2 pods, by all ways that users have.
+/// From 3 to 5 to 2 pods, in all ways that users have.
 async fn is_kept_at_its_number<K: Flavour>() {
-    let (world, faults) = (world().await, Faults::new());
-    let operator = world.start(&faults);
-    world.create(K::web(3)).await;
-    reaches::<K>(&world, 3).await;
-    let api = world.api::<K>();
+    let (env, faults) = (env().await, Faults::new());
+    let operator = env.start(&faults);
+    env.create(K::web(3)).await;
+    reaches::<K>(&env, 3).await;
+    let api = env.api::<K>();
     let patch = json!([{"op": "replace", "path": "/spec/replicas", "value": 5}]);
     let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
     api.patch("web", &PatchParams::default(), &patch).await.unwrap();
-    let names = reaches::<K>(&world, 5).await;
+    let names = reaches::<K>(&env, 5).await;
     for name in &names {
-        world.run_pod(name).await;
+        env.run_pod(name).await;
     }
-    eventually("it is ready", async || told::<K>(&world).await.1 == "True").await;
+    eventually("it is ready", async || reported::<K>(&env).await.1 == "True").await;
 
     let mut scaled: Scale = api.get_scale("web").await.unwrap();
     assert_eq!(scaled.status.as_ref().map(|status| status.replicas), Some(5));
@@ -39,14 +39,14 @@ async fn is_kept_at_its_number<K: Flavour>() {
     scaled.spec.get_or_insert_default().replicas = Some(2);
     let params = PatchParams::default();
     api.patch_scale("web", &params, &Patch::Merge(json!({"spec": {"replicas": 2}}))).await.unwrap();
-    let names = reaches::<K>(&world, 2).await;
+    let names = reaches::<K>(&env, 2).await;
 
-    world.delete::<Pod>(&names[0]).await;
-    let replaced = reaches::<K>(&world, 2).await;
+    env.delete::<Pod>(&names[0]).await;
+    let replaced = reaches::<K>(&env, 2).await;
     assert!(!replaced.contains(&names[0]));
     assert_quiet(&faults).await;
-    world.delete::<K>("web").await;
-    eventually("the pods are gone", async || world.pods().await.is_empty()).await;
+    env.delete::<K>("web").await;
+    eventually("the pods are gone", async || env.pods().await.is_empty()).await;
     operator.stop().await;
 }
 // ANCHOR_END: kept
@@ -63,15 +63,15 @@ async fn the_second_flavour_is_kept_at_its_number() {
 
 #[tokio::test(start_paused = true)]
 async fn both_flavours_of_one_name_keep_to_their_own() {
-    let (world, faults) = (world().await, Faults::new());
-    let operator = world.start(&faults);
-    world.create(First::web(2)).await;
-    world.create(Second::web(3)).await;
-    let first = reaches::<First>(&world, 2).await;
-    let second = reaches::<Second>(&world, 3).await;
+    let (env, faults) = (env().await, Faults::new());
+    let operator = env.start(&faults);
+    env.create(First::web(2)).await;
+    env.create(Second::web(3)).await;
+    let first = reaches::<First>(&env, 2).await;
+    let second = reaches::<Second>(&env, 3).await;
     assert!(first.iter().all(|name| name.strip_prefix("web-").is_some_and(|suffix| suffix.len() == 12)), "{first:?}");
     assert!(second.iter().all(|name| name.strip_prefix("web-pod").is_some_and(|it| it.len() == 5)), "{second:?}");
-    let generated = active::<Second>(&world).await;
+    let generated = active::<Second>(&env).await;
     assert!(generated.iter().all(|pod| pod.metadata.generate_name.as_deref() == Some("web-pod")));
     assert_quiet(&faults).await;
     operator.stop().await;
@@ -79,29 +79,29 @@ async fn both_flavours_of_one_name_keep_to_their_own() {
 
 #[tokio::test(start_paused = true)]
 async fn a_template_is_taken_and_a_wrong_one_told() {
-    let world = world().await;
-    let operator = world.start(&Faults::new());
+    let env = env().await;
+    let operator = env.start(&Faults::new());
     let mut set = Second::web(1);
     let template = json!({"spec": {"containers": "many"}});
     set.spec.template = Some(serde_json::from_value(template).unwrap());
-    world.create(set).await;
-    eventually("it is told", async || told::<Second>(&world).await.2 == "InvalidTemplate").await;
+    env.create(set).await;
+    eventually("it is reported", async || reported::<Second>(&env).await.2 == "InvalidTemplate").await;
     let template = json!({
         "metadata": {"labels": {"tier": "front"}, "annotations": {"a": "b"}},
         "spec": {"containers": [{"name": "web", "image": "busybox", "command": ["httpd"]}]},
     });
-    world.edit::<Second>("web", json!({"spec": {"template": template}})).await;
-    let name = reaches::<Second>(&world, 1).await.remove(0);
-    let pod: Pod = world.get(&name).await;
+    env.edit::<Second>("web", json!({"spec": {"template": template}})).await;
+    let name = reaches::<Second>(&env, 1).await.remove(0);
+    let pod: Pod = env.get(&name).await;
     assert_eq!((pod.labels()["tier"].as_str(), pod.labels()["app"].as_str()), ("front", "web"));
     assert_eq!(pod.spec.unwrap().containers[0].name, "web");
     operator.stop().await;
 }
 
-async fn row_24_a_matching_pod_of_another_controller<K: Flavour>() {
-    let (world, faults) = (world().await, Faults::new());
-    let operator = world.start(&faults);
-    // A kind whose controller is not there: it would let go what it doesn't select.
+async fn a_matching_pod_of_another_controller<K: Flavour>() {
+    let (env, faults) = (env().await, Faults::new());
+    let operator = env.start(&faults);
+    // A kind whose controller isn't running: it would release pods that it doesn't select.
     let stateful_set = json!({
         "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "other"},
         "spec": {
@@ -113,76 +113,76 @@ async fn row_24_a_matching_pod_of_another_controller<K: Flavour>() {
         },
     });
     let stateful_set: k8s_openapi::api::apps::v1::StatefulSet = serde_json::from_value(stateful_set).unwrap();
-    let owner = world.create(stateful_set).await.controller_owner_ref(&());
-    let foreign = stray::<K>(&world, "foreign", json!([owner])).await;
-    world.create(K::web(2)).await;
-    assert!(!reaches::<K>(&world, 2).await.contains(&"foreign".to_owned()));
-    scale::<K>(&world, 1).await;
-    reaches::<K>(&world, 1).await;
+    let owner = env.create(stateful_set).await.controller_owner_ref(&());
+    let foreign = stray::<K>(&env, "foreign", json!([owner])).await;
+    env.create(K::web(2)).await;
+    assert!(!reaches::<K>(&env, 2).await.contains(&"foreign".to_owned()));
+    scale::<K>(&env, 1).await;
+    reaches::<K>(&env, 1).await;
     assert_quiet(&faults).await;
-    assert_eq!(world.get::<Pod>("foreign").await.metadata, foreign.metadata);
+    assert_eq!(env.get::<Pod>("foreign").await.metadata, foreign.metadata);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_24_a_matching_pod_of_another_controller_is_left_alone() {
-    row_24_a_matching_pod_of_another_controller::<First>().await;
-    row_24_a_matching_pod_of_another_controller::<Second>().await;
+async fn a_matching_pod_of_another_controller_is_left_alone() {
+    a_matching_pod_of_another_controller::<First>().await;
+    a_matching_pod_of_another_controller::<Second>().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_25_a_matching_orphan_is_ignored() {
-    let (world, faults) = (world().await, Faults::new());
-    let operator = world.start(&faults);
-    let orphan = stray::<Second>(&world, "orphan", Value::Null).await;
-    world.create(Second::web(2)).await;
-    reaches::<Second>(&world, 2).await;
-    scale::<Second>(&world, 1).await;
-    reaches::<Second>(&world, 1).await;
+async fn a_matching_orphan_is_ignored() {
+    let (env, faults) = (env().await, Faults::new());
+    let operator = env.start(&faults);
+    let orphan = stray::<Second>(&env, "orphan", Value::Null).await;
+    env.create(Second::web(2)).await;
+    reaches::<Second>(&env, 2).await;
+    scale::<Second>(&env, 1).await;
+    reaches::<Second>(&env, 1).await;
     assert_quiet(&faults).await;
-    assert_eq!(world.get::<Pod>("orphan").await.metadata, orphan.metadata);
+    assert_eq!(env.get::<Pod>("orphan").await.metadata, orphan.metadata);
     operator.stop().await;
 }
 
-async fn row_25_a_pod_that_loses_its_label<K: Flavour>() {
-    let (world, faults) = (world().await, Faults::new());
-    let operator = world.start(&faults);
-    world.create(K::web(2)).await;
-    let names = reaches::<K>(&world, 2).await;
-    world.edit::<Pod>(&names[0], json!({"metadata": {"labels": {"app": "other"}}})).await;
-    eventually("it is released", async || world.get::<Pod>(&names[0]).await.owner_references().is_empty()).await;
-    let after = reaches::<K>(&world, 2).await;
+async fn a_pod_that_loses_its_label<K: Flavour>() {
+    let (env, faults) = (env().await, Faults::new());
+    let operator = env.start(&faults);
+    env.create(K::web(2)).await;
+    let names = reaches::<K>(&env, 2).await;
+    env.edit::<Pod>(&names[0], json!({"metadata": {"labels": {"app": "other"}}})).await;
+    eventually("it is released", async || env.get::<Pod>(&names[0]).await.owner_references().is_empty()).await;
+    let after = reaches::<K>(&env, 2).await;
     assert!(!after.contains(&names[0]) && after.contains(&names[1]));
     assert_quiet(&faults).await;
-    world.delete::<K>("web").await;
-    eventually("only the released pod stays", async || world.pods().await.len() == 1).await;
+    env.delete::<K>("web").await;
+    eventually("only the released pod stays", async || env.pods().await.len() == 1).await;
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_25_a_pod_that_loses_its_label_is_released_and_replaced() {
-    row_25_a_pod_that_loses_its_label::<First>().await;
-    row_25_a_pod_that_loses_its_label::<Second>().await;
+async fn a_pod_that_loses_its_label_is_released_and_replaced() {
+    a_pod_that_loses_its_label::<First>().await;
+    a_pod_that_loses_its_label::<Second>().await;
 }
 
-/// With a cache that sees pods a minute late, not one too many is created, nor deleted.
-async fn row_26_a_cache_behind<K: Flavour>() {
-    let (world, faults) = (world().await, Faults::new());
-    let mut history = History::of::<Pod>(&world);
+/// With a cache that sees pods a minute late, no pod too many is created or deleted.
+async fn a_stale_cache<K: Flavour>() {
+    let (env, faults) = (env().await, Faults::new());
+    let mut history = History::of::<Pod>(&env);
     faults.on(&[Verb::Watch], "pods").always().delay(minutes(1));
-    let operator = world.start(&faults);
-    world.create(K::web(4)).await;
-    reaches::<K>(&world, 4).await;
+    let operator = env.start(&faults);
+    env.create(K::web(4)).await;
+    reaches::<K>(&env, 4).await;
     for replicas in [6, 3, 7] {
-        scale::<K>(&world, replicas).await;
+        scale::<K>(&env, replicas).await;
         sleep(Duration::from_secs(7)).await;
     }
     let mut most = 0;
     for _ in 0..300 {
-        most = most.max(active::<K>(&world).await.len());
+        most = most.max(active::<K>(&env).await.len());
         sleep(Duration::from_secs(1)).await;
     }
-    reaches::<K>(&world, 7).await;
+    reaches::<K>(&env, 7).await;
     assert_eq!(most, 7);
     assert!(history.created() <= 4 + 2 + 4, "{}", history.created());
     assert_quiet(&faults).await;
@@ -190,43 +190,43 @@ async fn row_26_a_cache_behind<K: Flavour>() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_26_a_cache_behind_never_makes_too_many() {
-    row_26_a_cache_behind::<First>().await;
-    row_26_a_cache_behind::<Second>().await;
+async fn a_stale_cache_never_creates_too_many_pods() {
+    a_stale_cache::<First>().await;
+    a_stale_cache::<Second>().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_27_scale_down_takes_the_not_ready_then_the_newest() {
-    let world = world().await;
-    let operator = world.start(&Faults::new());
-    world.create(First::web(0)).await;
+async fn scale_down_deletes_unready_pods_then_the_newest() {
+    let env = env().await;
+    let operator = env.start(&Faults::new());
+    env.create(First::web(0)).await;
     let mut ages: Vec<String> = Vec::new();
     for replicas in 1..=4 {
-        scale::<First>(&world, replicas).await;
-        let names = reaches::<First>(&world, usize::try_from(replicas).unwrap()).await;
+        scale::<First>(&env, replicas).await;
+        let names = reaches::<First>(&env, usize::try_from(replicas).unwrap()).await;
         ages.extend(names.into_iter().find(|name| !ages.contains(name)));
         sleep(minutes(1)).await;
     }
     for name in [&ages[0], &ages[2], &ages[3]] {
-        world.run_pod(name).await;
+        env.run_pod(name).await;
     }
     sleep(minutes(1)).await;
     for gone in [1, 3, 2] {
-        let left = reaches::<First>(&world, active::<First>(&world).await.len()).await.len() - 1;
-        scale::<First>(&world, i32::try_from(left).unwrap()).await;
-        let names = reaches::<First>(&world, left).await;
+        let left = reaches::<First>(&env, active::<First>(&env).await.len()).await.len() - 1;
+        scale::<First>(&env, i32::try_from(left).unwrap()).await;
+        let names = reaches::<First>(&env, left).await;
         assert!(!names.contains(&ages[gone]), "{gone}");
     }
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_28_replicas_out_of_range_are_refused() {
-    async fn refused<K: Flavour>(world: &World, replicas: i64) {
+async fn replicas_out_of_range_are_refused() {
+    async fn refused<K: Flavour>(env: &TestEnv, replicas: i64) {
         let mut set = serde_json::to_value(K::web(1)).unwrap();
         set["spec"]["replicas"] = replicas.into();
         let api = kube::Api::<kube::api::DynamicObject>::namespaced_with(
-            world.client(),
+            env.client(),
             "default",
             &kube::api::ApiResource::erase::<K>(&()),
         );
@@ -238,79 +238,79 @@ async fn row_28_replicas_out_of_range_are_refused() {
             other => panic!("accepted: {other:?}"),
         }
     }
-    let world = world().await;
+    let env = env().await;
     for replicas in [-1, 5001, i64::from(i32::MAX), i64::MAX] {
-        refused::<First>(&world, replicas).await;
+        refused::<First>(&env, replicas).await;
     }
     for replicas in [-1, 0, 11, i64::from(i32::MAX) + 1] {
-        refused::<Second>(&world, replicas).await;
+        refused::<Second>(&env, replicas).await;
     }
-    assert_eq!(world.create(Second::web(10)).await.spec.replicas, 10);
+    assert_eq!(env.create(Second::web(10)).await.spec.replicas, 10);
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_28_a_thousand_come_in_batches_that_stop_at_the_first_error() {
-    let (world, faults) = (world().await, Faults::new());
+async fn a_thousand_pods_are_created_in_batches_that_stop_at_the_first_error() {
+    let (env, faults) = (env().await, Faults::new());
     let refused = faults.on(&[Verb::Create], "pods").skip(20).always().refuse_with(403, "Forbidden", "exceeded quota");
-    let operator = world.start(&faults);
-    world.create(First::web(1000)).await;
-    eventually("it is told", async || told::<First>(&world).await.2 == "PodRefused").await;
-    // 1 + 2 + 4 + 8 were created, and of the next sixteen the first five.
-    assert_eq!((active::<First>(&world).await.len(), refused.hits()), (20, 11));
+    let operator = env.start(&faults);
+    env.create(First::web(1000)).await;
+    eventually("it is reported", async || reported::<First>(&env).await.2 == "PodRefused").await;
+    // 1 + 2 + 4 + 8 were created, and the first five of the next sixteen.
+    assert_eq!((active::<First>(&env).await.len(), refused.hits()), (20, 11));
     faults.clear();
-    reaches::<First>(&world, 1000).await;
+    reaches::<First>(&env, 1000).await;
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_29_what_ends_or_never_ends_is_replaced_once_and_litter_bounded() {
-    let (world, faults) = (world().await, Faults::new());
-    let mut history = History::of::<Pod>(&world);
-    let operator = world.start(&faults);
-    world.create(First::web(3)).await;
-    let names = reaches::<First>(&world, 3).await;
-    // One never goes, one fails, one is evicted.
-    world.edit::<Pod>(&names[0], json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
-    world.delete::<Pod>(&names[0]).await;
-    world.end_pod(&names[1], 1).await;
-    world.edit_status::<Pod>(&names[2], json!({"phase": "Failed", "reason": "Evicted"})).await;
-    reaches::<First>(&world, 3).await;
+async fn ended_and_stuck_pods_are_replaced_once_and_their_number_is_bounded() {
+    let (env, faults) = (env().await, Faults::new());
+    let mut history = History::of::<Pod>(&env);
+    let operator = env.start(&faults);
+    env.create(First::web(3)).await;
+    let names = reaches::<First>(&env, 3).await;
+    // One is stuck, one fails, one is evicted.
+    env.edit::<Pod>(&names[0], json!({"metadata": {"finalizers": ["example.com/hold"]}})).await;
+    env.delete::<Pod>(&names[0]).await;
+    env.end_pod(&names[1], 1).await;
+    env.edit_status::<Pod>(&names[2], json!({"phase": "Failed", "reason": "Evicted"})).await;
+    reaches::<First>(&env, 3).await;
     assert_quiet(&faults).await;
     assert_eq!(history.created(), 6);
-    assert_eq!(world.pods().await.len(), 6);
+    assert_eq!(env.pods().await.len(), 6);
 
-    // However many end, three are kept beside the one that never goes.
+    // However many end, three are kept beside the stuck one.
     for _ in 0..4 {
-        for pod in active::<First>(&world).await {
-            world.end_pod(&pod.name_any(), 0).await;
+        for pod in active::<First>(&env).await {
+            env.end_pod(&pod.name_any(), 0).await;
         }
-        reaches::<First>(&world, 3).await;
+        reaches::<First>(&env, 3).await;
     }
     assert_quiet(&faults).await;
-    assert_eq!(world.pods().await.len(), 3 + 3 + 1);
+    assert_eq!(env.pods().await.len(), 3 + 3 + 1);
     operator.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_30_pods_deleted_as_fast_as_they_appear_are_replaced_ever_more_slowly() {
-    let (world, faults) = (world().await, Faults::new());
-    let mut history = History::of::<Pod>(&world);
-    let operator = world.start(&faults);
-    world.create(First::web(3)).await;
-    let end = world.now() + SignedDuration::from_hours(1);
-    while world.now() < end {
-        for pod in world.pods().await {
-            world.delete::<Pod>(&pod.name_any()).await;
+async fn pods_deleted_as_fast_as_they_appear_are_replaced_with_back_off() {
+    let (env, faults) = (env().await, Faults::new());
+    let mut history = History::of::<Pod>(&env);
+    let operator = env.start(&faults);
+    env.create(First::web(3)).await;
+    let end = env.now() + SignedDuration::from_hours(1);
+    while env.now() < end {
+        for pod in env.pods().await {
+            env.delete::<Pod>(&pod.name_any()).await;
         }
         sleep(Duration::from_millis(500)).await;
     }
     let created = history.created();
     assert!((20..150).contains(&created), "{created}");
     assert!(faults.writes() < 4 * created, "{} writes for {created} pods", faults.writes());
-    let events = world.events("web").await;
+    let events = env.events("web").await;
     assert!(events.iter().any(|event| event.starts_with("Warning BackOff")), "{events:?}");
-    // When that ends, all are there soon.
-    reaches::<First>(&world, 3).await;
+    // After that, all pods exist soon.
+    reaches::<First>(&env, 3).await;
     assert_quiet(&faults).await;
     operator.stop().await;
 }

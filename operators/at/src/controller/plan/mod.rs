@@ -1,4 +1,4 @@
-//! How it stands with an At, and the pod that it is to have: values in, values out.
+//! The decision what to do for an At, and its pod. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -15,99 +15,99 @@ use super::{
 };
 use crate::api::v1alpha1::At;
 
-/// The image, unless the spec names one, and the name of the container.
+/// The default image, and the name of the container.
 const BUSYBOX: &str = "busybox";
 
-/// The name of the pod that runs an At of this name. Where the usual one would be too long, it is shortened.
+/// Returns the name of an At's pod. It is shortened if it would be too long.
 pub(crate) fn pod_name(at: &str) -> String {
     format!("{}-pod", shorten(at, 253 - "-pod".len()))
 }
 
-/// The name of the At whose pod would have this name; none for a shortened one.
+/// Returns the name of the At whose pod would have this name; `None` for a shortened one.
 pub(crate) fn at_name(pod: &str) -> Option<&str> {
     pod.strip_suffix("-pod").filter(|at| !at.is_empty())
 }
 
-/// What is wrong with a spec. Only an edit mends it.
+/// An error in a spec, which only an edit can fix.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum SpecError {
-    /// The schedule isn't a time.
+    /// The schedule is invalid.
     #[error("{0}")]
     Schedule(#[from] ScheduleError),
-    /// There is nothing to run.
+    /// The command is empty.
     #[error("the command is empty")]
     EmptyCommand,
-    /// The command can't be split into words.
+    /// The command has an unclosed quote.
     #[error("the command has a quote that is not closed")]
     OpenQuote,
 }
 
-/// How it stands with an At: everything that its status tells.
+/// The situation of an At, which its status describes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Situation {
-    /// The spec is wrong.
+    /// The spec is invalid.
     Invalid(SpecError),
-    /// The time hasn't come.
+    /// The time has not come.
     Waiting {
-        /// When it comes.
+        /// The scheduled time.
         due: Timestamp,
     },
-    /// The time has come and is past by more than the deadline.
+    /// The scheduled time passed longer ago than the deadline.
     TooLate {
-        /// When it came.
+        /// The scheduled time.
         due: Timestamp,
-        /// How many seconds it could have been late.
+        /// The deadline in seconds.
         deadline: i64,
     },
-    /// The time has come, and the pod is to be created.
+    /// The time has come, and the pod has to be created.
     Due {
-        /// The command's words.
+        /// The words of the command.
         command: Vec<String>,
     },
-    /// The pod's name is taken by a pod that isn't this At's.
+    /// The pod's name is taken by a pod that the At doesn't control.
     Taken {
-        /// The pod's name.
+        /// The name of the pod.
         pod: String,
-        /// Whether that pod is of an earlier At of this name, so that the garbage collector will delete it.
-        earlier: bool,
+        /// Whether that pod belongs to a former At of this name, so that the garbage collector will delete it.
+        former: bool,
     },
     /// The API server refuses the pod.
     Refused {
-        /// In these words.
+        /// The server's message.
         message: String,
     },
     /// The command was started.
     Ran(Run, Progress),
 }
 
-/// How far a run has come.
+/// The progress of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Progress {
-    /// The pod is there and hasn't ended.
+    /// The pod exists and has not ended.
     Running,
-    /// The pod hasn't ended, and the command doesn't get on.
-    Hindered {
-        /// What hinders it, in one word.
+    /// The pod has not ended, and the command makes no progress.
+    Stuck {
+        /// The reason in one word.
         reason: &'static str,
-        /// What hinders it. It stays the same for as long as that does.
+        /// The message, which stays the same for as long as the reason.
         message: String,
     },
     /// The pod has ended.
     Ended {
-        /// Whether it says that it succeeded.
+        /// Whether it succeeded.
         succeeded: bool,
-        /// The command's exit code.
+        /// The exit code of the command.
         exit_code: Option<i32>,
-        /// When the command ended.
+        /// The time at which the command ended.
         at: Option<Time>,
-        /// What the pod says about it.
+        /// The pod's message.
         message: Option<String>,
     },
-    /// The pod is gone; the status may remember how it ended.
+    /// The pod is gone; the status may contain its result.
     Gone,
 }
 
-/// How it stands with an At that hasn't run, as far as its spec tells.
+/// Returns the situation of an At that has not run, as far as its spec shows.
 pub(crate) fn situation(at: &At, now: Timestamp) -> Situation {
     let (due, command) = match read(at) {
         Ok(read) => read,
@@ -127,16 +127,16 @@ pub(crate) fn situation(at: &At, now: Timestamp) -> Situation {
 fn read(at: &At) -> Result<(Timestamp, Vec<String>), SpecError> {
     let due = schedule::parse(&at.spec.schedule)?;
     let command = shell_words::split(&at.spec.command).map_err(|_| SpecError::OpenQuote)?;
-    // A first word that is empty, as in `''`, names no program either.
+    // An empty first word, as in `''`, is no program either.
     if command.first().is_none_or(String::is_empty) {
         return Err(SpecError::EmptyCommand);
     }
     Ok((due, command))
 }
 
-/// The pod that runs the command; who controls it is for the caller to add.
+/// Returns the pod of the command, without an owner reference.
 ///
-/// It can't vanish until its run is recorded, because of its finalizer.
+/// Its finalizer keeps it until its run is recorded.
 pub(crate) fn pod(at: &At, command: Vec<String>) -> Pod {
     let container = Container {
         name: BUSYBOX.into(),
@@ -163,46 +163,46 @@ pub(crate) fn pod(at: &At, command: Vec<String>) -> Pod {
     }
 }
 
-/// Whose the pod is that has the name of this At's pod.
+/// The owner of the pod with the name of an At's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whose {
-    /// This At's: its uid decides.
+pub(crate) enum PodOwner {
+    /// This At, by UID.
     Ours,
-    /// That of an earlier At of the same name.
-    Earlier,
-    /// Someone else's.
+    /// A former At of the same name.
+    Former,
+    /// Another controller, or none.
     Foreign,
 }
 
-/// Whose the pod is.
-pub(crate) fn whose(at: &At, pod: &Pod) -> Whose {
+/// Returns the owner of a pod.
+pub(crate) fn owner_of(at: &At, pod: &Pod) -> PodOwner {
     match at_of(pod) {
-        Some((_, uid)) if Some(uid) == at.metadata.uid.as_deref() => Whose::Ours,
-        Some((name, _)) if Some(name) == at.metadata.name.as_deref() => Whose::Earlier,
-        _ => Whose::Foreign,
+        Some((_, uid)) if Some(uid) == at.metadata.uid.as_deref() => PodOwner::Ours,
+        Some((name, _)) if Some(name) == at.metadata.name.as_deref() => PodOwner::Former,
+        _ => PodOwner::Foreign,
     }
 }
 
-/// The name and uid of the At that controls the pod.
+/// Returns the name and UID of the At that controls a pod.
 pub(crate) fn at_of(pod: &Pod) -> Option<(&str, &str)> {
     let controller = owner::controller_of(pod)?;
     let ours = controller.kind == At::kind(&()) && controller.api_version == At::api_version(&());
     ours.then_some((controller.name.as_str(), controller.uid.as_str()))
 }
 
-/// Whether the pod waits for its run to be recorded.
+/// Returns whether the pod's run is not recorded yet.
 pub(crate) fn is_unrecorded(pod: &Pod) -> bool {
     pod.finalizers().iter().any(|finalizer| finalizer == UNRECORDED)
 }
 
-/// How far the run has come, as its pod shows.
+/// Returns the progress of a run, by its pod.
 pub(crate) fn progress(pod: Option<&Pod>) -> Progress {
     let Some(pod) = pod else { return Progress::Gone };
     let status = pod.status.clone().unwrap_or_default();
     let succeeded = match status.phase.as_deref() {
         Some("Succeeded") => true,
         Some("Failed") => false,
-        _ => return hindrance(pod).unwrap_or(Progress::Running),
+        _ => return stuck(pod).unwrap_or(Progress::Running),
     };
     let terminated = terminated(pod);
     let deleted = pod.metadata.deletion_timestamp.is_some().then(|| "it was deleted while it ran".to_owned());
@@ -214,9 +214,8 @@ pub(crate) fn progress(pod: Option<&Pod>) -> Progress {
     }
 }
 
-/// What keeps a pod from ending, if it is more than time. The kubelet tries again and again, and with each try says now
-/// this, now that: what is told here doesn't change with it.
-fn hindrance(pod: &Pod) -> Option<Progress> {
+/// Returns why a pod makes no progress. The kubelet's messages alternate between tries; this one stays the same.
+fn stuck(pod: &Pod) -> Option<Progress> {
     let status = container(pod)?;
     let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());
     let failed = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
@@ -233,7 +232,7 @@ fn hindrance(pod: &Pod) -> Option<Progress> {
         }
         _ => return None,
     };
-    Some(Progress::Hindered { reason, message })
+    Some(Progress::Stuck { reason, message })
 }
 
 fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {

@@ -22,7 +22,7 @@ pub(crate) fn at(schedule: &str, command: &str) -> At {
     at
 }
 
-/// The At's pod as the cluster has it.
+/// The At's pod as in the cluster.
 pub(crate) fn pod_of(at: &At) -> Pod {
     let mut pod = pod(at, vec!["echo".into()]);
     pod.metadata.uid = Some("pod-1".into());
@@ -113,17 +113,17 @@ fn the_pod_of_an_at_with_a_long_name_is_valid() {
 fn the_uid_tells_whose_a_pod_is() {
     let at = at(DUE, "echo");
     let mut pod = pod_of(&at);
-    assert_eq!(whose(&at, &pod), Whose::Ours);
+    assert_eq!(owner_of(&at, &pod), PodOwner::Ours);
     pod.metadata.owner_references.as_mut().unwrap()[0].uid = "uid-0".into();
-    assert_eq!(whose(&at, &pod), Whose::Earlier);
+    assert_eq!(owner_of(&at, &pod), PodOwner::Former);
     pod.metadata.owner_references.as_mut().unwrap()[0].name = "dinner".into();
-    assert_eq!(whose(&at, &pod), Whose::Foreign);
+    assert_eq!(owner_of(&at, &pod), PodOwner::Foreign);
     pod.metadata.owner_references = None;
-    assert_eq!(whose(&at, &pod), Whose::Foreign);
+    assert_eq!(owner_of(&at, &pod), PodOwner::Foreign);
     let other =
         OwnerReference { uid: "uid-1".into(), kind: "Job".into(), controller: Some(true), ..Default::default() };
     pod.metadata.owner_references = Some(vec![other]);
-    assert_eq!(whose(&at, &pod), Whose::Foreign);
+    assert_eq!(owner_of(&at, &pod), PodOwner::Foreign);
 }
 
 #[test]

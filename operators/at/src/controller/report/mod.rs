@@ -1,4 +1,4 @@
-//! What to say of an At: values in, values out.
+//! The status and events of an At. Pure.
 
 use jiff::Timestamp;
 use kubewright::{
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::api::v1alpha1::{At, AtStatus, Phase};
 
-/// Whether the status tells how this run ended, so that its pod needn't be looked for.
+/// Returns whether the status has the result of this run, so that its pod needn't be looked up.
 pub(crate) fn is_over(at: &At, run: &Run) -> bool {
     at.status.as_ref().is_some_and(|status| {
         status.phase == Some(Phase::Done)
@@ -21,7 +21,7 @@ pub(crate) fn is_over(at: &At, run: &Run) -> bool {
     })
 }
 
-/// The status that tells the situation. Without a change in what it tells, it is the same as before.
+/// Returns the status. If nothing has changed, it equals the present one.
 pub(crate) fn status(at: &At, situation: &Situation, now: Timestamp) -> AtStatus {
     let before = at.status.clone().unwrap_or_default();
     if let Situation::Ran(run, Progress::Gone) = situation
@@ -44,62 +44,63 @@ pub(crate) fn status(at: &At, situation: &Situation, now: Timestamp) -> AtStatus
             status.completion_time = at.clone();
         }
     }
-    let Said { ready, reason, message } = say(situation);
+    let Description { ready, reason, message } = describe(situation);
     let mut conditions = Conditions::new(&mut status.conditions, at.metadata.generation, now);
     conditions.set("Ready", ready, reason, &message);
     conditions.set("Complete", status.phase == Some(Phase::Done), reason, &message);
-    say_edited(at, situation, &mut conditions);
+    report_late_edit(at, situation, &mut conditions);
     status
 }
 
-/// The status of an At whose pod is gone, and which tells already how that ended.
+/// Returns the status of an At whose pod is gone, with the result that it already has.
 fn remembered(at: &At, run: &Run, before: AtStatus, now: Timestamp) -> AtStatus {
     let mut status = AtStatus { observed_generation: at.metadata.generation, ..before };
-    let told = status.conditions.clone();
+    let reported = status.conditions.clone();
     let mut conditions = Conditions::new(&mut status.conditions, at.metadata.generation, now);
-    for condition in told.iter().filter(|condition| condition.type_ != "EditIgnored") {
+    for condition in reported.iter().filter(|condition| condition.type_ != "EditIgnored") {
         conditions.set(&condition.type_, condition.status == "True", &condition.reason, &condition.message);
     }
-    say_edited(at, &Situation::Ran(run.clone(), Progress::Gone), &mut conditions);
+    report_late_edit(at, &Situation::Ran(run.clone(), Progress::Gone), &mut conditions);
     status
 }
 
 fn phase(situation: &Situation) -> Phase {
     match situation {
-        Situation::Ran(_, Progress::Running | Progress::Hindered { .. }) => Phase::Running,
+        Situation::Ran(_, Progress::Running | Progress::Stuck { .. }) => Phase::Running,
         Situation::Ran(..) | Situation::TooLate { .. } => Phase::Done,
         _ => Phase::Pending,
     }
 }
 
-struct Said {
+struct Description {
     ready: bool,
     reason: &'static str,
     message: String,
 }
 
-/// The situation in words.
-fn say(situation: &Situation) -> Said {
+/// Returns the description of a situation.
+fn describe(situation: &Situation) -> Description {
     let (ready, reason, message) = match situation {
         Situation::Invalid(SpecError::Schedule(error)) => (false, "InvalidSchedule", error.to_string()),
         Situation::Invalid(error) => (false, "InvalidCommand", error.to_string()),
         Situation::Waiting { due } => (true, "Waiting", format!("the command runs at {due}")),
         Situation::TooLate { due, deadline } => {
-            let message = format!("the command is not run: {due} is more than {deadline} seconds ago");
+            let message = format!("the command does not run: {due} is more than {deadline} seconds ago");
             (false, "DeadlineExceeded", message)
         }
-        Situation::Due { .. } => (true, "Starting", "the time has come; the pod is being created".into()),
-        Situation::Taken { pod, earlier: true } => {
-            let message = format!("the command runs when pod {pod:?} of an earlier At of this name is gone");
+        Situation::Due { .. } => (true, "Starting", "the pod is being created".into()),
+        Situation::Taken { pod, former: true } => {
+            let message = format!("waiting until pod {pod:?} of a former At of this name is gone");
             (false, "NameConflict", message)
         }
-        Situation::Taken { pod, earlier: false } => {
-            let message = format!("pod {pod:?} is not controlled by this At; the command runs when that pod is gone");
+        Situation::Taken { pod, former: false } => {
+            let message =
+                format!("pod {pod:?} is not controlled by this At; the command runs once that pod is deleted");
             (false, "NameConflict", message)
         }
         Situation::Refused { message } => (false, "PodRefused", message.clone()),
         Situation::Ran(run, Progress::Running) => (true, "Running", format!("pod {:?} runs the command", run.pod)),
-        Situation::Ran(run, Progress::Hindered { reason, message }) => {
+        Situation::Ran(run, Progress::Stuck { reason, message }) => {
             (false, *reason, format!("pod {:?}: {message}", run.pod))
         }
         Situation::Ran(_, Progress::Ended { succeeded: true, .. }) => {
@@ -112,27 +113,31 @@ fn say(situation: &Situation) -> Said {
         }
         Situation::Ran(run, Progress::Gone) => {
             let pod = &run.pod;
-            (false, "PodLost", format!("pod {pod:?} is gone and left no exit code; the command is not run again"))
+            (
+                false,
+                "PodLost",
+                format!("pod {pod:?} is gone, and its exit code is unknown; the command does not run again"),
+            )
         }
     };
-    Said { ready, reason, message }
+    Description { ready, reason, message }
 }
 
-/// Tells of an edit that came too late.
-fn say_edited(at: &At, situation: &Situation, conditions: &mut Conditions<'_>) {
+/// Sets the condition about an edit that came too late.
+fn report_late_edit(at: &At, situation: &Situation, conditions: &mut Conditions<'_>) {
     let edited = match situation {
         Situation::Ran(Run { generation: Some(ran), .. }, _) => at.metadata.generation.is_some_and(|now| now > *ran),
         _ => false,
     };
     if edited {
-        let message = "the spec was edited after the command had started; it is not run again";
+        let message = "the spec was edited after the command had started; the command does not run again";
         conditions.set("EditIgnored", true, "AlreadyStarted", message);
     } else {
         conditions.remove("EditIgnored");
     }
 }
 
-/// The events that tell how the status has changed.
+/// Returns the events about changes of the status.
 pub(crate) fn events(before: Option<&AtStatus>, after: &AtStatus) -> Vec<Event> {
     let ran = after.pod_uid.is_some();
     let phases = transitions(before.and_then(|before| before.phase), after.phase, ran);
@@ -144,10 +149,10 @@ pub(crate) fn events(before: Option<&AtStatus>, after: &AtStatus) -> Vec<Event> 
             "EditIgnored" => after.status == "True",
             _ => false,
         };
-        let told = condition::get(before, &after.type_).is_some_and(|before| {
+        let reported = condition::get(before, &after.type_).is_some_and(|before| {
             (&before.status, &before.reason, &before.message) == (&after.status, &after.reason, &after.message)
         });
-        if bad && !told {
+        if bad && !reported {
             let reason = if after.type_ == "Ready" { &after.reason } else { &after.type_ };
             events.push(Event::warning(reason, &after.message));
         }
@@ -155,11 +160,11 @@ pub(crate) fn events(before: Option<&AtStatus>, after: &AtStatus) -> Vec<Event> 
     events
 }
 
-/// The phases that were entered between two observations.
+/// Returns the phases that were entered between two observations.
 fn transitions(before: Option<Phase>, after: Option<Phase>, ran: bool) -> &'static [Phase] {
     match (before, after) {
         (before, after) if before == after => &[],
-        // Nothing is run before PENDING was written; hence this status was wiped, and is only told again.
+        // Nothing runs before PENDING was written, so this status was wiped and is only rebuilt.
         (None, Some(Phase::Running | Phase::Done)) if ran => &[],
         (Some(Phase::Pending), Some(Phase::Done)) if ran => &[Phase::Running, Phase::Done],
         (_, Some(Phase::Pending)) => &[Phase::Pending],

@@ -31,8 +31,8 @@ fn ran(at: &At, pod: Option<&Pod>) -> Situation {
     Situation::Ran(Run::of(at, &pod_of(at)), progress(pod))
 }
 
-/// The At with the status that tells the situation.
-fn told(mut at: At, situation: &Situation) -> At {
+/// Returns the At with the status of the situation.
+fn reported(mut at: At, situation: &Situation) -> At {
     at.status = Some(status(&at, situation, now()));
     at
 }
@@ -80,11 +80,11 @@ fn a_run_is_told_from_its_pod() {
 #[test]
 fn an_outcome_once_told_outlives_the_pod() {
     let at = at(DUE, "echo");
-    let before = told(at.clone(), &ran(&at, Some(&ended(&at, "Failed", 3))));
+    let before = reported(at.clone(), &ran(&at, Some(&ended(&at, "Failed", 3))));
     let later = time("2021-01-01T00:00:00Z");
     assert_eq!(status(&before, &ran(&before, None), later), before.status.clone().unwrap());
 
-    // But not the outcome of another pod, nor a phase that someone wrote there.
+    // The result of another pod, or a phase written by a user, is not kept.
     let mut forged = before.clone();
     forged.status.as_mut().unwrap().pod_uid = Some("pod-0".into());
     assert_eq!(ready(&status(&forged, &ran(&forged, None), later)), ("False", "PodLost"));
@@ -97,13 +97,13 @@ fn a_status_told_twice_is_the_same() {
         Situation::Waiting { due: now() },
         Situation::TooLate { due: now(), deadline: 3 },
         Situation::Invalid(SpecError::EmptyCommand),
-        Situation::Taken { pod: "lunch-pod".into(), earlier: false },
+        Situation::Taken { pod: "lunch-pod".into(), former: false },
         Situation::Refused { message: "pods \"lunch-pod\" is forbidden: exceeded quota".into() },
         ran(&at, Some(&pod_of(&at))),
         ran(&at, None),
     ];
     for situation in situations {
-        let before = told(at.clone(), &situation);
+        let before = reported(at.clone(), &situation);
         let again = status(&before, &situation, time("2021-01-01T00:00:00Z"));
         assert_eq!(before.status.as_ref(), Some(&again), "{situation:?}");
         assert_eq!(events(before.status.as_ref(), &again), [], "{situation:?}");
@@ -115,7 +115,7 @@ fn an_edit_after_the_start_is_told() {
     let mut at = at(DUE, "echo");
     let run = Run::of(&at, &pod_of(&at));
     at.metadata.generation = Some(2);
-    let at = told(at, &Situation::Ran(run, Progress::Gone));
+    let at = reported(at, &Situation::Ran(run, Progress::Gone));
     let status = at.status.as_ref().unwrap();
     assert!(condition::is_true(&status.conditions, "EditIgnored"));
     let warned = |events: Vec<Event>| events.iter().any(|event| event.reason == "EditIgnored");
@@ -134,7 +134,7 @@ fn one_event_for_each_transition() {
     check(Some(Pending), Running, true, &[Running]);
     check(Some(Running), Done, true, &[Done]);
     check(Some(Done), Done, true, &[]);
-    // The pod had ended when we looked.
+    // The pod had ended when it was observed.
     check(Some(Pending), Done, true, &[Running, Done]);
     // Too late to start, then edited.
     check(None, Done, false, &[Done]);
@@ -150,7 +150,7 @@ fn a_status_is_heard_only_if_it_names_a_pod() {
     let mut at = at(DUE, "echo");
     at.status = Some(AtStatus { phase: Some(Phase::Done), ..AtStatus::default() });
     assert_eq!(Run::witnessed(&at), None);
-    let at = told(at.clone(), &ran(&at, None));
+    let at = reported(at.clone(), &ran(&at, None));
     assert_eq!(Run::witnessed(&at).map(|run| run.pod_uid), Some("pod-1".into()));
 }
 

@@ -1,4 +1,4 @@
-//! The kind `CronJob`: a schedule, and the Job to create each time.
+//! The kind `CronJob`.
 
 use k8s_openapi::{
     api::{batch::v1::JobTemplateSpec, core::v1::ObjectReference},
@@ -9,7 +9,7 @@ use kubewright::schema::AsWritten;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is to run, and when.
+/// The schedule and the Job to create.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "batch.tutorial.kubebuilder.io",
@@ -34,90 +34,90 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 // ANCHOR: spec
 pub struct CronJobSpec {
-    /// When to run: five fields of cron (minute, hour, day of month, month, day of week) such as `*/5 * * * *`, or
-    /// `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`, or `@every 1h30m`. `CRON_TZ=Europe/Berlin` may come
-    /// first.
+    /// The schedule in cron format with five fields (minute, hour, day of month, month, day of week) such as `*/5 * * *
+    /// *`, or one of `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly` and `@every 1h30m`, optionally preceded by a
+    /// time zone such as `CRON_TZ=Europe/Berlin`.
     #[schemars(length(min = 0))]
     pub schedule: String,
 
-    /// The time zone in which the schedule is read, such as `Europe/Berlin`. Defaults to UTC. A schedule that begins
-    /// with `TZ=` or `CRON_TZ=` brings its own.
+    /// The time zone of the schedule, such as `Europe/Berlin`. Defaults to UTC. A schedule that starts with `TZ=` or
+    /// `CRON_TZ=` has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
 
-    /// How many seconds late a Job may still start, for instance after the operator was down. Without it, however late.
-    /// With less than 10, runs may be missed.
+    /// The deadline in seconds for starting a Job that missed its scheduled time, for example because the operator was
+    /// down. Without it there is no deadline. With less than 10, runs may be missed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub starting_deadline_seconds: Option<i64>,
 
-    /// What to do when the time has come and an earlier Job hasn't ended. `Allow`, the default, runs both. `Forbid`
-    /// lets the new one wait, until it is too late or the next time has come. `Replace` deletes the earlier one, and
-    /// runs the new one when that is gone.
+    /// How to treat a Job that is due while an earlier one has not ended. `Allow`, the default, runs both. `Forbid`
+    /// delays the new one until the earlier one has ended, and skips it when it is too late or the next time has come.
+    /// `Replace` deletes the earlier one, and creates the new one when that is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency_policy: Option<ConcurrencyPolicy>,
 
-    /// Whether no further Jobs are started. Those that run are left alone. Defaults to false.
+    /// Whether to create no further Jobs. Running Jobs are not affected. Defaults to false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 
-    /// The Job to create: a `batch/v1` JobTemplateSpec.
+    /// The template of the Jobs: a `batch/v1` JobTemplateSpec.
     pub job_template: JobTemplate,
 
-    /// How many Jobs that succeeded are kept. Without it, all.
+    /// The number of succeeded Jobs to keep. Without it all are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub successful_jobs_history_limit: Option<i32>,
 
-    /// How many Jobs that failed are kept. Without it, all.
+    /// The number of failed Jobs to keep. Without it all are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub failed_jobs_history_limit: Option<i32>,
 }
 // ANCHOR_END: spec
 
-/// A `batch/v1` JobTemplateSpec as it was written. What is none is told in a condition, and what makes no valid Job with
-/// the API server's own words.
+/// A `batch/v1` JobTemplateSpec as it was written. A malformed template, or one that the API server refuses, is
+/// reported in a condition.
 pub type JobTemplate = AsWritten<JobTemplateSpec>;
 
-/// What to do when the time has come and an earlier Job hasn't ended.
+/// How to treat a Job that is due while an earlier one has not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ConcurrencyPolicy {
-    /// Both run.
+    /// Run both.
     #[default]
     Allow,
-    /// The new one isn't started while the earlier one is there.
+    /// Don't create the new Job while the earlier one exists.
     Forbid,
-    /// The earlier one is deleted, and the new one started when it is gone.
+    /// Delete the earlier Job, and create the new one when it is gone.
     Replace,
 }
 
-/// What became of it, as last observed. Nothing is run because of what is written here.
+/// The last observed state. Nothing runs because of what is written here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CronJobStatus {
-    /// The Jobs that haven't ended.
+    /// The Jobs that have not ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub active: Vec<ObjectReference>,
 
-    /// The time of the schedule for which a Job was last created.
+    /// The last scheduled time for which a Job was created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_schedule_time: Option<Time>,
 
-    /// When a Job last ended successfully.
+    /// The last time at which a Job completed successfully.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_successful_time: Option<Time>,
 
-    /// When the schedule says so next; absent while it is suspended or can't be followed.
+    /// The next scheduled time; absent while the CronJob is suspended or its schedule is invalid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_schedule_time: Option<Time>,
 
-    /// The generation of the spec that this status tells about.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// `Ready`: the schedule is followed, or what is in the way. `Missed`: the latest time of the schedule has passed
-    /// without its Job, and why. `ShortDeadline`: the deadline is so short that runs may be missed.
+    /// `Ready`: whether the schedule is followed, and why not. `Missed`: whether the latest scheduled time has passed
+    /// without a Job, and why. `ShortDeadline`: whether the deadline is so short that runs may be missed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

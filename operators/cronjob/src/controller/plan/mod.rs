@@ -1,38 +1,31 @@
-//! How it stands with a CronJob, and the Job that it is to have: values in, values out.
+//! The decision what to do for a CronJob. Pure.
 
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::{
-    api::batch::v1::{Job, JobTemplateSpec},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
-};
-use kube::{Resource, ResourceExt};
-use kubewright::owner;
+use k8s_openapi::api::batch::v1::{Job, JobTemplateSpec};
+use kube::ResourceExt;
 use thiserror::Error;
 
-use super::{
-    children::Children,
-    record::{SCHEDULED_AT, UNRECORDED},
-};
+use super::{children::Children, job::job};
 use crate::{
     api::v1::{ConcurrencyPolicy, CronJob},
     schedule::{Schedule, ScheduleError},
 };
 
-/// The longest name of a CronJob: with a hyphen and ten digits it must still be a label.
+/// The maximum length of a CronJob's name: with a hyphen and ten digits it must still be a valid label.
 pub(crate) const MAX_NAME: usize = 52;
 
-/// What is wrong with a spec. Only an edit mends it.
+/// An error in a spec, which only an edit can fix.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum SpecError {
-    /// The schedule can't be read.
+    /// The schedule is invalid.
     #[error("{0}")]
     Schedule(#[from] ScheduleError),
     /// The schedule names a date that doesn't exist.
     #[error("no date satisfies the schedule {0:?}")]
     NeverMatches(String),
-    /// The template is none.
+    /// The template is malformed.
     #[error("spec.jobTemplate: {0}")]
     Template(String),
     /// The name is too long for the names of Jobs.
@@ -40,30 +33,30 @@ pub(crate) enum SpecError {
     Name,
 }
 
-/// How it stands with a CronJob: everything that its conditions tell.
+/// The situation of a CronJob, which its conditions describe.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Situation {
-    /// The spec is wrong.
+    /// The spec is invalid.
     Invalid(SpecError),
     /// It is suspended.
     Suspended,
-    /// No time of the schedule has passed without its Job.
+    /// Every scheduled time in the past has its Job.
     Waiting,
-    /// The latest time has passed by more than the deadline.
+    /// The latest scheduled time passed longer ago than the deadline.
     TooLate { time: Timestamp, deadline: i64 },
-    /// The latest time has come, and an earlier Job forbids its Job.
+    /// The latest scheduled time has come, and an active Job forbids its Job.
     Forbidden { time: Timestamp, active: Vec<String> },
-    /// The latest time has come, and earlier Jobs have to go first.
+    /// The latest scheduled time has come, and active Jobs have to end first.
     Replacing { time: Timestamp, active: Vec<String> },
-    /// The latest time has come.
+    /// The latest scheduled time has come.
     Due { time: Timestamp, job: Box<Job> },
-    /// Another's Job has the name.
+    /// A foreign Job has the name.
     Taken { job: String },
-    /// The API server doesn't want the Job.
+    /// The API server refuses the Job.
     Refused { message: String },
 }
 
-/// How it stands, and when the schedule says so next.
+/// The situation of a CronJob and its next scheduled time.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     pub(crate) situation: Situation,
@@ -71,7 +64,7 @@ pub(crate) struct Plan {
 }
 
 // ANCHOR: plan
-/// How it stands with a CronJob, whose last Job was for the time `last`.
+/// Returns the plan for a CronJob whose last Job was for the time `last`.
 pub(crate) fn plan(cronjob: &CronJob, children: &Children, last: Option<Timestamp>, now: Timestamp) -> Plan {
     let (schedule, template) = match read(cronjob) {
         Ok(read) => read,
@@ -81,7 +74,7 @@ pub(crate) fn plan(cronjob: &CronJob, children: &Children, last: Option<Timestam
         return Plan { situation: Situation::Suspended, next: None };
     }
     let anchor = last.or_else(|| cronjob.creation_timestamp().map(|time| time.0)).unwrap_or(now);
-    // With the clock before the anchor, nothing is run until it has passed it.
+    // If the clock is before the anchor, nothing runs until it has passed the anchor.
     let next = schedule.next(anchor, now.max(anchor));
     let situation = match schedule.latest(anchor, now) {
         None => Situation::Waiting,
@@ -91,7 +84,7 @@ pub(crate) fn plan(cronjob: &CronJob, children: &Children, last: Option<Timestam
 }
 // ANCHOR_END: plan
 
-/// How it stands with the latest time of the schedule, which has no Job.
+/// Returns the situation of the latest scheduled time, which has no Job.
 fn missed(
     cronjob: &CronJob,
     children: &Children,
@@ -108,7 +101,7 @@ fn missed(
         .unwrap_or_else(|| Situation::Due { time, job: Box::new(job(cronjob, template, time)) })
 }
 
-/// What these Jobs, which haven't ended, mean for one more.
+/// Returns how active Jobs restrict a new one.
 pub(crate) fn blocked(cronjob: &CronJob, active: &[Arc<Job>], time: Timestamp) -> Option<Situation> {
     let active: Vec<_> = active.iter().map(|job| job.name_any()).collect();
     match cronjob.spec.concurrency_policy.unwrap_or_default() {
@@ -132,54 +125,10 @@ fn read(cronjob: &CronJob) -> Result<(Schedule, JobTemplateSpec), SpecError> {
     Ok((schedule, template))
 }
 
-/// Whether the deadline is so short that a busy cluster misses it.
+/// Returns whether the deadline is so short that a busy cluster misses it.
 pub(crate) fn has_short_deadline(cronjob: &CronJob) -> bool {
     const LATENCY: SignedDuration = SignedDuration::from_secs(10);
     cronjob.spec.starting_deadline_seconds.is_some_and(|deadline| deadline < LATENCY.as_secs())
-}
-
-/// The name of the Job for this time.
-pub(crate) fn job_name(cronjob: &str, time: Timestamp) -> String {
-    format!("{cronjob}-{}", time.as_second())
-}
-
-/// The name of the CronJob whose Job would have this name.
-pub(crate) fn cronjob_name(job: &str) -> Option<&str> {
-    let (cronjob, time) = job.rsplit_once('-')?;
-    (!time.is_empty() && time.bytes().all(|digit| digit.is_ascii_digit())).then_some(cronjob)
-}
-
-/// The Job for this time; who controls it is for the caller to add.
-///
-/// It can't vanish until its time is recorded, because of its finalizer.
-fn job(cronjob: &CronJob, template: JobTemplateSpec, time: Timestamp) -> Job {
-    let metadata = template.metadata.unwrap_or_default();
-    let mut annotations = metadata.annotations.unwrap_or_default();
-    annotations.insert(SCHEDULED_AT.into(), time.to_string());
-    Job {
-        metadata: ObjectMeta {
-            name: Some(job_name(&cronjob.name_any(), time)),
-            namespace: cronjob.namespace(),
-            labels: metadata.labels,
-            annotations: Some(annotations),
-            finalizers: Some(vec![UNRECORDED.into()]),
-            ..ObjectMeta::default()
-        },
-        spec: template.spec,
-        status: None,
-    }
-}
-
-/// The name and uid of the CronJob that controls the Job.
-pub(crate) fn cronjob_of(job: &Job) -> Option<(&str, &str)> {
-    let controller = owner::controller_of(job)?;
-    let ours = controller.kind == CronJob::kind(&()) && controller.api_version == CronJob::api_version(&());
-    ours.then_some((controller.name.as_str(), controller.uid.as_str()))
-}
-
-/// Whether the CronJob controls the Job: its uid decides.
-pub(crate) fn is_own(cronjob: &CronJob, job: &Job) -> bool {
-    cronjob_of(job).is_some_and(|(_, uid)| Some(uid) == cronjob.metadata.uid.as_deref())
 }
 
 #[cfg(test)]

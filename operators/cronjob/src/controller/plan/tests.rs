@@ -2,15 +2,19 @@ use k8s_openapi::{
     api::batch::v1::{JobCondition, JobStatus},
     apimachinery::pkg::apis::meta::v1::Time,
 };
+use kubewright::owner;
 use serde_json::json;
 
 use super::*;
 use crate::{
     api::v1::{CronJobSpec, JobTemplate},
-    controller::record::{self, LAST},
+    controller::{
+        job::{SCHEDULED_AT, cronjob_name, is_own},
+        record::{self, LAST},
+    },
 };
 
-/// When the CronJobs of these tests were created.
+/// The creation time of the CronJobs in these tests.
 pub(crate) const CREATED: &str = "2020-01-30T10:00:30Z";
 
 pub(crate) fn time(text: &str) -> Timestamp {
@@ -36,7 +40,7 @@ pub(crate) fn cronjob(schedule: &str) -> CronJob {
     cronjob
 }
 
-/// A Job of the CronJob, as the cluster has it. `ended` is the type of a condition.
+/// A Job of the CronJob, as in the cluster. `ended` is the type of a condition.
 pub(crate) fn child(cronjob: &CronJob, at: &str, ended: Option<&str>) -> Arc<Job> {
     let mut job = job(cronjob, cronjob.spec.job_template.read().unwrap(), time(at));
     job.metadata.finalizers = None;
@@ -56,7 +60,7 @@ fn planned(cronjob: &CronJob, last: Option<&str>, now: &str) -> Plan {
     plan(cronjob, &Children::default(), last.map(time), time(now))
 }
 
-/// The time of the schedule that is due, if one is.
+/// Returns the scheduled time that is due.
 fn due(plan: &Plan) -> Option<String> {
     match &plan.situation {
         Situation::Due { time, .. } => Some(time.to_string()),
@@ -76,10 +80,10 @@ fn the_latest_time_after_the_last_run_or_the_creation_is_due() {
     check(minutely, None, "2020-01-30T10:00:59.999Z", None, "2020-01-30T10:01:00Z");
     check(minutely, None, "2020-01-30T10:01:00Z", Some("2020-01-30T10:01:00Z"), "2020-01-30T10:02:00Z");
     check(minutely, Some("2020-01-30T10:01:00Z"), "2020-01-30T10:01:30Z", None, "2020-01-30T10:02:00Z");
-    // Row 31: the latest only.
+    // Only the latest time is due.
     check(minutely, None, "2030-01-30T10:05:30Z", Some("2030-01-30T10:05:00Z"), "2030-01-30T10:06:00Z");
     check("@every 90s", None, "2020-01-30T10:03:40Z", Some("2020-01-30T10:03:30Z"), "2020-01-30T10:05:00Z");
-    // Row 40: with the clock before the creation, or the last run, it sleeps.
+    // If the clock is before the creation or the last run, nothing is due.
     check(minutely, None, "2019-01-30T10:00:00Z", None, "2020-01-30T10:01:00Z");
     check(minutely, Some("2021-01-30T10:00:00Z"), "2020-01-30T10:00:00Z", None, "2021-01-30T10:01:00Z");
 }
@@ -93,13 +97,13 @@ fn the_deadline_counts_from_the_time_of_the_schedule() {
         assert_eq!(matches!(situation, Situation::TooLate { .. }), late, "{deadline} {now}: {situation:?}");
         assert_eq!(matches!(situation, Situation::Due { .. }), !late, "{deadline} {now}: {situation:?}");
     };
-    // Whatever happens within the second is on time.
+    // The whole second counts as on time.
     check(0, "2020-01-30T11:00:00.9Z", false);
     check(0, "2020-01-30T11:00:01Z", true);
     check(60, "2020-01-30T11:01:00Z", false);
     check(60, "2020-01-30T11:01:01Z", true);
     check(i64::MAX, "2020-01-30T11:59:00Z", false);
-    // Row 31: of years of downtime the latest is the only one that may be on time.
+    // After years of downtime, only the latest time can be on time.
     check(3600, "2030-01-30T11:30:00Z", false);
 }
 
@@ -119,7 +123,7 @@ fn what_is_wrong_is_told() {
     check(&|it| it.spec.schedule = "0 0 30 2 *".into(), "no date satisfies");
     check(&|it| it.spec.time_zone = Some("Nowhere".into()), "unknown time zone");
     check(&|it| it.spec.job_template = template(json!({"spec": 5})), "spec.jobTemplate: invalid type");
-    // Row 33.
+    // A name of 53 characters is too long.
     check(&|it| it.metadata.name = Some("x".repeat(53)), "must be no more than 52 characters");
     let mut longest = cronjob("* * * * *");
     longest.metadata.name = Some("x".repeat(52));
@@ -186,7 +190,7 @@ fn the_job_is_as_the_contract_says() {
 }
 
 #[test]
-fn row_35_history_is_trimmed_oldest_first() {
+fn history_is_trimmed_oldest_first() {
     let check = |failed: Option<i32>, succeeded: Option<i32>, expect: &[&str]| {
         let mut cronjob = cronjob("* * * * *");
         cronjob.spec.failed_jobs_history_limit = failed;
@@ -229,7 +233,7 @@ fn the_last_run_is_known_from_the_record_the_jobs_or_at_worst_the_status() {
     cronjob.annotations_mut().insert(LAST.into(), annotation.into());
     assert_eq!(last(&cronjob, &[job]), Some(time("2020-01-30T10:02:00Z")), "the status is not heard");
 
-    // A Job whose annotation was edited tells nothing.
+    // A Job with an edited annotation is ignored.
     let mut edited = child(&cronjob, "2020-01-30T10:03:00Z", None).as_ref().clone();
     edited.annotations_mut().insert(SCHEDULED_AT.into(), "2020-01-30T10:04:00Z".into());
     assert_eq!(last(&cronjob, &[Arc::new(edited)]), Some(time("2020-01-30T10:02:00Z")));

@@ -1,4 +1,4 @@
-//! What to say of a CronJob: values in, values out.
+//! The status and events of a CronJob. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
@@ -16,7 +16,7 @@ use crate::{
     schedule::ScheduleError,
 };
 
-/// The status that tells how it stands. Without a change in what it tells, it is the same as before.
+/// Returns the status. If nothing has changed, it equals the present one.
 pub(crate) fn status(
     cronjob: &CronJob,
     children: &Children,
@@ -29,7 +29,7 @@ pub(crate) fn status(
     let mut status = CronJobStatus {
         active: children.references(),
         last_schedule_time: last.map(Time),
-        // The Job may be gone by now, because of the history limit.
+        // The Job may have been deleted because of the history limit.
         last_successful_time: succeeded.into_iter().flatten().max_by_key(|time| time.0),
         next_schedule_time: plan.next.map(Time),
         observed_generation: cronjob.metadata.generation,
@@ -43,7 +43,7 @@ pub(crate) fn status(
         // Its Job could not be launched; the next try decides.
         None if matches!(plan.situation, Situation::Due { .. }) => false,
         None if last.is_some() && ready && plan.situation != Situation::Suspended => {
-            conditions.set("Missed", false, "Started", "the latest time of the schedule has its job")
+            conditions.set("Missed", false, "Started", "the latest scheduled time has its job")
         }
         None => conditions.remove("Missed"),
     };
@@ -56,13 +56,14 @@ pub(crate) fn status(
     status
 }
 
-/// Whether the schedule is followed, why, and in words.
+/// Returns whether the schedule is followed, the reason, and the message.
 fn ready(situation: &Situation) -> (bool, &'static str, String) {
     match situation {
         Situation::Invalid(error) => (false, reason(error), error.to_string()),
         Situation::Suspended => (true, "Suspended", "no jobs are started until spec.suspend is false".into()),
         Situation::Taken { job } => {
-            let message = format!("job {job:?} is not controlled by this CronJob; it is run when that job is gone");
+            let message =
+                format!("job {job:?} is not controlled by this CronJob; delete it to let the CronJob create its own");
             (false, "NameConflict", message)
         }
         Situation::Refused { message } => (false, "JobRefused", message.clone()),
@@ -80,23 +81,23 @@ fn reason(error: &SpecError) -> &'static str {
     }
 }
 
-/// Why the latest time of the schedule has no Job.
+/// Returns why the latest scheduled time has no Job.
 fn missed(situation: &Situation) -> Option<(&'static str, String)> {
     match situation {
         Situation::TooLate { time, deadline } => {
-            Some(("TooLate", format!("no job is started for {time}: that is more than {deadline} seconds ago")))
+            Some(("TooLate", format!("no job is started for {time}, which is more than {deadline} seconds ago")))
         }
         Situation::Forbidden { time, active } => {
-            Some(("Skipped", format!("no job is started for {time} while there is {}", some(active))))
+            Some(("Skipped", format!("no job is started for {time} while there are active jobs: {}", some(active))))
         }
         Situation::Replacing { time, active } => {
-            Some(("Replacing", format!("a job is started for {time} when this is gone: {}", some(active))))
+            Some(("Replacing", format!("the job for {time} is started once these are gone: {}", some(active))))
         }
         _ => None,
     }
 }
 
-/// As many names as fit into a message.
+/// Returns as many names as fit into a message.
 fn some(names: &[String]) -> String {
     const SHOWN: usize = 3;
     let shown: Vec<_> = names.iter().take(SHOWN).map(|name| format!("job {name:?}")).collect();
@@ -106,7 +107,7 @@ fn some(names: &[String]) -> String {
     }
 }
 
-/// The warnings that tell how the status has changed.
+/// Returns the warnings about conditions that have changed.
 pub(crate) fn warnings(before: Option<&CronJobStatus>, after: &CronJobStatus) -> Vec<Event> {
     let before = before.map_or(&[][..], |before| &before.conditions);
     let new = after.conditions.iter().filter(|after| {
@@ -125,7 +126,7 @@ pub(crate) fn warnings(before: Option<&CronJobStatus>, after: &CronJobStatus) ->
 fn is_trouble(condition: &Condition) -> bool {
     match condition.type_.as_str() {
         "Ready" => condition.status == "False",
-        // Each Job that is replaced has an event of its own.
+        // Each replaced Job has an event of its own.
         "Missed" => condition.status == "True" && condition.reason != "Replacing",
         _ => condition.status == "True",
     }

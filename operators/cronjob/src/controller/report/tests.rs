@@ -5,7 +5,7 @@ use super::{
 
 const NOW: &str = "2020-01-30T10:02:30Z";
 
-fn told(cronjob: &CronJob, last: Option<&str>, now: &str) -> CronJobStatus {
+fn reported(cronjob: &CronJob, last: Option<&str>, now: &str) -> CronJobStatus {
     let children = Children::default();
     let plan = plan::plan(cronjob, &children, last.map(time), time(now));
     status(cronjob, &children, last.map(time), &plan, time(now))
@@ -25,12 +25,12 @@ fn each_situation_has_its_conditions() {
     let check = |edit: &dyn Fn(&mut CronJob), last: Option<&str>, expect: &[&str]| {
         let mut cronjob = cronjob("* * * * *");
         edit(&mut cronjob);
-        let status = told(&cronjob, last, NOW);
+        let status = reported(&cronjob, last, NOW);
         assert_eq!(conditions(&status), expect);
         assert_eq!(status.observed_generation, Some(1));
-        // The same again is the same.
+        // The status doesn't change without a reason.
         cronjob.status = Some(status.clone());
-        assert_eq!(told(&cronjob, last, "2020-01-30T10:02:45Z"), status);
+        assert_eq!(reported(&cronjob, last, "2020-01-30T10:02:45Z"), status);
         assert_eq!(warnings(Some(&status), &status), []);
     };
     let ran = Some("2020-01-30T10:02:00Z");
@@ -53,13 +53,13 @@ fn each_situation_has_its_conditions() {
 fn a_new_trouble_is_warned_of_once() {
     let mut cronjob = cronjob("* * * * *");
     cronjob.spec.starting_deadline_seconds = Some(5);
-    let late = told(&cronjob, None, NOW);
+    let late = reported(&cronjob, None, NOW);
     assert_eq!(reasons(&warnings(None, &late)), ["TooLate", "ShortDeadline"]);
     cronjob.status = Some(late.clone());
-    let later = told(&cronjob, None, "2020-01-30T10:03:30Z");
+    let later = reported(&cronjob, None, "2020-01-30T10:03:30Z");
     assert_eq!(reasons(&warnings(Some(&late), &later)), ["TooLate"], "each time of the schedule is one");
     cronjob.spec.starting_deadline_seconds = None;
-    let well = told(&cronjob, Some("2020-01-30T10:03:00Z"), "2020-01-30T10:03:30Z");
+    let well = reported(&cronjob, Some("2020-01-30T10:03:00Z"), "2020-01-30T10:03:30Z");
     assert_eq!(warnings(Some(&later), &well), []);
     assert_eq!(conditions(&well), ["Ready True Scheduled", "Missed False Started"]);
 }

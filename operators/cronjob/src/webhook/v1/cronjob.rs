@@ -1,7 +1,7 @@
-//! What a CronJob is given that its author left out, and what is refused before it is stored.
+//! Defaults and validation of CronJobs at admission.
 //!
-//! Without these webhooks ([`ENABLE_WEBHOOKS=false`](kubewright::args::ManagerArgs::enable_webhooks)) nothing is missing but
-//! the early word: the controller tells the same in conditions.
+//! Without these webhooks ([`ENABLE_WEBHOOKS=false`](kubewright::args::ManagerArgs::enable_webhooks)) errors are only
+//! reported later: the controller writes the same messages into conditions.
 
 use kubewright::{
     prelude::*,
@@ -19,7 +19,7 @@ pub(crate) fn webhook() -> Webhook<CronJob> {
     Webhook::new().defaulting(Defaults).validating(Validation)
 }
 
-/// Sets what an author left out: policy `Allow`, not suspended, three successful Jobs and one failed one kept.
+/// Sets defaults: policy `Allow`, not suspended, and limits of three succeeded and one failed Job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Defaults;
 
@@ -39,7 +39,7 @@ fn complete(spec: &mut CronJobSpec) {
 }
 // ANCHOR_END: defaults
 
-/// Refuses what could never run, all causes at once, and warns of what is odd.
+/// Refuses invalid CronJobs with all causes at once, and warns of unusual ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validation;
 
@@ -49,9 +49,9 @@ impl Validator<CronJob> for Validation {
         Ok(look(cronjob))
     }
 
-    /// What was wrong before the webhook was there must not stand in the way of labels, finalizers, or the end.
+    /// Errors that were stored before must not prevent changes of labels or finalizers, nor deletion.
     async fn validate_update(&self, old: &CronJob, new: &CronJob, _: &Request) -> Result<ValidationErrors, Denied> {
-        // The new one has its defaults by now, the old one may be from before that.
+        // The new object has its defaults; the old one may have been stored without them.
         let [old_spec, new_spec] = [&old.spec, &new.spec].map(|spec| {
             let mut spec = spec.clone();
             complete(&mut spec);
@@ -93,7 +93,7 @@ fn look_at_schedule(cronjob: &CronJob, errors: &mut ValidationErrors) {
         Err(error) => drop(errors.invalid("spec.schedule", &spec.schedule, error)),
     }
     let Some(zone) = &spec.time_zone else { return };
-    // With a schedule that can be read, whatever that is, so that the time zone is looked at.
+    // If the schedule is invalid, a valid one stands in, so that the time zone is still checked.
     let readable = if schedule.is_ok() { &spec.schedule } else { "@daily" };
     if let Err(error @ (ScheduleError::Zone(_) | ScheduleError::TwoZones)) = Schedule::parse(readable, Some(zone)) {
         errors.invalid("spec.timeZone", zone, error);

@@ -1,4 +1,4 @@
-//! Defaults and validation errors.
+//! Defaults and validation with values.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubewright::{
@@ -64,7 +64,7 @@ fn bad_schedules_are_told_at_their_field() {
         ("* * * 13 *", "month"),
         ("* * * * 8", "day of week"),
         ("* * * * * *", "expected 5 fields (minute, hour, day of month, month, day of week), found 6"),
-        ("@every 0s", "@every takes a duration of at least one second"),
+        ("@every 0s", "@every requires a duration of at least one second"),
         ("TZ=Nowhere * * * * *", "unknown time zone \"Nowhere\""),
         ("@sometimes", "unknown word \"sometimes\""),
         ("", "the schedule is empty"),
@@ -82,7 +82,7 @@ fn a_hundred_kilobytes_of_stars_are_told_briefly() {
     for stars in ["*".repeat(100_000), "* ".repeat(50_000), "*,".repeat(50_000)] {
         let causes = causes(&look(&cronjob("c", &stars)));
         assert_eq!(causes.len(), 1);
-        assert!(causes[0].ends_with("the schedule has 100000 bytes, and may have 1024"), "{}", causes[0]);
+        assert!(causes[0].ends_with("the schedule has 100000 bytes; at most 1024 are allowed"), "{}", causes[0]);
         assert!(causes[0].len() < 1000, "{}", causes[0].len());
     }
 }
@@ -107,8 +107,8 @@ fn all_causes_are_told_at_once() {
 fn two_time_zones_are_one_too_many() {
     let mut bad = cronjob("c", "TZ=Asia/Seoul @daily");
     bad.spec.time_zone = Some("Europe/Berlin".into());
-    let says = "spec.timeZone: Invalid value: \"Europe/Berlin\": the schedule begins with a time zone, and spec.timeZone \
-        names one too: take one away";
+    let says = "spec.timeZone: Invalid value: \"Europe/Berlin\": the schedule and spec.timeZone both set a \
+        time zone: remove one";
     check(&bad, &[says]);
 }
 

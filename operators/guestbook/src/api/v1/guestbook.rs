@@ -1,11 +1,11 @@
-//! The kind `Guestbook`: how many pages, what they say, and which of them serves.
+//! The kind `Guestbook`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is to be there.
+/// The wanted pods and their texts.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "webapp.my.domain",
@@ -27,16 +27,16 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct GuestbookSpec {
-    /// How many pods there are to be: one that serves, the others stand by.
+    /// The number of pods: one serves, the others stand by.
     #[schemars(range(min = 1, max = 10))]
     pub size: i32,
 
-    /// The ConfigMap whose keys `title` and `greeting` hold the texts of the page. A change of it replaces the pods, those
-    /// that stand by first.
+    /// The ConfigMap whose keys `title` and `greeting` contain the texts of the page. A change of it replaces the pods,
+    /// standby pods first.
     #[schemars(length(min = 1, max = 15))]
     pub config_map_name: String,
 
-    /// What guests leave in the book.
+    /// The kind of entries that guests leave.
     #[serde(default)]
     pub alias: Alias,
 
@@ -46,7 +46,7 @@ pub struct GuestbookSpec {
     pub image: Option<String>,
 }
 
-/// What guests leave in the book.
+/// The kind of entries that guests leave.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Alias {
     /// A phone number.
@@ -59,7 +59,7 @@ pub enum Alias {
 }
 
 impl Alias {
-    /// The word in the API.
+    /// Returns the value in the API.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Phone => "Phone",
@@ -73,24 +73,24 @@ impl Alias {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestbookStatus {
-    /// The name of the pod that serves; empty while none does.
+    /// The name of the active pod; empty if there is none.
     #[serde(default)]
     pub active: String,
 
-    /// The names of the pods that stand by, oldest first: the first that is ready takes over.
+    /// The names of the standby pods, oldest first. The first one that is ready takes over.
     #[serde(default)]
     pub standby: Vec<String>,
 
-    /// How many pods are ready, the active one included.
+    /// The number of ready pods, including the active one.
     #[serde(default)]
     pub ready_replicas: i32,
 
-    /// The generation of the spec that this status tells about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// `Ready`: as many pods as desired are ready, or what is in the way. `Serving`: one of them serves. `Configured`: the
-    /// ConfigMap is there. `Updated`: all pods have its present texts.
+    /// `Ready`: whether as many pods as desired are ready, and why not. `Serving`: whether a pod serves. `Configured`:
+    /// whether the ConfigMap exists. `Updated`: whether all pods have its present texts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -1,4 +1,4 @@
-//! What to do about the children of a Guestbook: values in, values out.
+//! The decision what to do about the children of a Guestbook. Pure.
 
 use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
@@ -9,68 +9,68 @@ use kubewright::owner::is_controlled_by;
 use super::{children, config::Config};
 use crate::api::v1::Guestbook;
 
-/// What is to be done, and how things are.
+/// The writes that are needed, and the observed state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
-    /// The pods that count, oldest first: Pending or Running, and not being deleted.
+    /// The active pods, oldest first: Pending or Running, and not being deleted.
     pub(crate) alive: Vec<Arc<Pod>>,
-    /// The name of the pod that is to serve. While none is ready that is whichever served last.
+    /// The name of the pod that has to serve. While none is ready, it is the last one that served.
     pub(crate) chosen: Option<String>,
-    /// The name of the pod that the Service leads to at present.
+    /// The name of the pod that the Service selects at present.
     pub(crate) present: Option<String>,
     /// The address of the Service.
     pub(crate) address: Option<String>,
-    /// What pods are to be made from; unknown without the texts.
+    /// The revision of new pods; `None` without the texts.
     pub(crate) revision: Option<String>,
-    /// The names of those that are made from something else.
+    /// The names of the pods of another revision.
     pub(crate) outdated: BTreeSet<String>,
-    /// What is to become of the Service. It goes before the pods.
+    /// The write of the Service, which comes before those of the pods.
     pub(crate) service: Step,
     /// The pods that lost a label.
     pub(crate) relabel: Vec<Arc<Pod>>,
-    /// How many pods are missing.
+    /// The number of missing pods.
     pub(crate) create: usize,
-    /// The pods that have ended, are too many, or are out of date and next to go.
+    /// The pods that have ended, are superfluous, or are the next outdated one.
     pub(crate) delete: Vec<Arc<Pod>>,
 }
 
-/// What is to become of the Service.
+/// The write of the Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// It is as it should be.
+    /// It is correct.
     Keep,
-    /// There is none: it is to be created.
+    /// It doesn't exist.
     Create,
-    /// It doesn't lead to the pod that is to serve, or was edited.
+    /// It selects another pod, or was edited.
     Apply,
-    /// There is one that isn't the Guestbook's. It is left alone.
+    /// It belongs to another owner, and is left alone.
     Foreign,
 }
 
 impl Plan {
-    /// Whether the Service is to be written.
-    pub(crate) fn leads(&self) -> bool {
+    /// Returns whether the Service has to be written.
+    pub(crate) fn writes_service(&self) -> bool {
         matches!(self.service, Step::Create | Step::Apply)
     }
 
-    /// Whether there is anything to do about the pods that there are.
-    pub(crate) fn mends(&self) -> bool {
+    /// Returns whether existing pods have to be written.
+    pub(crate) fn changes_pods(&self) -> bool {
         !(self.relabel.is_empty() && self.delete.is_empty())
     }
 
-    /// Whether this pod is made from what pods are to be made from.
+    /// Returns whether a pod has the present revision.
     fn is_updated(&self, pod: &Pod) -> bool {
         !self.outdated.contains(&pod.name_any())
     }
 
-    /// The pod that serves: the chosen one, while it is ready.
+    /// Returns the active pod: the chosen one, if it is ready.
     pub(crate) fn active(&self) -> Option<&Arc<Pod>> {
         self.alive.iter().find(|pod| pod.metadata.name == self.chosen && is_ready(pod))
     }
 }
 
-/// What to do, given the texts, whatever Service has the Guestbook's name, and all pods that the Guestbook controls, by
-/// uid.
+/// Returns the plan, given the texts, the Service with the Guestbook's name, and all pods that the Guestbook controls
+/// by UID.
 pub(crate) fn plan(guestbook: &Guestbook, config: &Config, service: Option<&Service>, pods: Vec<Arc<Pod>>) -> Plan {
     let (mut alive, mut delete) = (Vec::new(), Vec::new());
     for pod in pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
@@ -110,10 +110,10 @@ pub(crate) fn plan(guestbook: &Guestbook, config: &Config, service: Option<&Serv
     plan
 }
 
-/// Which pod is to serve, given the one that does.
+/// Chooses the pod that has to serve.
 ///
-/// One that is ready stays, so that nothing is moved without need. If it isn't, the oldest that is ready takes over. One
-/// that is out of date hands over when it is the last of its kind, so that it is replaced without a gap.
+/// A ready one stays, so that nothing moves without need. Otherwise the oldest ready one takes over. An outdated one
+/// hands over when it is the last one, so that it is replaced without a gap.
 fn choose(plan: &Plan) -> Option<String> {
     let mut ready = plan.alive.iter().filter(|pod| is_ready(pod));
     let Some(active) = plan.alive.iter().find(|pod| pod.metadata.name == plan.present && is_ready(pod)) else {
@@ -124,10 +124,10 @@ fn choose(plan: &Plan) -> Option<String> {
     successor.unwrap_or(active).metadata.name.clone()
 }
 
-/// Decides how many pods are missing and which go: those beyond the number, or else one of those that are out of date.
+/// Decides how many pods are missing, and which have to go: superfluous ones, or else one of the outdated ones.
 fn count(guestbook: &Guestbook, plan: &mut Plan) {
     let size = usize::try_from(guestbook.spec.size).unwrap_or(0);
-    // A single pod has nobody to hand over to, so that its successor comes before it goes.
+    // A single pod can't hand over, so its successor is created before it goes.
     let is_replaced_alone = size == 1 && plan.active().is_some_and(|active| !plan.is_updated(active));
     let desired = size + usize::from(is_replaced_alone);
     let mut by_worth = plan.alive.clone();
@@ -142,12 +142,12 @@ fn count(guestbook: &Guestbook, plan: &mut Plan) {
     if plan.alive.len() != desired || waits {
         return;
     }
-    // The least worth is the last; the active one is never next, for it hands over before.
+    // The last is the least useful. The active pod is never next, since it hands over before.
     let outdated = by_worth.iter().rev().find(|pod| !plan.is_updated(pod) && !is_active(pod));
     plan.delete.extend(outdated.cloned());
 }
 
-/// Whether the Guestbook controls the Service.
+/// Returns whether the Guestbook controls the Service.
 pub(crate) fn is_own(guestbook: &Guestbook, service: &Service) -> bool {
     guestbook.metadata.uid.as_deref().is_some_and(|uid| is_controlled_by(service, uid))
 }
@@ -157,7 +157,7 @@ fn has_labels(guestbook: &Guestbook, pod: &Pod) -> bool {
     wanted.iter().all(|(key, value)| pod.labels().get(key) == Some(value))
 }
 
-/// Older ones are less; those of one second are ordered by name.
+/// Returns the sort key of a pod, oldest first, then by name.
 fn age(pod: &Arc<Pod>) -> (Option<jiff::Timestamp>, String) {
     (pod.creation_timestamp().map(|time| time.0), pod.name_any())
 }
@@ -166,7 +166,7 @@ fn has_ended(pod: &Pod) -> bool {
     matches!(pod.status.as_ref().and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed"))
 }
 
-/// Whether the pod says that it is ready.
+/// Returns whether a pod is ready.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")

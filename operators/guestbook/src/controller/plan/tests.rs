@@ -18,7 +18,7 @@ fn found(title: &str) -> Config {
     Config::Found(Texts { title: Some(title.into()), greeting: None })
 }
 
-/// A pod of the guestbook, so many seconds old, made when the title was this one.
+/// A pod of the guestbook with an age in seconds, created with a title.
 fn pod(name: &str, age: i64, title: &str, state: &str) -> Arc<Pod> {
     let guestbook = guestbook(3);
     let Config::Found(texts) = found(title) else { unreachable!() };
@@ -42,18 +42,18 @@ fn pod(name: &str, age: i64, title: &str, state: &str) -> Arc<Pod> {
     Arc::new(pod)
 }
 
-/// The Service of the guestbook, leading to this pod.
-fn leading_to(pod: Option<&str>) -> Service {
+/// The Service of the guestbook, selecting a pod.
+fn selecting(pod: Option<&str>) -> Service {
     let guestbook = guestbook(3);
     let mut service = children::service(&guestbook, pod);
     kubewright::owner::set_controller_reference(&guestbook, &mut service).unwrap();
     service
 }
 
-/// What is done: the Service's step and pod, how many pods are created, which are deleted.
+/// The actions: the Service's step and pod, the number of created pods, and the deleted pods.
 type Done<'a> = (Step, Option<&'a str>, usize, &'a [&'a str]);
 
-/// With the title `new`, and pods each of which is called by its name, is so old, and has a title and a state.
+/// Checks the actions for the title `new`, and pods with a name, age, title and state.
 fn check(size: i32, service: Option<Service>, pods: &[(&str, i64, &str, &str)], expect: Done<'_>) {
     let pods = pods.iter().map(|(name, age, title, state)| pod(name, *age, title, state)).collect();
     let plan = plan(&guestbook(size), &found("new"), service.as_ref(), pods);
@@ -68,47 +68,47 @@ use Step::{Apply, Create, Keep};
 #[test]
 fn at_first_all_are_missing() {
     check(3, None, &[], (Create, None, 3, &[]));
-    check(3, Some(leading_to(None)), &[], (Keep, None, 3, &[]));
+    check(3, Some(selecting(None)), &[], (Keep, None, 3, &[]));
 }
 
 #[test]
 fn the_oldest_that_is_ready_becomes_active_and_stays() {
     let pods = [("a", 3, "new", "starting"), ("b", 2, "new", "ready"), ("c", 2, "new", "ready")];
-    check(3, Some(leading_to(None)), &pods, (Apply, Some("b"), 0, &[]));
-    check(3, Some(leading_to(Some("c"))), &pods, (Keep, Some("c"), 0, &[]));
+    check(3, Some(selecting(None)), &pods, (Apply, Some("b"), 0, &[]));
+    check(3, Some(selecting(Some("c"))), &pods, (Keep, Some("c"), 0, &[]));
 }
 
 #[test]
 fn the_oldest_ready_standby_takes_over() {
     let standby = [("b", 3, "new", "starting"), ("c", 2, "new", "ready"), ("d", 1, "new", "ready")];
     let with = |active: &'static str| [&[("a", 9, "new", active)][..], &standby].concat();
-    check(4, Some(leading_to(Some("a"))), &with("starting"), (Apply, Some("c"), 0, &[]));
-    check(4, Some(leading_to(Some("a"))), &with("leaving"), (Apply, Some("c"), 1, &[]));
-    check(4, Some(leading_to(Some("a"))), &with("failed"), (Apply, Some("c"), 1, &["a"]));
-    check(4, Some(leading_to(Some("gone"))), &standby, (Apply, Some("c"), 1, &[]));
+    check(4, Some(selecting(Some("a"))), &with("starting"), (Apply, Some("c"), 0, &[]));
+    check(4, Some(selecting(Some("a"))), &with("leaving"), (Apply, Some("c"), 1, &[]));
+    check(4, Some(selecting(Some("a"))), &with("failed"), (Apply, Some("c"), 1, &["a"]));
+    check(4, Some(selecting(Some("gone"))), &standby, (Apply, Some("c"), 1, &[]));
 }
 
 #[test]
 fn with_none_ready_nothing_is_moved() {
     let pods = [("a", 3, "new", "starting"), ("b", 2, "new", "starting")];
-    check(2, Some(leading_to(Some("b"))), &pods, (Keep, Some("b"), 0, &[]));
-    check(2, Some(leading_to(Some("gone"))), &pods, (Keep, Some("gone"), 0, &[]));
+    check(2, Some(selecting(Some("b"))), &pods, (Keep, Some("b"), 0, &[]));
+    check(2, Some(selecting(Some("gone"))), &pods, (Keep, Some("gone"), 0, &[]));
 }
 
 #[test]
 fn a_service_that_was_edited_is_brought_back_and_anothers_is_not() {
     let pods = [("a", 3, "new", "ready")];
-    let mut edited = leading_to(Some("a"));
+    let mut edited = selecting(Some("a"));
     edited.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].target_port = None;
     check(1, Some(edited), &pods, (Apply, Some("a"), 0, &[]));
-    let mut edited = leading_to(Some("a"));
+    let mut edited = selecting(Some("a"));
     edited.spec.as_mut().unwrap().selector = Some([("app".to_owned(), "other".to_owned())].into());
     check(1, Some(edited), &pods, (Apply, Some("a"), 0, &[]));
-    let mut added = leading_to(Some("a"));
+    let mut added = selecting(Some("a"));
     added.spec.as_mut().unwrap().type_ = Some("NodePort".into());
     added.metadata.labels.as_mut().unwrap().insert("team".into(), "web".into());
     check(1, Some(added), &pods, (Keep, Some("a"), 0, &[]));
-    let mut foreign = leading_to(Some("a"));
+    let mut foreign = selecting(Some("a"));
     foreign.metadata.owner_references = None;
     check(1, Some(foreign), &pods, (Step::Foreign, Some("a"), 0, &[]));
 }
@@ -117,51 +117,51 @@ fn a_service_that_was_edited_is_brought_back_and_anothers_is_not() {
 fn those_too_many_go_the_newest_first_and_never_the_active_one() {
     let pods =
         [("a", 4, "new", "ready"), ("b", 3, "new", "starting"), ("c", 2, "new", "ready"), ("d", 1, "new", "ready")];
-    check(3, Some(leading_to(Some("d"))), &pods, (Keep, Some("d"), 0, &["b"]));
-    check(2, Some(leading_to(Some("d"))), &pods, (Keep, Some("d"), 0, &["b", "c"]));
-    check(1, Some(leading_to(Some("d"))), &pods, (Keep, Some("d"), 0, &["b", "c", "a"]));
+    check(3, Some(selecting(Some("d"))), &pods, (Keep, Some("d"), 0, &["b"]));
+    check(2, Some(selecting(Some("d"))), &pods, (Keep, Some("d"), 0, &["b", "c"]));
+    check(1, Some(selecting(Some("d"))), &pods, (Keep, Some("d"), 0, &["b", "c", "a"]));
 }
 
 #[test]
 fn a_change_replaces_the_standbys_one_by_one_and_the_active_one_last() {
-    let leads = |pod| Some(leading_to(Some(pod)));
+    let writes_service = |pod| Some(selecting(Some(pod)));
     let (a, b, c) = (("a", 5, "old", "ready"), ("b", 4, "old", "ready"), ("c", 3, "old", "ready"));
     let (d, e, f) = (("d", 2, "new", "ready"), ("e", 1, "new", "ready"), ("f", 0, "new", "ready"));
-    check(3, leads("a"), &[a, b, c], (Keep, Some("a"), 0, &["c"]));
-    check(3, leads("a"), &[a, b], (Keep, Some("a"), 1, &[]));
-    check(3, leads("a"), &[a, b, ("d", 2, "new", "starting")], (Keep, Some("a"), 0, &[]));
-    check(3, leads("a"), &[a, b, d], (Keep, Some("a"), 0, &["b"]));
-    check(3, leads("a"), &[a, d, ("e", 1, "new", "starting")], (Apply, Some("d"), 0, &[]));
-    check(3, leads("d"), &[a, d, ("e", 1, "new", "starting")], (Keep, Some("d"), 0, &[]));
-    check(3, leads("d"), &[a, d, e], (Keep, Some("d"), 0, &["a"]));
-    check(3, leads("d"), &[d, e, f], (Keep, Some("d"), 0, &[]));
+    check(3, writes_service("a"), &[a, b, c], (Keep, Some("a"), 0, &["c"]));
+    check(3, writes_service("a"), &[a, b], (Keep, Some("a"), 1, &[]));
+    check(3, writes_service("a"), &[a, b, ("d", 2, "new", "starting")], (Keep, Some("a"), 0, &[]));
+    check(3, writes_service("a"), &[a, b, d], (Keep, Some("a"), 0, &["b"]));
+    check(3, writes_service("a"), &[a, d, ("e", 1, "new", "starting")], (Apply, Some("d"), 0, &[]));
+    check(3, writes_service("d"), &[a, d, ("e", 1, "new", "starting")], (Keep, Some("d"), 0, &[]));
+    check(3, writes_service("d"), &[a, d, e], (Keep, Some("d"), 0, &["a"]));
+    check(3, writes_service("d"), &[d, e, f], (Keep, Some("d"), 0, &[]));
 }
 
 #[test]
 fn a_pod_that_is_out_of_date_and_not_ready_goes_first() {
     let pods = [("a", 3, "old", "ready"), ("b", 2, "older", "starting"), ("c", 1, "old", "ready")];
-    check(3, Some(leading_to(Some("a"))), &pods, (Keep, Some("a"), 0, &["b"]));
-    // With none ready there is nothing to be careful about but to go one by one.
+    check(3, Some(selecting(Some("a"))), &pods, (Keep, Some("a"), 0, &["b"]));
+    // Without a ready pod, they are only replaced one by one.
     let pods = [("a", 3, "old", "starting"), ("b", 2, "old", "starting")];
-    check(2, Some(leading_to(Some("a"))), &pods, (Keep, Some("a"), 0, &["b"]));
+    check(2, Some(selecting(Some("a"))), &pods, (Keep, Some("a"), 0, &["b"]));
 }
 
 #[test]
 fn a_single_pod_is_replaced_without_a_gap() {
-    let leads = |pod| Some(leading_to(Some(pod)));
+    let writes_service = |pod| Some(selecting(Some(pod)));
     let old = ("a", 2, "old", "ready");
-    check(1, leads("a"), &[old], (Keep, Some("a"), 1, &[]));
-    check(1, leads("a"), &[old, ("b", 1, "new", "starting")], (Keep, Some("a"), 0, &[]));
-    check(1, leads("a"), &[old, ("b", 1, "new", "ready")], (Apply, Some("b"), 0, &["a"]));
-    check(1, leads("b"), &[old, ("b", 1, "new", "ready")], (Keep, Some("b"), 0, &["a"]));
-    check(1, leads("a"), &[("a", 2, "old", "starting")], (Keep, Some("a"), 0, &["a"]));
+    check(1, writes_service("a"), &[old], (Keep, Some("a"), 1, &[]));
+    check(1, writes_service("a"), &[old, ("b", 1, "new", "starting")], (Keep, Some("a"), 0, &[]));
+    check(1, writes_service("a"), &[old, ("b", 1, "new", "ready")], (Apply, Some("b"), 0, &["a"]));
+    check(1, writes_service("b"), &[old, ("b", 1, "new", "ready")], (Keep, Some("b"), 0, &["a"]));
+    check(1, writes_service("a"), &[("a", 2, "old", "starting")], (Keep, Some("a"), 0, &["a"]));
 }
 
 #[test]
 fn without_the_texts_a_takeover_goes_on_and_nothing_is_created_or_replaced() {
     let pods = vec![pod("a", 3, "old", "failed"), pod("b", 2, "old", "ready")];
     for config in [Config::Missing, Config::Invalid("title")] {
-        let plan = plan(&guestbook(3), &config, Some(&leading_to(Some("a"))), pods.clone());
+        let plan = plan(&guestbook(3), &config, Some(&selecting(Some("a"))), pods.clone());
         assert_eq!((plan.service, plan.chosen.as_deref(), plan.create), (Apply, Some("b"), 0));
         assert_eq!(plan.delete, pods[..1]);
     }
@@ -169,7 +169,7 @@ fn without_the_texts_a_takeover_goes_on_and_nothing_is_created_or_replaced() {
 
 #[test]
 fn pods_learn_the_services_address_once_it_has_one_and_forget_none() {
-    let mut service = leading_to(Some("a"));
+    let mut service = selecting(Some("a"));
     service.spec.as_mut().unwrap().cluster_ip = Some("10.96.1.0".into());
     check(
         2,
@@ -192,6 +192,6 @@ fn a_pod_that_was_edited_is_brought_back() {
     let (mut bare, mut other) = (pod("a", 3, "new", "ready"), pod("b", 2, "new", "ready"));
     Arc::make_mut(&mut bare).metadata.labels = None;
     Arc::make_mut(&mut other).spec.as_mut().unwrap().containers[0].image = Some("nginx".into());
-    let plan = plan(&guestbook(2), &found("new"), Some(&leading_to(Some("a"))), vec![bare.clone(), other.clone()]);
+    let plan = plan(&guestbook(2), &found("new"), Some(&selecting(Some("a"))), vec![bare.clone(), other.clone()]);
     assert_eq!((plan.relabel, plan.delete), (vec![bare], vec![other]));
 }

@@ -1,4 +1,4 @@
-//! What to say of a Guestbook: values in, values out.
+//! The status and events of a Guestbook. Pure.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use super::{
 };
 use crate::api::v1::{Guestbook, GuestbookStatus};
 
-/// What is in the way of a child.
+/// A problem with a child.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Problem {
-    /// Its name is another's, in these words.
+    /// Its name is taken, with a message.
     Taken(String),
-    /// The API server refuses it in these words. It is tried again after a while.
+    /// The API server refuses it, with the server's message. It is retried after a delay.
     Refused(Duration, String),
-    /// It vanishes, or is changed, as fast as it is written. It is written again after a while.
+    /// It disappears or is changed as fast as it is written. It is written again after a delay.
     Slow(Duration),
 }
 
 impl Problem {
-    /// When to look again; unless an event tells.
+    /// Returns the delay before the next try; `None` if an event will wake the Guestbook.
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self {
             Self::Taken(_) => None,
@@ -37,23 +37,23 @@ impl Problem {
     }
 }
 
-/// What is in the way of the children.
+/// The problems with the children.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Problems {
-    /// Of the Service.
+    /// The problem with the Service.
     pub(crate) service: Option<Problem>,
-    /// Of the pods that are missing.
+    /// The problem with missing pods.
     pub(crate) pods: Option<Problem>,
 }
 
 impl Problems {
-    /// When to look again.
+    /// Returns the delay before the next try.
     pub(crate) fn wait(&self) -> Option<Duration> {
         [&self.service, &self.pods].into_iter().flatten().filter_map(Problem::wait).min()
     }
 }
 
-/// The status that tells how it stands. Without a change in what it tells, it is the same as before.
+/// Returns the status. If nothing has changed, it equals the present one.
 pub(crate) fn status(
     guestbook: &Guestbook,
     config: &Config,
@@ -65,7 +65,7 @@ pub(crate) fn status(
     let active = plan.active().filter(|_| plan.present == plan.chosen).map(|pod| pod.name_any()).unwrap_or_default();
     let generation = guestbook.metadata.generation;
     let mut conditions = guestbook.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
-    let mut told = Conditions::new(&mut conditions, generation, now);
+    let mut reported = Conditions::new(&mut conditions, generation, now);
     let facts = [
         ("Configured", configured(guestbook, config)),
         ("Serving", serving(&active, problems.service.as_ref())),
@@ -73,7 +73,7 @@ pub(crate) fn status(
         ("Ready", whole(guestbook, config, plan, problems, (ready, !active.is_empty()))),
     ];
     for (type_, Fact(holds, reason, message)) in facts {
-        told.set(type_, holds, reason, &message);
+        reported.set(type_, holds, reason, &message);
     }
     GuestbookStatus {
         standby: plan.alive.iter().map(|pod| pod.name_any()).filter(|name| *name != active).collect(),
@@ -84,15 +84,15 @@ pub(crate) fn status(
     }
 }
 
-/// Whether something holds, why, and in words.
+/// The status, reason and message of a condition.
 struct Fact(bool, &'static str, String);
 
 fn configured(guestbook: &Guestbook, config: &Config) -> Fact {
     let name = &guestbook.spec.config_map_name;
     match config {
-        Config::Found(_) => Fact(true, "Found", format!("the texts are those of ConfigMap {name:?}")),
+        Config::Found(_) => Fact(true, "Found", format!("the texts are from ConfigMap {name:?}")),
         Config::Missing => {
-            let message = format!("there is no ConfigMap {name:?}: no pods are created until there is");
+            let message = format!("ConfigMap {name:?} not found; create it to let pods be created");
             Fact(false, "ConfigMapMissing", message)
         }
         Config::Invalid(key) => {
@@ -109,7 +109,7 @@ fn serving(active: &str, problem: Option<&Problem>) -> Fact {
         Some(Problem::Taken(message)) => Fact(false, "NameConflict", message.clone()),
         Some(Problem::Refused(_, message)) => Fact(!active.is_empty(), "ServiceRefused", message.clone()),
         Some(Problem::Slow(_)) => {
-            let message = "the Service is changed as fast as it is written; it is written more slowly".to_owned();
+            let message = "another writer keeps changing the Service; it is restored with back-off".to_owned();
             Fact(!active.is_empty(), "ServiceContended", message)
         }
         None if active.is_empty() => Fact(false, "NoReadyPod", "no pod is ready to serve".into()),
@@ -119,11 +119,11 @@ fn serving(active: &str, problem: Option<&Problem>) -> Fact {
 
 fn updated(plan: &Plan) -> Fact {
     match (&plan.revision, plan.outdated.len()) {
-        (None, _) => Fact(false, "NotConfigured", "without the texts pods are left as they are".into()),
+        (None, _) => Fact(false, "NotConfigured", "without the ConfigMap pods are not updated".into()),
         (_, 0) => Fact(true, "UpToDate", "all pods have the present texts".into()),
         (_, left) => {
             let pods = plan.alive.len();
-            Fact(false, "Rolling", format!("{left} of {pods} pods are yet to be replaced, the active one last"))
+            Fact(false, "Rolling", format!("{left} of {pods} pods have to be replaced, the active one last"))
         }
     }
 }
@@ -137,7 +137,7 @@ fn whole(
 ) -> Fact {
     let size = usize::try_from(guestbook.spec.size).unwrap_or(0);
     let counts = format!("{ready} of {size} pods are ready");
-    // A pod more is ready while a single one is being replaced.
+    // While a single pod is being replaced, one more is ready.
     if plan.alive.len() >= size && ready >= size && serves && plan.revision.is_some() {
         return Fact(true, "PodsReady", format!("{size} of {size} pods are ready"));
     }
@@ -146,7 +146,7 @@ fn whole(
         _ if !configured.0 => configured,
         Some(Problem::Refused(_, message) | Problem::Taken(message)) => Fact(false, "PodRefused", message.clone()),
         Some(Problem::Slow(_)) => {
-            let message = "pods end or vanish as fast as they are created; they are replaced more slowly";
+            let message = "pods end or disappear as fast as they are created; they are replaced with back-off";
             Fact(false, "BackOff", message.into())
         }
         None => match serving(if serves { "it" } else { "" }, problems.service.as_ref()) {
@@ -156,7 +156,7 @@ fn whole(
     }
 }
 
-/// The warnings that tell of new troubles, and of nothing that is told by another condition as well.
+/// Returns the warnings about new problems, each of which is reported once.
 pub(crate) fn warnings(before: Option<&GuestbookStatus>, after: &GuestbookStatus) -> Vec<Event> {
     let before = before.map_or(&[][..], |before| &before.conditions);
     let is_new = |after: &&Condition| {
@@ -166,7 +166,7 @@ pub(crate) fn warnings(before: Option<&GuestbookStatus>, after: &GuestbookStatus
     let new = after.conditions.iter().filter(is_new);
     let mut warnings: Vec<Event> = new.map(|it| Event::warning(&it.reason, &it.message)).collect();
     warnings.dedup_by(|a, b| a == b);
-    // Without a ready pod it can't serve from the beginning; only that it no longer does is worth a word.
+    // A new Guestbook can't serve without a ready pod; only the loss is worth a warning.
     let served = condition::is_true(before, "Serving");
     warnings.retain(|warning| warning.reason != "NoReadyPod" || served);
     warnings

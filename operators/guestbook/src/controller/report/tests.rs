@@ -18,8 +18,8 @@ fn guestbook(status: Option<GuestbookStatus>) -> Guestbook {
     guestbook
 }
 
-/// The status with these pods, ready or not, of which the Service leads to `a`.
-fn told(before: Option<GuestbookStatus>, config: &Config, ready: &[bool], problems: &Problems) -> GuestbookStatus {
+/// The status with these pods, ready or not. The Service selects `a`.
+fn reported(before: Option<GuestbookStatus>, config: &Config, ready: &[bool], problems: &Problems) -> GuestbookStatus {
     let guestbook = guestbook(before);
     let revision = children::revision(&guestbook, &Texts::default());
     let pods = ["a", "b", "c"].iter().zip(ready).map(|(name, ready)| {
@@ -50,36 +50,36 @@ fn none() -> Problems {
 
 #[test]
 fn all_is_well() {
-    let status = told(None, &found(), &[true, true], &none());
+    let status = reported(None, &found(), &[true, true], &none());
     assert_eq!((status.active.as_str(), status.standby.as_slice(), status.ready_replicas), ("a", &["b".into()][..], 2));
     let expect = ["Ready True PodsReady", "Configured True Found", "Serving True Active", "Updated True UpToDate"];
     assert_eq!(reasons(&status), expect);
     assert_eq!(warnings(None, &status), []);
-    assert_eq!(told(Some(status.clone()), &found(), &[true, true], &none()), status);
+    assert_eq!(reported(Some(status.clone()), &found(), &[true, true], &none()), status);
 }
 
 #[test]
 fn while_the_service_leads_to_a_pod_that_is_not_ready_none_is_active() {
-    let status = told(None, &found(), &[false, false], &none());
+    let status = reported(None, &found(), &[false, false], &none());
     assert_eq!((status.active.as_str(), status.standby.len(), status.ready_replicas), ("", 2, 0));
     let expect =
         ["Ready False PodsNotReady", "Configured True Found", "Serving False NoReadyPod", "Updated True UpToDate"];
     assert_eq!(reasons(&status), expect);
     assert_eq!(warnings(None, &status), []);
-    let served = told(None, &found(), &[true, true], &none());
+    let served = reported(None, &found(), &[true, true], &none());
     assert_eq!(warnings(Some(&served), &status), [Event::warning("NoReadyPod", "no pod is ready to serve")]);
-    // A standby that is ready isn't the active one before the Service leads to it.
-    assert_eq!(told(None, &found(), &[false, true], &none()).active, "");
+    // A ready standby pod isn't active before the Service selects it.
+    assert_eq!(reported(None, &found(), &[false, true], &none()).active, "");
 }
 
 #[test]
 fn missing_texts_are_told_once() {
-    let status = told(None, &Config::Missing, &[], &none());
+    let status = reported(None, &Config::Missing, &[], &none());
     assert_eq!(reasons(&status)[..2], ["Ready False ConfigMapMissing", "Configured False ConfigMapMissing"]);
     let told_once = warnings(None, &status);
     assert_eq!(told_once.len(), 1, "{told_once:?}");
     assert_eq!(warnings(Some(&status), &status), []);
-    let long = told(None, &Config::Invalid("title"), &[true, true], &none());
+    let long = reported(None, &Config::Invalid("title"), &[true, true], &none());
     assert_eq!(
         reasons(&long)[..3],
         ["Ready False InvalidConfigMap", "Configured False InvalidConfigMap", "Serving True Active"]
@@ -89,8 +89,9 @@ fn missing_texts_are_told_once() {
 #[test]
 fn troubles_of_children_are_told_in_the_servers_words() {
     let refused = |message: &str| Problem::Refused(Duration::from_secs(30), message.into());
-    let of =
-        |service: Option<Problem>, pods: Option<Problem>| told(None, &found(), &[true], &Problems { service, pods });
+    let of = |service: Option<Problem>, pods: Option<Problem>| {
+        reported(None, &found(), &[true], &Problems { service, pods })
+    };
     let pods = of(None, Some(refused("exceeded quota")));
     assert_eq!(reasons(&pods)[0], "Ready False PodRefused");
     assert_eq!(pods.conditions[0].message, "exceeded quota");

@@ -1,14 +1,14 @@
-//! The kind `Lolcow`: what a cow says, and at which port.
+//! The kind `Lolcow`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The longest greeting, in characters.
+/// The maximum length of a greeting in characters.
 pub const MAX_GREETING: usize = 4096;
 
-/// What the cow says, and where.
+/// The greeting and the node port of the page.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "my.domain",
@@ -30,15 +30,15 @@ pub const MAX_GREETING: usize = 4096;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct LolcowSpec {
-    /// The node port at which the page answers, in most clusters one from 30000 to 32767. Without it, or with 0, the API
-    /// server chooses one, which `status.url` shows. A port that is taken or out of range is told in the condition
+    /// The node port of the page, in most clusters from 30000 to 32767. Without it, or with 0, the API server chooses
+    /// one, which `status.url` contains. A port that is taken or out of range is reported in the condition
     /// `ServiceApplied`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
 
-    /// What the cow says, in at most 4096 characters. Without it, or if it is empty, a fortune.
+    /// The greeting, of at most 4096 characters. Without it, or if it is empty, the cow tells a fortune.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    // No argument of a program can hold the character 0.
+    // A NUL character can't be passed as a program's argument.
     #[schemars(length(max = MAX_GREETING), regex(pattern = r"^[^\x00]*$"))]
     pub greeting: Option<String>,
 }
@@ -47,19 +47,20 @@ pub struct LolcowSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LolcowStatus {
-    /// Where the page is.
+    /// The URL of the page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 
-    /// How many pods are ready to serve it.
+    /// The number of ready pods.
     pub ready_replicas: i32,
 
-    /// The generation of the spec that this status tells about.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// `Ready`: the page shows what the spec says, at the port it says, or what is in the way. `DeploymentApplied`,
-    /// `ServiceApplied`: that child is as specified, or why not. `Progressing`: pods are being replaced.
+    /// `Ready`: whether the page shows the greeting at the port of the spec, and why not. `DeploymentApplied`,
+    /// `ServiceApplied`: whether that child is as specified, and why not. `Progressing`: whether pods are being
+    /// replaced.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -1,7 +1,7 @@
-//! What to do about a child: values in, values out.
+//! The decision what to do about a child. Pure.
 //!
-//! A child is applied when it doesn't say what it should. Whether it does is seen without asking the API server: every
-//! field that is to be applied is there with its value, whatever else the API server, or others, have added.
+//! A child is applied when it differs. That is decided without a request: every field to apply must be present with its
+//! value, whatever fields the API server or others have added.
 
 #[cfg(test)]
 mod tests;
@@ -17,60 +17,60 @@ use serde_json::Value;
 use super::children;
 use crate::api::v1alpha1::Lolcow;
 
-/// What to do about a child.
+/// The action for a child.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// It is as it should be.
+    /// It is correct.
     Keep,
-    /// It is missing, or differs.
+    /// It is missing or differs.
     Apply,
-    /// It is to go, and its end is waited for. It says why.
-    Leaving(String),
-    /// An object of its name isn't ours. It says whose it is.
+    /// It is being deleted, with a message; its end is waited for.
+    Deleting(String),
+    /// An object of its name belongs to another owner, with a message.
     Taken(String),
 }
 
-/// What to do, given what there is under the child's name.
+/// Returns the action, given the object with the child's name.
 pub(crate) fn step<T: Object>(cow: &Lolcow, wanted: &T, found: Option<&T>) -> Step {
     let Some(found) = found else { return Step::Apply };
-    if let Some(obstacle) = obstacle(cow, found) {
-        return obstacle;
+    if let Some(blocker) = blocker(cow, found) {
+        return blocker;
     }
     let value = |object: &T| serde_json::to_value(object).unwrap_or_default();
     if says(&value(found), &value(wanted)) { Step::Keep } else { Step::Apply }
 }
 
-/// Why an object under the child's name must not be applied to: it isn't ours, or is about to go.
-pub(crate) fn obstacle<T: Object>(cow: &Lolcow, found: &T) -> Option<Step> {
+/// Returns why the object with the child's name can't be applied: it belongs to another owner, or is being deleted.
+pub(crate) fn blocker<T: Object>(cow: &Lolcow, found: &T) -> Option<Step> {
     let object = format!("{} {:?}", T::kind(&()).to_lowercase(), found.name_any());
     if is_own(cow, found) {
         let leaves = found.meta().deletion_timestamp.is_some();
-        return leaves.then(|| Step::Leaving(format!("{object} is being deleted; then it is made anew")));
+        return leaves.then(|| Step::Deleting(format!("{object} is being deleted and will be created again")));
     }
     let whose = match controller_of(found) {
         Some(owner) if owner.kind == Lolcow::kind(&()) && owner.name == cow.name_any() => {
-            return Some(Step::Leaving(format!("{object} of an earlier lolcow of this name is still there")));
+            return Some(Step::Deleting(format!("{object} of a former lolcow of this name still exists")));
         }
         Some(owner) => format!("is controlled by {} {}", owner.kind, owner.name),
         None => "has no controller".into(),
     };
-    Some(Step::Taken(format!("{object} exists and {whose}: it is left alone")))
+    Some(Step::Taken(format!("{object} exists and {whose}; it is not taken over")))
 }
 
-/// Whether an object is this Lolcow's.
+/// Returns whether an object belongs to this Lolcow.
 pub(crate) fn is_own<T: Object>(cow: &Lolcow, found: &T) -> bool {
     is_controlled_by(found, cow.meta().uid.as_deref().unwrap_or_default())
 }
 
-/// Whether `found` says all that `wanted` says.
+/// Returns whether `found` contains everything in `wanted`.
 fn says(found: &Value, wanted: &Value) -> bool {
     match (found, wanted) {
         (Value::Object(found), Value::Object(wanted)) => wanted.iter().all(|(field, wanted)| {
             let found = found.get(field).unwrap_or(&Value::Null);
-            // What a selector has besides is no addition, but another selector.
+            // An additional label in a selector makes it another selector.
             if field == "selector" { found == wanted } else { says(found, wanted) }
         }),
-        // Others may add containers, ports or owners. Each of ours is found by what it says.
+        // Others may add containers, ports or owners. Each of ours is found by its content.
         (Value::Array(found), Value::Array(wanted)) if wanted.iter().any(Value::is_object) => {
             wanted.iter().all(|wanted| found.iter().any(|found| says(found, wanted)))
         }
@@ -87,52 +87,52 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// A value of the spec, and what the children had before.
+/// A value of the spec, and the value in the child.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Change<T> {
-    /// What the spec says.
+    /// The value in the spec.
     pub(crate) wanted: Option<T>,
-    /// What the child says.
+    /// The value in the child.
     pub(crate) found: Option<T>,
 }
 
 impl<T: PartialEq> Change<T> {
-    /// Whether the child has yet to change.
+    /// Returns whether the child has to change.
     pub(crate) fn is_new(&self) -> bool {
         self.wanted != self.found
     }
 }
 
-/// The greeting, and the one that the Deployment passes.
+/// Returns the greeting, and the one in the Deployment.
 pub(crate) fn greeting(cow: &Lolcow, deployment: Option<&Deployment>) -> Change<String> {
     Change { wanted: children::greeting(cow).map(str::to_owned), found: deployment.and_then(children::greeting_of) }
 }
 
-/// The port, and the one that the Service has. Without one in the spec, that of the Service is right.
+/// Returns the port, and the one of the Service. Without one in the spec, that of the Service is right.
 pub(crate) fn port(cow: &Lolcow, service: Option<&Service>) -> Change<i32> {
     let found = service.and_then(children::port_of);
     Change { wanted: children::port(cow).or(found), found }
 }
 
-/// How far the rollout of a Deployment is.
+/// The progress of a Deployment's rollout.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Rollout {
-    /// All pods show what the spec says.
+    /// All pods show the greeting of the spec.
     Complete,
-    /// Somebody has scaled it to nothing.
+    /// The Deployment is scaled to zero.
     ScaledToZero,
-    /// It goes on.
+    /// The rollout is under way.
     Underway {
-        /// How many pods are to show the present greeting.
+        /// The number of wanted pods with the present greeting.
         desired: i32,
-        /// How many do, and are available.
+        /// The number of such pods that are available.
         updated: i32,
     },
-    /// It takes longer than its deadline, in the words of the Deployment.
+    /// The rollout has exceeded its deadline, with the Deployment's message.
     Stalled(String),
 }
 
-/// How far the rollout is, as the Deployment tells itself.
+/// Returns the progress of the rollout, by the Deployment's status.
 pub(crate) fn rollout(deployment: &Deployment) -> Rollout {
     let desired = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
@@ -149,7 +149,7 @@ pub(crate) fn rollout(deployment: &Deployment) -> Rollout {
     let stalled = conditions.iter().find(|it| it.type_ == "Progressing" && it.status == "False" && observed);
     match stalled {
         Some(condition) => Rollout::Stalled(condition.message.clone().unwrap_or_default()),
-        // What isn't available may be an old pod or a new one; no more new ones are than there are available ones.
+        // Unavailable pods may be old or new ones, so the number of new available ones can be overestimated.
         None => Rollout::Underway { desired, updated: if observed { updated.min(available) } else { 0 } },
     }
 }

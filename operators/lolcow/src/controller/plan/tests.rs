@@ -10,7 +10,7 @@ fn cow(port: Option<i32>, greeting: Option<&str>) -> Lolcow {
     cow
 }
 
-/// A child as the API server has it after an apply: ours, with defaults, and `change` merged in.
+/// A child as the API server has it after an apply, with an owner reference, defaults, and `change` merged in.
 fn stored<T: Object>(wanted: &T, change: Value) -> T {
     let mut value = serde_json::to_value(wanted).unwrap();
     let owner = json!({"apiVersion": "my.domain/v1alpha1", "kind": "Lolcow", "name": "lolcow-pod", "uid": "1",
@@ -58,7 +58,7 @@ fn what_is_missing_is_applied() {
 }
 
 #[test]
-fn row_42_what_the_server_and_others_add_is_no_difference() {
+fn fields_of_the_server_and_other_managers_are_no_difference() {
     let cow = cow(Some(30685), Some("Moo"));
     for change in [
         json!({}),
@@ -79,7 +79,7 @@ fn row_42_what_the_server_and_others_add_is_no_difference() {
 }
 
 #[test]
-fn row_42_a_node_port_that_was_given_is_kept() {
+fn an_assigned_node_port_is_kept() {
     let (asked, left) = (cow(Some(30685), None), cow(None, None));
     assert_eq!(service_step(&left, &left, in_port(json!({"nodePort": 31234}))), Step::Keep);
     assert_eq!(service_step(&left, &asked, json!({})), Step::Keep);
@@ -88,7 +88,7 @@ fn row_42_a_node_port_that_was_given_is_kept() {
 }
 
 #[test]
-fn row_45_what_was_edited_is_applied() {
+fn edited_children_are_applied_again() {
     let cow = cow(Some(30685), Some("Moo"));
     for change in [
         in_container(json!({"args": ["Mee"]})),
@@ -117,7 +117,7 @@ fn a_greeting_comes_changes_and_goes() {
         assert_eq!(deployment_step(wanted, found, json!({})), Step::Apply);
     }
     assert_eq!(deployment_step(&silent, &cow(None, Some("")), json!({})), Step::Keep);
-    // The API server may keep no empty list.
+    // The API server may drop an empty list.
     assert_eq!(deployment_step(&silent, &silent, in_container(json!({"args": null}))), Step::Keep);
 }
 
@@ -127,20 +127,20 @@ fn what_is_not_ours_is_left_alone() {
     let found = |owner: Value| stored(&children::service(&cow), json!({"metadata": {"ownerReferences": owner}}));
     let step = |owner: Value| step(&cow, &children::service(&cow), Some(&found(owner)));
     let owner = |kind: &str, uid: &str, controller: bool| json!({"apiVersion": "v1", "kind": kind, "name": "lolcow-pod", "uid": uid, "controller": controller});
-    let taken = |whose: &str| Step::Taken(format!("service \"lolcow-pod\" exists and {whose}: it is left alone"));
+    let taken = |whose: &str| Step::Taken(format!("service \"lolcow-pod\" exists and {whose}; it is not taken over"));
     assert_eq!(step(Value::Null), taken("has no controller"));
     assert_eq!(step(json!([owner("Lolcow", "1", false)])), taken("has no controller"));
     assert_eq!(step(json!([owner("Gateway", "2", true)])), taken("is controlled by Gateway lolcow-pod"));
     let leaving = "service \"lolcow-pod\" of an earlier lolcow of this name is still there";
-    assert_eq!(step(json!([owner("Lolcow", "2", true)])), Step::Leaving(leaving.into()));
+    assert_eq!(step(json!([owner("Lolcow", "2", true)])), Step::Deleting(leaving.into()));
 }
 
 #[test]
 fn what_is_being_deleted_is_waited_for() {
     let cow = cow(None, None);
     let change = json!({"metadata": {"deletionTimestamp": "2020-01-30T10:00:00Z"}});
-    let leaving = "deployment \"lolcow-pod\" is being deleted; then it is made anew";
-    assert_eq!(deployment_step(&cow, &cow, change), Step::Leaving(leaving.into()));
+    let leaving = "deployment \"lolcow-pod\" is being deleted and will be created again";
+    assert_eq!(deployment_step(&cow, &cow, change), Step::Deleting(leaving.into()));
 }
 
 #[test]

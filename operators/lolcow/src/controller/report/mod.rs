@@ -1,4 +1,4 @@
-//! What to say of a Lolcow: values in, values out.
+//! The status and events of a Lolcow. Pure.
 
 #[cfg(test)]
 mod tests;
@@ -24,56 +24,56 @@ use crate::api::v1alpha1::{Lolcow, LolcowStatus};
 /// A child after a reconcile.
 #[derive(Clone, Debug)]
 pub(crate) struct Child<T> {
-    /// It as it is, if it is there and ours.
+    /// The present object, if the Lolcow controls it.
     pub(crate) object: Option<Arc<T>>,
-    /// Whether it is as it should be.
+    /// Its state.
     pub(crate) state: State,
 }
 
-/// Whether a child is as it should be.
+/// The state of a child.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum State {
-    /// It is.
+    /// It is as wanted.
     Applied,
-    /// The API server couldn't be asked. It is tried again, and what was last told of the child stays.
+    /// The API server could not be reached. The last reported state of the child stays.
     Unknown,
-    /// It isn't.
-    Trouble(Trouble),
+    /// It can't be made as wanted.
+    Failed(ChildError),
 }
 
-/// Why a child isn't as it should be.
+/// Why a child can't be made as wanted.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Trouble {
-    /// An object of that name isn't ours.
+pub(crate) enum ChildError {
+    /// An object of that name belongs to another owner.
     Taken(String),
-    /// The API server doesn't take it, in these words.
+    /// The API server refuses it, with its message.
     Refused(String),
-    /// Another manager insists on fields that should be ours. The API server's words name both.
+    /// Another manager insists on fields, with the API server's message, which names both.
     Contested(String),
     /// It is being deleted.
-    Leaving(String),
+    Deleting(String),
 }
 
-impl Trouble {
+impl ChildError {
     fn reason(&self) -> &'static str {
         match self {
             Self::Taken(_) => "NameConflict",
             Self::Refused(_) => "Refused",
             Self::Contested(_) => "FieldConflict",
-            Self::Leaving(_) => "BeingDeleted",
+            Self::Deleting(_) => "BeingDeleted",
         }
     }
 
     fn message(&self) -> &str {
         match self {
-            Self::Taken(message) | Self::Refused(message) | Self::Contested(message) | Self::Leaving(message) => {
+            Self::Taken(message) | Self::Refused(message) | Self::Contested(message) | Self::Deleting(message) => {
                 message
             }
         }
     }
 }
 
-/// The status that tells how the children stand.
+/// Returns the status.
 pub(crate) fn status(
     cow: &Lolcow,
     deployment: &Child<Deployment>,
@@ -103,7 +103,7 @@ pub(crate) fn status(
     LolcowStatus { url, ready_replicas, observed_generation: generation, conditions: after }
 }
 
-/// Where a node port answers.
+/// Returns the URL of a node port.
 fn url(node_address: &str, port: i32) -> String {
     match node_address.parse::<Ipv6Addr>() {
         Ok(address) => format!("http://[{address}]:{port}"),
@@ -115,13 +115,13 @@ fn child(conditions: &mut Conditions<'_>, type_: &str, well: &str, state: &State
     match state {
         State::Applied => _ = conditions.set(type_, true, "Applied", well),
         State::Unknown => {}
-        State::Trouble(trouble) => _ = conditions.set(type_, false, trouble.reason(), trouble.message()),
+        State::Failed(error_state) => _ = conditions.set(type_, false, error_state.reason(), error_state.message()),
     }
 }
 
 fn progressing(conditions: &mut Conditions<'_>, rollout: &Rollout) {
     let (progresses, reason, message) = match rollout {
-        Rollout::Complete => (false, "RolledOut", "all pods say what the spec says".into()),
+        Rollout::Complete => (false, "RolledOut", "all pods show the greeting of the spec".into()),
         Rollout::ScaledToZero => (false, "ScaledToZero", "the deployment is scaled to 0".into()),
         Rollout::Underway { .. } => (true, "RollingOut", "pods are being replaced".into()),
         Rollout::Stalled(message) => (false, "ProgressDeadlineExceeded", message.clone()),
@@ -129,7 +129,7 @@ fn progressing(conditions: &mut Conditions<'_>, rollout: &Rollout) {
     conditions.set("Progressing", progresses, reason, &message);
 }
 
-/// Status, reason and message of the condition `Ready`; nothing if it can't be told now.
+/// Returns status, reason and message of the condition `Ready`; `None` if it is unknown.
 fn ready(
     deployment: &Child<Deployment>,
     service: &Child<Service>,
@@ -138,8 +138,8 @@ fn ready(
 ) -> Option<(ConditionStatus, String, String)> {
     let no = |reason: &str, message: String| Some((ConditionStatus::False, reason.to_owned(), message));
     for (kind, state) in [("Deployment", &deployment.state), ("Service", &service.state)] {
-        if let State::Trouble(trouble) = state {
-            return no(&format!("{kind}{}", trouble.reason()), trouble.message().into());
+        if let State::Failed(error_state) = state {
+            return no(&format!("{kind}{}", error_state.reason()), error_state.message().into());
         }
     }
     if [&deployment.state, &service.state].contains(&&State::Unknown) {
@@ -152,25 +152,25 @@ fn ready(
         (Rollout::Complete, None) => no("NoNodePort", "the service has no node port yet".into()),
         (Rollout::ScaledToZero, _) => no("ScaledToZero", "the deployment is scaled to 0".into()),
         (Rollout::Underway { desired, updated }, _) => {
-            no("RollingOut", format!("{updated} of {desired} pods say what the spec says"))
+            no("RollingOut", format!("{updated} of {desired} pods show the greeting of the spec"))
         }
         (Rollout::Stalled(message), _) => no("ProgressDeadlineExceeded", message),
     }
 }
 
-/// The events that tell what is new in the conditions.
+/// Returns the events about changes of the conditions.
 pub(crate) fn events(before: &[Condition], after: &[Condition]) -> Vec<Event> {
     let new = |type_: &str| {
         let (before, after) = (condition::get(before, type_), condition::get(after, type_)?);
-        let told = |before: &Condition| {
+        let reported = |before: &Condition| {
             (&before.status, &before.reason, &before.message) == (&after.status, &after.reason, &after.message)
         };
-        (!before.is_some_and(told)).then_some((before, after))
+        (!before.is_some_and(reported)).then_some((before, after))
     };
     let mut events = Vec::new();
     for (type_, kind) in [("DeploymentApplied", "Deployment"), ("ServiceApplied", "Service")] {
         if let Some((_, after)) = new(type_).filter(|(_, after)| after.status == "False") {
-            // That a child is being deleted is for whoever deletes it to tell.
+            // The deletion of a child needs no event of this operator.
             if after.reason != "BeingDeleted" {
                 events.push(Event::warning(format!("{kind}{}", after.reason), &after.message));
             }

@@ -29,7 +29,7 @@ fn service() -> Child<Service> {
     Child { object: Some(Arc::new(children::service(&cow()))), state: State::Applied }
 }
 
-fn told(status: &LolcowStatus) -> Vec<String> {
+fn reported(status: &LolcowStatus) -> Vec<String> {
     status.conditions.iter().map(|it| format!("{} {} {}: {}", it.type_, it.status, it.reason, it.message)).collect()
 }
 
@@ -41,10 +41,10 @@ fn a_page_that_serves_is_ready() {
     let expected = [
         "Ready True Serving: the cow says it at http://127.0.0.1:30685",
         "DeploymentApplied True Applied: the deployment is as specified",
-        "Progressing False RolledOut: all pods say what the spec says",
+        "Progressing False RolledOut: all pods show the greeting of the spec",
         "ServiceApplied True Applied: the service is as specified",
     ];
-    assert_eq!(told(&status), expected);
+    assert_eq!(reported(&status), expected);
     assert_eq!(
         events(&[], &status.conditions),
         [Event::normal("Serving", "the cow says it at http://127.0.0.1:30685")]
@@ -59,18 +59,18 @@ fn an_address_of_ipv6_is_in_brackets() {
 }
 
 #[test]
-fn row_46_the_trouble_of_one_child_leaves_the_other_its_condition() {
-    let refused = State::Trouble(Trouble::Refused("provided port is already allocated".into()));
+fn a_failed_child_does_not_change_the_condition_of_the_other() {
+    let refused = State::Failed(ChildError::Refused("provided port is already allocated".into()));
     let service = Child { object: None, state: refused };
     let status = status(&cow(), &deployment(1), &service, "127.0.0.1", now());
     assert_eq!((status.url.as_deref(), status.ready_replicas), (None, 1));
     let expected = [
         "Ready False ServiceRefused: provided port is already allocated",
         "DeploymentApplied True Applied: the deployment is as specified",
-        "Progressing False RolledOut: all pods say what the spec says",
+        "Progressing False RolledOut: all pods show the greeting of the spec",
         "ServiceApplied False Refused: provided port is already allocated",
     ];
-    assert_eq!(told(&status), expected);
+    assert_eq!(reported(&status), expected);
     let expected = [Event::warning("ServiceRefused", "provided port is already allocated")];
     assert_eq!(events(&[], &status.conditions), expected);
     assert_eq!(events(&status.conditions, &status.conditions), []);
@@ -91,15 +91,15 @@ fn what_cannot_be_asked_keeps_what_was_told() {
 #[test]
 fn a_rollout_is_not_ready_and_no_event() {
     let status = status(&cow(), &deployment(0), &service(), "127.0.0.1", now());
-    assert_eq!(told(&status)[0], "Ready False RollingOut: 0 of 1 pods say what the spec says");
+    assert_eq!(reported(&status)[0], "Ready False RollingOut: 0 of 1 pods show the greeting of the spec");
     assert!(condition::is_true(&status.conditions, "Progressing"));
     assert_eq!(events(&[], &status.conditions), []);
 }
 
 #[test]
 fn a_child_that_is_being_deleted_is_no_event() {
-    let leaving = Child { state: State::Trouble(Trouble::Leaving("it goes".into())), ..deployment(1) };
+    let leaving = Child { state: State::Failed(ChildError::Deleting("it goes".into())), ..deployment(1) };
     let status = status(&cow(), &leaving, &service(), "127.0.0.1", now());
-    assert_eq!(told(&status)[0], "Ready False DeploymentBeingDeleted: it goes");
+    assert_eq!(reported(&status)[0], "Ready False DeploymentBeingDeleted: it goes");
     assert_eq!(events(&[], &status.conditions), []);
 }

@@ -1,4 +1,4 @@
-//! What to do about the pods of a PodSet: values in, values out.
+//! The decision what to do about the pods of a PodSet. Pure.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -7,47 +7,47 @@ use kube::ResourceExt;
 
 use super::view::PodView;
 
-/// How many pods that have ended are kept for a look at their logs; older ones are deleted.
+/// The number of ended pods that are kept for their logs; older ones are deleted.
 pub(crate) const KEPT: usize = 3;
 
 /// The labels that a pod of a PodSet must have.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// What is to be done.
+/// The writes that are needed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// The pods that count: Pending or Running, not being deleted, with all labels. Sorted by name.
+    /// The active pods: Pending or Running, not being deleted, and with all labels. Sorted by name.
     pub(crate) active: Vec<Arc<PodView>>,
-    /// How many pods are missing.
+    /// The number of missing pods.
     pub(crate) create: usize,
-    /// The active pods that are too many, in the order in which they go.
+    /// The superfluous active pods, in the order of their deletion.
     pub(crate) delete: Vec<Arc<PodView>>,
-    /// The pods that have ended and aren't kept, oldest first.
+    /// The ended pods that aren't kept, oldest first.
     pub(crate) discard: Vec<Arc<PodView>>,
-    /// The pods that lost a label, and so are no longer the PodSet's.
+    /// The pods that lost a label, and so no longer belong to the PodSet.
     pub(crate) release: Vec<Arc<PodView>>,
 }
 
 impl Plan {
-    /// Whether there is anything to do.
+    /// Returns whether any write is needed.
     pub(crate) fn acts(&self) -> bool {
         self.create > 0 || !(self.delete.is_empty() && self.discard.is_empty() && self.release.is_empty())
     }
 
-    /// Whether it is wrong if the pods, or the PodSet, have changed meanwhile: active pods go, or some are created in the
-    /// place of others that were told of.
+    /// Returns whether the plan needs fresh pods and a fresh PodSet: it deletes active pods, or creates some in place
+    /// of pods that the status has.
     ///
-    /// A pod that goes doesn't come back, should another have gone already that the cache still shows. And where pods
-    /// vanish, it may be because their PodSet does. What is created without need, because fewer are desired by now, is only
-    /// deleted again.
-    pub(crate) fn is_grave(&self, told: &[String]) -> bool {
+    /// A deleted pod doesn't come back, even if another one that the cache still shows is already gone. And where pods
+    /// disappear, their PodSet may be disappearing too. A superfluous pod, created because fewer are desired by now, is
+    /// only deleted again.
+    pub(crate) fn needs_live_state(&self, reported: &[String]) -> bool {
         let is_active = |name: &String| self.active.iter().any(|pod| pod.name_any() == *name);
-        !self.delete.is_empty() || (self.create > 0 && !told.iter().all(is_active))
+        !self.delete.is_empty() || (self.create > 0 && !reported.iter().all(is_active))
     }
 }
 
 // ANCHOR: plan
-/// What to do so that `desired` pods are active, given all pods that the PodSet controls, by uid.
+/// Returns the plan for `desired` active pods, given all pods that the PodSet controls by UID.
 pub(crate) fn plan(desired: usize, labels: &Labels, pods: Vec<Arc<PodView>>) -> Plan {
     let (pods, strays): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| has_labels(pod, labels));
     let (mut active, mut ended) = (Vec::new(), Vec::new());
@@ -73,7 +73,7 @@ pub(crate) fn plan(desired: usize, labels: &Labels, pods: Vec<Arc<PodView>>) -> 
 }
 // ANCHOR_END: plan
 
-/// How many of the missing pods to create at a time: 1, 2, 4 and so on, so that what refuses them is hit by few.
+/// Returns the sizes of the batches in which to create missing pods: 1, 2, 4 and so on, so that a refusal concerns few.
 pub(crate) fn batches(missing: usize) -> impl Iterator<Item = usize> {
     let mut left = missing;
     let sizes = std::iter::successors(Some(1usize), |size| size.checked_mul(2));
@@ -110,7 +110,7 @@ fn created(pod: &PodView) -> Option<Time> {
     pod.creation_timestamp()
 }
 
-/// Whether the pod says that it is ready.
+/// Returns whether a pod is ready.
 pub(crate) fn is_ready(pod: &PodView) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")

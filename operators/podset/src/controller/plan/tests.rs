@@ -106,20 +106,20 @@ fn a_pod_without_the_labels_is_released() {
 
 #[test]
 fn to_delete_and_to_replace_is_grave() {
-    let check = |desired: usize, told: &[&str], grave: bool| {
+    let check = |desired: usize, reported: &[&str], grave: bool| {
         let pods = [pod("a", 1, "Running+"), pod("b", 1, "Pending"), pod("c", 1, "Failed")];
-        let told: Vec<_> = told.iter().map(|name| (*name).to_owned()).collect();
-        assert_eq!(plan_of(desired, &pods).is_grave(&told), grave, "{desired} {told:?}");
+        let reported: Vec<_> = reported.iter().map(|name| (*name).to_owned()).collect();
+        assert_eq!(plan_of(desired, &pods).needs_live_state(&reported), grave, "{desired} {reported:?}");
     };
-    // To begin, to go on, to grow.
+    // At the start, in progress, and scaled up.
     check(3, &[], false);
     check(3, &["a"], false);
     check(5, &["a", "b"], false);
-    // `c` has ended, `d` has vanished.
+    // `c` has ended, `d` has disappeared.
     check(3, &["a", "b", "c"], true);
     check(3, &["d"], true);
     check(1, &["a", "b"], true);
-    // All that was told is wrong, and yet there is nothing to do.
+    // The whole status is wrong, but nothing needs to be done.
     check(2, &["c", "d"], false);
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::Template;
 
 // ANCHOR: spec
-/// How many pods, and of what.
+/// The number of pods and their template.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "app.example.com",
@@ -33,13 +33,13 @@ use crate::api::Template;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetSpec {
-    /// How many pods there are to be.
+    /// The desired number of pods.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: i32,
 
-    /// What pods are made from. Defaults to one container `busybox` that sleeps for an hour. The labels that tell a
-    /// PodSet's pods are added. A change is for new pods only.
+    /// The template of the pods. Defaults to one container `busybox` that sleeps for an hour. The labels that select a
+    /// PodSet's pods are added. A change applies to new pods only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
 }
@@ -54,11 +54,11 @@ fn one() -> i32 {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetStatus {
-    /// The names of the pods that are Pending or Running and not being deleted, sorted.
+    /// The sorted names of the pods that are Pending or Running and not being deleted.
     #[serde(default)]
     pub pod_names: Vec<String>,
 
-    /// How many pods are Pending or Running and not being deleted.
+    /// The number of pods that are Pending or Running and not being deleted.
     #[serde(default)]
     pub available_replicas: i32,
 
@@ -66,11 +66,11 @@ pub struct PodSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
 
-    /// The generation of the spec that this status tells about.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// `Ready`: as many pods as desired are ready, or what is in the way.
+    /// `Ready`: whether as many pods as desired are ready, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::Template;
 
-/// How many pods, and of what.
+/// The number of pods and their template.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "k8stest.justin0u0.com",
@@ -33,13 +33,13 @@ use crate::api::Template;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodSetSpec {
-    /// How many pods there are to be: none up to 5,000, since the status lists each by name and an object has to stay
-    /// below 1.5 MB.
+    /// The desired number of pods, from 0 to 5,000: the status contains the name of each, and an object must be smaller
+    /// than 1.5 MB.
     #[schemars(range(min = 0, max = 5000))]
     pub replicas: i32,
 
-    /// What pods are made from. Defaults to one container `busybox` that sleeps for an hour. The labels that tell a
-    /// PodSet's pods are added. A change is for new pods only.
+    /// The template of the pods. Defaults to one container `busybox` that sleeps for an hour. The labels that select a
+    /// PodSet's pods are added. A change applies to new pods only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Template>,
 }
@@ -47,11 +47,11 @@ pub struct PodSetSpec {
 /// The observed state. It is never an input of the reconciler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PodSetStatus {
-    /// How many pods are Pending or Running and not being deleted.
+    /// The number of pods that are Pending or Running and not being deleted.
     #[serde(default)]
     pub replicas: i32,
 
-    /// The names of these pods, sorted.
+    /// The sorted names of these pods.
     #[serde(default)]
     pub pod_names: Vec<String>,
 
@@ -59,11 +59,11 @@ pub struct PodSetStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
 
-    /// The generation of the spec that this status tells about.
+    /// The generation of the spec that this status describes.
     #[serde(rename = "observedGeneration", default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// `Ready`: as many pods as desired are ready, or what is in the way.
+    /// `Ready`: whether as many pods as desired are ready, and why not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

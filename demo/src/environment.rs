@@ -1,4 +1,5 @@
-//! What the demo plays on: a cluster that listens, a kubeconfig for another shell, and the operators in one manager.
+//! The environment of the demo: a cluster that listens, a kubeconfig for another shell, and the operators in one
+//! manager.
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -28,10 +29,10 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::image;
 
-/// How long the operators may take to begin.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The timeout of waits for the operators.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// At's sample, as it stands in the operator's folder.
+/// The sample of At.
 pub(crate) const AT_SAMPLE: &str = include_str!("../../operators/at/config/samples/cnat_v1alpha1_at.yaml");
 /// The sample of PodSet's first flavour.
 pub(crate) const FIRST_PODSET_SAMPLE: &str =
@@ -41,14 +42,14 @@ pub(crate) const SECOND_PODSET_SAMPLE: &str =
     include_str!("../../operators/podset/config/samples/app_v1alpha1_podset.yaml");
 /// CronJob's sample.
 pub(crate) const CRONJOB_SAMPLE: &str = include_str!("../../operators/cronjob/config/samples/batch_v1_cronjob.yaml");
-/// Guestbook's sample, with the ConfigMap that it names.
+/// The sample of Guestbook, with the ConfigMap that it refers to.
 pub(crate) const GUESTBOOK_SAMPLE: &str =
     include_str!("../../operators/guestbook/config/samples/webapp_v1_guestbook.yaml");
 /// Lolcow's sample.
 pub(crate) const LOLCOW_SAMPLE: &str = include_str!("../../operators/lolcow/config/samples/v1alpha1_lolcow.yaml");
 
-/// The cluster, the operators, and the way in for kubectl.
-pub(crate) struct Stage {
+/// The cluster, the operators, and a client like kubectl.
+pub(crate) struct Environment {
     cluster: Cluster,
     clock: Arc<VirtualClock>,
     user: Client,
@@ -58,10 +59,10 @@ pub(crate) struct Stage {
     manager: JoinHandle<Result<()>>,
 }
 
-impl Stage {
-    /// Starts the cluster, installs the CRDs, starts the operators.
-    pub(crate) async fn set() -> Result<Self> {
-        // It shows the machine's time until it is moved.
+impl Environment {
+    /// Starts the cluster, installs the CRDs, and starts the operators.
+    pub(crate) async fn start() -> Result<Self> {
+        // The clock starts at the present time, and can be moved.
         let clock = VirtualClock::starting_at(SystemClock::shared().now());
         let builder = Cluster::builder().clock(clock.clone()).pods(Pods::Run).images(image::table()?);
         let cluster = builder.start().await.context("start the cluster")?;
@@ -71,10 +72,10 @@ impl Stage {
         let folder = tempfile::Builder::new()
             .prefix("kubewright-demo-")
             .tempdir()
-            .context("make a folder for the kubeconfig")?;
+            .context("create a folder for the kubeconfig")?;
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, listener.kubeconfig()).with_context(|| format!("write {}", path.display()))?;
-        // Operators and user come in as they would on any cluster: over TLS, by the kubeconfig.
+        // Operators and user connect as to any cluster: over TLS, with the kubeconfig.
         let user = client(&path).await?;
 
         for crd in crds() {
@@ -89,24 +90,24 @@ impl Stage {
         let manager = Manager::new(client(&path).await?).clock(clock.clone());
         let manager = operators(manager).webhook_server(WebhookServer::local().name("demo").namespace("default"));
         let manager = tokio::spawn(async move {
-            // A dropped sender ends the manager just as a sent word does.
+            // Dropping the sender stops the manager like a sent message.
             manager.run_until(async { drop(stopped.await) }).await.context("run the operators")
         });
         println!("cluster ready in {} ms; from another shell: export KUBECONFIG={}", ready.as_millis(), path.display());
         Ok(Self { cluster, clock, user, kubeconfig: path, _folder: folder, stop, manager })
     }
 
-    /// A client such as kubectl is one.
+    /// Returns a client with the rights of the kubeconfig.
     pub(crate) fn user(&self) -> Client {
         self.user.clone()
     }
 
-    /// The pods of the default namespace.
+    /// Returns the API of the pods in the default namespace.
     pub(crate) fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.user(), "default")
     }
 
-    /// The resource that an object is one of, in its namespace.
+    /// Returns the API of an object's kind in its namespace.
     pub(crate) fn resources(&self, object: &DynamicObject) -> Result<Api<DynamicObject>> {
         let types = object.types.clone().context("the object has no apiVersion and kind")?;
         let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).context("read the apiVersion")?);
@@ -122,7 +123,7 @@ impl Stage {
         &self.clock
     }
 
-    /// Moves the clock of cluster and operators to the next full minute, and gives that.
+    /// Moves the clock of cluster and operators to the next full minute, and returns that.
     pub(crate) fn to_the_next_minute(&self) -> Result<jiff::Timestamp> {
         let now = self.clock.now();
         let minute = jiff::Timestamp::from_second((now.as_second() / 60 + 1) * 60)?;
@@ -144,7 +145,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Applies the Lolcow, at a node port that is free on this machine: the sample's own if may be.
+    /// Applies the Lolcow with a node port that is free on this machine, preferably the sample's own.
     pub(crate) async fn apply_lolcow(&self) -> Result<DynamicObject> {
         let mut lolcow: DynamicObject = serde_saphyr::from_str(LOLCOW_SAMPLE).context("read Lolcow's sample")?;
         let wanted = lolcow.data["spec"]["port"].as_u64().and_then(|port| u16::try_from(port).ok());
@@ -153,8 +154,7 @@ impl Stage {
         self.apply_object(&lolcow).await
     }
 
-    /// Applies the Guestbook and its ConfigMap, and has its Service answer at a node port, too: a Service's type is its
-    /// users' to choose.
+    /// Applies the Guestbook and its ConfigMap, and makes its Service a NodePort one: the type is the user's choice.
     pub(crate) async fn apply_guestbook(&self) -> Result<DynamicObject> {
         let objects: Vec<DynamicObject> =
             serde_saphyr::from_multiple(GUESTBOOK_SAMPLE).context("read Guestbook's sample")?;
@@ -170,13 +170,13 @@ impl Stage {
             }
             anyhow::Ok(())
         };
-        tokio::time::timeout(PATIENCE, made).await.with_context(|| format!("no Service {name} was made"))??;
+        tokio::time::timeout(TIMEOUT, made).await.with_context(|| format!("no Service {name} was created"))??;
         let patch = Patch::Merge(json!({"spec": {"type": "NodePort"}}));
         services.patch(&name, &PatchParams::default(), &patch).await.context("give the Guestbook a node port")?;
         Ok(guestbook)
     }
 
-    /// Where a Service of the default namespace answers on this machine.
+    /// Returns the address of a Service in the default namespace.
     pub(crate) async fn url(&self, service: &str) -> Result<String> {
         let service = self.services().get(service).await?;
         let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
@@ -188,7 +188,7 @@ impl Stage {
         Api::namespaced(self.user(), "default")
     }
 
-    /// Applies one manifest as `kubectl apply --server-side` does, and gives the object as it then is.
+    /// Applies a manifest as `kubectl apply --server-side` does, and returns the object.
     pub(crate) async fn apply(&self, manifest: &str) -> Result<DynamicObject> {
         self.apply_object(&serde_saphyr::from_str(manifest).context("read the manifest")?).await
     }
@@ -200,9 +200,9 @@ impl Stage {
             .with_context(|| format!("apply {}", object.name_any()))
     }
 
-    /// Stops the operators, then the cluster; nothing stays behind.
-    pub(crate) async fn clear(self) -> Result<()> {
-        // The manager may have ended by itself, with an error that is then reported below.
+    /// Stops the operators, then the cluster.
+    pub(crate) async fn stop(self) -> Result<()> {
+        // The manager may have ended with an error, which is reported below.
         let _ = self.stop.send(());
         let operators = self.manager.await.context("the operators panicked")?;
         self.cluster.shutdown().await;
@@ -210,7 +210,7 @@ impl Stage {
     }
 }
 
-/// The definitions of all kinds.
+/// Returns the definitions of all kinds.
 fn crds() -> impl Iterator<Item = CustomResourceDefinition> {
     at_operator::crds()
         .into_iter()
@@ -220,21 +220,21 @@ fn crds() -> impl Iterator<Item = CustomResourceDefinition> {
         .chain(podset_operator::crds())
 }
 
-/// All five, in one manager.
+/// Adds all operators to a manager.
 fn operators(manager: Manager) -> Manager {
     let manager = podset_operator::register(at_operator::register(manager));
     lolcow_operator::register(guestbook_operator::register(cronjob_operator::register(manager)))
 }
 
-/// This node port, or the next that nothing on this machine listens at.
+/// Returns this node port, or the next one that is free on this machine.
 pub(crate) fn free_port(wanted: u16) -> Result<u16> {
     let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     (wanted..wanted.saturating_add(100)).find(is_free).with_context(|| format!("no port from {wanted} on is free"))
 }
 
-/// A client by this kubeconfig.
+/// Creates a client with a kubeconfig.
 async fn client(kubeconfig: &Path) -> Result<Client> {
     let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("read {}", kubeconfig.display()))?;
     let config = kubewright_connect::config(file, None).await.context("use the kubeconfig")?;
-    kubewright_connect::client(config).context("make a client")
+    kubewright_connect::client(config).context("create a client")
 }

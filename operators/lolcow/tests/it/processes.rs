@@ -1,4 +1,4 @@
-//! Pods that really run: the page is a process of this machine, and answers at its node port.
+//! Pods as processes: the page answers at its node port.
 
 use std::{env, time::Duration};
 
@@ -12,16 +12,16 @@ use kube::{
 use kubewright::prelude::*;
 use kubewright_cluster::{Cluster, ImageTable, Program};
 use lolcow_operator::api::v1alpha1::Lolcow;
-use operator_kit::soon;
+use operator_kit::within_a_minute;
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::sleep};
 
 use crate::{
+    fixtures::{NAME, cow, reported, status},
     page::try_get,
-    scene::{NAME, cow, status, told},
 };
 
-/// Waits on real time, within what [`soon`] allows.
+/// Waits in real time, within the limit of [`within_a_minute`].
 async fn until(mut so: impl AsyncFnMut() -> bool) {
     while !so().await {
         sleep(Duration::from_millis(50)).await;
@@ -32,14 +32,14 @@ async fn edit(cows: &Api<Lolcow>, spec: Value) {
     cows.patch(NAME, &PatchParams::default(), &Patch::Merge(json!({"spec": spec}))).await.unwrap();
 }
 
-/// Where the page is, once it says what the spec says.
+/// Returns the URL of the page once it shows the spec.
 async fn serves(cows: &Api<Lolcow>) -> String {
     let mut url = None;
     until(async || {
         let cow = cows.get(NAME).await.unwrap();
         let status = status(&cow);
         url = status.url.clone();
-        status.observed_generation == cow.metadata.generation && told(&status, "Ready") == "True Serving"
+        status.observed_generation == cow.metadata.generation && reported(&status, "Ready") == "True Serving"
     })
     .await;
     url.unwrap().trim_start_matches("http://").to_owned()
@@ -47,7 +47,7 @@ async fn serves(cows: &Api<Lolcow>) -> String {
 
 #[tokio::test]
 async fn the_page_follows_greeting_and_port() {
-    soon(async {
+    within_a_minute(async {
         let page = Program::executable(env!("CARGO_BIN_EXE_lolcow-page")).env("LISTEN", "$(POD_IP):8080");
         let images = ImageTable::default().with("ghcr.io/vsoch/lolcow-operator", page);
         let cluster = Cluster::builder().images(images).start().await.unwrap();

@@ -1,4 +1,5 @@
-//! An embedded cluster on virtual time, an operator whose requests may meet faults, and the test as user.
+//! A test environment: an embedded cluster on virtual time, an operator whose requests may meet faults, and helpers for
+//! the test as user.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -26,7 +27,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// A kind of namespaced objects.
+/// A namespaced kind.
 pub trait Object:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
     + Clone
@@ -51,19 +52,19 @@ impl<K> Object for K where
 {
 }
 
-/// When every test begins.
+/// The time at which every test starts.
 pub const START: &str = "2020-01-30T10:00:00Z";
-/// How long anything may take, in virtual time.
+/// The timeout of every wait, in virtual time.
 const DEADLINE: Duration = Duration::from_secs(3600);
-/// Every test has this one namespace.
+/// The one namespace of every test.
 pub const NAMESPACE: &str = "default";
 
-/// How an operator is added to a manager.
+/// A function that adds an operator to a manager.
 pub type Register = fn(Manager) -> Manager;
 
-/// A cluster; without a node the test plays what is missing.
+/// A cluster with an operator's kinds. Without a node the test sets the status of pods itself.
 #[derive(Clone)]
-pub struct World {
+pub struct TestEnv {
     /// The cluster.
     pub cluster: Arc<Cluster>,
     /// The clock of the cluster and the operator.
@@ -71,24 +72,24 @@ pub struct World {
     register: Register,
 }
 
-impl World {
-    /// A fresh cluster without a node that knows the operator's kinds.
+impl TestEnv {
+    /// Creates an environment without a node.
     pub async fn new(register: Register, crds: Vec<CustomResourceDefinition>) -> Self {
         Self::with(Pods::None, register, crds).await
     }
 
-    /// A fresh cluster that knows the operator's kinds.
+    /// Creates an environment with this kind of node.
     pub async fn with(pods: Pods, register: Register, crds: Vec<CustomResourceDefinition>) -> Self {
         Self::on(Cluster::builder().pods(pods), register, crds).await
     }
 
-    /// A fresh cluster of one's own that knows the operator's kinds; clock and randomness are the world's.
+    /// Creates an environment from a cluster builder, with its own clock and random source.
     pub async fn on(cluster: ClusterBuilder, register: Register, crds: Vec<CustomResourceDefinition>) -> Self {
         let clock = VirtualClock::starting_at(START.parse().unwrap());
         let builder = cluster.clock(clock.clone()).random(Random::seeded(7));
-        let world = Self { cluster: Arc::new(builder.start().await.unwrap()), clock, register };
+        let env = Self { cluster: Arc::new(builder.start().await.unwrap()), clock, register };
         for crd in crds {
-            let api = Api::<CustomResourceDefinition>::all(world.client());
+            let api = Api::<CustomResourceDefinition>::all(env.client());
             let name = api.create(&PostParams::default(), &crd).await.unwrap().name_any();
             eventually("the kind is served", async || {
                 let status = api.get(&name).await.unwrap().status;
@@ -97,25 +98,25 @@ impl World {
             })
             .await;
         }
-        world
+        env
     }
 
-    /// The user's own client, which meets no faults.
+    /// Returns the user's client, which meets no faults.
     pub fn client(&self) -> Client {
         self.cluster.client()
     }
 
-    /// The objects of a kind.
+    /// Returns the API of a kind.
     pub fn api<K: Object>(&self) -> Api<K> {
         Api::namespaced(self.client(), NAMESPACE)
     }
 
-    /// Starts the operator, whose requests meet these faults.
+    /// Starts the operator with these faults.
     pub fn start(&self, faults: &Faults) -> Operator {
         self.run(self.manager(faults))
     }
 
-    /// Starts a replica of the operator, which works while it leads.
+    /// Starts a replica of the operator with leader election.
     pub fn start_replica(&self, faults: &Faults, identity: &str) -> Operator {
         self.run(self.manager(faults).leader_election(LeaderOptions::new(NAMESPACE, "operator", identity)))
     }
@@ -133,7 +134,7 @@ impl World {
         Operator { stop, task: tokio::spawn(run) }
     }
 
-    /// The time in this world.
+    /// Returns the virtual time.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -143,7 +144,7 @@ impl World {
         self.api().create(&PostParams::default(), &object).await.unwrap()
     }
 
-    /// An object that is there.
+    /// Returns an object. Panics if it doesn't exist.
     pub async fn get<K: Object>(&self, name: &str) -> K {
         self.api().get(name).await.unwrap()
     }
@@ -164,12 +165,12 @@ impl World {
         self.api::<K>().delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// All objects of a kind.
+    /// Returns all objects of a kind.
     pub async fn list<K: Object>(&self) -> Vec<K> {
         self.api().list(&ListParams::default()).await.unwrap().items
     }
 
-    /// What the events about an object say, in their order: `type reason note`.
+    /// Returns the events about an object in order, as `type reason note`.
     pub async fn events(&self, name: &str) -> Vec<String> {
         let mut events = self.list::<Event>().await;
         events.retain(|event| event.regarding.as_ref().and_then(|it| it.name.as_deref()) == Some(name));
@@ -186,13 +187,13 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// As SIGTERM: what is under way ends first.
+    /// Stops the operator gracefully, as SIGTERM does.
     pub async fn stop(self) {
         drop(self.stop);
         self.task.await.unwrap();
     }
 
-    /// As SIGKILL.
+    /// Aborts the operator, as SIGKILL does.
     pub async fn kill(self) {
         self.task.abort();
         let ended = self.task.await;
@@ -200,7 +201,7 @@ impl Operator {
     }
 }
 
-/// Waits until it is so.
+/// Waits until a condition holds.
 pub async fn eventually(what: &str, mut so: impl AsyncFnMut() -> bool) {
     let attempts = DEADLINE.as_millis() / 100;
     for _ in 0..attempts {
@@ -209,29 +210,29 @@ pub async fn eventually(what: &str, mut so: impl AsyncFnMut() -> bool) {
         }
         sleep(Duration::from_millis(100)).await;
     }
-    panic!("in an hour it did not come about that {what}");
+    panic!("timed out after an hour waiting until {what}");
 }
 
-/// So many minutes.
+/// Returns a duration in minutes.
 pub fn minutes(minutes: u64) -> Duration {
     Duration::from_secs(60 * minutes)
 }
 
-/// That nothing is written for an hour, although the operator runs.
+/// Checks that nothing is written for an hour while the operator runs.
 pub async fn assert_quiet(faults: &Faults) {
     sleep(minutes(5)).await;
     assert_quiet_for(faults, minutes(60)).await;
 }
 
-/// That nothing is written for this time.
+/// Checks that nothing is written for some time.
 pub(crate) async fn assert_quiet_for(faults: &Faults, time: Duration) {
     faults.forget();
     sleep(time).await;
     let seen: Vec<_> = faults.seen().into_iter().filter(|seen| seen.request.verb.is_write()).collect();
-    assert!(seen.is_empty(), "written without need: {seen:#?}");
+    assert!(seen.is_empty(), "unexpected writes: {seen:#?}");
 }
 
-/// For tests on real time: that it takes less than a minute.
-pub async fn soon<T>(work: impl Future<Output = T>) -> T {
+/// Limits a test in real time to a minute.
+pub async fn within_a_minute<T>(work: impl Future<Output = T>) -> T {
     timeout(minutes(1), work).await.expect("it should take less than a minute")
 }

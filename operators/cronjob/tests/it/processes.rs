@@ -1,14 +1,14 @@
-//! Jobs that really run: pods are processes, and time is real.
+//! Jobs whose pods are processes, in real time.
 
 use cronjob_operator::api::v1::CronJob;
 use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
 use kube::ResourceExt;
 use kubewright_cluster::{Pods, faults::Faults};
-use operator_kit::{World, eventually, minutes};
+use operator_kit::{TestEnv, eventually, minutes};
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::scene::{cronjob, jobs, status, suspend};
+use crate::fixtures::{cronjob, jobs, status, suspend};
 
 #[tokio::test]
 async fn jobs_run_to_their_end_and_one_is_kept() {
@@ -16,30 +16,30 @@ async fn jobs_run_to_their_end_and_one_is_kept() {
 }
 
 async fn run() {
-    let world = World::with(Pods::Run, cronjob_operator::register, cronjob_operator::crds()).await;
-    let operator = world.start(&Faults::new());
+    let env = TestEnv::with(Pods::Run, cronjob_operator::register, cronjob_operator::crds()).await;
+    let operator = env.start(&Faults::new());
     let mut often = cronjob("@every 1s");
     often.spec.successful_jobs_history_limit = Some(1);
     let command = json!(["sh", "-c", "date; echo Hello"]);
     often.spec.job_template.0["spec"]["template"]["spec"]["containers"][0]["args"] = command;
-    world.create(often).await;
-    eventually("one succeeds", async || status(&world).await.last_successful_time.is_some()).await;
-    suspend(&world, true).await;
+    env.create(often).await;
+    eventually("one succeeds", async || status(&env).await.last_successful_time.is_some()).await;
+    suspend(&env, true).await;
     eventually("all have ended and one is kept", async || {
-        let ended = world
+        let ended = env
             .list::<Job>()
             .await
             .iter()
             .all(|job| job.status.as_ref().is_some_and(|status| status.completion_time.is_some()));
-        ended && jobs(&world).await.len() == 1 && status(&world).await.active.is_empty()
+        ended && jobs(&env).await.len() == 1 && status(&env).await.active.is_empty()
     })
     .await;
-    let pods = world.list::<Pod>().await;
-    let kept = &jobs(&world).await[0];
+    let pods = env.list::<Pod>().await;
+    let kept = &jobs(&env).await[0];
     let pod = pods.iter().find(|pod| pod.name_any().starts_with(kept.as_str())).unwrap();
-    let logs = world.api::<Pod>().logs(&pod.name_any(), &Default::default()).await.unwrap();
+    let logs = env.api::<Pod>().logs(&pod.name_any(), &Default::default()).await.unwrap();
     assert!(logs.ends_with("Hello\n"), "{logs}");
-    world.delete::<CronJob>("lunch").await;
-    eventually("all is gone", async || jobs(&world).await.is_empty() && world.list::<Pod>().await.is_empty()).await;
+    env.delete::<CronJob>("lunch").await;
+    eventually("all is gone", async || jobs(&env).await.is_empty() && env.list::<Pod>().await.is_empty()).await;
     operator.stop().await;
 }

@@ -1,22 +1,22 @@
-//! The world of these tests: PodSets of both flavours, and their pods.
+//! PodSets of both flavours, and their pods.
 
 use std::{collections::BTreeMap, fmt::Debug};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use kubewright::condition;
-use operator_kit::{World, eventually};
+use operator_kit::{TestEnv, eventually};
 use podset_operator::api::{app, k8stest};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 pub(crate) use podset_operator::api::{app::v1alpha1::PodSet as Second, k8stest::v1alpha1::PodSet as First};
 
-pub(crate) async fn world() -> World {
-    World::new(podset_operator::register, podset_operator::crds()).await
+pub(crate) async fn env() -> TestEnv {
+    TestEnv::new(podset_operator::register, podset_operator::crds()).await
 }
 
-/// What these tests need of a flavour.
+/// The parts of a flavour that these tests need.
 pub(crate) trait Flavour:
     Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
     + Clone
@@ -33,11 +33,11 @@ pub(crate) trait Flavour:
     /// The labels of the pods of `web`.
     fn labels() -> BTreeMap<String, String>;
 
-    /// A status that names a pod that isn't there.
-    fn lie() -> Value;
+    /// A status that names a pod that doesn't exist.
+    fn wrong_status() -> Value;
 
-    /// The names of the pods and the status and reason of the condition `Ready`.
-    fn told(&self) -> (Vec<String>, String, String);
+    /// Returns the names of the pods, and the status and reason of the condition `Ready`.
+    fn reported(&self) -> (Vec<String>, String, String);
 }
 
 impl Flavour for First {
@@ -49,11 +49,11 @@ impl Flavour for First {
         [("app", "podset"), ("podset_cr", "web")].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
     }
 
-    fn lie() -> Value {
+    fn wrong_status() -> Value {
         json!({"replicas": 1, "pod_names": ["web-none"]})
     }
 
-    fn told(&self) -> (Vec<String>, String, String) {
+    fn reported(&self) -> (Vec<String>, String, String) {
         let status = self.status.clone().unwrap_or_default();
         assert_eq!(usize::try_from(status.replicas), Ok(status.pod_names.len()));
         let ready = condition::get(&status.conditions, "Ready").map(|it| (it.status.clone(), it.reason.clone()));
@@ -71,11 +71,11 @@ impl Flavour for Second {
         [("app", "web"), ("version", "v0.1")].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
     }
 
-    fn lie() -> Value {
+    fn wrong_status() -> Value {
         json!({"availableReplicas": 1, "podNames": ["web-none"]})
     }
 
-    fn told(&self) -> (Vec<String>, String, String) {
+    fn reported(&self) -> (Vec<String>, String, String) {
         let status = self.status.clone().unwrap_or_default();
         assert_eq!(usize::try_from(status.available_replicas), Ok(status.pod_names.len()));
         let ready = condition::get(&status.conditions, "Ready").map(|it| (it.status.clone(), it.reason.clone()));
@@ -84,10 +84,10 @@ impl Flavour for Second {
     }
 }
 
-/// The pods that count: not ended, not being deleted, controlled by `web` as it is now. By name.
-pub(crate) async fn active<K: Flavour>(world: &World) -> Vec<Pod> {
-    let uid = world.api::<K>().get_opt("web").await.unwrap().and_then(|set| set.uid());
-    let mut pods = world.pods().await;
+/// Returns the active pods sorted by name: not ended, not being deleted, and controlled by the present `web`.
+pub(crate) async fn active<K: Flavour>(env: &TestEnv) -> Vec<Pod> {
+    let uid = env.api::<K>().get_opt("web").await.unwrap().and_then(|set| set.uid());
+    let mut pods = env.pods().await;
     pods.retain(|pod| {
         let owners = pod.owner_references();
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default();
@@ -99,31 +99,31 @@ pub(crate) async fn active<K: Flavour>(world: &World) -> Vec<Pod> {
     pods
 }
 
-/// Waits until `web` has as many pods and its status names exactly these; gives their names.
-pub(crate) async fn reaches<K: Flavour>(world: &World, count: usize) -> Vec<String> {
+/// Waits until `web` has this many pods and its status names exactly these; returns their names.
+pub(crate) async fn reaches<K: Flavour>(env: &TestEnv, count: usize) -> Vec<String> {
     let mut names = Vec::new();
     eventually(&format!("there are {count} pods and the status names them"), async || {
-        names = active::<K>(world).await.iter().map(|pod| pod.name_any()).collect();
-        names.len() == count && told::<K>(world).await.0 == names
+        names = active::<K>(env).await.iter().map(|pod| pod.name_any()).collect();
+        names.len() == count && reported::<K>(env).await.0 == names
     })
     .await;
     names
 }
 
-pub(crate) async fn told<K: Flavour>(world: &World) -> (Vec<String>, String, String) {
-    world.get::<K>("web").await.told()
+pub(crate) async fn reported<K: Flavour>(env: &TestEnv) -> (Vec<String>, String, String) {
+    env.get::<K>("web").await.reported()
 }
 
-pub(crate) async fn scale<K: Flavour>(world: &World, replicas: i32) {
-    world.edit::<K>("web", json!({"spec": {"replicas": replicas}})).await;
+pub(crate) async fn scale<K: Flavour>(env: &TestEnv, replicas: i32) {
+    env.edit::<K>("web", json!({"spec": {"replicas": replicas}})).await;
 }
 
-/// A pod with the labels of the pods of `web`, and no owner.
-pub(crate) async fn stray<K: Flavour>(world: &World, name: &str, owners: Value) -> Pod {
+/// A pod with the labels of `web`'s pods, and no owner.
+pub(crate) async fn stray<K: Flavour>(env: &TestEnv, name: &str, owners: Value) -> Pod {
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "labels": K::labels(), "ownerReferences": owners},
         "spec": {"containers": [{"name": "other", "image": "busybox"}]},
     });
-    world.create(serde_json::from_value::<Pod>(pod).unwrap()).await
+    env.create(serde_json::from_value::<Pod>(pod).unwrap()).await
 }

@@ -1,32 +1,32 @@
-//! How often a field may be taken back from the same hand.
+//! A limit on how often a field is taken back from another writer.
 //!
-//! Somebody who edits a child by hand finds it restored. Another controller that insists on its value would be met the
-//! same way, and the two would write for ever: after a few rounds the other's value is left, and told in a condition.
+//! A manual edit of a child is reverted. Another controller that insists on its value would be reverted too, and the
+//! two would write for ever: after a few rounds the other's value is left, and reported in a condition.
 //!
 //! A state machine: monotonic time is passed in.
 
 use std::time::Duration;
 
-/// How many times fields are taken back in one window.
+/// The number of times that fields are taken back in one window.
 const LIMIT: u32 = 5;
-/// How long that is remembered.
+/// The length of the window.
 const WINDOW: Duration = Duration::from_secs(600);
 
-/// What is remembered of the edits that were undone.
+/// The edits that were reverted lately.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Tussle {
+pub(crate) struct TakeBackLimit {
     times: u32,
     since: Duration,
 }
 
-impl Tussle {
-    /// Whether fields may be taken back once more.
-    pub(crate) fn may_take_back(&self, now: Duration) -> bool {
+impl TakeBackLimit {
+    /// Returns whether fields may be taken back once more.
+    pub(crate) fn is_allowed(&self, now: Duration) -> bool {
         self.times < LIMIT || now.saturating_sub(self.since) >= WINDOW
     }
 
-    /// Fields were taken back.
-    pub(crate) fn took_back(&mut self, now: Duration) {
+    /// Records that fields were taken back.
+    pub(crate) fn record(&mut self, now: Duration) {
         if self.times == 0 || now.saturating_sub(self.since) >= WINDOW {
             *self = Self { times: 0, since: now };
         }
@@ -40,11 +40,11 @@ mod tests {
 
     #[test]
     fn a_hand_is_undone_and_a_rival_left_alone() {
-        let mut tussle = Tussle::default();
+        let mut take_backs = TakeBackLimit::default();
         let mut takes = |second: u64| {
-            let (now, may) = (Duration::from_secs(second), tussle.may_take_back(Duration::from_secs(second)));
+            let (now, may) = (Duration::from_secs(second), take_backs.is_allowed(Duration::from_secs(second)));
             if may {
-                tussle.took_back(now);
+                take_backs.record(now);
             }
             may
         };

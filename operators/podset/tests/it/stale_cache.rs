@@ -1,4 +1,4 @@
-//! Row 26: however far behind the cache is, and whatever goes wrong meanwhile, no pod is made or deleted too many.
+//! However stale the cache is, and whatever else fails, no pod too many is created or deleted.
 
 use std::{collections::BTreeSet, mem::replace, sync::Arc, time::Duration};
 
@@ -11,34 +11,34 @@ use kube::{
 use kubewright::{clock::Clock, random::Random};
 use kubewright_apiserver::{Change, ChangeKind};
 use kubewright_cluster::faults::{Faults, Verb};
-use operator_kit::{History, Operator, World, assert_quiet, eventually, minutes};
+use operator_kit::{History, Operator, TestEnv, assert_quiet, eventually, minutes};
 use serde_json::Value;
 use tokio::{sync::Mutex, task::JoinHandle, time::sleep};
 
-use crate::scene::{First, Flavour, Second, active, reaches, scale, world};
+use crate::fixtures::{First, Flavour, Second, active, env, reaches, scale};
 
-/// How many lives are played, each by its own seed.
+/// The number of random scenarios, each with its own seed.
 const LIVES: u64 = 8;
-/// How many things happen in each.
+/// The number of steps in each.
 const STEPS: usize = 25;
-/// The longest that the operator learns late of a change of the PodSet; of pods it may learn much later.
+/// The maximum delay of PodSet events; pods may be delayed much longer.
 const LATE: Duration = Duration::from_secs(3);
 
-/// Looks at every change of the pods as it happens, and notes what should not have happened.
+/// Checks every change of the pods, and records violations.
 struct Census {
     kind: String,
-    /// How many pods are desired, since when.
+    /// The desired number of pods, with the time of each change.
     desired: Vec<(Timestamp, usize)>,
     active: BTreeSet<String>,
-    /// The pods that the test itself took away.
+    /// The pods that the test itself removed.
     taken: Arc<Mutex<BTreeSet<String>>>,
     wrong: Vec<String>,
     created: usize,
 }
 
 impl Census {
-    fn start<K: Flavour>(world: &World, taken: Arc<Mutex<BTreeSet<String>>>) -> JoinHandle<Self> {
-        let (mut feed, clock) = (world.cluster.api().feed(), world.clock.clone());
+    fn start<K: Flavour>(env: &TestEnv, taken: Arc<Mutex<BTreeSet<String>>>) -> JoinHandle<Self> {
+        let (mut feed, clock) = (env.cluster.api().feed(), env.clock.clone());
         let kind = K::kind(&()).into_owned();
         let (desired, active, wrong) = Default::default();
         let mut census = Self { kind, desired, active, taken, wrong, created: 0 };
@@ -73,7 +73,7 @@ impl Census {
         }
     }
 
-    /// Compares the number of pods with the least and the most that the operator may take for desired.
+    /// Compares the number of pods with the minimum and maximum that the operator may consider desired.
     fn check(&mut self, now: Timestamp, what: &str, holds: impl Fn(usize, usize, usize) -> bool) {
         let horizon = now - SignedDuration::try_from(LATE).unwrap();
         let old = self.desired.iter().rposition(|(since, _)| *since <= horizon).unwrap_or_default();
@@ -85,7 +85,7 @@ impl Census {
     }
 }
 
-/// The namespace that ends a census.
+/// The namespace that marks the end.
 const END: &str = "the-end";
 
 fn is_active(pod: &Value) -> bool {
@@ -93,42 +93,42 @@ fn is_active(pod: &Value) -> bool {
     pod["metadata"]["deletionTimestamp"].is_null() && !["Succeeded", "Failed"].contains(&phase)
 }
 
-/// A number below `bound`.
+/// Returns a random number below `bound`.
 fn below(random: &Random, bound: u64) -> u64 {
     random.u64() % bound
 }
 
-/// A replica of the operator that hears late of everything.
-fn start(world: &World, random: &Random) -> (Operator, Faults) {
+/// Starts a replica of the operator with delayed watches.
+fn start(env: &TestEnv, random: &Random) -> (Operator, Faults) {
     let faults = Faults::new();
-    // Nothing, a little, longer than it is waited for, or longer than all that happens.
+    // No delay, a short one, one longer than the barrier waits, or one longer than the scenario.
     let pods = [0, 900, 7_000, 30_000, 120_000][below(random, 5) as usize];
     faults.on(&[Verb::Watch], "pods").always().delay(Duration::from_millis(pods));
     let late = LATE.as_millis() as u64 - 500;
     faults.on(&[Verb::Watch], "podsets").always().delay(Duration::from_millis(below(random, late)));
-    (world.start_replica(&faults, &random.suffix(5)), faults)
+    (env.start_replica(&faults, &random.suffix(5)), faults)
 }
 
-/// Plays one life, and tells what went wrong in it.
+/// Runs one scenario, and returns the violations.
 async fn live<K: Flavour>(seed: u64) -> Vec<String> {
-    let (world, random) = (world().await, Random::seeded(seed));
+    let (env, random) = (env().await, Random::seeded(seed));
     let taken = Arc::<Mutex<BTreeSet<String>>>::default();
-    let census = Census::start::<K>(&world, taken.clone());
-    world.create(K::web(3)).await;
-    let (mut operator, mut faults) = start(&world, &random);
+    let census = Census::start::<K>(&env, taken.clone());
+    env.create(K::web(3)).await;
+    let (mut operator, mut faults) = start(&env, &random);
     sleep(LATE).await;
-    // What it has seen until then, it may have to work with.
-    let mut standby = start(&world, &random);
+    // It may have to work with the state that it has seen until then.
+    let mut standby = start(&env, &random);
     for _ in 0..STEPS {
         sleep(Duration::from_millis(below(&random, 12_000))).await;
         match below(&random, 10) {
-            0..=2 => scale::<K>(&world, 1 + below(&random, 9) as i32).await,
+            0..=2 => scale::<K>(&env, 1 + below(&random, 9) as i32).await,
             3 => drop(faults.on(&[Verb::Create], "pods").times(2).lose_answer()),
             4 => drop(faults.on(&[Verb::Delete], "pods").times(2).lose_answer()),
             5 => drop(faults.on(Verb::WRITES, "pods").times(3).refuse(503, "ServiceUnavailable")),
             6 => drop(faults.on(Verb::READS, "pods").times(2).lose_request()),
             7 => {
-                let pods = active::<K>(&world).await;
+                let pods = active::<K>(&env).await;
                 if let Some(pod) = pods.get(below(&random, 1 + pods.len() as u64) as usize) {
                     let (name, how) = (pod.name_any(), below(&random, 3));
                     if how > 0 {
@@ -136,43 +136,43 @@ async fn live<K: Flavour>(seed: u64) -> Vec<String> {
                     }
                     // The operator may have deleted it meanwhile.
                     let _ = match how {
-                        0 => world.run_pod_if_there(&name).await,
-                        1 => world.end_pod_if_there(&name, 1).await,
-                        _ => world.api::<Pod>().delete(&name, &DeleteParams::default()).await.is_ok(),
+                        0 => env.run_pod_if_there(&name).await,
+                        1 => env.end_pod_if_there(&name, 1).await,
+                        _ => env.api::<Pod>().delete(&name, &DeleteParams::default()).await.is_ok(),
                     };
-                    // As many as there are then: from what the cache still shows one would go.
-                    scale::<K>(&world, (pods.len() as i32 - 1).max(1)).await;
+                    // As many as exist: from the state in the cache, one would be deleted.
+                    scale::<K>(&env, (pods.len() as i32 - 1).max(1)).await;
                 }
             }
-            // The leader dies, in the middle of what it does if there is anything to do, or stops in good order.
+            // The leader crashes, possibly in the middle of its work, or stops gracefully.
             8 => {
                 let nth = below(&random, 4) as usize;
                 faults.on(Verb::WRITES, "pods").skip(nth).lose_answer();
                 faults.on(Verb::WRITES, "pods").skip(nth).always().lose_request();
-                scale::<K>(&world, 1 + below(&random, 9) as i32).await;
+                scale::<K>(&env, 1 + below(&random, 9) as i32).await;
                 sleep(Duration::from_millis(below(&random, 6_000))).await;
                 operator.kill().await;
-                (operator, faults) = replace(&mut standby, start(&world, &random));
+                (operator, faults) = replace(&mut standby, start(&env, &random));
             }
             _ => {
                 operator.stop().await;
-                (operator, faults) = replace(&mut standby, start(&world, &random));
+                (operator, faults) = replace(&mut standby, start(&env, &random));
             }
         }
     }
-    // What was late comes, and no more goes wrong.
+    // The delays and faults end.
     standby.0.stop().await;
     faults.clear();
     sleep(minutes(5)).await;
-    scale::<K>(&world, 4).await;
-    reaches::<K>(&world, 4).await;
+    scale::<K>(&env, 4).await;
+    reaches::<K>(&env, 4).await;
     operator.stop().await;
-    let operator = world.start(&faults);
+    let operator = env.start(&faults);
     assert_quiet(&faults).await;
     operator.stop().await;
     let end = ObjectMeta { name: Some(END.into()), ..ObjectMeta::default() };
     let end = Namespace { metadata: end, ..Namespace::default() };
-    Api::all(world.client()).create(&PostParams::default(), &end).await.unwrap();
+    Api::all(env.client()).create(&PostParams::default(), &end).await.unwrap();
     let census = census.await.unwrap();
     assert!(census.created > 4, "it has seen the pods");
     census.wrong
@@ -187,36 +187,36 @@ async fn never_too_many_nor_too_few<K: Flavour>() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_26_whatever_happens_none_is_too_many_of_the_first_flavour() {
+async fn random_faults_never_create_too_many_pods_of_the_first_flavour() {
     never_too_many_nor_too_few::<First>().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_26_whatever_happens_none_is_too_many_of_the_second_flavour() {
+async fn random_faults_never_create_too_many_pods_of_the_second_flavour() {
     never_too_many_nor_too_few::<Second>().await;
 }
 
-/// A leader makes the pods, and dies before it has told of any; the next one has not heard of them.
+/// A leader creates the pods and crashes before it writes a status; the next one has not seen them.
 async fn what_was_made_and_not_told_is_counted<K: Flavour>() {
-    let (world, first, second) = (world().await, Faults::new(), Faults::new());
-    let mut history = History::of::<Pod>(&world);
+    let (env, first, second) = (env().await, Faults::new(), Faults::new());
+    let mut history = History::of::<Pod>(&env);
     first.on(Verb::WRITES, "podsets/status").always().lose_request();
     second.on(&[Verb::Watch], "pods").always().delay(minutes(10));
-    let leader = world.start_replica(&first, "first");
+    let leader = env.start_replica(&first, "first");
     sleep(LATE).await;
-    let standby = world.start_replica(&second, "second");
+    let standby = env.start_replica(&second, "second");
     sleep(LATE).await;
-    world.create(K::web(5)).await;
-    eventually("they are made", async || active::<K>(&world).await.len() == 5).await;
+    env.create(K::web(5)).await;
+    eventually("they are made", async || active::<K>(&env).await.len() == 5).await;
     leader.kill().await;
-    reaches::<K>(&world, 5).await;
+    reaches::<K>(&env, 5).await;
     sleep(minutes(12)).await;
     assert_eq!(history.created(), 5);
     standby.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_13_a_new_leader_counts_what_was_made_and_not_told() {
+async fn a_new_leader_counts_pods_that_the_status_does_not_have() {
     what_was_made_and_not_told_is_counted::<First>().await;
     what_was_made_and_not_told_is_counted::<Second>().await;
 }

@@ -1,21 +1,21 @@
-//! What the browser tells unasked: pages that are loaded, requests that are made, things that go wrong.
+//! The events of the page: loads, requests, and problems.
 
 use serde_json::Value;
 
-/// How much of it is kept; a page that says more is complained about by what it said first.
+/// The maximum number of problems that are kept, the first ones.
 const MOST: usize = 1000;
 
-/// What was told since it was last taken.
+/// The events since the last call.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
-    /// Scheme, host and port that requests may go to.
+pub(crate) struct PageEvents {
+    /// The scheme, host and port that requests may go to.
     origin: String,
     loaded: Vec<String>,
     troubles: Vec<String>,
 }
 
-impl Seen {
-    /// Says where the page comes from.
+impl PageEvents {
+    /// Sets the address of the page.
     pub(crate) fn visit(&mut self, url: &str) {
         self.origin = origin(url).to_owned();
         self.loaded.clear();
@@ -46,17 +46,17 @@ impl Seen {
         }
     }
 
-    /// Whether this load of a page has come to its end.
+    /// Returns whether this load of a page has completed.
     pub(crate) fn is_loaded(&self, loader: &str) -> bool {
         self.loaded.iter().any(|loaded| loaded == loader)
     }
 
-    /// What went wrong, which is forgotten by that.
+    /// Takes the problems.
     pub(crate) fn take(&mut self) -> Vec<String> {
         std::mem::take(&mut self.troubles)
     }
 
-    /// Forgets what went wrong.
+    /// Forgets the problems.
     pub(crate) fn forget(&mut self) {
         self.troubles.clear();
     }
@@ -68,7 +68,7 @@ impl Seen {
     }
 }
 
-/// `http://host:port` of an address.
+/// Returns `http://host:port` of an address.
 fn origin(url: &str) -> &str {
     let host = url.find("://").map_or(0, |scheme| scheme + 3);
     let end = url[host..].find(['/', '?', '#']).map_or(url.len(), |end| host + end);
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn what_goes_elsewhere_is_trouble() {
-        let mut seen = Seen::default();
-        seen.visit("http://127.0.0.1:80/?a");
+        let mut events = PageEvents::default();
+        events.visit("http://127.0.0.1:80/?a");
         for url in [
             "http://127.0.0.1:80/style",
             "http://127.0.0.1:80?b",
@@ -96,33 +96,33 @@ mod tests {
             "http://127.0.0.1:800/",
             "https://fonts.example/",
         ] {
-            seen.note(&request(url));
+            events.note(&request(url));
         }
         let elsewhere = |url: &str| format!("a request to elsewhere: {url}");
-        assert_eq!(seen.take(), [elsewhere("http://127.0.0.1:800/"), elsewhere("https://fonts.example/")]);
-        assert_eq!(seen.take(), Vec::<String>::new());
+        assert_eq!(events.take(), [elsewhere("http://127.0.0.1:800/"), elsewhere("https://fonts.example/")]);
+        assert_eq!(events.take(), Vec::<String>::new());
     }
 
     #[test]
     fn errors_and_warnings_are_trouble_and_the_rest_is_not() {
-        let mut seen = Seen::default();
+        let mut events = PageEvents::default();
         for level in ["verbose", "info", "warning", "error"] {
-            seen.note(
+            events.note(
                 &json!({"method": "Log.entryAdded", "params": {"entry": {"level": level, "text": "x", "url": "u"}}}),
             );
         }
-        seen.note(&json!({"method": "Runtime.consoleAPICalled", "params": {"type": "log", "args": []}}));
-        seen.note(&json!({"method": "Runtime.consoleAPICalled", "params": {"type": "error", "args": ["y"]}}));
-        assert_eq!(seen.take(), ["warning: x (u)", "error: x (u)", "console: [\"y\"]"]);
+        events.note(&json!({"method": "Runtime.consoleAPICalled", "params": {"type": "log", "args": []}}));
+        events.note(&json!({"method": "Runtime.consoleAPICalled", "params": {"type": "error", "args": ["y"]}}));
+        assert_eq!(events.take(), ["warning: x (u)", "error: x (u)", "console: [\"y\"]"]);
     }
 
     #[test]
     fn a_load_is_told_from_others() {
-        let mut seen = Seen::default();
+        let mut events = PageEvents::default();
         let told = |name: &str| json!({"method": "Page.lifecycleEvent", "params": {"name": name, "loaderId": "L"}});
-        seen.note(&told("DOMContentLoaded"));
-        assert!(!seen.is_loaded("L"));
-        seen.note(&told("load"));
-        assert!(seen.is_loaded("L") && !seen.is_loaded("M"));
+        events.note(&told("DOMContentLoaded"));
+        assert!(!events.is_loaded("L"));
+        events.note(&told("load"));
+        assert!(events.is_loaded("L") && !events.is_loaded("M"));
     }
 }
