@@ -73,7 +73,7 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
                 None => return Ok(Action::requeue_after(STALE_DELAY)),
             }
         } else {
-            After { active: plan.active, problem: problem, is_stale: false }
+            After { active: plan.active, problem, is_stale: false }
         };
         write_status(set, &after, ctx).await?;
         let wait = after.problem.as_ref().and_then(Problem::wait).or(after.is_stale.then_some(STALE_DELAY));
