@@ -34,6 +34,32 @@ impl<K> Object for K where
 {
 }
 
+/// An object of a kind that may be known only at run time: every [`Object`], kube's `DynamicObject`, and `PartialObjectMeta` of
+/// either. Implemented for all of them; there is nothing to implement by hand.
+pub trait AnyObject:
+    Resource<DynamicType: Clone + Send + Sync, Scope: 'static>
+    + Clone
+    + fmt::Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> AnyObject for K where
+    K: Resource<DynamicType: Clone + Send + Sync, Scope: 'static>
+        + Clone
+        + fmt::Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
 /// The name of a kind, as in logs, errors and the [`Description`](crate::manager::Description) of a manager.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KindName {

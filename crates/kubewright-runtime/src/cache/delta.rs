@@ -1,4 +1,4 @@
-//! A change of an object, as those who wait for it get it: unpacked only as far as they ask.
+//! Changes of cached objects, as handlers receive them: decoded only as far as a handler asks.
 
 use std::{
     any::TypeId,
@@ -11,63 +11,62 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kubewright_packed::{self as packed, Dictionary};
 
 use super::{
-    fresh::{Typed, Types, typed},
-    kind::Kind,
+    codec::Codec,
+    decoded::{Typed, Types, typed},
     store::Row,
 };
 use crate::{
-    client::AnyObject,
-    object::{KindName, ObjectKey},
+    object::{AnyObject, KindName, ObjectKey},
     predicate::{Before, Change, ChangeType},
     trace::{Difference, ObservedChange, Reason, Trigger},
 };
 
-/// Why a change is told.
+/// Why handlers are called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It has happened.
+    /// The object has changed.
     Event,
-    /// Nothing has happened: we only learn what is there.
+    /// The first list contains the object.
     FirstList,
-    /// Nothing has happened: all is told again after the time of [`CacheOptions::resync`](super::CacheOptions::resync).
+    /// Nothing has changed: the period of [`CacheOptions::resync`](super::CacheOptions::resync) is over.
     Resync,
 }
 
-/// What a feed has changed in the store. One of the states is there.
+/// A change of the store. At least one of the states is present.
 pub(super) struct Step {
     pub(super) old: Option<Row>,
     pub(super) new: Option<Row>,
-    /// The newest of them, as the types read it, if it was just read.
+    /// The newest state as the kind's types, if it was just decoded.
     pub(super) types: Types,
     pub(super) cause: Cause,
-    /// What differs, once someone has asked.
+    /// The paths that differ, once a handler has asked.
     pub(super) changed: OnceCell<Vec<String>>,
-    /// The newest one's owners, once someone has asked.
+    /// The owners in the newest state, once a handler has asked.
     owners: OnceCell<Vec<OwnerReference>>,
-    /// The states that were unpacked because someone asked, by whether it is the old one and as which type: others ask, too.
-    unpacked: RefCell<Vec<(bool, TypeId, Arc<Typed>)>>,
+    /// The states that were decoded for a handler, by whether it is the old one and by type, for the next handlers.
+    decoded: RefCell<Vec<(bool, TypeId, Arc<Typed>)>>,
 }
 
 impl Step {
     pub(super) fn new(old: Option<Row>, new: Option<Row>, types: Types, cause: Cause) -> Self {
-        let (changed, owners, unpacked) = (OnceCell::new(), OnceCell::new(), RefCell::default());
-        Self { old, new, types, cause, changed, owners, unpacked }
+        let (changed, owners, decoded) = (OnceCell::new(), OnceCell::new(), RefCell::default());
+        Self { old, new, types, cause, changed, owners, decoded }
     }
 
-    /// A state as a `T`, unless it is none.
-    fn unpack<T: AnyObject>(&self, cache: &Kind, row: &Row, is_old: bool) -> Option<Arc<T>> {
+    /// Decodes a state as a `T`, if it is one.
+    fn decode<T: AnyObject>(&self, codec: &Codec, row: &Row, is_old: bool) -> Option<Arc<T>> {
         let is_it = |(old, id, _): &&(bool, TypeId, Arc<Typed>)| (*old, *id) == (is_old, TypeId::of::<T>());
-        let known = self.unpacked.borrow().iter().find(is_it).map(|(.., object)| object.clone());
+        let known = self.decoded.borrow().iter().find(is_it).map(|(.., object)| object.clone());
         if let Some(object) = known.and_then(|object| object.downcast().ok()) {
             return Some(object);
         }
-        let object = cache.unpack::<T>(row)?;
-        self.unpacked.borrow_mut().push((is_old, TypeId::of::<T>(), object.clone()));
+        let object = codec.decode::<T>(row)?;
+        self.decoded.borrow_mut().push((is_old, TypeId::of::<T>(), object.clone()));
         Some(object)
     }
 }
 
-/// The two states of an update, kept until they are compared.
+/// Both states of an update, compared when the difference is asked for.
 pub(super) struct Changes {
     old: Row,
     new: Row,
@@ -79,22 +78,22 @@ impl Changes {
         Self { old, new, dictionary }
     }
 
-    /// The paths of what differs, such as `spec.replicas` or `status.conditions[0].status`: some, if there are many.
+    /// Returns the paths that differ, such as `spec.replicas` or `status.conditions[0].status`; if there are many, some of them.
     fn fields(&self) -> Vec<String> {
         packed::changed_fields(self.old.bytes(), self.new.bytes(), &self.dictionary)
     }
 }
 
-/// A change that the cache has seen.
+/// A change of a cached object.
 pub(crate) struct Delta<'a> {
     pub(crate) kind: &'a KindName,
-    /// The object that has changed.
+    /// The changed object.
     pub(crate) object: &'a ObjectKey,
     pub(crate) change: ChangeType,
     pub(crate) cause: Cause,
     newest: &'a Row,
     step: &'a Step,
-    cache: &'a Kind,
+    codec: &'a Codec,
 }
 
 impl fmt::Debug for Delta<'_> {
@@ -104,44 +103,45 @@ impl fmt::Debug for Delta<'_> {
 }
 
 impl<'a> Delta<'a> {
-    pub(super) fn new(cache: &'a Kind, step: &'a Step) -> Option<Self> {
+    pub(super) fn new(codec: &'a Codec, step: &'a Step) -> Option<Self> {
         let (newest, change) = match (&step.old, &step.new) {
             (None, Some(new)) => (new, ChangeType::Added),
             (Some(_), Some(new)) => (new, ChangeType::Updated),
             (Some(old), None) => (old, ChangeType::Deleted),
             (None, None) => return None,
         };
-        Some(Self { kind: cache.name(), object: &newest.key, change, cause: step.cause, newest, step, cache })
+        Some(Self { kind: codec.name(), object: &newest.key, change, cause: step.cause, newest, step, codec })
     }
 
-    /// The paths of what an update has changed, such as `spec.replicas` or `status.conditions[0].status`: some, if there
-    /// are many. Additions and deletions have none. The two states are compared once, whoever asks.
+    /// Returns the paths that an update has changed, such as `spec.replicas` or `status.conditions[0].status`; if there are many,
+    /// some of them. Additions and deletions have none. The two states are compared once for all handlers.
     pub(crate) fn changed_fields(&self) -> Vec<String> {
         let compare = || self.changes().map(|changes| changes.fields()).unwrap_or_default();
         self.step.changed.get_or_init(compare).clone()
     }
 
+    /// Returns both states of an update, for [`Delta::changed_fields`] at a later time.
     fn changes(&self) -> Option<Changes> {
-        Some(self.cache.changes(self.before()?, self.newest))
+        Some(Changes::new(self.before()?.clone(), self.newest.clone(), self.codec.dictionary().clone()))
     }
 
-    /// Calls `then` with the change as seen by a `T`, unless the object is none.
+    /// Calls `then` with the change, decoded as `T`; not if the object can't be decoded.
     pub(crate) fn with<T: AnyObject, R>(&self, then: impl FnOnce(Change<'_, T>) -> R) -> Option<R> {
         let known = typed(&self.step.types);
-        let object: Arc<T> = known.or_else(|| self.step.unpack(self.cache, self.newest, false))?;
-        let old = Old { cache: self.cache, step: self.step, row: self.before(), unpacked: OnceCell::new() };
+        let object: Arc<T> = known.or_else(|| self.step.decode(self.codec, self.newest, false))?;
+        let old = Old { codec: self.codec, step: self.step, row: self.before(), decoded: OnceCell::new() };
         Some(then(Change::lazy(self.change, object.as_ref(), &old)))
     }
 
-    /// The references to the object's controllers, or to all its owners, before and after.
+    /// Returns the references to the object's controllers, or to all its owners, in both states.
     pub(crate) fn owners(&self, all: bool) -> Vec<OwnerReference> {
         let old = self.before().filter(|old| all || old.controller != self.newest.controller);
-        let new = self.step.owners.get_or_init(|| self.cache.owners_of(self.newest)).clone();
-        let owners = old.into_iter().flat_map(|row| self.cache.owners_of(row)).chain(new);
+        let new = self.step.owners.get_or_init(|| self.codec.owners_of(self.newest)).clone();
+        let owners = old.into_iter().flat_map(|row| self.codec.owners_of(row)).chain(new);
         owners.filter(|owner| all || owner.controller == Some(true)).collect()
     }
 
-    /// The state before an update.
+    /// Returns the state before an update.
     fn before(&self) -> Option<&'a Row> {
         self.step.old.as_ref().filter(|_| self.change == ChangeType::Updated)
     }
@@ -169,16 +169,16 @@ impl ObservedChange for Delta<'_> {
     }
 }
 
-/// The state before, unpacked when it is first asked for.
+/// The state before an update, decoded when it is first asked for.
 struct Old<'a, T> {
-    cache: &'a Kind,
+    codec: &'a Codec,
     step: &'a Step,
     row: Option<&'a Row>,
-    unpacked: OnceCell<Option<Arc<T>>>,
+    decoded: OnceCell<Option<Arc<T>>>,
 }
 
 impl<T: AnyObject> Before<T> for Old<'_, T> {
     fn get(&self) -> Option<&T> {
-        self.unpacked.get_or_init(|| self.step.unpack(self.cache, self.row?, true)).as_deref()
+        self.decoded.get_or_init(|| self.step.decode(self.codec, self.row?, true)).as_deref()
     }
 }

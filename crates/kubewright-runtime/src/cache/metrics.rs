@@ -1,8 +1,8 @@
-//! What the cache counts.
+//! The cache's metrics.
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
-/// The families of a manager's cache.
+/// The metric families of a manager's cache.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheFamilies {
     undecodable: IntCounterVec,
@@ -10,27 +10,24 @@ pub(crate) struct CacheFamilies {
 }
 
 impl CacheFamilies {
-    /// Registers the families, unless an earlier manager with the same registry has.
+    /// Registers the families, unless an earlier manager with the same registry has done so.
     pub(crate) fn new(registry: &Registry) -> Self {
         let counters = |name: &str, help: &str| {
             let family = IntCounterVec::new(Opts::new(name, help), &["kind"]).expect("constant names are valid");
-            // Two managers with one registry: the later one's counts are its own, and not shown.
+            // With two managers on one registry, the later one's counters are not exported.
             let _ = registry.register(Box::new(family.clone()));
             family
         };
         Self {
             undecodable: counters(
                 "kubewright_cache_undecodable_total",
-                "Objects that are not as their type says, and were left out of the cache, each time they were seen.",
+                "Received object states that could not be decoded and were ignored.",
             ),
-            interrupted: counters(
-                "kubewright_cache_watch_errors_total",
-                "Lists and watches that failed; they are tried again.",
-            ),
+            interrupted: counters("kubewright_cache_watch_errors_total", "Failed lists and watches. They are retried."),
         }
     }
 
-    /// The counters of one kind, named as `kubectl` names it.
+    /// Returns the counters of one kind, labelled with its name in kubectl.
     pub(super) fn kind(&self, kind: &str) -> CacheMetrics {
         let [undecodable, interrupted] =
             [&self.undecodable, &self.interrupted].map(|family| family.with_label_values(&[kind]));

@@ -1,17 +1,18 @@
 //! The cache: one per manager, shared by all controllers.
 //!
-//! Each kind is watched once in each namespace scope, however many controllers and types read it, and kept once: packed,
-//! without managed fields, and without what none of those types reads (see [`crate::view`]). A feed turns watch events
-//! into changes of the store; both are pure. The watch itself is kube's. An object that can't be decoded, as one of the
-//! types that read its kind, is reported and left out; the others arrive.
+//! Each kind has one informer: one watch for each namespace scope and one copy of each object, shared by all controllers and
+//! types that read the kind. Objects are kept packed, without managed fields and without the fields that none of these types
+//! reads (see [`crate::view`]). Watch events become changes of the store in a state machine without I/O; the watch itself is
+//! kube's. An object that can't be decoded as one of the types is reported and ignored; the others arrive.
 //!
-//! It doesn't write, and it never waits for anything but its own watches: the read-your-writes barrier
-//! ([`crate::controller`]) asks it what has arrived.
+//! The cache writes nothing and waits for nothing but its own watches: the read-your-writes barrier
+//! ([`crate::controller`]) asks it which state it shows.
 
+mod codec;
+mod decoded;
 mod delta;
-mod feed;
-mod fresh;
-mod keeper;
+mod expected;
+mod informers;
 mod kind;
 mod list_watch;
 mod live;
@@ -19,10 +20,13 @@ mod metrics;
 #[cfg(test)]
 mod model;
 mod options;
-mod proof;
+mod overlay;
 mod reader;
 mod store;
+mod sync;
+mod sync_check;
 mod watch;
+mod watch_state;
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
@@ -30,44 +34,27 @@ use indexmap::IndexMap;
 use kube::Client;
 use kubewright_apimachinery::random::Random;
 use parking_lot::Mutex;
-use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use self::keeper::Start;
+use self::informers::Start;
 pub(crate) use self::{
     delta::{Cause, Delta},
-    keeper::Watches,
-    kind::{Arrival, Handler, Kind, Listener},
-    live::{LiveView, Objects, Overlay},
+    expected::{ExpectedState, ObjectSet},
+    informers::InformerSet,
+    kind::{Handler, Kind, Listener},
+    live::LiveView,
     metrics::CacheFamilies,
-    proof::Proof,
+    overlay::Overlay,
+    sync::NotSynced,
+    sync_check::SyncCheck,
 };
 pub use self::{
     options::{CacheOptions, KindOptions, NamespaceOptions},
     reader::Reader,
+    sync::Unsynced,
 };
-
-use crate::{
-    client::AnyObject,
-    object::{KindName, Object},
-};
-
-/// Kinds whose first list has not come in time.
-#[derive(Debug, Error)]
-#[error("the cache is not filled: {}", self.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub(crate) struct NotSynced(pub(crate) Vec<Unsynced>);
-
-/// One kind whose first list has not come.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{kind}: {reason}")]
-#[non_exhaustive]
-pub struct Unsynced {
-    /// The kind.
-    pub kind: KindName,
-    /// What failed last: a role that is missing, a CRD that isn't installed, a connection refused.
-    pub reason: String,
-}
+use crate::object::{AnyObject, KindName, Object};
 
 /// The cached kinds. Clones share them.
 #[derive(Clone)]
@@ -78,16 +65,16 @@ struct Inner {
     options: CacheOptions,
     kinds: Mutex<IndexMap<Arc<KindName>, Cached>>,
     starts: mpsc::UnboundedSender<Start>,
-    /// Until the cache is started.
+    /// The receiver of `starts`, until the cache is started.
     started: Mutex<Option<mpsc::UnboundedReceiver<Start>>>,
 }
 
 /// A kind in the cache.
 struct Cached {
     kind: Arc<Kind>,
-    /// Whether a controller declared it, so that it stays.
+    /// Whether a controller declared the kind, which then stays.
     is_declared: bool,
-    /// How many controllers watch it as their reconciles ask.
+    /// The number of controllers whose reconcilers watch the kind.
     watchers: usize,
     until: CancellationToken,
 }
@@ -100,7 +87,7 @@ impl fmt::Debug for Cache {
 }
 
 impl Cache {
-    /// An empty cache that will watch these namespaces, or all of them if there are none.
+    /// Returns an empty cache that will watch these namespaces, or all of them if the set is empty.
     pub(crate) fn new(namespaces: BTreeSet<String>, options: CacheOptions) -> Self {
         let (starts, started) = mpsc::unbounded_channel();
         Self(Arc::new(Inner {
@@ -112,13 +99,13 @@ impl Cache {
         }))
     }
 
-    /// The part of the cache of `K`'s kind, which is made on the first call, and keeps what `K` reads from now on. Call it
+    /// Returns the informer of `K`'s kind, which is created by the first call, and keeps the fields that `K` reads. Must be called
     /// before [`Cache::start`].
     pub(crate) fn kind<K: Object>(&self) -> Arc<Kind> {
         self.kind_with::<K>(&(), K::is_namespaced())
     }
 
-    /// [`Cache::kind`] of a kind that may be known only at run time.
+    /// [`Cache::kind`] for a kind that may be known only at run time.
     pub(crate) fn kind_with<K: AnyObject>(&self, kind: &K::DynamicType, is_namespaced: bool) -> Arc<Kind> {
         self.enter::<K>(kind, is_namespaced, |cached| {
             cached.is_declared = true;
@@ -126,13 +113,14 @@ impl Cache {
         })
     }
 
-    /// Watches a kind until [`Cache::unwatch`] is called as often, also while the cache runs. When objects show all that `K`
-    /// reads is for [`Kind::declare_late`] to say.
+    /// Watches a kind until [`Cache::unwatch`] is called as often, also while the cache runs. [`Kind::declare_late`] tells when
+    /// objects have all fields that `K` reads.
     pub(crate) fn watch<K: AnyObject>(&self, kind: &K::DynamicType, is_namespaced: bool) -> Arc<Kind> {
         self.enter::<K>(kind, is_namespaced, |cached| cached.watchers += 1)
     }
 
-    /// Undoes one [`Cache::watch`]. A kind that nobody wants any more is forgotten, and its watch ends.
+    /// Undoes one [`Cache::watch`]. When no controller watches or declares the kind any more, its watch ends and its objects are
+    /// dropped.
     pub(crate) fn unwatch(&self, kind: &KindName) {
         let mut kinds = self.0.kinds.lock();
         let Some(cached) = kinds.get_mut(kind) else { return };
@@ -158,9 +146,9 @@ impl Cache {
         }
         let plan = self.0.options.of(&name, is_namespaced, &self.0.namespaces);
         let (kind, until) = (Arc::new(Kind::new(name, plan)), CancellationToken::new());
-        // Before its watch begins, so that it needn't begin anew.
+        // Declared before the watch begins, so that it needn't list twice.
         kind.declare::<K>();
-        // Unless the cache has ended.
+        // Fails when the cache has ended.
         let _ = self.0.starts.send(Start { kind: kind.clone(), until: until.clone() });
         let mut cached = Cached { kind: kind.clone(), is_declared: false, watchers: 0, until };
         enter(&mut cached);
@@ -168,31 +156,31 @@ impl Cache {
         kind
     }
 
-    /// A kind, if a controller uses it.
+    /// Returns the informer of a kind, if a controller uses the kind.
     pub(crate) fn find(&self, kind: &KindName) -> Option<Arc<Kind>> {
         self.0.kinds.lock().get(kind).map(|cached| cached.kind.clone())
     }
 
-    /// The kinds of this group and plural, of whatever version: what is written as one shows in the others.
+    /// Returns the informers with this group and plural, in any version: a write in one version shows in the others.
     pub(crate) fn named(&self, name: &KindName) -> Vec<Arc<Kind>> {
         let kinds = self.0.kinds.lock();
         let is_same = |kind: &&Arc<Kind>| (&kind.name().group, &kind.name().plural) == (&name.group, &name.plural);
         kinds.values().map(|cached| &cached.kind).filter(is_same).cloned().collect()
     }
 
-    /// Starts a watch for each kind and scope, now and when a kind is added.
-    pub(crate) fn start(&self, client: &Client, random: &Random, metrics: CacheFamilies) -> Watches {
+    /// Starts a watch for each kind and scope, also for kinds that are added later.
+    pub(crate) fn start(&self, client: &Client, random: &Random, metrics: CacheFamilies) -> InformerSet {
         let starts = self.0.started.lock().take().unwrap_or_else(|| mpsc::unbounded_channel().1);
-        Watches::start(starts, client.clone(), random.clone(), metrics)
+        InformerSet::start(starts, client.clone(), random.clone(), metrics)
     }
 
-    /// The declared kinds that have not had their first complete list, and why.
+    /// Returns the declared kinds without a first complete list, with the reason.
     pub(crate) fn unsynced(&self) -> Vec<Unsynced> {
         let kinds = self.0.kinds.lock();
         kinds.values().filter(|cached| cached.is_declared).filter_map(|cached| cached.kind.unsynced()).collect()
     }
 
-    /// Of these kinds, the ones that have not had their first complete list, and why.
+    /// Returns those of these kinds that have no first complete list, with the reason.
     pub(crate) fn unsynced_of(&self, kinds: &BTreeSet<Arc<KindName>>) -> Vec<Unsynced> {
         let kinds = kinds.iter().filter_map(|kind| self.find(kind));
         kinds.filter_map(|kind| kind.unsynced()).collect()
@@ -201,7 +189,7 @@ impl Cache {
     /// Waits until each of these kinds has had its first complete list.
     ///
     /// # Errors
-    /// After `timeout`, with the kinds that are missing and what failed. The watches go on all the same.
+    /// After `timeout`, with the missing kinds and the reasons. The watches continue.
     pub(crate) async fn wait_for_sync(
         &self,
         kinds: &BTreeSet<Arc<KindName>>,

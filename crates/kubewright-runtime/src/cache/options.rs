@@ -1,4 +1,4 @@
-//! What of the cluster the cache looks at, and what it keeps.
+//! Options of the cache: which objects it watches, and which fields it keeps.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,8 +14,8 @@ use kube::{
 
 use crate::object::{KindName, Object};
 
-/// Options of a manager's cache, for [`Manager::cache`](crate::manager::Manager::cache). By default every declared kind is
-/// watched whole, in the manager's namespaces.
+/// Options of a manager's cache, for [`Manager::cache`](crate::manager::Manager::cache). By default all objects of each declared kind
+/// are watched, in the manager's namespaces.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -39,19 +39,19 @@ pub struct CacheOptions {
 }
 
 impl CacheOptions {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Options for `K`'s kind, whatever types it is read as. Later ones replace earlier ones.
+    /// Sets the options for `K`'s kind, for all types as which it is read. Later options replace earlier ones.
     pub fn kind<K: Object>(mut self, options: KindOptions) -> Self {
         self.kinds.insert(KindName::of::<K>(), options);
         self
     }
 
-    /// [`CacheOptions::kind`] for a kind that is known only at run time. If it is cluster-scoped, which nothing else says, and
-    /// the manager has namespaces, give it `KindOptions::new().namespaces([""; 0])`.
+    /// [`CacheOptions::kind`] for a kind that is known only at run time. If it is cluster-scoped and the manager has namespaces, it
+    /// needs `KindOptions::new().namespaces([""; 0])`, since its scope is unknown.
     ///
     /// ```
     /// # use kube::core::{ApiResource, GroupVersionKind};
@@ -65,19 +65,19 @@ impl CacheOptions {
         self
     }
 
-    /// [`KindOptions::transform`] for all kinds that have none of their own.
+    /// Sets [`KindOptions::transform`] for all kinds without one of their own.
     pub fn transform(self, transform: impl Fn(&mut DynamicObject) + Send + Sync + 'static) -> Self {
         Self { transform: Some(Transform::new(transform)), ..self }
     }
 
-    /// Tells controllers of every cached object again after each such period, with low priority, as an update that changed
-    /// nothing. By default never: a watch misses nothing, and what time alone brings about is better asked for with
+    /// Passes every cached object to the controllers again in each period, with low priority, as an update without a difference.
+    /// Never by default: a watch misses nothing, and work at a certain time is better requested with
     /// [`Action::requeue_after`](crate::action::Action::requeue_after).
     pub fn resync(self, period: Duration) -> Self {
         Self { resync: Some(period).filter(|period| !period.is_zero()), ..self }
     }
 
-    /// How a kind is kept, given the manager's namespaces.
+    /// Returns the plan for a kind, given the manager's namespaces.
     pub(super) fn of(&self, kind: &KindName, is_namespaced: bool, namespaces: &BTreeSet<String>) -> Plan {
         let options = self.kinds.get(kind).cloned().unwrap_or_default();
         let KindOptions { namespaces: own, everywhere, without } = options;
@@ -102,13 +102,13 @@ pub struct KindOptions {
 }
 
 impl KindOptions {
-    /// The defaults.
+    /// Returns the defaults.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Watches the kind in these namespaces, instead of the manager's; none means all. A later call adds to them. The
-    /// operator's role must allow it. Without effect on cluster-scoped kinds.
+    /// Watches the kind in these namespaces instead of the manager's; an empty list means all. A later call adds namespaces. The
+    /// operator's role must allow it. Cluster-scoped kinds ignore it.
     pub fn namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
         let known = self.namespaces.get_or_insert_default();
         for name in namespaces {
@@ -117,46 +117,45 @@ impl KindOptions {
         self
     }
 
-    /// [`KindOptions::namespaces`] for one, with options of its own. What they don't say is as for the kind.
+    /// Adds one of [`KindOptions::namespaces`], with options of its own. Unset options are those of the kind.
     pub fn namespace(mut self, name: impl Into<String>, options: NamespaceOptions) -> Self {
         self.namespaces.get_or_insert_default().insert(name.into(), options);
         self
     }
 
-    /// Watches only objects whose labels match. To the cache there are no others: an object whose label is taken off is
-    /// deleted. Reconciles don't wait for writes of their own to objects that don't match.
+    /// Watches only objects whose labels match. Others don't exist for the cache: removing the label deletes the object there.
+    /// Reconciles don't wait for their own writes to objects that don't match.
     pub fn labels(self, selector: Selector) -> Self {
         Self { everywhere: self.everywhere.labels(selector), ..self }
     }
 
-    /// Watches only objects whose fields are so, such as `spec.nodeName=n1`: as with labels. The API server decides which
-    /// fields can be asked for. Reconciles don't wait for writes of their own to this kind, since only the API server can
-    /// tell whether they will show.
+    /// Watches only objects whose fields match, such as `spec.nodeName=n1`, as with labels. The API server decides which fields are
+    /// selectable. Reconciles don't wait for their own writes to this kind, since only the API server can tell whether the objects
+    /// match.
     pub fn fields(self, selector: impl Into<String>) -> Self {
         Self { everywhere: self.everywhere.fields(selector), ..self }
     }
 
-    /// Doesn't keep this field, given as the names that lead to it; through lists it is dropped from each element. To
-    /// readers it is as if the object didn't have it. Where a controller can say which fields it wants, a
-    /// [view](crate::view) is the better way.
+    /// Drops this field, given by the names of its path; in lists it is dropped from each element. Readers see the object without it.
+    /// If a controller can name the fields that it needs, a [view](crate::view) is better.
     pub fn without(mut self, field: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.without.push(field.into_iter().map(Into::into).collect());
         self
     }
 
-    /// Changes each object before it is kept, as `cache.ByObject`'s `Transform`: whoever reads it, by whatever type, and by
-    /// predicates and indexes, sees the result. Managed fields and the last-applied annotation are gone in any case, before.
+    /// Changes each object before it is stored, like `Transform` in controller-runtime's `cache.ByObject`: all readers, predicates
+    /// and indexes see the result. Managed fields and the last-applied annotation are removed before.
     ///
-    /// It must give the same result for the same object, and be quick: the watch waits. Namespace, name, UID and resource
-    /// version stay what they are. If it panics, the object counts as undecodable: it is reported, and left out.
+    /// It must return the same result for the same object, and be quick, since the watch waits. Namespace, name, UID and resource
+    /// version can't be changed. If it panics, the object counts as undecodable: it is reported and ignored.
     ///
-    /// Each object that arrives is made into a tree of JSON for it and read from that again, which takes several times as
-    /// long as taking it in without. [`KindOptions::without`] and [views](crate::view) cost nothing.
+    /// Each object that arrives is converted to a JSON tree and back, which takes several times as long as without a transform.
+    /// [`KindOptions::without`] and [views](crate::view) cost nothing.
     ///
     /// ```
     /// use kubewright_runtime::cache::KindOptions;
     ///
-    /// // Of each secret, which keys it has.
+    /// // Keeps the keys of each secret without their values.
     /// let options = KindOptions::new().transform(|secret| {
     ///     for value in secret.data["data"].as_object_mut().into_iter().flat_map(|data| data.values_mut()) {
     ///         *value = "".into();
@@ -177,27 +176,27 @@ pub struct NamespaceOptions {
 }
 
 impl NamespaceOptions {
-    /// Those of the kind.
+    /// Returns the options of the kind.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// [`KindOptions::labels`] there; `Selector::default()` selects all.
+    /// Sets [`KindOptions::labels`] for the namespace; `Selector::default()` selects all.
     pub fn labels(self, selector: Selector) -> Self {
         Self { labels: Some(selector), ..self }
     }
 
-    /// [`KindOptions::fields`] there; an empty one selects all.
+    /// Sets [`KindOptions::fields`] for the namespace; an empty selector selects all.
     pub fn fields(self, selector: impl Into<String>) -> Self {
         Self { fields: Some(selector.into()), ..self }
     }
 
-    /// [`KindOptions::transform`] there.
+    /// Sets [`KindOptions::transform`] for the namespace.
     pub fn transform(self, transform: impl Fn(&mut DynamicObject) + Send + Sync + 'static) -> Self {
         Self { transform: Some(Transform::new(transform)), ..self }
     }
 
-    /// What these don't say, as others say it.
+    /// Returns these options, with unset ones taken from `others`.
     fn or(self, others: &Self) -> Self {
         Self {
             labels: self.labels.or_else(|| others.labels.clone()),
@@ -206,7 +205,7 @@ impl NamespaceOptions {
         }
     }
 
-    /// Asks the API server for what is selected.
+    /// Returns the selectors for a list or watch.
     pub(super) fn params(&self) -> ListParams {
         let fields = self.fields.clone().filter(|fields| !fields.is_empty());
         let params = ListParams { field_selector: fields, ..ListParams::default() };
@@ -220,7 +219,7 @@ impl NamespaceOptions {
         self.transform.as_ref()
     }
 
-    /// Whether an object with these labels is known to be one that the cache shows.
+    /// Returns whether an object with these labels is certain to be selected.
     pub(super) fn shows(&self, labels: Option<&BTreeMap<String, String>>) -> bool {
         let none = BTreeMap::new();
         let matches = |selector: &Selector| selector.matches(labels.unwrap_or(&none));
@@ -228,7 +227,7 @@ impl NamespaceOptions {
     }
 }
 
-/// What becomes of an object before it is kept.
+/// A function that changes objects before they are stored.
 #[derive(Clone)]
 pub(super) struct Transform(Arc<dyn Fn(&mut DynamicObject) + Send + Sync>);
 
@@ -248,14 +247,14 @@ impl fmt::Debug for Transform {
     }
 }
 
-/// How a kind is kept.
+/// The options of a kind, resolved for its scopes.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Where it is watched (`None`: everywhere), and what of it there.
+    /// The watched namespaces (`None`: all), with their options.
     pub(super) scopes: Vec<(Option<String>, NamespaceOptions)>,
-    /// The fields that aren't kept.
+    /// The dropped fields.
     pub(super) without: Vec<Vec<String>>,
-    /// After how long all objects are told again.
+    /// The resync period.
     pub(super) resync: Option<Duration>,
 }
 
@@ -266,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// Where `K` is watched, and by which selectors.
+    /// Returns the scopes and selectors of `K`.
     fn scopes<K: Object>(options: &CacheOptions, namespaces: &[&str]) -> Vec<String> {
         let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
         let plan = options.of(&KindName::of::<K>(), K::is_namespaced(), &namespaces);
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_has_its_own_options_and_else_those_of_the_kind() {
+    fn unset_options_of_a_namespace_are_those_of_the_kind() {
         let red = || Selector::from(Expression::Equal("color".into(), "red".into()));
         assert_eq!(scopes::<Pod>(&CacheOptions::new(), &[]), ["*?&"]);
         assert_eq!(scopes::<Pod>(&CacheOptions::new(), &["a", "b"]), ["a?&", "b?&"]);
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn of_selectors_by_fields_nothing_is_known() {
+    fn a_field_selector_makes_the_selection_uncertain() {
         let labels = BTreeMap::from([("color".to_owned(), "red".to_owned())]);
         let red = NamespaceOptions::new().labels(Expression::Equal("color".into(), "red".into()).into());
         assert!(red.shows(Some(&labels)) && !red.shows(None) && NamespaceOptions::new().shows(None));

@@ -6,23 +6,22 @@ use kube::core::{Selector, SelectorExt};
 
 use super::{
     kind::Kind,
-    live::Overlay,
+    overlay::Overlay,
     store::{Row, Store},
 };
 use crate::{
-    client::AnyObject,
-    object::ObjectKey,
+    object::{AnyObject, ObjectKey},
     trace::{Query, RunRecorder},
 };
 
-/// Reads of one kind as `K`s: from the shared cache, or with a live read laid over it, when the cache was too old.
+/// Reads objects of one kind from the cache as `K`, after a live read of those for which the cache was too old.
 ///
-/// Objects come in the order of their keys. They are kept packed, so each read makes the objects that it returns; what a
-/// query leaves out costs little. Where keys are enough, ask for keys.
+/// Objects are returned in the order of their keys. They are stored packed, so each call decodes the objects that it returns;
+/// objects that a query leaves out cost little. [`Reader::keys`] and [`Reader::indexed_keys`] decode nothing.
 pub struct Reader<K> {
     kind: Arc<Kind>,
     live: Option<Arc<Overlay>>,
-    /// Of the run that reads, if it is traced.
+    /// The record of the run that reads, if it is traced.
     recorder: RunRecorder,
     of: PhantomData<fn() -> K>,
 }
@@ -41,49 +40,49 @@ impl<K> fmt::Debug for Reader<K> {
 }
 
 impl<K: AnyObject> Reader<K> {
-    /// Reads of a kind that was declared to be read as `K`, with what was read live, if anything was.
+    /// Returns a reader of a kind that was declared to be read as `K`, with the objects that were read live.
     pub(crate) fn new(kind: Arc<Kind>, live: Option<Arc<Overlay>>) -> Self {
         Self { kind, live, recorder: RunRecorder::default(), of: PhantomData }
     }
 
-    /// The same, but a trace tells what is read by it.
+    /// Returns a reader whose reads appear in a trace.
     pub(crate) fn noted(self, recorder: &RunRecorder) -> Self {
         Self { recorder: recorder.clone(), ..self }
     }
 
-    /// The object of this key.
+    /// Returns the object with this key.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<K>> {
         let row = self.row(key);
         self.note(|| Query::Name { object: key.clone() }, usize::from(row.is_some()));
-        row.and_then(|row| self.kind.unpack(&row))
+        row.and_then(|row| self.kind.codec().decode(&row))
     }
 
-    /// The objects of a namespace, or of all, whose labels match.
+    /// Returns the objects of a namespace, or of all namespaces, whose labels match.
     pub fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Arc<K>> {
-        self.unpack(self.selected_noting(namespace, selector))
+        self.decode(self.selected_noting(namespace, selector))
     }
 
-    /// The keys of what [`Reader::list`] gives, without making the objects.
+    /// Returns the keys of the objects that [`Reader::list`] returns, without decoding them.
     pub fn keys(&self, namespace: Option<&str>, selector: &Selector) -> Vec<ObjectKey> {
         keys(self.selected_noting(namespace, selector))
     }
 
-    /// The objects whose controller has this UID.
+    /// Returns the objects whose controller has this UID.
     pub fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
         let rows = self.rows(|store| store.controlled_by(uid).cloned().collect());
         self.note(|| Query::Owner, rows.len());
-        self.unpack(rows)
+        self.decode(rows)
     }
 
-    /// The objects with this value in the index of this name.
+    /// Returns the objects with this value in the index with this name.
     ///
     /// # Panics
-    /// If no controller declared such an index ([`crate::controller::Controller::index`]).
+    /// If no controller declared an index with this name ([`crate::controller::Controller::index`]).
     pub fn indexed(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        self.unpack(self.found(index, value))
+        self.decode(self.found(index, value))
     }
 
-    /// The keys of what [`Reader::indexed`] gives, without making the objects.
+    /// Returns the keys of the objects that [`Reader::indexed`] returns, without decoding them.
     ///
     /// # Panics
     /// As [`Reader::indexed`].
@@ -91,7 +90,7 @@ impl<K: AnyObject> Reader<K> {
         keys(self.found(index, value))
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     pub fn len(&self) -> usize {
         let count = match &self.live {
             None => self.kind.read(Store::len),
@@ -101,19 +100,19 @@ impl<K: AnyObject> Reader<K> {
         count
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether there is an object of this key.
+    /// Returns whether there is an object with this key.
     pub fn contains(&self, key: &ObjectKey) -> bool {
         let is_there = self.row(key).is_some();
         self.note(|| Query::Name { object: key.clone() }, usize::from(is_there));
         is_there
     }
 
-    /// Whether the key is another object's than the one of this UID.
+    /// Returns whether the object with this key has another UID.
     pub(crate) fn is_another(&self, key: &ObjectKey, uid: &str) -> bool {
         self.row(key).is_some_and(|row| !row.has_uid(uid))
     }
@@ -138,7 +137,7 @@ impl<K: AnyObject> Reader<K> {
     fn selected(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Row> {
         let mut rows = self.rows(|store| store.within(namespace).cloned().collect());
         if !selector.selects_all() {
-            rows.retain(|row| selector.matches(&self.kind.labels(row)));
+            rows.retain(|row| selector.matches(&self.kind.codec().labels(row)));
         }
         rows
     }
@@ -150,15 +149,15 @@ impl<K: AnyObject> Reader<K> {
     }
 
     fn found(&self, index: &str, value: &str) -> Vec<Row> {
-        let number = self.kind.index_number(index);
+        let number = self.kind.codec().index_number(index);
         let number = number.unwrap_or_else(|| panic!("{} has no index {index:?}", std::any::type_name::<K>()));
         let rows = self.rows(|store| store.indexed(number, value).cloned().collect());
         self.note(|| Query::Index { index: index.into(), value: value.into() }, rows.len());
         rows
     }
 
-    fn unpack(&self, rows: Vec<Row>) -> Vec<Arc<K>> {
-        rows.iter().filter_map(|row| self.kind.unpack(row)).collect()
+    fn decode(&self, rows: Vec<Row>) -> Vec<Arc<K>> {
+        rows.iter().filter_map(|row| self.kind.codec().decode(row)).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The objects of one kind, packed, with their indexes. Pure: no locks, no I/O.
+//! The packed objects of one kind, with their indexes. No locks, no I/O.
 
 use std::{
     cmp::Ordering,
@@ -38,10 +38,10 @@ impl fmt::Display for Uid {
     }
 }
 
-/// A resource version: a number as of Kubernetes 1.35, which may be missing in tests only.
+/// A resource version, which is a number as of Kubernetes 1.35. It is absent in tests only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Version {
-    /// 0 if there is none.
+    /// 0 if absent.
     Number(u64),
     Other(Arc<str>),
 }
@@ -51,7 +51,7 @@ impl Version {
         match text {
             None | Some("") => Self::Number(0),
             Some(text) => match text.parse::<u64>() {
-                // As a number is written: without a sign, and without zeros before it.
+                // Only the canonical form: without sign and leading zeros.
                 Ok(number) if text.starts_with(|first: char| matches!(first, '1'..='9')) => Self::Number(number),
                 _ => Self::Other(text.into()),
             },
@@ -65,7 +65,7 @@ impl Version {
         }
     }
 
-    /// Whether there is one.
+    /// Returns whether the version is present.
     pub(super) fn is_known(&self) -> bool {
         *self != Self::Number(0)
     }
@@ -80,7 +80,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// What is kept of an object. What is asked of many objects at a time needn't be unpacked.
+/// The part of an object that queries over many objects need, so that these unpack nothing.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) key: ObjectKey,
@@ -88,14 +88,14 @@ pub(super) struct Entry {
     pub(super) version: Version,
     /// The UID of the owner that has `controller: true`.
     pub(super) controller: Option<Uid>,
-    /// Whether it is being deleted.
+    /// Whether the object is being deleted.
     pub(super) is_leaving: bool,
-    /// Its values in the declared indexes, by the number of the index.
+    /// The object's values in the declared indexes, each with the number of the index.
     pub(super) values: Box<[(usize, Arc<str>)]>,
 }
 
-/// An [`Entry`] and the rest of its object, [packed](kubewright_packed), in one piece of memory that store, indexes and readers
-/// share; ordered by its key.
+/// An [`Entry`] and the rest of its object, [packed](kubewright_packed), in one allocation that store, indexes and readers share.
+/// Ordered by key.
 #[derive(Clone, Debug)]
 pub(super) struct Row(ThinArc<Entry, u8>);
 
@@ -104,17 +104,17 @@ impl Row {
         Self(ThinArc::from_header_and_slice(entry, bytes))
     }
 
-    /// The rest of the object.
+    /// Returns the packed rest of the object.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.0.slice
     }
 
-    /// Whether it is of the same object, and not of an earlier or later one of its name.
+    /// Returns whether the row has the same UID, and not that of an earlier or later object with the name.
     pub(super) fn is(&self, draft: &RawObject) -> bool {
         self.uid == draft.metadata.uid.as_deref().map(Into::into)
     }
 
-    /// Whether it is this very state of the object.
+    /// Returns whether both are the same allocation, and so the same state of the object.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.0.ptr() == other.0.ptr()
     }
@@ -152,100 +152,100 @@ impl Ord for Row {
     }
 }
 
-/// Where a row is: of no kind there are four billion objects.
-type Place = u32;
+/// The slot of a row in the slab: no kind has four billion objects.
+type Slot = u32;
 
 /// Objects by key, by controller, and by the values of the declared indexes.
 ///
-/// An event looks its object up several times, and in a tree each step down is another place in memory. So the keys are
-/// hashed, and whoever wants them in order pays for it. Each namespace has a table of its own: names that somebody has
-/// chosen to fall on one another are slow for that namespace only. An object's row has a place as long as the object is there, and
-/// all else goes by that: an update that leaves the controller as it is looks for it nowhere else.
+/// An event looks its object up several times, and each step down a tree is another cache line. So keys are hashed, and queries
+/// sort their results. Each namespace has a table of its own: names that were chosen to collide slow down that namespace only.
+/// A row keeps its slot in the slab while its object exists, and all tables refer to that slot: an update that leaves the
+/// controller unchanged touches no other table.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     rows: Slab<Row>,
-    /// By namespace, which is empty for what has none.
-    namespaces: BTreeMap<Arc<str>, HashTable<Place>>,
-    /// By the hash of the controller's UID. Where two have one by chance, the rows tell them apart.
-    children: BTreeSet<(u32, Place)>,
-    indexes: Vec<BTreeSet<(Arc<str>, Place)>>,
+    /// By namespace; empty for cluster-scoped objects.
+    namespaces: BTreeMap<Arc<str>, HashTable<Slot>>,
+    /// By the hash of the controller's UID. The rows tell UIDs with the same hash apart.
+    children: BTreeSet<(u32, Slot)>,
+    indexes: Vec<BTreeSet<(Arc<str>, Slot)>>,
 }
 
 impl Store {
-    /// Puts an object in the place of what its key holds, which is returned.
+    /// Inserts an object, and returns the one with the same key that it replaces.
     pub(super) fn insert(&mut self, row: Row) -> Option<Row> {
         let namespace = row.key.namespace().unwrap_or_default();
         if !self.namespaces.contains_key(namespace) {
             self.namespaces.insert(namespace.into(), HashTable::new());
         }
-        let (rows, places) = (&mut self.rows, self.namespaces.get_mut(namespace)?);
-        let rehash = |place: &Place| at(rows, *place).map_or(0, |known| hash(known.key.name()));
-        let (place, old) = match places.entry(hash(row.key.name()), is_of(rows, &row.key), rehash) {
+        let (rows, slots) = (&mut self.rows, self.namespaces.get_mut(namespace)?);
+        let rehash = |slot: &Slot| at(rows, *slot).map_or(0, |known| hash(known.key.name()));
+        let (slot, old) = match slots.entry(hash(row.key.name()), is_of(rows, &row.key), rehash) {
             hash_table::Entry::Occupied(known) => {
                 let known = *known.get();
                 (known, rows.get_mut(known as usize).map(|old| std::mem::replace(old, row.clone())))
             }
             hash_table::Entry::Vacant(vacant) => {
-                let place = rows.insert(row.clone()) as Place;
-                vacant.insert(place);
-                (place, None)
+                let slot = rows.insert(row.clone()) as Slot;
+                vacant.insert(slot);
+                (slot, None)
             }
         };
         if let Some(old) = old.as_ref().filter(|old| old.values != row.values) {
-            self.unlink_values(old, place);
+            self.unlink_values(old, slot);
         }
         for (index, value) in &row.values {
             if self.indexes.len() <= *index {
                 self.indexes.resize_with(index + 1, BTreeSet::new);
             }
-            // Also what is there already, so that the row and the index share the text.
-            self.indexes[*index].replace((value.clone(), place));
+            // Replaces an equal value, too, so that row and index share the text.
+            self.indexes[*index].replace((value.clone(), slot));
         }
         let former = old.as_ref().and_then(|old| old.controller.as_ref());
         if former != row.controller.as_ref() {
-            self.unlink_child(former, place);
-            self.children.extend(row.controller.iter().map(|controller| (short_hash(controller), place)));
+            self.unlink_child(former, slot);
+            self.children.extend(row.controller.iter().map(|controller| (short_hash(controller), slot)));
         }
         old
     }
 
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Row> {
         let namespace = key.namespace().unwrap_or_default();
-        let places = self.namespaces.get_mut(namespace)?;
-        let known = places.find_entry(hash(key.name()), is_of(&self.rows, key)).ok()?;
-        let (place, _) = known.remove();
-        if places.is_empty() {
+        let slots = self.namespaces.get_mut(namespace)?;
+        let known = slots.find_entry(hash(key.name()), is_of(&self.rows, key)).ok()?;
+        let (slot, _) = known.remove();
+        if slots.is_empty() {
             self.namespaces.remove(namespace);
         }
-        let old = self.rows.try_remove(place as usize)?;
-        self.unlink_values(&old, place);
-        self.unlink_child(old.controller.as_ref(), place);
+        let old = self.rows.try_remove(slot as usize)?;
+        self.unlink_values(&old, slot);
+        self.unlink_child(old.controller.as_ref(), slot);
         Some(old)
     }
 
-    fn unlink_values(&mut self, row: &Row, place: Place) {
+    fn unlink_values(&mut self, row: &Row, slot: Slot) {
         for (index, value) in &row.values {
             if let Some(index) = self.indexes.get_mut(*index) {
-                index.remove(&(value.clone(), place));
+                index.remove(&(value.clone(), slot));
             }
         }
     }
 
-    fn unlink_child(&mut self, controller: Option<&Uid>, place: Place) {
+    fn unlink_child(&mut self, controller: Option<&Uid>, slot: Slot) {
         if let Some(controller) = controller {
-            self.children.remove(&(short_hash(controller), place));
+            self.children.remove(&(short_hash(controller), slot));
         }
     }
 
     pub(super) fn get(&self, key: &ObjectKey) -> Option<&Row> {
-        let places = self.namespaces.get(key.namespace().unwrap_or_default())?;
-        at(&self.rows, *places.find(hash(key.name()), is_of(&self.rows, key))?)
+        let slots = self.namespaces.get(key.namespace().unwrap_or_default())?;
+        at(&self.rows, *slots.find(hash(key.name()), is_of(&self.rows, key))?)
     }
 
-    /// A key of an object that isn't there, sharing the name of its namespace with its neighbours.
+    /// Returns the key of a new object such that it shares the namespace's text with the other keys.
     pub(super) fn shared(&self, key: ObjectKey) -> ObjectKey {
         let neighbours = self.namespaces.get(key.namespace().unwrap_or_default());
-        match neighbours.and_then(|places| at(&self.rows, *places.iter().next()?)) {
+        match neighbours.and_then(|slots| at(&self.rows, *slots.iter().next()?)) {
             Some(row) if row.key.namespace() == key.namespace() => row.key.sibling(key.name()),
             _ => key,
         }
@@ -255,7 +255,7 @@ impl Store {
         self.rows.len()
     }
 
-    /// The objects of a namespace, or all of them, in the order of their keys, which are sorted for it.
+    /// Returns the objects of a namespace, or all of them, sorted by key.
     pub(super) fn within(&self, namespace: Option<&str>) -> impl Iterator<Item = &Row> {
         let tables = match namespace {
             Some(namespace) => {
@@ -263,51 +263,50 @@ impl Store {
             }
             None => self.namespaces.range::<str, _>(..),
         };
-        tables.flat_map(|(_, places)| self.sorted(places.iter().copied()))
+        tables.flat_map(|(_, slots)| self.sorted(slots.iter().copied()))
     }
 
-    /// Whether there is any object of a namespace, or at all.
+    /// Returns whether there is any object in a namespace, or at all.
     pub(super) fn has_any(&self, namespace: Option<&str>) -> bool {
         namespace.map_or(!self.namespaces.is_empty(), |namespace| self.namespaces.contains_key(namespace))
     }
 
-    /// The objects with this value in the index of this number, in the order of their keys, which are sorted for it.
+    /// Returns the objects with this value in the index with this number, sorted by key.
     pub(super) fn indexed(&self, index: usize, value: &str) -> impl Iterator<Item = &Row> {
-        let places = self.indexes.get(index).map(|places| places.range((value.into(), Place::MIN)..));
-        let same = places.into_iter().flatten().take_while(|(found, _)| found.as_ref() == value);
-        self.sorted(same.map(|(_, place)| *place)).into_iter()
+        let slots = self.indexes.get(index).map(|slots| slots.range((value.into(), Slot::MIN)..));
+        let same = slots.into_iter().flatten().take_while(|(found, _)| found.as_ref() == value);
+        self.sorted(same.map(|(_, slot)| *slot)).into_iter()
     }
 
-    /// The objects whose controller has this UID, in the order of their keys, which are sorted for it.
+    /// Returns the objects whose controller has this UID, sorted by key.
     pub(super) fn controlled_by(&self, uid: &str) -> impl Iterator<Item = &Row> {
         let uid = Uid::from(uid);
         let hash = short_hash(&uid);
-        let mut rows =
-            self.sorted(self.children.range((hash, Place::MIN)..=(hash, Place::MAX)).map(|(_, place)| *place));
+        let mut rows = self.sorted(self.children.range((hash, Slot::MIN)..=(hash, Slot::MAX)).map(|(_, slot)| *slot));
         rows.retain(|row| row.controller.as_ref() == Some(&uid));
         rows.into_iter()
     }
 
-    fn sorted(&self, places: impl Iterator<Item = Place>) -> Vec<&Row> {
-        let mut rows = places.filter_map(|place| at(&self.rows, place)).collect::<Vec<_>>();
+    fn sorted(&self, slots: impl Iterator<Item = Slot>) -> Vec<&Row> {
+        let mut rows = slots.filter_map(|slot| at(&self.rows, slot)).collect::<Vec<_>>();
         rows.sort_unstable();
         rows
     }
 }
 
-fn at(rows: &Slab<Row>, place: Place) -> Option<&Row> {
-    rows.get(place as usize)
+fn at(rows: &Slab<Row>, slot: Slot) -> Option<&Row> {
+    rows.get(slot as usize)
 }
 
-fn is_of<'a>(rows: &'a Slab<Row>, key: &'a ObjectKey) -> impl Fn(&Place) -> bool + 'a {
-    |place| at(rows, *place).is_some_and(|row| row.key == *key)
+fn is_of<'a>(rows: &'a Slab<Row>, key: &'a ObjectKey) -> impl Fn(&Slot) -> bool + 'a {
+    |slot| at(rows, *slot).is_some_and(|row| row.key == *key)
 }
 
 fn hash<T: Hash + ?Sized>(value: &T) -> u64 {
     BuildHasherDefault::<DefaultHasher>::default().hash_one(value)
 }
 
-/// Half of it, where there is one for each object.
+/// Half of the hash, for tables with an entry for each object.
 fn short_hash(uid: &Uid) -> u32 {
     hash(uid) as u32
 }

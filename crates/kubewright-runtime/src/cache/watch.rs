@@ -1,4 +1,4 @@
-//! The thin shell of a feed: its list and watch, their errors and the pauses after them.
+//! The task of one watch: its list and watch with their errors, deadlines and backoff.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,77 +10,78 @@ use tokio::time::{Interval, MissedTickBehavior};
 use tracing::{debug, warn};
 
 use super::{
-    kind::{Kind, Undecodable},
+    codec::Undecodable,
+    kind::Kind,
     list_watch::{Event, WatchError, list_watch},
     metrics::CacheMetrics,
 };
 use crate::client;
 
-/// The first pause after an error; it doubles up to [`LONGEST_PAUSE`], with jitter.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause: a role that is granted is noticed within it.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The pause while the kind isn't there: its CRD may be installed right after the operator. To watch for that would take a
-/// right to CRDs that few operators have; a list that finds nothing costs the API server next to nothing.
-const MISSING_PAUSE: Duration = Duration::from_secs(1);
+/// The backoff after a first error; it doubles up to [`MAX_BACKOFF`], with jitter.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(500);
+/// The longest backoff, within which a newly granted role is noticed.
+const MAX_BACKOFF: Duration = Duration::from_secs(30);
+/// The backoff while the kind doesn't exist: its CRD may be installed right after the operator. Few operators have the right to
+/// watch CRDs, and a list that answers 404 costs the API server next to nothing.
+const MISSING_BACKOFF: Duration = Duration::from_secs(1);
 
-/// How long a page of a list may take: as long as an API server takes for one by default (`--request-timeout`). It doubles with
-/// each list that is given up, up to [`LONGEST_LIST_TIMEOUT`].
+/// The deadline of a page of a list: the default of the API server's own (`--request-timeout`). It doubles with each list that
+/// exceeds it, up to [`MAX_LIST_TIMEOUT`].
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
-/// [`LIST_TIMEOUT`] while keys wait for the list: the connection may be dead, and another one is not.
+/// The deadline while keys wait for the list: the connection may be dead, and a new one works.
 const URGENT_LIST_TIMEOUT: Duration = Duration::from_secs(10);
-const LONGEST_LIST_TIMEOUT: Duration = Duration::from_secs(300);
+const MAX_LIST_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// A watch that has held for this long was well: the error that ends it is the first of its kind, however many came before.
-const STEADY: Duration = Duration::from_secs(10);
+/// The age from which a watch counts as healthy: the next error gets the initial backoff.
+const HEALTHY_AGE: Duration = Duration::from_secs(10);
 
-/// How many objects a resync tells before it looks for events.
-const AT_A_TIME: usize = 100;
+/// The number of objects that a resync handles between two checks for events.
+const RESYNC_BATCH: usize = 100;
 
-/// How often an API server may say that it is behind what we have seen before that is doubted.
-const PATIENT_TRIES: u32 = 2;
+/// The number of times that an API server may answer that it is behind the version of the watch before that version is given up.
+const MAX_TOO_LARGE: u32 = 2;
 
-/// Feeds one kind from one scope until it is dropped. It never ends by itself: whatever the error, it tries again.
-pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: Random, metrics: CacheMetrics) {
-    let scope = kind.scopes().nth(feed).flatten();
+/// Watches one scope of a kind until it is dropped. It retries after every error.
+pub(super) async fn watch(kind: Arc<Kind>, number: usize, client: Client, random: Random, metrics: CacheMetrics) {
+    let scope = kind.scopes().nth(number).flatten();
     let mut resync = Resync::every(kind.resync_period()).await;
-    // What is yet to be told of a resync.
-    let mut untold = Vec::new().into_iter();
-    // The errors since the watch was last well, and the lists that were given up since the last complete one.
+    // The keys that the current resync has yet to handle.
+    let mut pending = Vec::new().into_iter();
+    // The errors since the watch was last healthy, and the lists that timed out since the last complete one.
     let (mut failures, mut timeouts) = (0, 0);
-    // Whether somebody waits for the next complete list.
+    // Whether keys wait for the next complete list.
     let mut is_urgent = false;
     loop {
         let mut events = events(&kind, scope, &client);
-        // Whether a list is under way, and whether somebody wants another: it takes its turn, for a list that takes long would
-        // never end if it began anew each time.
-        let (mut is_listing, mut is_wanted) = (true, false);
+        // Whether a list is under way, and whether another one is requested. The second one follows the first: a slow list would
+        // never complete if each request restarted it.
+        let (mut is_listing, mut is_requested) = (true, false);
         loop {
             let limit = is_listing.then(|| list_timeout(is_urgent, timeouts));
             let event = tokio::select! {
                 event = next(&mut events, limit) => event,
-                () = resync.tick(), if untold.as_slice().is_empty() => {
-                    untold = kind.all_of(feed).into_iter();
+                () = resync.tick(), if pending.as_slice().is_empty() => {
+                    pending = kind.keys_of(number).into_iter();
                     continue;
                 }
-                // In parts, between which there is time for events and for other tasks.
-                () = tokio::task::yield_now(), if !untold.as_slice().is_empty() => {
-                    kind.resync(&untold.by_ref().take(AT_A_TIME).collect::<Vec<_>>());
+                // In batches, between which events and other tasks get their turn.
+                () = tokio::task::yield_now(), if !pending.as_slice().is_empty() => {
+                    kind.resync(&pending.by_ref().take(RESYNC_BATCH).collect::<Vec<_>>());
                     continue;
                 }
-                // Whom an event has woken goes first.
-                () = tokio::task::yield_now(), if kind.holds_more() => {
-                    kind.let_go();
+                // Tasks that an event has woken run first.
+                () = tokio::task::yield_now(), if kind.is_over_capacity() => {
+                    kind.evict();
                     continue;
                 }
-                () = kind.relist_wanted(feed), if !is_wanted => {
-                    (is_wanted, is_urgent) = (true, true);
+                () = kind.relist_requested(number), if !is_requested => {
+                    (is_requested, is_urgent) = (true, true);
                     if is_listing {
                         continue;
                     }
                     break;
                 }
-                () = tokio::time::sleep(STEADY), if failures > 0 && !is_listing => {
+                () = tokio::time::sleep(HEALTHY_AGE), if failures > 0 && !is_listing => {
                     failures = 0;
                     continue;
                 }
@@ -90,56 +91,57 @@ pub(super) async fn watch(kind: Arc<Kind>, feed: usize, client: Client, random: 
                 Ok(None) => break,
                 Err(Stalled(limit)) => {
                     metrics.interrupted();
-                    warn!(kind = %kind.name(), "a list has made no progress for {limit:?}: it is requested again");
-                    kind.fail(feed, format!("a list has made no progress for {limit:?}"));
-                    tokio::time::sleep(pause(failures, random.fraction())).await;
+                    let reason = format!("no answer to a list for {limit:?}");
+                    warn!(kind = %kind.name(), "failed to list {}: {reason}", kind.name());
+                    kind.fail(number, reason);
+                    tokio::time::sleep(backoff(failures, random.fraction())).await;
                     (failures, timeouts) = (failures + 1, timeouts + 1);
                     break;
                 }
             };
             match &event {
-                // It is asked for after this, and so is what was wanted.
-                Ok(Event::Init) => (is_listing, is_wanted) = (true, false),
-                Ok(Event::InitDone) => (is_listing, is_urgent, timeouts) = (false, is_wanted, 0),
+                // The list is sent after this event, so it is also the requested one.
+                Ok(Event::Init) => (is_listing, is_requested) = (true, false),
+                Ok(Event::InitDone) => (is_listing, is_urgent, timeouts) = (false, is_requested, 0),
                 _ => {}
             }
             match event {
-                // `Init` comes before the list is asked for, and the next page may fail as before: neither shows that the server
-                // is well.
-                Ok(event @ (Event::Init | Event::InitApply(_))) => take(&kind, feed, event, &metrics),
+                // `Init` comes before the list is sent, and the next page may fail again: neither shows a healthy server.
+                Ok(event @ (Event::Init | Event::InitApply(_))) => take(&kind, number, event, &metrics),
                 Ok(event) => {
                     failures = 0;
-                    take(&kind, feed, event, &metrics);
+                    take(&kind, number, event, &metrics);
                 }
                 Err(error) => {
                     metrics.interrupted();
                     let expired = has_code(&error, 410);
-                    // A replica of the API server that lags behind another catches up soon. If not, etcd was restored.
-                    let is_lost = is_ahead(&error) && failures >= PATIENT_TRIES;
-                    let pause = if has_code(&error, 404) { MISSING_PAUSE } else { pause(failures, random.fraction()) };
-                    report(&kind, feed, failures, error);
-                    tokio::time::sleep(pause).await;
+                    // A replica of the API server that is behind another one catches up soon. If not, etcd was restored.
+                    let is_lost = is_ahead(&error) && failures >= MAX_TOO_LARGE;
+                    let wait =
+                        if has_code(&error, 404) { MISSING_BACKOFF } else { backoff(failures, random.fraction()) };
+                    report(&kind, number, failures, error);
+                    tokio::time::sleep(wait).await;
                     failures += 1;
                     if is_lost {
-                        kind.forget(feed);
+                        kind.forget_versions(number);
                     }
-                    // The stream would ask for the same lost version for ever: only a new one begins with a list.
+                    // The stream would request the same version for ever; only a new stream begins with a list.
                     if expired || is_lost {
                         break;
                     }
                 }
             }
-            if is_wanted && !is_listing {
+            if is_requested && !is_listing {
                 break;
             }
         }
     }
 }
 
-/// A list that has made no progress for this long.
+/// A list that was not answered for this long.
 struct Stalled(Duration);
 
-/// Returns the next event; within the limit, if there is one.
+/// Returns the next event, within the limit if there is one.
 async fn next<T>(events: &mut BoxStream<'static, T>, limit: Option<Duration>) -> Result<Option<T>, Stalled> {
     match limit {
         Some(limit) => tokio::time::timeout(limit, events.next()).await.map_err(|_| Stalled(limit)),
@@ -147,22 +149,22 @@ async fn next<T>(events: &mut BoxStream<'static, T>, limit: Option<Duration>) ->
     }
 }
 
-/// Returns how long a list may take to make progress, given how many were given up before it.
+/// Returns the deadline of a page of a list, after this many lists that exceeded theirs.
 pub(super) fn list_timeout(is_urgent: bool, timeouts: u32) -> Duration {
     let first = if is_urgent { URGENT_LIST_TIMEOUT } else { LIST_TIMEOUT };
-    first.saturating_mul(1 << timeouts.min(16)).min(LONGEST_LIST_TIMEOUT)
+    first.saturating_mul(1 << timeouts.min(16)).min(MAX_LIST_TIMEOUT)
 }
 
-/// When everything is told again, if ever.
+/// The timer of the resync period, if there is one.
 struct Resync(Option<Interval>);
 
 impl Resync {
     async fn every(period: Option<Duration>) -> Self {
         let mut interval = period.map(tokio::time::interval);
         if let Some(interval) = &mut interval {
-            // Should one be late, the others don't follow in haste.
+            // A late tick doesn't make the next ones follow at once.
             interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            // The first is at once.
+            // The first tick completes at once.
             interval.tick().await;
         }
         Self(interval)
@@ -176,7 +178,7 @@ impl Resync {
     }
 }
 
-/// The events of a scope, of the metadata alone if no one reads more.
+/// Returns the events of a scope, with metadata only if no type reads more.
 fn events(
     kind: &Kind,
     scope: Option<&str>,
@@ -198,28 +200,28 @@ fn events(
     list_watch(api, selection).boxed()
 }
 
-fn take(kind: &Kind, feed: usize, event: Event<RawObject>, metrics: &CacheMetrics) {
-    if let Err(Undecodable { key, why }) = kind.take(feed, event) {
+fn take(kind: &Kind, number: usize, event: Event<RawObject>, metrics: &CacheMetrics) {
+    if let Err(Undecodable { key, reason }) = kind.take(number, event) {
         metrics.undecodable();
-        warn!(kind = %kind.name(), object = %key, error = why, "an object is not as its type says; it is left out");
+        warn!(kind = %kind.name(), object = %key, error = reason, "failed to decode an object: the cache ignores its new state");
     }
 }
 
-/// Says what is wrong, again each time that it has lasted twice as long.
-fn report(kind: &Kind, feed: usize, failures: u32, error: WatchError) {
+/// Logs an error, and again each time the number of failures has doubled.
+fn report(kind: &Kind, number: usize, failures: u32, error: WatchError) {
     let name = kind.name();
-    let (why, is_refusal) = explain(&error);
-    let is_news = failures == 0 || failures.is_power_of_two() || kind.failure().as_deref() != Some(&why);
-    // That a watch breaks off is the day's work; that the next doesn't begin isn't.
+    let (reason, is_refusal) = explain(&error);
+    let is_news = failures == 0 || failures.is_power_of_two() || kind.failure().as_deref() != Some(&reason);
+    // An interrupted watch is normal; one that can't be established again isn't.
     if is_news && (is_refusal || failures > 0 || !kind.is_synced()) {
-        warn!(kind = %name, "can't watch {name}: {why}");
+        warn!(kind = %name, "failed to watch {name}: {reason}");
     } else {
-        debug!(kind = %name, "the watch of {name} was interrupted: {why}");
+        debug!(kind = %name, "the watch of {name} was interrupted: {reason}");
     }
-    kind.fail(feed, why);
+    kind.fail(number, reason);
 }
 
-/// What to tell the person who must mend it, and whether it is for a person to mend.
+/// Returns the message for an error, with a hint if there is one, and whether a person has to resolve it.
 fn explain(error: &WatchError) -> (String, bool) {
     let (WatchError::List(source) | WatchError::Start(source) | WatchError::Interrupted(source)) = error else {
         return (error.to_string(), false);
@@ -229,27 +231,27 @@ fn explain(error: &WatchError) -> (String, bool) {
     (hint.map_or(why.clone(), |hint| format!("{why}: {hint}")), is_refusal)
 }
 
-/// Whether the API server refused to begin with this code.
+/// Returns whether the API server refused the request with this code.
 fn has_code(error: &WatchError, code: u16) -> bool {
     let (WatchError::List(source) | WatchError::Start(source)) = error else { return false };
     matches!(source, kube::Error::Api(status) if status.code == code)
 }
 
-/// Whether the version that the watch is to begin with is one that the API server doesn't have yet.
+/// Returns whether the API server doesn't have the version yet at which the watch is to begin.
 fn is_ahead(error: &WatchError) -> bool {
     let status = match error {
         WatchError::Start(kube::Error::Api(status)) | WatchError::Ended(status) => status,
         _ => return false,
     };
     let causes = status.details.iter().flat_map(|details| &details.causes);
-    // As client-go: older API servers say it in words only.
+    // Older API servers give no cause, only a message; client-go checks for both, too.
     causes.into_iter().any(|cause| cause.reason == "ResourceVersionTooLarge")
         || status.message.contains("Too large resource version")
 }
 
-/// Between half and all of the exponential pause.
-pub(super) fn pause(failures: u32, fraction: f64) -> Duration {
-    let full = FIRST_PAUSE.saturating_mul(1 << failures.min(16)).min(LONGEST_PAUSE);
+/// Returns the exponential backoff, of which up to half is taken off at random.
+pub(super) fn backoff(failures: u32, fraction: f64) -> Duration {
+    let full = INITIAL_BACKOFF.saturating_mul(1 << failures.min(16)).min(MAX_BACKOFF);
     full.mul_f64(0.5 + fraction / 2.0)
 }
 
@@ -264,9 +266,9 @@ mod tests {
     }
 
     #[test]
-    fn pauses_double_and_are_bounded() {
-        assert_eq!(pause(0, 0.0), FIRST_PAUSE / 2);
-        assert_eq!(pause(1, 0.5), FIRST_PAUSE.mul_f64(1.5));
-        assert_eq!(pause(u32::MAX, 1.0), LONGEST_PAUSE);
+    fn backoffs_double_and_are_bounded() {
+        assert_eq!(backoff(0, 0.0), INITIAL_BACKOFF / 2);
+        assert_eq!(backoff(1, 0.5), INITIAL_BACKOFF.mul_f64(1.5));
+        assert_eq!(backoff(u32::MAX, 1.0), MAX_BACKOFF);
     }
 }

@@ -64,7 +64,7 @@ impl Operation {
     }
 }
 
-/// A request, as interceptors and the journal see it.
+/// A request, as interceptors and observers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     pub(super) operation: Operation,

@@ -8,44 +8,17 @@ use http::{
 };
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{
-    Resource,
     api::{ApiResource, DeleteParams, GetParams, ListParams, ObjectList, Patch, PatchParams, PostParams, Request},
     core::{DynamicObject, PartialObjectMeta, request::Error as BuildError},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{Apply, Call, Client, ClientError, Delete, Namespace, Operation, SubresourceClient};
+use super::{AnyObject, Apply, Call, Client, ClientError, Delete, Namespace, Operation, SubresourceClient};
 use crate::object::{KindName, ObjectKey};
 
 /// The default page size of lists.
 const PAGE: u32 = 500;
-
-/// An object of a kind that may be known only at run time: every [`Object`](crate::object::Object), kube's `DynamicObject`,
-/// and `PartialObjectMeta` of either. There is nothing to implement by hand.
-pub trait AnyObject:
-    Resource<DynamicType: Clone + Send + Sync, Scope: 'static>
-    + Clone
-    + fmt::Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
-{
-}
-
-impl<K> AnyObject for K where
-    K: Resource<DynamicType: Clone + Send + Sync, Scope: 'static>
-        + Clone
-        + fmt::Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
-{
-}
 
 /// The scope of a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

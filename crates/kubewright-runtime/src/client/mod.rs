@@ -53,12 +53,13 @@ pub(crate) use self::{
 pub use self::{
     call::{Answer, Call, Next},
     error::{ClientError, FieldConflict},
-    kind::{AnyObject, KindClient},
+    kind::KindClient,
     request::{Apply, Delete},
     subresource::SubresourceClient,
     upsert::OperationResult,
     workspace::{LARGEST_WORKSPACE, WorkspaceError},
 };
+pub use crate::object::AnyObject;
 use crate::object::Object;
 
 /// A client of the API server, with settings of how requests are sent. Cheap to clone; each method returns a client that

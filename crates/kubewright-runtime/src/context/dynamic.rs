@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use kube::core::{ApiResource, DynamicObject};
 
-use super::Context;
+use super::{Context, WatchRequest};
 use crate::{
     cache::{Reader, Unsynced},
     client::ClientError,
-    controller::Asked,
     object::{KindName, Object, ObjectKey},
 };
 
@@ -56,7 +55,7 @@ impl<K: Object> DynamicReader<'_, K> {
     /// [`Controller::dynamic`](crate::controller::Controller::dynamic).
     pub fn cached(&self) -> Result<Reader<DynamicObject>, ClientError> {
         let reader = self.context.declared(&KindName::named::<DynamicObject>(self.resource))?;
-        Ok(reader.noted(self.context.journal.recorder()))
+        Ok(reader.noted(self.context.tracker.recorder()))
     }
 
     /// As [`Context::watch`]. The kind counts as namespaced unless its
@@ -68,7 +67,7 @@ impl<K: Object> DynamicReader<'_, K> {
         &self,
         passes: impl Fn(&DynamicObject) -> bool + Send + Sync + 'static,
     ) -> Result<Reader<DynamicObject>, Unsynced> {
-        self.context.watch_as((self.resource, true), Asked::Passing(Box::new(passes)))
+        self.context.watch_as((self.resource, true), WatchRequest::Passing(Box::new(passes)))
     }
 
     /// As [`Context::watch_object`], for a kind as in [`DynamicReader::watch`].
@@ -76,7 +75,8 @@ impl<K: Object> DynamicReader<'_, K> {
     /// # Errors
     /// As [`Context::watch`].
     pub fn watch_object(&self, key: &ObjectKey) -> Result<Option<Arc<DynamicObject>>, Unsynced> {
-        let reader = self.context.watch_as::<DynamicObject>((self.resource, true), Asked::Object(key.clone()))?;
+        let reader =
+            self.context.watch_as::<DynamicObject>((self.resource, true), WatchRequest::Object(key.clone()))?;
         Ok(reader.get(key))
     }
 }

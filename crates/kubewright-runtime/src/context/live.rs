@@ -9,7 +9,9 @@ use crate::{
 
 /// Reads from the API server, for kinds that aren't watched and for decisions that need the current state. Each costs a request.
 ///
-/// Other selectors, pages, metadata alone and kinds known only at run time are for
+/// If a read returns a newer state than the cache has, the key's next run waits for the cache to catch up.
+///
+/// For other selectors, single pages, metadata only and kinds known only at run time see
 /// [`Context::client`](super::Context::client).
 #[derive(Debug)]
 pub struct Live {

@@ -5,72 +5,55 @@
 //! error policy decides about a retry.
 
 mod dynamic;
-mod journal;
+mod dynamic_watches;
 mod live;
+mod services;
 mod workspace;
 mod write;
+mod write_tracker;
 
 use std::{
     any::{TypeId, type_name},
-    collections::BTreeSet,
     fmt,
     sync::Arc,
     time::Duration,
 };
 
-use indexmap::IndexMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::Selector;
-use kubewright_apimachinery::{clock::SharedClock, random::Random};
+use kubewright_apimachinery::random::Random;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::journal::{Journal, Write};
 pub use self::{
     dynamic::DynamicReader,
     live::Live,
     workspace::{OpenWorkspace, Workspace},
 };
+pub(crate) use self::{
+    dynamic_watches::{DynamicWatches, Enqueue, Notify, WatchRequest},
+    services::{LiveViews, Services},
+    write_tracker::{Expectation, WriteTracker},
+};
 pub use crate::client::{LARGEST_WORKSPACE, WorkspaceError};
 use crate::{
-    cache::{Cache, Kind, Overlay, Reader, Unsynced},
-    client::{AnyObject, Client, ClientError},
-    controller::{Asked, Watching},
-    event::{Event, Recorder},
-    object::{KindName, Object, ObjectKey},
+    cache::{Kind, Reader, Unsynced},
+    client::ClientError,
+    event::Event,
+    object::{AnyObject, KindName, Object, ObjectKey},
 };
-
-/// What all runs of one controller share.
-#[derive(Debug)]
-pub(crate) struct Services {
-    pub(crate) controller: String,
-    pub(crate) api: Client,
-    pub(crate) cache: Cache,
-    /// The kinds that this controller uses.
-    pub(crate) kinds: BTreeSet<Arc<KindName>>,
-    /// The types that it declared for them, and so may read from the cache.
-    pub(crate) types: BTreeSet<(Arc<KindName>, TypeId)>,
-    /// What its reconciles watch besides.
-    pub(crate) watching: Watching,
-    pub(crate) clock: SharedClock,
-    pub(crate) random: Random,
-    pub(crate) recorder: Recorder,
-}
-
-/// The kinds that were read live for one run, because the cache was behind.
-pub(crate) type Views = IndexMap<Arc<KindName>, Arc<Overlay>>;
 
 /// The context of one reconcile. It lives as long as the reconcile.
 pub struct Context<K> {
     services: Arc<Services>,
     key: ObjectKey,
     object: Option<Arc<K>>,
-    views: Views,
-    journal: Journal,
+    views: LiveViews,
+    tracker: WriteTracker,
     cancel: CancellationToken,
-    /// The status as this run last wrote it.
+    /// The status that this run wrote last.
     written_status: Mutex<Option<Value>>,
 }
 
@@ -84,11 +67,11 @@ impl<K: Object> Context<K> {
     pub(crate) fn new(
         services: Arc<Services>,
         key: ObjectKey,
-        views: Views,
+        views: LiveViews,
         cancel: CancellationToken,
-        journal: Journal,
+        tracker: WriteTracker,
     ) -> Self {
-        Self { services, key, object: None, views, journal, cancel, written_status: Mutex::default() }
+        Self { services, key, object: None, views, tracker, cancel, written_status: Mutex::default() }
     }
 
     /// The same context for this state of the object.
@@ -96,7 +79,7 @@ impl<K: Object> Context<K> {
         Self { object: Some(object), ..self }
     }
 
-    /// The namespace and name of the reconciled object.
+    /// Returns the namespace and name of the reconciled object.
     pub fn key(&self) -> &ObjectKey {
         &self.key
     }
@@ -160,7 +143,7 @@ impl<K: Object> Context<K> {
     /// kind, and a run would take a cache that isn't filled for a cluster without objects. To watch a kind on demand use
     /// [`Context::watch`].
     pub fn cached<T: Object>(&self) -> Result<Reader<T>, ClientError> {
-        self.declared(&KindName::of::<T>()).map(|reader| reader.noted(self.journal.recorder()))
+        self.declared(&KindName::of::<T>()).map(|reader| reader.noted(self.tracker.recorder()))
     }
 
     fn children_in<T: AnyObject>(&self, reader: &Reader<T>) -> Vec<Arc<T>> {
@@ -198,7 +181,7 @@ impl<K: Object> Context<K> {
     /// # Errors
     /// [`Unsynced`] until the kind has been listed, with the last failure.
     pub fn watch<T: Object>(&self, passes: impl Fn(&T) -> bool + Send + Sync + 'static) -> Result<Reader<T>, Unsynced> {
-        self.watch_as((&(), T::is_namespaced()), Asked::Passing(Box::new(passes)))
+        self.watch_as((&(), T::is_namespaced()), WatchRequest::Passing(Box::new(passes)))
     }
 
     /// [`Context::watch`] for one object; `None` if there is none. A change finds the keys to enqueue by the key of the object, so
@@ -219,13 +202,17 @@ impl<K: Object> Context<K> {
     /// # Errors
     /// As [`Context::watch`].
     pub fn watch_object<T: Object>(&self, key: &ObjectKey) -> Result<Option<Arc<T>>, Unsynced> {
-        let reader = self.watch_as::<T>((&(), T::is_namespaced()), Asked::Object(key.clone()))?;
+        let reader = self.watch_as::<T>((&(), T::is_namespaced()), WatchRequest::Object(key.clone()))?;
         Ok(reader.get(key))
     }
 
-    fn watch_as<T: AnyObject>(&self, of: (&T::DynamicType, bool), asked: Asked<T>) -> Result<Reader<T>, Unsynced> {
-        let kind = self.services.watching.watch(of, &self.key, asked)?;
-        Ok(self.reader_of(kind).noted(self.journal.recorder()))
+    fn watch_as<T: AnyObject>(
+        &self,
+        of: (&T::DynamicType, bool),
+        request: WatchRequest<T>,
+    ) -> Result<Reader<T>, Unsynced> {
+        let kind = self.services.watches.watch(of, &self.key, request)?;
+        Ok(self.reader_of(kind).noted(self.tracker.recorder()))
     }
 
     fn reader_of<T: AnyObject>(&self, kind: Arc<Kind>) -> Reader<T> {
@@ -233,7 +220,7 @@ impl<K: Object> Context<K> {
         Reader::new(kind, live)
     }
 
-    /// [`Context::cached`] without a note in the trace.
+    /// [`Context::cached`] without a record in the trace.
     pub(crate) fn declared<T: AnyObject>(&self, name: &KindName) -> Result<Reader<T>, ClientError> {
         let kind = self.services.cache.find(name);
         let is_declared = |kind: &Arc<Kind>| self.services.types.contains(&(kind.name().clone(), TypeId::of::<T>()));
@@ -260,7 +247,7 @@ impl<K: Object> Context<K> {
     /// # }
     /// ```
     pub fn record(&self, event: Event) {
-        self.journal.recorder().event(&event);
+        self.tracker.recorder().event(&event);
         self.services.recorder.record(&self.reference(), event);
     }
 

@@ -1,19 +1,19 @@
-//! Memory that is neither spec nor status: a typed value for each object, which survives crashes.
+//! Durable memory of a reconciler beside spec and status: a typed value for each object, which survives crashes.
 //!
-//! Status tells what is; it may be wiped and is rebuilt from the world, so nothing may hang on it. What a reconciler must
-//! know of its own past, such as the token of a request that it has begun and whose answer it may never see, belongs into
-//! a **workspace**. It is kept in a config map beside the object:
+//! Status describes the current state. It may be wiped and is rebuilt from the cluster, so no decision may depend on it. What a
+//! reconciler must remember, such as the token of a request to an external system whose answer may be lost, belongs into a
+//! **workspace**. It is stored in a config map beside the object:
 //!
-//! * its name is `<object>.<controller>.workspace`, so that it collides with nothing by chance. A config map needs no
-//!   definition to be installed and can be looked at with `kubectl`; it is no place for secrets;
-//! * the object owns it, so it is collected with it. The reference doesn't say `controller`: neither
-//!   [`Context::children`] nor `owns` counts it among the children;
-//! * it holds the object's UID. An object that was made again under the same name begins anew, whatever the collector
-//!   has left; and a config map that we didn't make is never touched;
-//! * it is read live each time, and written only if it is still what was read: of two replicas that both believe to
-//!   lead, one gets a conflict before it acts.
+//! * its name is `<object>.<controller>.workspace`, which is unlikely to be taken. A config map needs no CRD and can be read with
+//!   `kubectl`; it must not hold secrets;
+//! * the object owns it, so it is garbage-collected with the object. The owner reference has no `controller: true`, so neither
+//!   [`Context::children`] nor `owns` includes it;
+//! * it contains the object's UID. An object that was recreated under the same name starts with an empty workspace, and a config
+//!   map that isn't a workspace is never changed;
+//! * it is read live each time, and written only if it has not changed since: of two replicas that both assume to lead, one gets a
+//!   conflict before it acts.
 //!
-//! The operator needs the right to get, create, patch and delete config maps.
+//! The operator needs the permissions to get, create, patch and delete config maps.
 
 use std::{collections::BTreeMap, future::IntoFuture, marker::PhantomData, ops::Deref};
 
@@ -30,18 +30,18 @@ use crate::{
     object::{Object, ObjectKey},
 };
 
-/// The UID of the object whose memory it is.
+/// The annotation with the UID of the workspace's object.
 const OWNER: &str = "kubewright.dev/workspace-of";
-/// The entry that holds the memory.
+/// The entry of the config map with the value.
 const ENTRY: &str = "memory.json";
-/// The longest name of an object.
+/// The maximum length of an object's name.
 const LONGEST_NAME: usize = 253;
 
 impl<K: Object> Context<K> {
-    /// Reads what was remembered for the reconciled object; `T::default()` if nothing was. See [`Workspace`].
+    /// Reads the workspace of the reconciled object, which is `T::default()` if nothing was stored. See [`Workspace`].
     ///
-    /// It costs one request, and none is sent before it is awaited. `T` should accept what its earlier versions have
-    /// written (`#[serde(default)]`).
+    /// It costs one request, which is sent when the result is awaited. `T` should accept values of its earlier versions
+    /// (`#[serde(default)]`).
     pub fn workspace<T>(&self) -> OpenWorkspace<'_, K, T>
     where
         T: Default + Serialize + DeserializeOwned + Send + Sync + 'static,
@@ -50,7 +50,7 @@ impl<K: Object> Context<K> {
     }
 }
 
-/// A workspace that is about to be read; `await` it. See [`Context::workspace`].
+/// A workspace to be read by `await`. See [`Context::workspace`].
 #[derive(Debug)]
 #[must_use = "nothing is read until it is awaited"]
 pub struct OpenWorkspace<'a, K, T> {
@@ -61,12 +61,12 @@ pub struct OpenWorkspace<'a, K, T> {
 }
 
 impl<'a, K, T> OpenWorkspace<'a, K, T> {
-    /// Takes content that isn't what the type says for none, where it otherwise is an error. The next update replaces it.
+    /// Starts from the default if the stored value can't be decoded, which is otherwise an error. The next update replaces it.
     pub fn or_default(self) -> Self {
         Self { or_default: true, ..self }
     }
 
-    /// Keeps it in this namespace: for a cluster-scoped object, which has none. It must stay the same for ever.
+    /// Stores it in this namespace, for a cluster-scoped object. The namespace must never change.
     pub fn in_namespace(self, namespace: &'a str) -> Self {
         Self { namespace: Some(namespace), ..self }
     }
@@ -85,9 +85,9 @@ where
     }
 }
 
-/// What a reconciler remembers of one object. It derefs to the value.
+/// The durable memory of a reconciler for one object. It dereferences to the value.
 ///
-/// A request that must not be sent twice, though any write may be the last before a crash:
+/// An example is a request that must not be sent twice, even if the operator crashes after any write:
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::Node;
@@ -108,7 +108,7 @@ where
 ///         let token = format!("{:016x}", ctx.random().u64());
 ///         memory.update(|memory| memory.token = Some(token)).await?;
 ///     }
-///     // From here on, every try carries the same token, by which the other side knows it.
+///     // From here on every attempt has the same token, by which the other side recognises it.
 ///     let instance = launch(memory.token.as_deref().unwrap_or_default()).await;
 ///     memory.update(|memory| memory.instance = Some(instance)).await?;
 /// }
@@ -123,16 +123,16 @@ pub struct Workspace<'a, K, T> {
     stored: Stored,
 }
 
-/// What there is in the cluster.
+/// The stored state.
 #[derive(Debug)]
 enum Stored {
     Nothing,
-    /// Ours, with this text. The text is empty if it couldn't be decoded, and that is allowed.
+    /// The workspace of this object, with this text. The text is empty if it couldn't be decoded and that is allowed.
     Ours {
         config: ConfigMap,
         text: String,
     },
-    /// One of an earlier object of the same name, or of a later one.
+    /// The workspace of an earlier or later object with the same name.
     Others(ConfigMap),
 }
 
@@ -178,17 +178,16 @@ where
         Ok(workspace)
     }
 
-    /// Changes what is remembered. When it returns well, the change is stored; if it changes nothing, nothing is written.
+    /// Changes the value and stores it before it returns. Nothing is written if the value stays the same.
     ///
-    /// `change` gets the stored value. It is called once: after a conflict the decision that led here may be wrong, and
-    /// the next reconcile takes it anew.
+    /// `change` is called once with the stored value: after a conflict the decision that led here may be wrong, and is left to the
+    /// next reconcile.
     ///
     /// # Errors
-    /// A conflict ([`ClientError::is_conflict`], or `is_already_exists` for the first write) if someone else has written
-    /// since it was read;
-    /// [`WorkspaceError::TooLarge`]; [`ClientError::OwnerGone`] if there is nothing stored yet and the object is being
-    /// deleted; or when the API server refuses, or doesn't answer. The value is then as it was before; after a lost
-    /// answer, what is stored may be either.
+    /// A conflict ([`ClientError::is_conflict`], or `is_already_exists` for the first write) if another writer has changed it since it
+    /// was read; [`WorkspaceError::TooLarge`]; [`ClientError::OwnerGone`] if nothing is stored yet and the object is being deleted;
+    /// or when the API server refuses the request or doesn't answer. The value is unchanged then; after a lost answer, either value
+    /// may be stored.
     pub async fn update(&mut self, change: impl FnOnce(&mut T)) -> Result<(), ClientError> {
         let mut value = self.decoded().unwrap_or_default();
         change(&mut value);
@@ -212,7 +211,7 @@ where
         Ok(())
     }
 
-    /// Forgets all, and deletes the config map. That isn't needed when the object is deleted.
+    /// Resets the value and deletes the config map, which is not necessary when the object is deleted.
     ///
     /// # Errors
     /// As [`Workspace::update`].
@@ -225,7 +224,7 @@ where
         Ok(())
     }
 
-    /// What is stored, or the default if nothing is.
+    /// Decodes the stored value, or returns the default if nothing is stored.
     fn decoded(&self) -> Result<T, serde_json::Error> {
         match &self.stored {
             Stored::Ours { text, .. } if !text.is_empty() => serde_json::from_str(text),
@@ -255,7 +254,7 @@ where
         self.context.create(&config).await
     }
 
-    /// Writes if it is still as it was read.
+    /// Writes the text, if the config map has not changed.
     async fn replace(&self, config: &ConfigMap, text: &str) -> Result<ConfigMap, ClientError> {
         let patch = json!({
             "metadata": {"uid": config.metadata.uid, "resourceVersion": config.metadata.resource_version},
@@ -264,8 +263,8 @@ where
         self.context.patch(&self.key, &Patch::Merge(patch)).await
     }
 
-    /// Deletes the memory of an earlier object of the same name, once it is certain that it is the earlier one: if it is
-    /// we that are late, it belongs to the later.
+    /// Deletes the workspace of an earlier object with the same name, after a live read: if this run's object is gone, the workspace
+    /// may belong to a later one.
     async fn clear_away(&self, config: &ConfigMap) -> Result<(), ClientError> {
         let live = self.context.live().get::<K>(self.context.key()).await?;
         if live.as_ref().and_then(|live| live.meta().uid.as_deref()) != Some(uid(self.context, &self.key)?) {

@@ -34,7 +34,7 @@ impl<K: Object> Context<K> {
     /// # }
     /// ```
     pub fn client(&self) -> Client {
-        self.journal.observing(self.services.api.clone().usually_in(self.key.namespace()))
+        self.tracker.observing(self.services.api.clone().usually_in(self.key.namespace()))
     }
 
     /// Creates an object and returns it as stored. Without a namespace it goes where the reconciled object is.

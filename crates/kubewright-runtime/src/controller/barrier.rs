@@ -1,8 +1,8 @@
-//! Read your writes: a key's next reconcile starts only when the cache shows what its earlier ones wrote (architecture,
-//! invariant 2). A state machine: no I/O, the time is passed in.
+//! The read-your-writes barrier: a key's next reconcile starts only when the cache shows the writes of the earlier ones
+//! (ARCHITECTURE.md, invariant 2). A state machine without I/O; the time is an argument.
 //!
-//! A key that must wait is parked, and takes no worker. A cache that doesn't catch up in time, or a write whose answer was
-//! lost, so that nobody knows what to wait for, is no reason to stand still: the run then reads live what it was about.
+//! A key that must wait is parked and takes no worker. If the cache doesn't catch up in time, or if a write was not answered, so
+//! that its effect is unknown, the run starts with a live read of the objects that the writes were about.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,83 +12,83 @@ use std::{
 };
 
 use crate::{
-    cache::{Arrival, Objects},
-    context::Write,
+    cache::{ExpectedState, ObjectSet},
+    context::Expectation,
     object::{KindName, ObjectKey},
 };
 
-/// How long a key waits for the cache.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// The time that a key waits for the cache.
+pub(super) const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many keys are looked at for what they no longer need to wait for, each time that the loop goes round: with each run, which
-/// adds one at most, it does so more than once.
-const SWEEP: usize = 8;
+/// The number of keys whose fulfilled expectations are dropped in each round of the loop. Each run takes more than one round and
+/// adds at most one key, so expectations don't accumulate.
+const SWEEP_BATCH: usize = 8;
 
-/// After this long a cache that is still behind is made to list anew again.
-const FORCE_AGAIN: Duration = Duration::from_secs(60);
+/// The time after which a cache that is still behind is made to list again.
+const RELIST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A kind in a namespace, or a cluster-scoped kind.
 pub(crate) type Scope = (Arc<KindName>, Option<String>);
 
-/// What a run must read live.
-pub(crate) type Stale = BTreeMap<Scope, Objects>;
+/// The objects that a run must read live.
+pub(crate) type Stale = BTreeMap<Scope, ObjectSet>;
 
-/// Whether a key may be worked on.
+/// Whether a key may be reconciled.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// It may, if these are read live.
-    Go { stale: Stale },
-    /// It must be parked until [`Barrier::released`] gives it back.
-    Wait,
+pub(super) enum Readiness {
+    /// It may, after a live read of these objects.
+    Ready { stale: Stale },
+    /// It must be parked until [`Barrier::released`] returns it.
+    Blocked,
 }
 
-/// What the cache shows.
-pub(super) trait Shown {
-    /// Whether it shows this write.
-    fn has(&self, write: &Write) -> bool;
+/// The barrier's view of the cache.
+pub(super) trait CacheView {
+    /// Returns whether the cache shows the expected state.
+    fn shows(&self, expected: &Expectation) -> bool;
 
-    /// By which of its watches it comes to show it: of two writes that come by one, the one of the lower version comes no later.
-    fn watch(&self, write: &Write) -> Scope;
+    /// Returns the watch by which the state arrives. Of two versions that arrive by one watch, the lower one arrives no later.
+    fn watch(&self, expected: &Expectation) -> Scope;
 }
 
-impl<F: Fn(&Write) -> bool> Shown for F {
-    fn has(&self, write: &Write) -> bool {
-        self(write)
+impl<F: Fn(&Expectation) -> bool> CacheView for F {
+    fn shows(&self, expected: &Expectation) -> bool {
+        self(expected)
     }
 
-    fn watch(&self, write: &Write) -> Scope {
-        scope(write)
+    fn watch(&self, expected: &Expectation) -> Scope {
+        scope(expected)
     }
 }
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Barrier {
-    /// What the cache must show before the key's next run.
-    owed: BTreeMap<ObjectKey, Vec<Write>>,
-    /// The keys that are parked.
+    /// The states that the cache must show before each key's next run.
+    expected: BTreeMap<ObjectKey, Vec<Expectation>>,
+    /// The parked keys.
     parked: BTreeMap<ObjectKey, Parked>,
     deadlines: BTreeSet<(Duration, ObjectKey)>,
-    /// The parked keys by the watch that they wait for, so that an event is compared with few.
+    /// The parked keys by the watch that they wait for, so that an event is compared with few of them.
     blocked: BTreeMap<Scope, Blocked>,
-    /// The keys whose time ran out.
+    /// The keys whose timeout has expired.
     overdue: BTreeSet<ObjectKey>,
-    /// Where the cache was made to list anew, and when.
-    forced: BTreeMap<Scope, Duration>,
-    /// Where the next sweep begins.
+    /// The scopes in which the cache was made to list again, with the time.
+    relisted: BTreeMap<Scope, Duration>,
+    /// The key after which the next sweep begins.
     swept: Option<ObjectKey>,
 }
 
-/// A key that waits.
+/// A parked key.
 #[derive(Debug)]
 struct Parked {
     until: Duration,
-    /// One of the writes that it waits for, and by which watch that comes.
-    write: Write,
+    /// One of the states that it waits for, and the watch by which that arrives.
+    awaited: Expectation,
     watch: Scope,
 }
 
-/// The keys that wait for something that comes by one watch.
+/// The keys that wait for one watch.
 #[derive(Debug, Default)]
 struct Blocked {
     by_version: BTreeSet<(u64, ObjectKey)>,
@@ -96,50 +96,50 @@ struct Blocked {
 }
 
 impl Barrier {
-    /// Notes what a run of the key wrote, and which scopes it read live: what was uncertain there is so no longer.
-    pub(super) fn owe(&mut self, key: &ObjectKey, writes: Vec<Write>, read_live: &BTreeSet<Scope>) {
-        let mut owed = self.owed.remove(key).unwrap_or_default();
-        owed.retain(|write| write.arrival.is_some() || !read_live.contains(&scope(write)));
-        writes.into_iter().for_each(|write| add(&mut owed, write));
-        if !owed.is_empty() {
-            self.owed.insert(key.clone(), owed);
+    /// Adds the expectations of a run of the key. In the scopes that the run has read live no effect is unknown any more.
+    pub(super) fn expect(&mut self, key: &ObjectKey, added: Vec<Expectation>, read_live: &BTreeSet<Scope>) {
+        let mut expected = self.expected.remove(key).unwrap_or_default();
+        expected.retain(|known| known.state.is_some() || !read_live.contains(&scope(known)));
+        added.into_iter().for_each(|new| add(&mut expected, new));
+        if !expected.is_empty() {
+            self.expected.insert(key.clone(), expected);
         }
     }
 
-    /// Whether a key that was taken from the queue may be worked on.
-    pub(super) fn check(&mut self, key: &ObjectKey, now: Duration, shown: impl Shown) -> Verdict {
+    /// Returns whether a key that was taken from the queue may be reconciled.
+    pub(super) fn check(&mut self, key: &ObjectKey, now: Duration, cache: impl CacheView) -> Readiness {
         let overdue = self.overdue.remove(key);
-        self.settle(key, &shown);
-        let Some(owed) = self.owed.get(key) else { return Verdict::Go { stale: Stale::new() } };
-        match awaited(owed, &shown).filter(|_| !overdue).cloned() {
-            Some(write) => {
-                let watch = shown.watch(&write);
-                self.park(key, Parked { until: now.saturating_add(PATIENCE), write, watch });
-                Verdict::Wait
+        self.settle(key, &cache);
+        let Some(expected) = self.expected.get(key) else { return Readiness::Ready { stale: Stale::new() } };
+        match missing(expected, &cache).filter(|_| !overdue).cloned() {
+            Some(awaited) => {
+                let watch = cache.watch(&awaited);
+                self.park(key, Parked { until: now.saturating_add(CATCH_UP_TIMEOUT), awaited, watch });
+                Readiness::Blocked
             }
             None => {
-                let is_stale = |write: &&Write| write.arrival.is_none() || !shown.has(write);
+                let is_stale = |expected: &&Expectation| expected.state.is_none() || !cache.shows(expected);
                 let mut stale = Stale::new();
-                for write in owed.iter().filter(is_stale) {
-                    let known = stale.entry(scope(write)).or_insert_with(|| write.objects.clone());
-                    known.merge(&write.objects);
+                for expected in expected.iter().filter(is_stale) {
+                    let known = stale.entry(scope(expected)).or_insert_with(|| expected.objects.clone());
+                    known.merge(&expected.objects);
                 }
-                Verdict::Go { stale }
+                Readiness::Ready { stale }
             }
         }
     }
 
-    /// The parked keys that may be taken again, each with the write that didn't come if its time ran out.
-    pub(super) fn released(&mut self, now: Duration, shown: impl Shown) -> Vec<(ObjectKey, Option<Write>)> {
-        self.sweep(&shown);
+    /// Returns the parked keys that may be taken again, each with the state that didn't arrive if its timeout has expired.
+    pub(super) fn released(&mut self, now: Duration, cache: impl CacheView) -> Vec<(ObjectKey, Option<Expectation>)> {
+        self.sweep(&cache);
         let mut released = Vec::new();
-        for key in self.unblocked(&shown) {
+        for key in self.unblocked(&cache) {
             let Some(Parked { until, .. }) = self.unpark(&key) else { continue };
-            let next = self.owed.get(&key).and_then(|owed| awaited(owed, &shown)).cloned();
+            let next = self.expected.get(&key).and_then(|expected| missing(expected, &cache)).cloned();
             match next {
-                Some(write) => {
-                    let watch = shown.watch(&write);
-                    self.park(&key, Parked { until, write, watch });
+                Some(awaited) => {
+                    let watch = cache.watch(&awaited);
+                    self.park(&key, Parked { until, awaited, watch });
                 }
                 None => released.push((key, None)),
             }
@@ -147,26 +147,26 @@ impl Barrier {
         while let Some((_, key)) = self.deadlines.first().filter(|(deadline, _)| *deadline <= now).cloned() {
             let parked = self.unpark(&key);
             self.overdue.insert(key.clone());
-            released.push((key, parked.map(|parked| parked.write)));
+            released.push((key, parked.map(|parked| parked.awaited)));
         }
         released
     }
 
-    /// Whether the cache is to list anew what this write didn't come to show in. It is said once for all keys that wait there,
-    /// and once a minute: what each of them wrote is read live meanwhile.
-    pub(super) fn forces(&mut self, write: &Write, now: Duration) -> bool {
-        self.forced.retain(|_, forced| now.saturating_sub(*forced) < FORCE_AGAIN);
-        let is_first = !self.forced.contains_key(&scope(write));
+    /// Returns whether to make the cache list again, given a state that didn't arrive in time. True once for all keys that wait
+    /// in the scope, and once a minute: meanwhile runs read live.
+    pub(super) fn should_relist(&mut self, missing: &Expectation, now: Duration) -> bool {
+        self.relisted.retain(|_, relisted| now.saturating_sub(*relisted) < RELIST_INTERVAL);
+        let is_first = !self.relisted.contains_key(&scope(missing));
         if is_first {
-            self.forced.insert(scope(write), now);
+            self.relisted.insert(scope(missing), now);
         }
         is_first
     }
 
     fn park(&mut self, key: &ObjectKey, parked: Parked) {
         let blocked = self.blocked.entry(parked.watch.clone()).or_default();
-        match &parked.write.arrival {
-            Some(Arrival::Version(version)) => drop(blocked.by_version.insert((*version, key.clone()))),
+        match &parked.awaited.state {
+            Some(ExpectedState::Version(version)) => drop(blocked.by_version.insert((*version, key.clone()))),
             _ => drop(blocked.by_deletion.insert(key.clone())),
         }
         self.deadlines.insert((parked.until, key.clone()));
@@ -177,8 +177,8 @@ impl Barrier {
         let parked = self.parked.remove(key)?;
         self.deadlines.remove(&(parked.until, key.clone()));
         if let Some(blocked) = self.blocked.get_mut(&parked.watch) {
-            match &parked.write.arrival {
-                Some(Arrival::Version(version)) => drop(blocked.by_version.remove(&(*version, key.clone()))),
+            match &parked.awaited.state {
+                Some(ExpectedState::Version(version)) => drop(blocked.by_version.remove(&(*version, key.clone()))),
                 _ => drop(blocked.by_deletion.remove(key)),
             }
             if blocked.by_version.is_empty() && blocked.by_deletion.is_empty() {
@@ -188,73 +188,72 @@ impl Barrier {
         Some(parked)
     }
 
-    /// The parked keys for which what they were parked for has arrived.
-    fn unblocked(&self, shown: &impl Shown) -> Vec<ObjectKey> {
-        let is_here = |key: &&ObjectKey| self.parked.get(*key).is_some_and(|parked| shown.has(&parked.write));
+    /// Returns the parked keys for which the awaited state has arrived.
+    fn unblocked(&self, cache: &impl CacheView) -> Vec<ObjectKey> {
+        let is_here = |key: &&ObjectKey| self.parked.get(*key).is_some_and(|parked| cache.shows(&parked.awaited));
         let here = self.blocked.values().flat_map(|blocked| {
-            // In the order of versions, so that the first which isn't here ends the search.
+            // In the order of versions, so that the first one that has not arrived ends the search.
             let versions = blocked.by_version.iter().map(|(_, key)| key).take_while(is_here);
             versions.chain(blocked.by_deletion.iter().filter(is_here))
         });
         here.cloned().collect()
     }
 
-    /// When the first parked key's time runs out.
+    /// Returns the time at which the first parked key's timeout expires.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Forgets what a key need no longer wait for.
-    fn settle(&mut self, key: &ObjectKey, shown: &impl Shown) {
-        let Some(owed) = self.owed.get_mut(key) else { return };
-        // All at one moment: a create may have arrived and, with it, the object whose deletion has not.
-        if owed.iter().all(|write| write.arrival.is_some() && shown.has(write)) {
-            self.owed.remove(key);
+    /// Drops the expectations of a key when all of them are fulfilled.
+    fn settle(&mut self, key: &ObjectKey, cache: &impl CacheView) {
+        let Some(expected) = self.expected.get_mut(key) else { return };
+        // At one moment: a creation may have arrived and, with it, an object whose deletion has not.
+        if expected.iter().all(|expected| expected.state.is_some() && cache.shows(expected)) {
+            self.expected.remove(key);
         }
     }
 
-    /// Settles some keys that may never be taken again, in turn, so that they don't pile up.
-    fn sweep(&mut self, shown: &impl Shown) {
+    /// Settles the next few keys, since some are never taken again.
+    fn sweep(&mut self, cache: &impl CacheView) {
         let from = self.swept.take().map_or(Bound::Unbounded, Bound::Excluded);
-        let next = self.owed.range((from, Bound::Unbounded)).take(SWEEP).map(|(key, _)| key.clone());
+        let next = self.expected.range((from, Bound::Unbounded)).take(SWEEP_BATCH).map(|(key, _)| key.clone());
         let next = next.collect::<Vec<_>>();
-        next.iter().for_each(|key| self.settle(key, shown));
-        // At the end it begins anew.
-        self.swept = next.last().filter(|_| next.len() == SWEEP).cloned();
+        next.iter().for_each(|key| self.settle(key, cache));
+        // After the last key it starts over.
+        self.swept = next.last().filter(|_| next.len() == SWEEP_BATCH).cloned();
     }
 }
 
-/// Something that is yet to come and can be waited for.
-fn awaited<'a>(owed: &'a [Write], shown: &impl Shown) -> Option<&'a Write> {
-    owed.iter().find(|write| write.arrival.is_some() && !shown.has(write))
+/// Returns a state that the cache doesn't show yet.
+fn missing<'a>(expected: &'a [Expectation], cache: &impl CacheView) -> Option<&'a Expectation> {
+    expected.iter().find(|expected| expected.state.is_some() && !cache.shows(expected))
 }
 
-fn scope(write: &Write) -> Scope {
-    (write.kind.clone(), write.namespace.clone())
+fn scope(expected: &Expectation) -> Scope {
+    (expected.kind.clone(), expected.namespace.clone())
 }
 
-/// Adds a write, or raises the version that is waited for in its scope.
-fn add(owed: &mut Vec<Write>, write: Write) {
-    let of_scope = owed.iter_mut().filter(|known| known.kind == write.kind && known.namespace == write.namespace);
-    for known in of_scope {
-        if merge(&mut known.arrival, &write.arrival) {
-            known.objects.merge(&write.objects);
+/// Adds an expectation, or merges it with another one in its scope.
+fn add(expected: &mut Vec<Expectation>, new: Expectation) {
+    for known in expected.iter_mut().filter(|known| known.kind == new.kind && known.namespace == new.namespace) {
+        if merge(&mut known.state, &new.state) {
+            known.objects.merge(&new.objects);
             return;
         }
     }
-    owed.push(write);
+    expected.push(new);
 }
 
-/// Makes one of two arrivals in a scope, if one is enough to wait for.
-fn merge(known: &mut Option<Arrival>, new: &Option<Arrival>) -> bool {
+/// Merges two states in a scope, if it is enough to wait for one. Returns whether it is.
+fn merge(known: &mut Option<ExpectedState>, new: &Option<ExpectedState>) -> bool {
     match (known, new) {
-        (Some(Arrival::Version(known)), Some(Arrival::Version(new))) => {
+        (Some(ExpectedState::Version(known)), Some(ExpectedState::Version(new))) => {
             *known = (*known).max(*new);
             true
         }
         (
-            Some(Arrival::Absent { key, uid, list }),
-            Some(Arrival::Absent { key: new_key, uid: new_uid, list: new_list }),
+            Some(ExpectedState::Absent { key, uid, list }),
+            Some(ExpectedState::Absent { key: new_key, uid: new_uid, list: new_list }),
         ) if (&*key, &*uid) == (new_key, new_uid) => {
             *list = (*list).max(*new_list);
             true
@@ -276,172 +275,175 @@ mod tests {
         ObjectKey::namespaced("a", "owner")
     }
 
-    fn write<K: Object>(arrival: Option<Arrival>) -> Write {
-        let objects = Objects::one(ObjectKey::namespaced("a", "child"));
-        Write { kind: KindName::of::<K>().into(), namespace: Some("a".into()), arrival, objects }
+    fn expect<K: Object>(state: Option<ExpectedState>) -> Expectation {
+        let objects = ObjectSet::one(ObjectKey::namespaced("a", "child"));
+        Expectation { kind: KindName::of::<K>().into(), namespace: Some("a".into()), state, objects }
     }
 
-    fn version<K: Object>(version: u64) -> Write {
-        write::<K>(Some(Arrival::Version(version)))
+    fn version<K: Object>(version: u64) -> Expectation {
+        expect::<K>(Some(ExpectedState::Version(version)))
     }
 
     /// A cache of pods at this version, which shows no deletion.
-    fn at(seen: u64) -> impl Fn(&Write) -> bool {
-        move |write| matches!(write.arrival, Some(Arrival::Version(version)) if version <= seen)
+    fn at(seen: u64) -> impl Fn(&Expectation) -> bool {
+        move |expected| matches!(expected.state, Some(ExpectedState::Version(version)) if version <= seen)
     }
 
     fn scope_of<K: Object>() -> BTreeSet<Scope> {
         BTreeSet::from([(KindName::of::<K>().into(), Some("a".into()))])
     }
 
-    fn stale<K: Object>() -> Verdict {
-        let objects = Objects::one(ObjectKey::namespaced("a", "child"));
-        Verdict::Go { stale: scope_of::<K>().into_iter().map(|scope| (scope, objects.clone())).collect() }
+    fn stale<K: Object>() -> Readiness {
+        let objects = ObjectSet::one(ObjectKey::namespaced("a", "child"));
+        Readiness::Ready { stale: scope_of::<K>().into_iter().map(|scope| (scope, objects.clone())).collect() }
     }
 
-    const FREE: Verdict = Verdict::Go { stale: Stale::new() };
+    const READY: Readiness = Readiness::Ready { stale: Stale::new() };
     const T0: Duration = Duration::ZERO;
 
     #[test]
     fn a_key_waits_for_its_newest_write_and_not_for_others() {
         let mut barrier = Barrier::default();
-        barrier.owe(&key(), vec![version::<Pod>(7), version::<Pod>(9), version::<Pod>(8)], &BTreeSet::new());
-        assert_eq!(barrier.check(&ObjectKey::cluster("other"), T0, at(0)), FREE);
-        assert_eq!(barrier.check(&key(), T0, at(8)), Verdict::Wait);
+        barrier.expect(&key(), vec![version::<Pod>(7), version::<Pod>(9), version::<Pod>(8)], &BTreeSet::new());
+        assert_eq!(barrier.check(&ObjectKey::cluster("other"), T0, at(0)), READY);
+        assert_eq!(barrier.check(&key(), T0, at(8)), Readiness::Blocked);
         assert!(barrier.released(T0, at(8)).is_empty());
-        assert_eq!(barrier.next_deadline(), Some(PATIENCE));
+        assert_eq!(barrier.next_deadline(), Some(CATCH_UP_TIMEOUT));
         assert_eq!(barrier.released(T0, at(9)), [(key(), None)]);
-        assert_eq!((barrier.check(&key(), T0, at(9)), barrier.next_deadline()), (FREE, None));
-        assert!(barrier.owed.is_empty());
+        assert_eq!((barrier.check(&key(), T0, at(9)), barrier.next_deadline()), (READY, None));
+        assert!(barrier.expected.is_empty());
     }
 
     /// A write that changes nothing is answered with a version that the cache has long seen.
     #[test]
-    fn a_write_without_effect_holds_nothing_up() {
+    fn a_write_without_effect_blocks_no_key() {
         let mut barrier = Barrier::default();
-        barrier.owe(&key(), vec![version::<Pod>(3)], &BTreeSet::new());
-        assert_eq!(barrier.check(&key(), T0, at(40)), FREE);
+        barrier.expect(&key(), vec![version::<Pod>(3)], &BTreeSet::new());
+        assert_eq!(barrier.check(&key(), T0, at(40)), READY);
     }
 
     #[test]
-    fn patience_ends_in_a_live_read_and_the_debt_remains() {
+    fn a_timeout_leads_to_a_live_read_and_the_expectation_remains() {
         let mut barrier = Barrier::default();
-        barrier.owe(&key(), vec![version::<Pod>(7)], &BTreeSet::new());
-        assert_eq!(barrier.check(&key(), T0, at(0)), Verdict::Wait);
-        assert!(barrier.released(PATIENCE - Duration::from_millis(1), at(0)).is_empty());
-        assert_eq!(barrier.released(PATIENCE, at(0)), [(key(), Some(version::<Pod>(7)))]);
-        assert_eq!(barrier.check(&key(), PATIENCE, at(0)), stale::<Pod>());
-        barrier.owe(&key(), vec![], &scope_of::<Pod>());
-        assert_eq!(barrier.check(&key(), PATIENCE, at(6)), Verdict::Wait, "the cache is still behind");
+        barrier.expect(&key(), vec![version::<Pod>(7)], &BTreeSet::new());
+        assert_eq!(barrier.check(&key(), T0, at(0)), Readiness::Blocked);
+        assert!(barrier.released(CATCH_UP_TIMEOUT - Duration::from_millis(1), at(0)).is_empty());
+        assert_eq!(barrier.released(CATCH_UP_TIMEOUT, at(0)), [(key(), Some(version::<Pod>(7)))]);
+        assert_eq!(barrier.check(&key(), CATCH_UP_TIMEOUT, at(0)), stale::<Pod>());
+        barrier.expect(&key(), vec![], &scope_of::<Pod>());
+        assert_eq!(barrier.check(&key(), CATCH_UP_TIMEOUT, at(6)), Readiness::Blocked, "the cache is still behind");
     }
 
-    /// Rows 1 and 2 of the faults: the write took effect, the answer was lost.
     #[test]
-    fn row_2_a_lost_answer_is_cleared_up_by_a_live_read() {
+    fn a_lost_answer_is_resolved_by_a_live_read() {
         let mut barrier = Barrier::default();
-        barrier.owe(&key(), vec![write::<Pod>(None), version::<Job>(5)], &BTreeSet::new());
-        assert_eq!(barrier.check(&key(), T0, at(4)), Verdict::Wait, "first what can be waited for");
+        barrier.expect(&key(), vec![expect::<Pod>(None), version::<Job>(5)], &BTreeSet::new());
+        assert_eq!(barrier.check(&key(), T0, at(4)), Readiness::Blocked, "known effects come first");
         assert_eq!(barrier.released(T0, at(5)), [(key(), None)]);
         let read = scope_of::<Pod>();
         assert_eq!(barrier.check(&key(), T0, at(5)), stale::<Pod>());
-        barrier.owe(&key(), vec![], &BTreeSet::new());
-        assert_ne!(barrier.check(&key(), T0, at(5)), FREE, "the live read failed: still uncertain");
-        barrier.owe(&key(), vec![version::<Pod>(12)], &read);
-        assert_eq!(barrier.check(&key(), T0, at(11)), Verdict::Wait, "what was read live must come");
+        barrier.expect(&key(), vec![], &BTreeSet::new());
+        assert_ne!(barrier.check(&key(), T0, at(5)), READY, "the live read failed: the effect is still unknown");
+        barrier.expect(&key(), vec![version::<Pod>(12)], &read);
+        assert_eq!(barrier.check(&key(), T0, at(11)), Readiness::Blocked, "the state that was read live must arrive");
         assert_eq!(barrier.released(T0, at(12)), [(key(), None)]);
-        assert_eq!(barrier.check(&key(), T0, at(12)), FREE);
+        assert_eq!(barrier.check(&key(), T0, at(12)), READY);
     }
 
     #[test]
-    fn what_is_read_live_is_what_was_written() {
+    fn the_objects_of_the_writes_are_read_live() {
         let mut barrier = Barrier::default();
-        let named = |name: &str, arrival| Write {
-            objects: Objects::one(ObjectKey::namespaced("a", name)),
-            ..write::<Pod>(arrival)
+        let named = |name: &str, state| Expectation {
+            objects: ObjectSet::one(ObjectKey::namespaced("a", name)),
+            ..expect::<Pod>(state)
         };
         let read = |barrier: &mut Barrier, seen| match barrier.check(&key(), T0, at(seen)) {
-            Verdict::Go { stale } => stale.into_values().collect::<Vec<_>>(),
-            Verdict::Wait => Vec::new(),
+            Readiness::Ready { stale } => stale.into_values().collect::<Vec<_>>(),
+            Readiness::Blocked => Vec::new(),
         };
-        barrier.owe(&key(), vec![named("one", None), named("two", Some(Arrival::Version(3)))], &BTreeSet::new());
-        assert_eq!(read(&mut barrier, 3), [Objects::one(ObjectKey::namespaced("a", "one"))]);
-        barrier.owe(&key(), vec![named("three", None)], &BTreeSet::new());
+        barrier.expect(
+            &key(),
+            vec![named("one", None), named("two", Some(ExpectedState::Version(3)))],
+            &BTreeSet::new(),
+        );
+        assert_eq!(read(&mut barrier, 3), [ObjectSet::one(ObjectKey::namespaced("a", "one"))]);
+        barrier.expect(&key(), vec![named("three", None)], &BTreeSet::new());
         let both = ["one", "three"].map(|name| ObjectKey::namespaced("a", name));
-        assert_eq!(read(&mut barrier, 3), [Objects::These(both.into())]);
-        barrier.owe(&key(), vec![Write { objects: Objects::Any, ..named("", None) }], &BTreeSet::new());
-        assert_eq!(read(&mut barrier, 3), [Objects::Any]);
+        assert_eq!(read(&mut barrier, 3), [ObjectSet::Keys(both.into())]);
+        barrier.expect(&key(), vec![Expectation { objects: ObjectSet::All, ..named("", None) }], &BTreeSet::new());
+        assert_eq!(read(&mut barrier, 3), [ObjectSet::All]);
     }
 
     #[test]
-    fn the_cache_is_made_to_list_anew_once_for_all() {
+    fn the_cache_is_made_to_list_once_for_all_keys() {
         let (mut barrier, soon) = (Barrier::default(), Duration::from_secs(1));
-        assert!(barrier.forces(&version::<Pod>(3), T0) && !barrier.forces(&version::<Pod>(4), soon));
-        assert!(barrier.forces(&version::<Job>(3), soon), "another kind");
-        assert!(barrier.forces(&version::<Pod>(5), FORCE_AGAIN) && barrier.forced.len() == 2);
+        assert!(barrier.should_relist(&version::<Pod>(3), T0) && !barrier.should_relist(&version::<Pod>(4), soon));
+        assert!(barrier.should_relist(&version::<Job>(3), soon), "another kind");
+        assert!(barrier.should_relist(&version::<Pod>(5), RELIST_INTERVAL) && barrier.relisted.len() == 2);
     }
 
     #[test]
-    fn each_parked_key_is_released_by_its_own_last_write() {
+    fn each_parked_key_is_released_by_its_own_last_expectation() {
         let mut barrier = Barrier::default();
-        let gone =
-            || write::<Job>(Some(Arrival::Gone { key: ObjectKey::cluster("job"), uid: "u".into(), version: None }));
+        let gone = || {
+            expect::<Job>(Some(ExpectedState::Gone { key: ObjectKey::cluster("job"), uid: "u".into(), version: None }))
+        };
         let name = |version: u64| ObjectKey::cluster(&format!("k{version}"));
         for seen in [5, 3, 4] {
-            barrier.owe(&name(seen), vec![version::<Pod>(seen)], &BTreeSet::new());
-            assert_eq!(barrier.check(&name(seen), T0, at(0)), Verdict::Wait);
+            barrier.expect(&name(seen), vec![version::<Pod>(seen)], &BTreeSet::new());
+            assert_eq!(barrier.check(&name(seen), T0, at(0)), Readiness::Blocked);
         }
-        barrier.owe(&key(), vec![version::<Pod>(4), gone()], &BTreeSet::new());
-        assert_eq!(barrier.check(&key(), T0, at(0)), Verdict::Wait);
+        barrier.expect(&key(), vec![version::<Pod>(4), gone()], &BTreeSet::new());
+        assert_eq!(barrier.check(&key(), T0, at(0)), Readiness::Blocked);
         let released = |barrier: &mut Barrier, seen| barrier.released(T0, at(seen)).into_iter().map(|(key, _)| key);
         assert!(released(&mut barrier, 4).eq([name(3), name(4)]), "the last one waits for the deletion now");
         assert!(released(&mut barrier, 5).eq([name(5)]));
-        let all = |_: &Write| true;
+        let all = |_: &Expectation| true;
         assert_eq!(barrier.released(T0, all), [(key(), None)]);
         assert!(barrier.blocked.is_empty() && barrier.deadlines.is_empty() && barrier.parked.is_empty());
     }
 
-    /// One watch of all namespaces, which counts how often it is asked.
+    /// A single watch of all namespaces, which counts the comparisons.
     struct Watch(u64, Cell<usize>);
 
-    impl Shown for &Watch {
-        fn has(&self, write: &Write) -> bool {
-            self.1.update(|asked| asked + 1);
-            at(self.0)(write)
+    impl CacheView for &Watch {
+        fn shows(&self, expected: &Expectation) -> bool {
+            self.1.update(|count| count + 1);
+            at(self.0)(expected)
         }
 
-        fn watch(&self, write: &Write) -> Scope {
-            (write.kind.clone(), None)
+        fn watch(&self, expected: &Expectation) -> Scope {
+            (expected.kind.clone(), None)
         }
     }
 
-    /// However many keys wait, in however many namespaces.
     #[test]
     fn an_event_is_compared_with_few_keys() {
         let mut barrier = Barrier::default();
         let name = |number: u64| ObjectKey::namespaced(&format!("n{number}"), "owner");
         for number in 0..500 {
-            let write = Write { namespace: Some(format!("n{number}")), ..version::<Pod>(100 + number) };
-            barrier.owe(&name(number), vec![write], &BTreeSet::new());
-            assert_eq!(barrier.check(&name(number), T0, &Watch(0, Cell::default())), Verdict::Wait);
+            let expected = Expectation { namespace: Some(format!("n{number}")), ..version::<Pod>(100 + number) };
+            barrier.expect(&name(number), vec![expected], &BTreeSet::new());
+            assert_eq!(barrier.check(&name(number), T0, &Watch(0, Cell::default())), Readiness::Blocked);
         }
         for number in 0..500 {
             let watch = Watch(100 + number, Cell::default());
             assert_eq!(barrier.released(T0, &watch), [(name(number), None)]);
-            assert!(watch.1.get() <= SWEEP + 4, "{} questions", watch.1.get());
+            assert!(watch.1.get() <= SWEEP_BATCH + 4, "{} comparisons", watch.1.get());
         }
         assert!(barrier.blocked.is_empty() && barrier.parked.is_empty());
     }
 
     #[test]
-    fn keys_that_never_run_again_are_forgotten() {
+    fn expectations_of_keys_that_never_run_again_are_dropped() {
         let mut barrier = Barrier::default();
-        for number in 0..3 * SWEEP {
+        for number in 0..3 * SWEEP_BATCH {
             let key = ObjectKey::cluster(&format!("k{number:04}"));
-            barrier.owe(&key, vec![version::<Pod>(7)], &BTreeSet::new());
+            barrier.expect(&key, vec![version::<Pod>(7)], &BTreeSet::new());
         }
         for _ in 0..5 {
             assert!(barrier.released(T0, at(7)).is_empty());
         }
-        assert!(barrier.owed.is_empty());
+        assert!(barrier.expected.is_empty());
     }
 }

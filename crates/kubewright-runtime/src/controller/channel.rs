@@ -1,4 +1,4 @@
-//! Sources that are not watches: channels, timers, whatever knows which keys to wake.
+//! Sources that are not watches: channels, timers and other tasks that enqueue keys.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -12,15 +12,15 @@ use crate::{
     trace::{Tracer, Trigger},
 };
 
-/// Wakes keys of one controller from outside its watches; see [`Controller::watches_raw_source`](super::Controller::watches_raw_source). Cheap to clone.
+/// Enqueues keys of one controller from outside of its watches; see [`Controller::watches_raw_source`](super::Controller::watches_raw_source). Cheap to clone.
 ///
-/// It never waits, and never grows: a key that is wanted already is wanted once.
+/// It never waits, and its memory is bounded: a key that is enqueued several times waits once.
 #[derive(Clone)]
 pub struct Waker {
     queue: Arc<SharedQueue>,
-    /// Unless traces are off.
+    /// Absent if traces are off.
     tracer: Option<Arc<Tracer>>,
-    /// What wakes, for the traces.
+    /// The name of the source in traces.
     name: Option<Arc<str>>,
     controller: Arc<str>,
     share: Share,
@@ -37,27 +37,27 @@ impl Waker {
         Self { queue, tracer, name: None, controller: controller.into(), share }
     }
 
-    /// The same, by a name that the traces tell as the reason: `because the channel orders named it`.
+    /// Returns a waker with this name as the source in traces, as in `because the channel orders named it`.
     pub fn named(&self, name: &str) -> Self {
         Self { name: Some(name.into()), ..self.clone() }
     }
 
-    /// Wants a key now, as if its object had changed.
+    /// Reconciles a key now, as if its object had changed.
     pub fn wake(&self, key: ObjectKey) {
         self.wake_with(key, NORMAL_PRIORITY);
     }
 
-    /// Wants a key now, with a priority: higher ones go first, and [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY) is behind
-    /// everything that has just changed.
+    /// Reconciles a key now, with a priority: higher ones come first, and [`LOW_PRIORITY`](crate::queue::LOW_PRIORITY) is behind all
+    /// keys whose objects have changed.
     ///
-    /// Where replicas [divide the keys](crate::shard), the one that owns this key is told, and wants it with the normal priority.
+    /// Where replicas [divide the keys](crate::shard), the owner of the key reconciles it, with the normal priority.
     pub fn wake_with(&self, key: ObjectKey, priority: i32) {
         self.share.call(&self.controller, &key);
-        self.want(key, priority);
+        self.enqueue(key, priority);
     }
 
-    /// Wants a key here.
-    pub(super) fn want(&self, key: ObjectKey, priority: i32) {
+    /// Enqueues a key in this replica.
+    pub(super) fn enqueue(&self, key: ObjectKey, priority: i32) {
         self.queue.add_noting(key, priority, When::Now, |key, now| {
             if let Some(tracer) = &self.tracer {
                 tracer.wanted(key, Trigger::channel(self.name.as_deref()), now.wall);
@@ -65,17 +65,17 @@ impl Waker {
         });
     }
 
-    /// Wants a key after this long, unless it runs earlier. Where replicas divide the keys nobody else is told: it counts if the key
-    /// is this replica's by then.
+    /// Reconciles a key after this delay, unless it runs earlier. Where replicas divide the keys, this has an effect only if this
+    /// replica owns the key by then.
     pub fn wake_after(&self, key: ObjectKey, delay: Duration) {
         self.queue.add(key, NORMAL_PRIORITY, When::After(delay));
     }
 }
 
-/// What wakes keys for as long as the controller works.
+/// A task that enqueues keys while the controller runs.
 pub(super) type RunSource = Box<dyn FnOnce(Waker) -> BoxFuture<'static, ()> + Send>;
 
-/// A source from an `async` closure.
+/// Returns a source that runs an `async` closure.
 pub(super) fn source<F>(run: impl FnOnce(Waker) -> F + Send + 'static) -> RunSource
 where
     F: Future<Output = ()> + Send + 'static,
@@ -83,7 +83,7 @@ where
     Box::new(move |waker| run(waker).boxed())
 }
 
-/// A source from a channel of keys.
+/// Returns a source that enqueues the keys from a channel.
 pub(super) fn channel(mut keys: mpsc::Receiver<ObjectKey>) -> RunSource {
     source(|waker| async move {
         while let Some(key) = keys.recv().await {

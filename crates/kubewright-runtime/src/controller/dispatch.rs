@@ -1,4 +1,4 @@
-//! The loop of a controller: from the queue to a bounded number of workers, and back.
+//! The loop of a controller, which hands keys from the queue to a bounded number of workers.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tracing::{Instrument, debug, error, error_span, info, warn};
 
 use super::{
     ControllerError,
-    barrier::{Barrier, Scope, Shown, Stale, Verdict},
+    barrier::{Barrier, CacheView, Readiness, Scope, Stale},
     limit::Bucket,
     metrics::BarrierMetrics,
     run::{Failure, Work},
@@ -20,16 +20,16 @@ use super::{
 };
 use crate::{
     action::{Action, RequeueTime, Retry},
-    cache::Proof,
-    context::{Services, Write},
+    cache::SyncCheck,
+    context::{Expectation, Services},
     metrics::{ActiveWorker, ControllerMetrics, QueueMetrics, ReconcileResult, WorkTimer},
     object::ObjectKey,
     queue::{Now, SharedQueue, Taken, When},
-    shard::{Gained, Share, Ticket},
+    shard::{Acquired, KeyGuard, Share},
     trace::{Begun, Next, Phase, Reason, RunRecorder, Tracer, Trigger, Triggers},
 };
 
-/// What the loop works with.
+/// The state of the loop.
 pub(super) struct Dispatcher {
     pub(super) services: Arc<Services>,
     #[cfg(feature = "opentelemetry")]
@@ -41,26 +41,26 @@ pub(super) struct Dispatcher {
     pub(super) timeout: Option<Duration>,
     pub(super) workers: JoinSet<Report>,
     pub(super) share: Share,
-    pub(super) takeover: Takeover<Proof>,
-    /// The lists of what the cache must show before keys that others worked on are worked on here.
-    pub(super) proofs: JoinSet<Vec<Proof>>,
-    pub(super) wake: WakeGained,
+    pub(super) takeover: Takeover<SyncCheck>,
+    /// The lists of a takeover.
+    pub(super) sync_checks: JoinSet<Vec<SyncCheck>>,
+    pub(super) enqueue_acquired: EnqueueAcquired,
     pub(super) metrics: Metrics,
-    /// Unless traces are off.
+    /// Absent if traces are off.
     pub(super) tracer: Option<Arc<Tracer>>,
-    /// Whether a panic is a failure like others.
+    /// Whether a panic counts as a failure, and doesn't end the manager.
     pub(super) recovers: bool,
-    /// What bounds how fast failed keys come back, all together.
+    /// The rate limit of retries, over all keys.
     pub(super) limit: Option<Mutex<Bucket>>,
 }
 
-/// A `Retry-After` counts up to this: it may come from a page that tells people to come back next week.
-const LONGEST_ASKED: Duration = Duration::from_secs(600);
+/// The longest accepted `Retry-After`: it may come from the maintenance page of a proxy.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// Wants the keys that were gained.
-pub(super) type WakeGained = Box<dyn Fn(&Gained) + Send + Sync>;
+/// Enqueues the acquired keys.
+pub(super) type EnqueueAcquired = Box<dyn Fn(&Acquired) + Send + Sync>;
 
-/// Where the loop counts.
+/// The metrics of the loop.
 pub(super) struct Metrics {
     pub(super) controller: ControllerMetrics,
     pub(super) queue: QueueMetrics,
@@ -68,11 +68,11 @@ pub(super) struct Metrics {
 }
 
 impl Dispatcher {
-    /// Works until `stop`, then takes no more keys and waits for the workers, which are aborted on `abort`. When it returns
-    /// no worker is left.
+    /// Runs until `stop`, then takes no more keys and waits for the workers, which are aborted on `abort`. No worker is left when
+    /// it returns.
     ///
     /// # Errors
-    /// When a reconciler panicked, and that is not to be a failure like others. Then it has cancelled `stop` itself.
+    /// When a reconciler panicked and panics are not recovered. It has cancelled `stop` then.
     pub(super) async fn run(
         mut self,
         stop: CancellationToken,
@@ -90,7 +90,7 @@ impl Dispatcher {
                 biased;
                 () = stop.cancelled() => break,
                 Some(report) = self.workers.join_next() => result = self.finish(report),
-                Some(proofs) = self.proofs.join_next() => self.proven(proofs),
+                Some(checks) = self.sync_checks.join_next() => self.listed(checks),
                 () = self.queue.changed(pause) => {}
             }
         }
@@ -101,20 +101,20 @@ impl Dispatcher {
         result
     }
 
-    /// Tells the traces whether the controller works.
+    /// Records the controller's phase for the traces.
     pub(super) fn enter(&self, phase: Phase) {
         if let Some(tracer) = &self.tracer {
             tracer.enter(phase);
         }
     }
 
-    /// Gives the free workers the best keys.
+    /// Starts runs of the next keys while there are free workers.
     fn start_workers(&mut self, stop: &CancellationToken) {
         while self.workers.len() < self.concurrency {
             let Some((taken, triggers, now)) = self.take() else { return };
-            let Some(ticket) = self.share.begin(&taken.key) else {
-                // Its owner has heard of it too. Should it become ours, it is wanted anew.
-                self.services.watching.ended(&taken.key, true);
+            let Some(guard) = self.share.begin(&taken.key) else {
+                // The key's owner sees the same events. If this replica acquires the key, it is enqueued again.
+                self.services.watches.end_run(&taken.key, true);
                 self.queue.with(|queue, _| {
                     queue.forget(&taken.key);
                     queue.done(&taken.key);
@@ -125,11 +125,11 @@ impl Dispatcher {
                 self.hold(&taken.key, triggers);
                 continue;
             }
-            match self.barrier.check(&taken.key, now.monotonic, ByNow(&self.services)) {
-                Verdict::Go { stale } => self.start(taken, ticket, triggers, stale, now, stop),
-                Verdict::Wait => {
+            match self.barrier.check(&taken.key, now.monotonic, CurrentCache(&self.services)) {
+                Readiness::Ready { stale } => self.start(taken, guard, triggers, stale, now, stop),
+                Readiness::Blocked => {
                     self.metrics.barrier.waited();
-                    // Should the cache catch up before this, its bell is heard when the loop next waits.
+                    // If the cache has caught up since the check, its notification ends the loop's next wait.
                     self.hold(&taken.key, triggers);
                 }
             }
@@ -145,7 +145,7 @@ impl Dispatcher {
         });
     }
 
-    /// The best key, and why it is wanted: what comes after this moment is for its next run.
+    /// Takes the next key with its triggers. Later triggers belong to its next run.
     fn take(&self) -> Option<(Taken<ObjectKey>, Triggers, Now)> {
         self.queue.with(|queue, now| {
             let taken = queue.take(now)?;
@@ -157,7 +157,7 @@ impl Dispatcher {
     fn start(
         &mut self,
         taken: Taken<ObjectKey>,
-        ticket: Ticket,
+        guard: KeyGuard,
         triggers: Triggers,
         stale: Stale,
         now: Now,
@@ -165,11 +165,11 @@ impl Dispatcher {
     ) {
         let Taken { key, priority, waited, failures, .. } = taken;
         let id = reconcile_id(&self.services.random);
-        // Whatever level is logged, its lines tell of which object they are.
+        // At the error level, so that the fields appear in lines of every level.
         let span = error_span!(
             "reconcile",
             controller = %self.services.controller,
-            // Not `name`: in JSON that is the span's own.
+            // Not `name`, which is the span's own field in JSON.
             object = %key,
             reconcile_id = id,
         );
@@ -197,66 +197,63 @@ impl Dispatcher {
         let task = async move {
             let report = job.run().await;
             drop(timers);
-            drop(ticket);
+            drop(guard);
             report
         };
         self.workers.spawn(task.instrument(span));
     }
 
-    /// Makes parked keys ready whose writes have arrived, or whose time has run out.
+    /// Unparks the keys whose expected states have arrived, or whose timeout has expired.
     fn unpark(&mut self, now: Duration) {
-        for (key, overdue) in self.barrier.released(now, ByNow(&self.services)) {
-            if let Some(write) = overdue {
-                warn!(controller = self.services.controller, object = %key, "the cache is behind: reading live");
+        for (key, missing) in self.barrier.released(now, CurrentCache(&self.services)) {
+            if let Some(missing) = missing {
+                let Services { controller, cache, .. } = self.services.as_ref();
+                warn!(controller, object = %key, kind = %missing.kind, "the cache is behind: reading live");
                 self.metrics.barrier.timed_out();
-                let kind = self.services.cache.find(&write.kind).filter(|_| self.barrier.forces(&write, now));
-                kind.into_iter().for_each(|kind| kind.catch_up(write.namespace.as_deref()));
+                let kind = cache.find(&missing.kind).filter(|_| self.barrier.should_relist(&missing, now));
+                kind.into_iter().for_each(|kind| kind.catch_up(missing.namespace.as_deref()));
             }
             self.queue.with(|queue, _| queue.unpark(&key));
         }
     }
 
-    /// Wants the keys that were gained, and makes those ready whose former owners' writes the cache shows.
+    /// Enqueues acquired keys, and unparks those for which the cache shows the writes of their former owners.
     fn take_over(&mut self) {
         let controller = &self.services.controller;
-        self.takeover.gained().iter().for_each(&self.wake);
-        if let Some(parked) = self.takeover.released(Proof::is_shown) {
-            debug!(controller, keys = parked.len(), "the cache shows what was written before this replica took over");
+        self.takeover.take_acquired().iter().for_each(&self.enqueue_acquired);
+        if let Some(parked) = self.takeover.released(SyncCheck::passes) {
+            debug!(controller, keys = parked.len(), "the cache has caught up with the former owner of the keys");
             self.queue.with(|queue, _| parked.iter().for_each(|key| queue.unpark(key)));
         }
     }
 
-    /// Sees to it that the cache comes to show what the former owners of keys wrote.
+    /// Makes the cache catch up with the writes of the keys' former owners.
     fn catch_up(&mut self, now: Duration) {
         let controller = &self.services.controller;
         match self.takeover.step(now) {
             Step::Wait => {}
-            Step::List => drop(self.proofs.spawn(prove(self.services.clone()))),
-            Step::Force => {
+            Step::List => drop(self.sync_checks.spawn(list(self.services.clone()))),
+            Step::Relist => {
                 let missing = self.takeover.missing();
-                let kinds = missing.iter().map(|proof| proof.kind().to_string()).collect::<BTreeSet<_>>();
-                warn!(
-                    controller,
-                    ?kinds,
-                    "the cache is behind what was written before this replica took over: it is listed anew"
-                );
-                missing.iter().for_each(Proof::force);
+                let kinds = missing.iter().map(|check| check.kind().to_string()).collect::<BTreeSet<_>>();
+                warn!(controller, ?kinds, "the cache is behind the former owner of the keys: it lists again");
+                missing.iter().for_each(SyncCheck::relist);
             }
         }
     }
 
-    fn proven(&mut self, proofs: Result<Vec<Proof>, JoinError>) {
-        match proofs {
-            Ok(proofs) => self.takeover.listed(proofs, self.queue.now().monotonic),
+    fn listed(&mut self, checks: Result<Vec<SyncCheck>, JoinError>) {
+        match checks {
+            Ok(checks) => self.takeover.listed(checks, self.queue.now().monotonic),
             Err(error) => {
-                error!(%error, "the lists of what was written before ended badly");
+                error!(%error, "the lists of a takeover panicked");
                 self.takeover.failed();
             }
         }
     }
 
     fn next_wake(&self) -> Option<Duration> {
-        // With all workers busy, only their end or the barrier can change anything.
+        // With all workers busy, only the end of a run or a parked key matters.
         let is_free = self.workers.len() < self.concurrency;
         let (queue, now) = self.queue.with(|queue, now| (queue.next_wake(now), now.monotonic));
         let queue = queue.filter(|_| is_free);
@@ -264,19 +261,22 @@ impl Dispatcher {
         queue.into_iter().chain(deadlines.map(|deadline| deadline.saturating_sub(now))).min()
     }
 
-    /// Takes in a run that has ended. It is an error if it was the last one of all.
+    /// Handles the end of a run.
+    ///
+    /// # Errors
+    /// If it panicked and panics are not recovered.
     fn finish(&mut self, report: Result<Report, JoinError>) -> Result<(), ControllerError> {
-        let Report { key, priority, end, writes, read_live, span, begun, notes } = match report {
+        let Report { key, priority, end, expectations, read_live, span, begun, notes } = match report {
             Ok(report) => report,
-            // A job catches its panics, and none is aborted before the loop has ended.
+            // A job catches panics, and is aborted only after the loop.
             Err(error) => {
-                error!(%error, "a worker ended badly");
+                error!(%error, "a worker panicked");
                 return Ok(());
             }
         };
-        self.barrier.owe(&key, writes, &read_live);
-        self.services.watching.ended(&key, matches!(end, End::Done(_)));
-        let how = self.tracer.as_ref().map(|_| end.told());
+        self.barrier.expect(&key, expectations, &read_live);
+        self.services.watches.end_run(&key, matches!(end, End::Done(_)));
+        let how = self.tracer.as_ref().map(|_| end.traced());
         let result = self.survives(&key, &end);
         let asked =
             if let End::Done(action) = &end { action.requeue.and_then(|requeue| requeue.priority) } else { None };
@@ -284,7 +284,7 @@ impl Dispatcher {
         let next = span.in_scope(|| self.judge(&key, end));
         self.queue.with(|queue, now| {
             if let (Some(tracer), Some(how)) = (&self.tracer, how) {
-                let next = told(next, now);
+                let next = traced(next, now);
                 let again = next == Next::Now;
                 tracer.ended(begun, now.monotonic, notes, how, next);
                 if again {
@@ -308,7 +308,7 @@ impl Dispatcher {
         Err(ControllerError::Panicked { controller, object, message: message.clone() })
     }
 
-    /// Counts and logs the end of a run, and says when the key is wanted again.
+    /// Counts and logs the end of a run. Returns when to run the key again.
     fn judge(&self, key: &ObjectKey, end: End) -> Option<When> {
         let metrics = &self.metrics.controller;
         match end {
@@ -331,7 +331,7 @@ impl Dispatcher {
                 metrics.finished(ReconcileResult::Error);
                 metrics.timed_out();
                 let delay = self.back_off(key);
-                error!(?limit, retry_in = ?delay, "the reconcile took too long");
+                error!(?limit, retry_in = ?delay, "the reconcile exceeded its time limit");
                 Some(When::After(delay))
             }
         }
@@ -358,17 +358,20 @@ impl Dispatcher {
             Retry::Terminal => {
                 self.metrics.controller.terminal_error();
                 self.queue.with(|queue, _| queue.forget(key));
-                error!(error = message, "the reconcile failed for good: only a change of the object can help");
+                error!(
+                    error = message,
+                    "the reconcile failed with a terminal error: it is not retried until the object changes"
+                );
                 return None;
             }
             Retry::After(delay) => {
                 self.metrics.queue.retried();
                 delay
             }
-            Retry::Backoff => self.back_off(key).max(retry_after.unwrap_or_default().min(LONGEST_ASKED)),
+            Retry::Backoff => self.back_off(key).max(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER)),
         };
         if is_conflict {
-            debug!(error = message, retry_in = ?delay, "something changed meanwhile");
+            debug!(error = message, retry_in = ?delay, "the reconcile had a conflict");
         } else {
             error!(error = message, retry_in = ?delay, "the reconcile failed");
         }
@@ -387,7 +390,7 @@ impl Dispatcher {
     async fn drain(mut self, abort: CancellationToken) {
         self.enter(Phase::Stopping);
         self.queue.with(|queue, _| queue.close());
-        self.proofs.shutdown().await;
+        self.sync_checks.shutdown().await;
         let controller = &self.services.controller;
         if !self.workers.is_empty() {
             info!(controller, working = self.workers.len(), "waiting for reconciles to end");
@@ -396,7 +399,7 @@ impl Dispatcher {
             tokio::select! {
                 biased;
                 report = self.workers.join_next() => match report {
-                    // The first that was the last is told.
+                    // The first panic is returned.
                     Some(report) => drop(self.finish(report)),
                     None => return,
                 },
@@ -409,42 +412,42 @@ impl Dispatcher {
     }
 }
 
-/// Lists what the controller reads.
-async fn prove(services: Arc<Services>) -> Vec<Proof> {
-    let mut proofs = Vec::new();
+/// Lists the kinds that the controller reads.
+async fn list(services: Arc<Services>) -> Vec<SyncCheck> {
+    let mut checks = Vec::new();
     let declared = services.kinds.iter().filter_map(|kind| services.cache.find(kind));
-    // Of those that aren't listed yet, the first list will have all.
-    let watched = services.watching.kinds().into_iter().filter(|kind| kind.is_synced());
+    // For a kind without a complete list, the first list will be new enough.
+    let watched = services.watches.kinds().into_iter().filter(|kind| kind.is_synced());
     let mut kinds = declared.chain(watched).collect::<Vec<_>>();
     kinds.sort_by(|one, other| one.name().cmp(other.name()));
     kinds.dedup_by(|one, other| one.name() == other.name());
     for kind in kinds {
-        proofs.extend(Proof::of(&kind, &services.api, &services.random).await);
+        checks.extend(SyncCheck::of(&kind, &services.api, &services.random).await);
     }
-    proofs
+    checks
 }
 
-/// What the cache shows by now.
-struct ByNow<'a>(&'a Services);
+/// The cache as it is now.
+struct CurrentCache<'a>(&'a Services);
 
-impl Shown for ByNow<'_> {
-    fn has(&self, write: &Write) -> bool {
-        match (self.0.cache.find(&write.kind), &write.arrival) {
-            (Some(kind), Some(arrival)) => kind.has_arrived(write.namespace.as_deref(), arrival),
+impl CacheView for CurrentCache<'_> {
+    fn shows(&self, expected: &Expectation) -> bool {
+        match (self.0.cache.find(&expected.kind), &expected.state) {
+            (Some(kind), Some(state)) => kind.shows(expected.namespace.as_deref(), state),
             _ => true,
         }
     }
 
-    fn watch(&self, write: &Write) -> Scope {
-        let kind = self.0.cache.find(&write.kind);
-        let namespace = write.namespace.as_deref();
+    fn watch(&self, expected: &Expectation) -> Scope {
+        let kind = self.0.cache.find(&expected.kind);
+        let namespace = expected.namespace.as_deref();
         let scope = kind.as_ref().map_or(namespace, |kind| kind.scope_of(namespace));
-        (write.kind.clone(), scope.map(Into::into))
+        (expected.kind.clone(), scope.map(Into::into))
     }
 }
 
-/// When a key is wanted again, as its trace tells it.
-fn told(when: Option<When>, now: Now) -> Next {
+/// Returns the time of the key's next run as it appears in the trace.
+fn traced(when: Option<When>, now: Now) -> Next {
     match when {
         None => Next::Change,
         Some(When::After(delay)) if !delay.is_zero() => {

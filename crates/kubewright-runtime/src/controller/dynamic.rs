@@ -4,7 +4,7 @@ use kube::core::{ApiResource, DynamicObject};
 
 use super::{
     Controller,
-    source::{Owners, Source, wanted},
+    source::{Owners, Source, mapped_keys},
 };
 use crate::{
     cache::Reader,
@@ -88,7 +88,7 @@ impl<K: Object> DynamicKind<'_, K> {
         predicate: Predicate<DynamicObject>,
         mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        let mapper = move |object: &DynamicObject, known: &Reader<K>| wanted(mapper(object, known));
+        let mapper = move |object: &DynamicObject, known: &Reader<K>| mapped_keys(mapper(object, known));
         let source = Source::mapped_dynamic(self.resource.clone(), predicate, mapper);
         self.with(source)
     }

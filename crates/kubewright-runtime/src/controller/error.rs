@@ -1,4 +1,4 @@
-//! What ends a controller, and with it the manager.
+//! Errors that end a controller, and with it the manager.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use thiserror::Error;
 
 use crate::object::ObjectKey;
 
-/// Why a controller has ended by itself.
+/// The error with which a controller ends.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ControllerError {
-    /// Its caches were not filled in the time that [`Controller::cache_sync_timeout`](super::Controller::cache_sync_timeout)
-    /// gives.
-    #[error("the controller {controller} has waited {timeout:?} for its caches, and gives up: {missing}")]
+    /// The first lists of its kinds were not complete within
+    /// [`Controller::cache_sync_timeout`](super::Controller::cache_sync_timeout).
+    #[error("the cache of the controller {controller} did not sync within {timeout:?}: {missing}")]
     NotSynced {
         /// The controller's name.
         controller: String,
-        /// How long it has waited.
+        /// The timeout.
         timeout: Duration,
-        /// The kinds that are missing, and why.
+        /// The missing kinds, with the reasons.
         missing: String,
     },
-    /// Its reconciler panicked, and [`Controller::recover_panic`](super::Controller::recover_panic) says that this is the end.
-    #[error("the reconciler of {controller} panicked at {object}: {message}")]
+    /// Its reconciler panicked, and [`Controller::recover_panic`](super::Controller::recover_panic) is off.
+    #[error("the reconciler of {controller} panicked for {object}: {message}")]
     Panicked {
         /// The controller's name.
         controller: String,
-        /// The object that it worked on.
+        /// The reconciled object.
         object: ObjectKey,
-        /// What the panic said.
+        /// The panic's message.
         message: String,
     },
 }

@@ -1,14 +1,14 @@
-//! How fast keys that failed come back, all together: a token bucket. A state machine: the time is passed in.
+//! The rate limit of retries over all keys of a controller, as a token bucket. The time is an argument.
 
 use std::time::Duration;
 
-/// A bound on how many failed keys of a controller are tried again, beside each key's own backoff: `burst` at once, then so
-/// many a second. Go's `DefaultControllerRateLimiter` has 10 a second and a burst of 100; without one there is no such bound.
+/// A rate limit of the retries of a controller's failed keys, in addition to each key's own backoff: `burst` retries at once, then
+/// `per_second`. Go's `DefaultControllerRateLimiter` has 10 per second and a burst of 100. By default there is no limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimit {
-    /// How many a second, in the long run. Not above zero: no bound.
+    /// The long-term rate in retries per second. Zero or less means no limit.
     pub per_second: f64,
-    /// How many may come at once.
+    /// The number of retries that are possible at once.
     pub burst: u32,
 }
 
@@ -16,7 +16,7 @@ pub struct RateLimit {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bucket {
     limit: RateLimit,
-    /// How many tokens are left; below zero, how many are promised.
+    /// The available tokens; if negative, the tokens that are reserved in advance.
     tokens: f64,
     seen: Duration,
 }
@@ -26,7 +26,7 @@ impl Bucket {
         Self { limit, tokens: limit.burst.into(), seen: Duration::ZERO }
     }
 
-    /// Takes a token, and says how long until it is there.
+    /// Reserves a token, and returns the time until it is available.
     pub(super) fn reserve(&mut self, now: Duration) -> Duration {
         let RateLimit { per_second, burst } = self.limit;
         if per_second.is_nan() || per_second <= 0.0 {
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
+    fn a_burst_is_immediate_and_the_rest_follows_at_the_rate() {
         let mut bucket = Bucket::new(RateLimit { per_second: 10.0, burst: 3 });
         let at = Duration::from_secs(5);
         let waits: Vec<_> = (0..5).map(|_| bucket.reserve(at).as_millis()).collect();
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_none_bounds_nothing() {
+    fn a_rate_of_zero_or_less_means_no_limit() {
         for per_second in [0.0, -1.0, f64::NAN] {
             let mut bucket = Bucket::new(RateLimit { per_second, burst: 0 });
             assert_eq!([0, 0].map(|_| bucket.reserve(Duration::ZERO)), [Duration::ZERO; 2]);

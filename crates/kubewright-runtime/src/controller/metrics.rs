@@ -1,8 +1,8 @@
-//! What the read-your-writes barrier counts.
+//! The metrics of the read-your-writes barrier.
 
 use prometheus::{IntCounter, IntCounterVec, Opts, Registry};
 
-/// The families of all controllers of a manager.
+/// The metric families of a manager's controllers.
 #[derive(Clone, Debug)]
 pub(crate) struct BarrierFamilies {
     waits: IntCounterVec,
@@ -10,22 +10,22 @@ pub(crate) struct BarrierFamilies {
 }
 
 impl BarrierFamilies {
-    /// Registers the families, unless an earlier manager with the same registry has.
+    /// Registers the families, unless an earlier manager with the same registry has done so.
     pub(crate) fn new(registry: &Registry) -> Self {
         let counters = |name: &str, help: &str| {
             let family = IntCounterVec::new(Opts::new(name, help), &["controller"]).expect("constant names are valid");
-            // Two managers with one registry: the later one's counts are its own, and not shown.
+            // With two managers on one registry, the later one's counters are not exported.
             let _ = registry.register(Box::new(family.clone()));
             family
         };
         Self {
             waits: counters(
                 "kubewright_read_your_writes_waits_total",
-                "Reconciles that had to wait until the cache showed the key's own last writes.",
+                "Reconciles that waited until the cache showed the key's last writes.",
             ),
             timeouts: counters(
                 "kubewright_read_your_writes_timeouts_total",
-                "Of those, the ones that waited in vain and read live.",
+                "Reconciles that read live because the cache did not show the key's last writes in time.",
             ),
         }
     }

@@ -17,7 +17,6 @@ mod reconciler;
 mod run;
 mod source;
 mod takeover;
-mod watching;
 mod worker;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -27,7 +26,7 @@ use tokio::sync::mpsc;
 use self::{
     channel::RunSource,
     run::{Typed, Work},
-    source::{Owners, Source, wanted},
+    source::{Owners, Source, mapped_keys},
 };
 pub use self::{
     channel::Waker, dynamic::DynamicKind, error::ControllerError, limit::RateLimit, reconciler::Reconciler,
@@ -37,7 +36,6 @@ pub(crate) use self::{
     metrics::BarrierFamilies,
     prepare::{Environment, Prepared},
     source::Index,
-    watching::{Asked, Watching},
 };
 use crate::{
     cache::Reader,
@@ -184,7 +182,7 @@ impl<K: Object> Controller<K> {
         predicate: Predicate<T>,
         mapper: impl Fn(&T, &Reader<K>) -> Vec<ObjectKey> + Send + Sync + 'static,
     ) -> Self {
-        self.watch(Source::mapped::<K, T>(predicate, move |object, known| wanted(mapper(object, known))))
+        self.watch(Source::mapped::<K, T>(predicate, move |object, known| mapped_keys(mapper(object, known))))
     }
 
     /// [`Controller::watches`] with a mapper that also returns the priority of each key, in place of the one that

@@ -1,4 +1,4 @@
-//! From a controller's wiring to a controller that can run.
+//! Connects a controller with the parts of a manager, and makes it a task that can run.
 
 use std::{
     any::TypeId,
@@ -20,30 +20,29 @@ use super::{
     Controller, ControllerError,
     barrier::Barrier,
     channel::{RunSource, Waker},
-    dispatch::{Dispatcher, Metrics as LoopMetrics, WakeGained},
+    dispatch::{Dispatcher, EnqueueAcquired, Metrics as LoopMetrics},
     limit::Bucket,
     metrics::BarrierFamilies,
-    source::{Source, Wake, priority},
-    takeover::{Gains, Takeover},
-    watching::{Bell, Watching},
+    source::{Source, priority},
+    takeover::{Handoff, Takeover},
 };
 use crate::{
     cache::{Cache, Delta, Reader},
     client::Client,
-    context::Services,
+    context::{DynamicWatches, Enqueue, Notify, Services},
     event::Broadcaster,
     leader::fence::Fence,
     metrics::Metrics,
     object::{KindName, Object, ObjectKey},
-    queue::{LOW_PRIORITY, NORMAL_PRIORITY, Now, Queue, SharedQueue, Standing, When},
+    queue::{KeyState, LOW_PRIORITY, NORMAL_PRIORITY, Now, Queue, SharedQueue, When},
     shard::Share,
     trace::{self, Phase, Tracer, Traces, Trigger},
 };
 
-/// After this long without a first list, a controller that goes on waiting says loudly which kinds are missing.
-const SYNC_PATIENCE: Duration = Duration::from_secs(120);
+/// The interval at which a controller that waits for first lists logs which kinds are missing.
+const SYNC_LOG_INTERVAL: Duration = Duration::from_secs(120);
 
-/// What a manager gives its controllers.
+/// The parts of a manager that its controllers need.
 pub(crate) struct Environment<'a> {
     pub(crate) client: kube::Client,
     pub(crate) cache: Cache,
@@ -53,26 +52,26 @@ pub(crate) struct Environment<'a> {
     pub(crate) barrier_metrics: BarrierFamilies,
     pub(crate) events: &'a Broadcaster,
     pub(crate) traces: &'a Traces,
-    /// Which keys are worked on here.
+    /// The keys that this replica reconciles.
     pub(crate) share: Share,
-    /// Whether one replica works for all, and another may have worked before.
+    /// Whether a leader is elected, so that another replica may have reconciled the keys before.
     pub(crate) is_elected: bool,
-    /// How many workers controllers of a kind have that don't say it themselves, by `Kind.group`.
+    /// The default number of workers by `Kind.group`.
     pub(crate) concurrency: BTreeMap<String, usize>,
-    /// Until when the lease is held that work needs, if it needs one.
+    /// The end of the lease under which controllers work, if they need one.
     pub(crate) fence: Fence,
-    /// The client for such work.
+    /// The client for controllers that work under the lease.
     pub(crate) fenced: kube::Client,
 }
 
 impl Environment<'_> {
-    /// From here on, work needs a lease.
+    /// Makes controllers work under a lease.
     pub(crate) fn raise_fence(&mut self) {
         self.fenced = self.fence.guard(&self.client, self.clock.clone());
     }
 }
 
-/// A controller that listens to the cache already, and can be run when that is started.
+/// A controller that is connected to the cache, and can run once that is started.
 pub(crate) struct Prepared {
     run: Box<Run>,
 }
@@ -80,8 +79,7 @@ pub(crate) struct Prepared {
 type Run = dyn FnOnce(CancellationToken, CancellationToken) -> BoxFuture<'static, Result<(), ControllerError>> + Send;
 
 impl Prepared {
-    /// Runs until `stop`, and until the workers have ended by themselves, or were aborted after their time or on `abort`. When it
-    /// can't go on it cancels `stop` itself.
+    /// Runs until `stop`, then until the workers have ended, or were aborted on `abort`. On an error it cancels `stop`.
     pub(crate) fn run(
         self,
         stop: CancellationToken,
@@ -92,7 +90,7 @@ impl Prepared {
 }
 
 impl<K: Object> Controller<K> {
-    /// Makes the cache keep the controller's kinds, and their changes wake its keys.
+    /// Adds the controller's kinds to the cache, and makes their changes enqueue its keys.
     pub(crate) fn prepare(self, environment: &Environment<'_>) -> Prepared {
         let Self { name, field_manager, client, timeout, predicate, sources, outside, work, is_exclusive, .. } = self;
         let share = if is_exclusive { environment.share.clone() } else { Share::default() };
@@ -110,43 +108,43 @@ impl<K: Object> Controller<K> {
         let queue = Queue::seeded(self.backoff, environment.random.u64());
         let queue = Arc::new(SharedQueue::of(queue, environment.clock.clone(), metrics.queue.clone()));
         let sources = [Source::reconciled::<K>(predicate)].into_iter().chain(sources).collect::<Vec<_>>();
-        let surroundings = Surroundings {
+        let state = ControllerState {
             queue: queue.clone(),
             cache: environment.cache.clone(),
             kinds: sources.iter().map(|source| Arc::new(source.kind.clone())).collect(),
             reconciled: Reader::<K>::new(environment.cache.kind::<K>(), None),
             share: share.clone(),
         };
-        let tracer = environment.traces.controller(&name, [K::group(&()), K::kind(&())], concurrency, surroundings);
+        let tracer = environment.traces.controller(&name, [K::group(&()), K::kind(&())], concurrency, state);
         let keys = Reader::<K>::new(environment.cache.kind::<K>(), None);
         let rank = self.priority.map(|rank| ranked(rank, keys.clone()));
-        let wake = waking(&queue, tracer.as_ref(), rank.clone());
-        let bell = bell(&queue, tracer.as_ref(), rank.clone());
-        let watching = Watching::new(environment.cache.clone(), wake.clone(), bell);
-        let (kinds, types) = wire(&environment.cache, &queue, &wake, sources);
-        let wanted = queue.clone();
-        let wake: WakeGained = Box::new(move |gained| {
-            let gained = keys.keys(None, &Selector::default()).into_iter().filter(|key| gained(key));
-            gained.for_each(|key| {
-                let priority = standing(LOW_PRIORITY, rank.as_ref(), &key);
-                wanted.add(key, priority, When::Now);
+        let enqueue = enqueue(&queue, tracer.as_ref(), rank.clone());
+        let notify = notify(&queue, tracer.as_ref(), rank.clone());
+        let watches = DynamicWatches::new(environment.cache.clone(), enqueue.clone(), notify);
+        let (kinds, types) = connect(&environment.cache, &queue, &enqueue, sources);
+        let acquiring = queue.clone();
+        let enqueue_acquired: EnqueueAcquired = Box::new(move |acquired| {
+            let acquired = keys.keys(None, &Selector::default()).into_iter().filter(|key| acquired(key));
+            acquired.for_each(|key| {
+                let priority = ranked_priority(LOW_PRIORITY, rank.as_ref(), &key);
+                acquiring.add(key, priority, When::Now);
             });
         });
-        let gains = Gains::default();
+        let handoff = Handoff::default();
         if is_exclusive && environment.is_elected {
-            gains.all();
+            handoff.add_all();
         }
-        let (held, bell) = (gains.clone(), queue.clone());
-        share.on_gain(move |gained| {
-            held.some(gained);
-            bell.ring();
+        let (held, notified) = (handoff.clone(), queue.clone());
+        share.on_acquire(move |acquired| {
+            held.add(acquired);
+            notified.notify();
         });
         let services = Arc::new(Services {
             api,
             cache: environment.cache.clone(),
             kinds,
             types,
-            watching,
+            watches,
             clock: environment.clock.clone(),
             random: environment.random.clone(),
             recorder: environment.events.recorder(&field_manager),
@@ -163,21 +161,21 @@ impl<K: Object> Controller<K> {
             timeout,
             workers: JoinSet::new(),
             share,
-            takeover: Takeover::new(gains),
-            proofs: JoinSet::new(),
-            wake,
+            takeover: Takeover::new(handoff),
+            sync_checks: JoinSet::new(),
+            enqueue_acquired,
             metrics,
             tracer,
             recovers: self.recovers,
             limit: self.rate_limit.map(|limit| Mutex::new(Bucket::new(limit))),
         };
-        let patience = self.cache_sync_timeout;
-        Prepared { run: Box::new(move |stop, abort| run(dispatcher, outside, patience, stop, abort).boxed()) }
+        let timeout = self.cache_sync_timeout;
+        Prepared { run: Box::new(move |stop, abort| run(dispatcher, outside, timeout, stop, abort).boxed()) }
     }
 }
 
-/// What a controller's traces ask for.
-struct Surroundings<K> {
+/// The state of a controller that its traces show.
+struct ControllerState<K> {
     queue: Arc<SharedQueue>,
     cache: Cache,
     kinds: BTreeSet<Arc<KindName>>,
@@ -185,7 +183,7 @@ struct Surroundings<K> {
     share: Share,
 }
 
-impl<K: Object> trace::Surroundings for Surroundings<K> {
+impl<K: Object> trace::Surroundings for ControllerState<K> {
     fn now(&self) -> Now {
         self.queue.now()
     }
@@ -194,8 +192,8 @@ impl<K: Object> trace::Surroundings for Surroundings<K> {
         self.reconciled.contains(key)
     }
 
-    fn standing(&self, key: &ObjectKey) -> Standing {
-        self.queue.with(|queue, now| queue.standing(key, now))
+    fn standing(&self, key: &ObjectKey) -> KeyState {
+        self.queue.with(|queue, now| queue.key_state(key, now))
     }
 
     fn is_ours(&self, key: &ObjectKey) -> bool {
@@ -211,35 +209,35 @@ impl<K: Object> trace::Surroundings for Surroundings<K> {
     }
 }
 
-/// The kinds, and the types that they are read as.
+/// The declared kinds, and the declared types of each.
 type Declared = (BTreeSet<Arc<KindName>>, BTreeSet<(Arc<KindName>, TypeId)>);
 
-/// What is added to the priority of a key.
+/// The function that is added to the priority of a key.
 type Rank = Arc<dyn Fn(&ObjectKey) -> i32 + Send + Sync>;
 
-/// By the object of the key: nothing, if there is none. It is an operator's code.
+/// Returns the rank of the key's object, or 0 without an object. The function belongs to the operator.
 fn ranked<K: Object>(rank: impl Fn(&K) -> i32 + Send + Sync + 'static, objects: Reader<K>) -> Rank {
     Arc::new(move |key| {
         let Some(object) = objects.get(key) else { return 0 };
         catch_unwind(AssertUnwindSafe(|| rank(&object))).unwrap_or_else(|_| {
-            error!(object = %key, "a controller's priority panicked: the key waits as if there were none");
+            error!(object = %key, "the priority function of a controller panicked: the key has its normal priority");
             0
         })
     })
 }
 
-fn standing(priority: i32, rank: Option<&Rank>, key: &ObjectKey) -> i32 {
+fn ranked_priority(priority: i32, rank: Option<&Rank>, key: &ObjectKey) -> i32 {
     rank.map_or(priority, |rank| priority.saturating_add(rank(key)))
 }
 
-/// Wakes keys, and notes why.
-fn waking(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Rank>) -> Wake {
-    let (waking, tracer) = (queue.clone(), tracer.cloned());
+/// Returns the function that enqueues keys and records the trigger.
+fn enqueue(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Rank>) -> Enqueue {
+    let (queue, tracer) = (queue.clone(), tracer.cloned());
     Arc::new(move |key, given: Option<i32>, delta: &Delta<'_>| {
-        // This may compare two states of the object, so no lock may be held.
+        // Outside of the queue's lock, since it may compare objects.
         let trigger = tracer.as_ref().map(|tracer| tracer.trigger(delta));
-        let priority = given.unwrap_or_else(|| standing(priority(delta), rank.as_ref(), &key));
-        waking.add_noting(key, priority, When::Now, |key, now| {
+        let priority = given.unwrap_or_else(|| ranked_priority(priority(delta), rank.as_ref(), &key));
+        queue.add_noting(key, priority, When::Now, |key, now| {
             if let (Some(tracer), Some(trigger)) = (&tracer, trigger) {
                 tracer.wanted(key, trigger, now.wall);
             }
@@ -247,12 +245,12 @@ fn waking(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<R
     })
 }
 
-/// Wakes keys that wait for the list of a kind.
-fn bell(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Rank>) -> Bell {
+/// Returns the function that enqueues keys after the list of a kind.
+fn notify(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Rank>) -> Notify {
     let (queue, tracer) = (queue.clone(), tracer.cloned());
     Arc::new(move |key, kind| {
-        let Some(key) = key else { return queue.ring() };
-        let priority = standing(NORMAL_PRIORITY, rank.as_ref(), key);
+        let Some(key) = key else { return queue.notify() };
+        let priority = ranked_priority(NORMAL_PRIORITY, rank.as_ref(), key);
         queue.add_noting(key.clone(), priority, When::Now, |key, now| {
             if let Some(tracer) = &tracer {
                 tracer.wanted(key, Trigger::listed(kind), now.wall);
@@ -261,28 +259,28 @@ fn bell(queue: &Arc<SharedQueue>, tracer: Option<&Arc<Tracer>>, rank: Option<Ran
     })
 }
 
-/// Connects the sources with the cache and the queue; returns what they declare.
-fn wire(cache: &Cache, queue: &Arc<SharedQueue>, wake: &Wake, sources: Vec<Source>) -> Declared {
+/// Connects the sources with the cache and the queue. Returns the declared kinds and types.
+fn connect(cache: &Cache, queue: &Arc<SharedQueue>, enqueue: &Enqueue, sources: Vec<Source>) -> Declared {
     let (mut kinds, mut types) = (BTreeSet::new(), BTreeSet::new());
     for source in sources {
-        (source.wire)(cache, wake.clone());
+        (source.connect)(cache, enqueue.clone());
         let kind = Arc::new(source.kind);
         types.insert((kind.clone(), source.of));
         kinds.insert(kind);
     }
     for kind in kinds.iter().filter_map(|kind| cache.find(kind)) {
         let queue = queue.clone();
-        // The barrier may be waiting for what has just been seen.
-        kind.on_advance(Arc::new(move || queue.ring()));
+        // The barrier may wait for the state that has just arrived.
+        kind.on_advance(Arc::new(move || queue.notify()));
     }
     (kinds, types)
 }
 
-/// Starts what wakes keys from outside, waits for the first lists, then works.
+/// Starts the sources, waits for the first lists, then runs the loop.
 async fn run(
     dispatcher: Dispatcher,
     outside: Vec<RunSource>,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
     stop: CancellationToken,
     abort: CancellationToken,
 ) -> Result<(), ControllerError> {
@@ -293,14 +291,14 @@ async fn run(
     let share = &dispatcher.share;
     let waker = Waker::new(dispatcher.queue.clone(), dispatcher.tracer.clone(), &controller, share.clone());
     let called = waker.clone();
-    share.on_call(&controller, move |key| called.want(key, NORMAL_PRIORITY));
+    share.on_call(&controller, move |key| called.enqueue(key, NORMAL_PRIORITY));
     for source in outside {
         let waker = waker.clone();
         sources.spawn(listen(controller.clone(), source, waker, stop.clone()));
     }
     let synced = async {
         loop {
-            match (cache.wait_for_sync(kinds, patience.unwrap_or(SYNC_PATIENCE)).await, patience) {
+            match (cache.wait_for_sync(kinds, timeout.unwrap_or(SYNC_LOG_INTERVAL)).await, timeout) {
                 (Ok(()), _) => return Ok(()),
                 (Err(missing), Some(timeout)) => {
                     return Err(ControllerError::NotSynced {
@@ -309,7 +307,7 @@ async fn run(
                         missing: missing.to_string(),
                     });
                 }
-                (Err(error), None) => error!(controller, %error, "still waiting"),
+                (Err(error), None) => error!(controller, %error, "still waiting for the cache"),
             }
         }
     };
@@ -317,7 +315,7 @@ async fn run(
         None => Ok(()),
         Some(Err(error)) => Err(error),
         Some(Ok(())) => {
-            info!(controller, workers = dispatcher.concurrency, "working");
+            info!(controller, workers = dispatcher.concurrency, "reconciling");
             dispatcher.enter(Phase::Working);
             dispatcher.run(stop, abort).await
         }
@@ -326,10 +324,10 @@ async fn run(
     result
 }
 
-/// Runs a source until it ends, or the controller does. It is an operator's code: a panic in it ends nothing else.
+/// Runs a source until it or the controller ends. The source belongs to the operator: a panic in it ends only the source.
 async fn listen(controller: String, source: RunSource, waker: Waker, stop: CancellationToken) {
     let listening = AssertUnwindSafe(async { source(waker).await }).catch_unwind();
     if let Some(Err(_)) = stop.run_until_cancelled(listening).await {
-        error!(controller, "a source panicked: it wakes no more keys");
+        error!(controller, "a source panicked: it enqueues no more keys");
     }
 }

@@ -1,4 +1,4 @@
-//! One reconcile of one key: from the key to the object, through finalizers, to the reconciler and its answer.
+//! One reconcile of one key: finds the object, handles the finalizer, calls the reconciler.
 
 use std::{error::Error, marker::PhantomData, sync::Arc, time::Duration};
 
@@ -9,29 +9,29 @@ use super::Reconciler;
 use crate::{
     action::{Action, Retry},
     client::{ClientError, explain, is_conflict, retry_after},
-    context::{Context, Journal, Services, Views},
+    context::{Context, LiveViews, Services, WriteTracker},
     finalizer,
     object::{KindName, Object, ObjectKey},
 };
 
-/// What a run is given.
+/// The arguments of a run.
 pub(super) struct Run {
     pub(super) services: Arc<Services>,
     pub(super) key: ObjectKey,
-    pub(super) views: Views,
-    pub(super) journal: Journal,
+    pub(super) views: LiveViews,
+    pub(super) tracker: WriteTracker,
     pub(super) cancel: CancellationToken,
 }
 
-/// A reconcile that failed, sorted.
+/// A failed reconcile.
 #[derive(Debug)]
 pub(super) struct Failure {
-    /// The error and what caused it.
+    /// The error with its sources.
     pub(super) message: String,
     pub(super) retry: Retry,
-    /// How long the API server asked to wait.
+    /// The `Retry-After` of the API server.
     pub(super) retry_after: Option<Duration>,
-    /// Something changed meanwhile: no error that anyone need hear of.
+    /// Whether it is a conflict, which is expected and not logged as an error.
     pub(super) is_conflict: bool,
 }
 
@@ -41,7 +41,7 @@ impl Failure {
     }
 }
 
-/// A reconciler of any kind.
+/// A reconciler, without the type of its kind.
 pub(super) trait Work: Send + Sync {
     fn run(self: Arc<Self>, run: Run) -> BoxFuture<'static, Result<Action, Failure>>;
 }
@@ -64,8 +64,8 @@ impl<K: Object, R: Reconciler<K>> Typed<K, R> {
     }
 
     async fn work(&self, run: Run) -> Result<Action, Failure> {
-        let Run { services, key, views, journal, cancel } = run;
-        let context = Context::<K>::new(services, key, views, cancel, journal);
+        let Run { services, key, views, tracker, cancel } = run;
+        let context = Context::<K>::new(services, key, views, cancel, tracker);
         let objects = context.declared::<K>(&KindName::of::<K>()).map_err(|error| refused(&error))?;
         let Some(object) = objects.get(context.key()) else {
             let deleted = self.reconciler.deleted(context.key(), &context).await;

@@ -1,9 +1,8 @@
-//! Which changes wake which keys.
+//! Sources: which changes enqueue which keys.
 
 use std::{
     any::TypeId,
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -12,38 +11,35 @@ pub use kubewright_apimachinery::description::Relation;
 
 use crate::{
     cache::{Cache, Cause, Delta, Kind, Reader},
-    client::AnyObject,
-    object::{KindName, Object, ObjectKey},
+    context::Enqueue,
+    object::{AnyObject, KindName, Object, ObjectKey},
     predicate::{Change, Predicate},
     queue,
 };
 
-/// Wakes a key for this reason, with the priority that a mapper has given, if one has.
-pub(crate) type Wake = Arc<dyn Fn(ObjectKey, Option<i32>, &Delta<'_>) + Send + Sync>;
-
-/// Which owners a child wakes.
+/// The owners that a change of a child enqueues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owners {
     Controller,
     Every,
 }
 
-/// Makes the cache keep a kind, and its changes wake keys.
-type Wire = Box<dyn FnOnce(&Cache, Wake) + Send>;
+/// Adds a kind to the cache, and makes its changes enqueue keys.
+type Connect = Box<dyn FnOnce(&Cache, Enqueue) + Send>;
 
 /// A kind that a controller uses.
 pub(super) struct Source {
     pub(super) kind: KindName,
     pub(super) relation: Relation,
     pub(super) is_namespaced: bool,
-    /// The type that the kind is read as.
+    /// The type as which the kind is read.
     pub(super) of: TypeId,
-    /// The index that it declares.
+    /// The declared index.
     pub(super) index: Option<Index>,
-    pub(super) wire: Wire,
+    pub(super) connect: Connect,
 }
 
-/// An index by its name, and the function that makes it if that is known: one that captures nothing has a type of its own.
+/// The name of an index, and its function if that can be identified: a function that captures nothing has a type of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Index {
     pub(crate) name: &'static str,
@@ -55,97 +51,101 @@ impl Index {
         Self { name, function: (size_of::<F>() == 0).then(TypeId::of::<F>) }
     }
 
-    /// Whether they are one.
+    /// Returns whether both are certain to be the same index.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self == other && self.function.is_some()
     }
 }
 
 impl Source {
-    fn new<T: Object>(relation: Relation, wire: impl FnOnce(&Cache, Wake) + Send + 'static) -> Self {
+    fn new<T: Object>(relation: Relation, connect: impl FnOnce(&Cache, Enqueue) + Send + 'static) -> Self {
         let (kind, is_namespaced, of) = (KindName::of::<T>(), T::is_namespaced(), TypeId::of::<T>());
-        Self { kind, relation, is_namespaced, of, index: None, wire: Box::new(wire) }
+        Self { kind, relation, is_namespaced, of, index: None, connect: Box::new(connect) }
     }
 
-    /// The reconciled kind itself.
+    /// Returns the source of the reconciled kind itself.
     pub(super) fn reconciled<K: Object>(predicate: Predicate<K>) -> Self {
-        Self::new::<K>(Relation::For, move |cache, wake| {
+        Self::new::<K>(Relation::For, move |cache, enqueue| {
             cache.kind::<K>().on_change(move |delta| {
                 if passes(&predicate, delta) {
-                    wake(delta.object.clone(), None, delta);
+                    enqueue(delta.object.clone(), None, delta);
                 }
             });
         })
     }
 
-    /// Children of kind `T` wake their owners of kind `K`, the former ones too if they have changed.
+    /// Returns a source by which children of kind `T` enqueue their owners of kind `K`, including the former ones if they changed.
     pub(super) fn owned<K: Object, T: Object>(predicate: Predicate<T>, which: Owners) -> Self {
-        Self::new::<T>(Relation::Owns, move |cache, wake| {
+        Self::new::<T>(Relation::Owns, move |cache, enqueue| {
             let passes = move |delta: &Delta<'_>| passes(&predicate, delta);
-            wake_owners::<K>(&cache.kind::<T>(), cache, wake, passes, which);
+            enqueue_owners::<K>(&cache.kind::<T>(), cache, enqueue, passes, which);
         })
     }
 
-    /// [`Source::owned`] of a kind that is known only at run time.
+    /// [`Source::owned`] for a kind that is known only at run time.
     pub(super) fn owned_dynamic<K: Object>(
         resource: ApiResource,
         predicate: Predicate<DynamicObject>,
         which: Owners,
     ) -> Self {
-        Self::dynamic(resource.clone(), Relation::Owns, move |cache, wake| {
+        Self::dynamic(resource.clone(), Relation::Owns, move |cache, enqueue| {
             let kind = cache.kind_with::<DynamicObject>(&resource, true);
-            wake_owners::<K>(&kind, cache, wake, move |delta| passes(&predicate, delta), which);
+            enqueue_owners::<K>(&kind, cache, enqueue, move |delta| passes(&predicate, delta), which);
         })
     }
 
-    /// Objects of kind `T` wake what the mapper says, for their old and their new state, and with which priority if it says
-    /// so.
+    /// Returns a source by which objects of kind `T` enqueue the keys that the mapper returns for their old and new states, with
+    /// the mapper's priority if it has one.
     pub(super) fn mapped<K: Object, T: Object>(
         predicate: Predicate<T>,
-        mapper: impl Fn(&T, &Reader<K>) -> Vec<Wanted> + Send + Sync + 'static,
+        mapper: impl Fn(&T, &Reader<K>) -> Vec<MappedKey> + Send + Sync + 'static,
     ) -> Self {
-        Self::new::<T>(Relation::Watches, move |cache, wake| {
-            wake_by_mapper(
+        Self::new::<T>(Relation::Watches, move |cache, enqueue| {
+            enqueue_by_mapper(
                 &cache.kind::<T>(),
                 cache,
-                wake,
+                enqueue,
                 move |change: Change<'_, T>| predicate.passes(change),
                 mapper,
             );
         })
     }
 
-    /// [`Source::mapped`] of a kind that is known only at run time.
+    /// [`Source::mapped`] for a kind that is known only at run time.
     pub(super) fn mapped_dynamic<K: Object>(
         resource: ApiResource,
         predicate: Predicate<DynamicObject>,
-        mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<Wanted> + Send + Sync + 'static,
+        mapper: impl Fn(&DynamicObject, &Reader<K>) -> Vec<MappedKey> + Send + Sync + 'static,
     ) -> Self {
-        Self::dynamic(resource.clone(), Relation::Watches, move |cache, wake| {
+        Self::dynamic(resource.clone(), Relation::Watches, move |cache, enqueue| {
             let kind = cache.kind_with::<DynamicObject>(&resource, true);
-            wake_by_mapper(&kind, cache, wake, move |change| predicate.passes(change), mapper);
+            enqueue_by_mapper(&kind, cache, enqueue, move |change| predicate.passes(change), mapper);
         })
     }
 
-    /// Objects of a kind that is known only at run time wake nothing.
+    /// Returns a source of a kind that is known only at run time, which enqueues nothing.
     pub(super) fn read_dynamic(resource: ApiResource) -> Self {
         Self::dynamic(resource.clone(), Relation::Reads, move |cache, _| {
             cache.kind_with::<DynamicObject>(&resource, true);
         })
     }
 
-    fn dynamic(resource: ApiResource, relation: Relation, wire: impl FnOnce(&Cache, Wake) + Send + 'static) -> Self {
+    fn dynamic(
+        resource: ApiResource,
+        relation: Relation,
+        connect: impl FnOnce(&Cache, Enqueue) + Send + 'static,
+    ) -> Self {
         let (kind, of) = (KindName::named::<DynamicObject>(&resource), TypeId::of::<DynamicObject>());
-        // Nothing says that it isn't.
-        Self { kind, relation, is_namespaced: true, of, index: None, wire: Box::new(wire) }
+        // The scope is unknown: namespaced by default.
+        Self { kind, relation, is_namespaced: true, of, index: None, connect: Box::new(connect) }
     }
 
-    /// Objects of kind `T` wake nothing.
+    /// Returns a source of kind `T` which enqueues nothing.
     pub(super) fn read<T: Object>() -> Self {
         Self::new::<T>(Relation::Reads, |cache, _| drop(cache.kind::<T>()))
     }
 
-    /// An index of kind `T`, which is thereby cached.
+    /// Returns the source of an index, which adds kind `T` to the cache.
     pub(super) fn indexed<T: Object>(
         name: &'static str,
         values: impl Fn(&T) -> Vec<String> + Send + Sync + 'static,
@@ -155,7 +155,7 @@ impl Source {
         Self { index, ..source }
     }
 
-    /// [`Source::indexed`] of a kind that is known only at run time.
+    /// [`Source::indexed`] for a kind that is known only at run time.
     pub(super) fn indexed_dynamic(
         resource: ApiResource,
         name: &'static str,
@@ -169,29 +169,29 @@ impl Source {
     }
 }
 
-fn wake_owners<K: Object>(
+fn enqueue_owners<K: Object>(
     kind: &Kind,
     cache: &Cache,
-    wake: Wake,
+    enqueue: Enqueue,
     passes: impl Fn(&Delta<'_>) -> bool + Send + Sync + 'static,
     which: Owners,
 ) {
     let owners = Reader::<K>::new(cache.kind::<K>(), None);
     kind.on_change(move |delta| {
         if passes(delta) {
-            let woken = delta.owners(which == Owners::Every).into_iter();
-            let woken = woken.filter_map(|owner| owner_key(&owner, delta.object, &owners));
-            woken.collect::<BTreeSet<_>>().into_iter().for_each(|key| wake(key, None, delta));
+            let found = delta.owners(which == Owners::Every).into_iter();
+            let keys = found.filter_map(|owner| owner_key(&owner, delta.object, &owners));
+            keys.collect::<BTreeSet<_>>().into_iter().for_each(|key| enqueue(key, None, delta));
         }
     });
 }
 
-fn wake_by_mapper<K: Object, T: AnyObject>(
+fn enqueue_by_mapper<K: Object, T: AnyObject>(
     kind: &Kind,
     cache: &Cache,
-    wake: Wake,
+    enqueue: Enqueue,
     passes: impl Fn(Change<'_, T>) -> bool + Send + Sync + 'static,
-    mapper: impl Fn(&T, &Reader<K>) -> Vec<Wanted> + Send + Sync + 'static,
+    mapper: impl Fn(&T, &Reader<K>) -> Vec<MappedKey> + Send + Sync + 'static,
 ) {
     let reconciled = Reader::new(cache.kind::<K>(), None);
     kind.on_change(move |delta| {
@@ -201,21 +201,21 @@ fn wake_by_mapper<K: Object, T: AnyObject>(
                 return keys;
             }
             let states = change.old().into_iter().chain([change.object()]);
-            // Mostly both states have the same keys.
+            // Both states mostly map to the same keys.
             for (key, priority) in states.flat_map(|object| mapper(object, &reconciled)) {
                 keys.entry(key).and_modify(|known| *known = priority.max(*known)).or_insert(priority);
             }
             keys
         });
-        keys.into_iter().flatten().for_each(|(key, priority)| wake(key, priority, delta));
+        keys.into_iter().flatten().for_each(|(key, priority)| enqueue(key, priority, delta));
     });
 }
 
-/// A key that a mapper wants, and with which priority, if it says so.
-pub(super) type Wanted = (ObjectKey, Option<i32>);
+/// A key that a mapper returns, with a priority if it gives one.
+pub(super) type MappedKey = (ObjectKey, Option<i32>);
 
-/// The keys of a mapper that says nothing of priorities.
-pub(super) fn wanted(keys: Vec<ObjectKey>) -> Vec<Wanted> {
+/// Returns the keys of a mapper without priorities.
+pub(super) fn mapped_keys(keys: Vec<ObjectKey>) -> Vec<MappedKey> {
     keys.into_iter().map(|key| (key, None)).collect()
 }
 
@@ -223,12 +223,12 @@ fn passes<T: AnyObject>(predicate: &Predicate<T>, delta: &Delta<'_>) -> bool {
     delta.with(|change| predicate.passes(change)).unwrap_or_default()
 }
 
-/// What a first list or a resync tells can wait: nothing has happened to it just now.
+/// Returns the priority of a change: low for first lists and resyncs, which bring no new change.
 pub(super) fn priority(delta: &Delta<'_>) -> i32 {
     if delta.cause == Cause::Event { queue::NORMAL_PRIORITY } else { queue::LOW_PRIORITY }
 }
 
-/// The key of a child's owner if that is a `K`, and not an earlier object of the same name as one we know.
+/// Returns the key of a child's owner, if the owner is a `K`, and the cached object with that name has the same UID.
 fn owner_key<K: Object>(owner: &OwnerReference, child: &ObjectKey, known: &Reader<K>) -> Option<ObjectKey> {
     let key = match child.namespace() {
         Some(namespace) if K::is_namespaced() => ObjectKey::namespaced(namespace, &owner.name),
@@ -237,7 +237,7 @@ fn owner_key<K: Object>(owner: &OwnerReference, child: &ObjectKey, known: &Reade
     (is_a::<K>(owner) && !known.is_another(&key, &owner.uid)).then_some(key)
 }
 
-/// Whether the reference is to a `K`, of any version.
+/// Returns whether the reference is to a `K`, in any version.
 fn is_a<K: Object>(owner: &OwnerReference) -> bool {
     let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
     owner.kind == K::kind(&()) && group == K::group(&())
@@ -245,6 +245,8 @@ fn is_a<K: Object>(owner: &OwnerReference) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use k8s_openapi::api::{
         apps::v1::{Deployment, ReplicaSet},
         core::v1::{Namespace, Pod},
@@ -259,7 +261,7 @@ mod tests {
         serde_json::from_value(owner).expect("an owner")
     }
 
-    /// Whom a child in namespace `a` with this controller wakes, if this is the UID of the object of its name.
+    /// Returns the key that a child in namespace `a` enqueues, if the object with the owner's name has this UID.
     fn key<K: Object>(owner: &OwnerReference, known: Option<&str>) -> Option<String> {
         let cache = Cache::new(BTreeSet::new(), Default::default());
         let kind = cache.kind::<K>();
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_wakes_its_controller_of_our_kind() {
+    fn a_child_enqueues_its_controller_of_the_reconciled_kind() {
         let found = |api_version, kind| key::<ReplicaSet>(&owner(api_version, kind, "u"), None);
         assert_eq!(found("apps/v1", "ReplicaSet").as_deref(), Some("a/owner"));
         assert_eq!(found("apps/v1beta9", "ReplicaSet").as_deref(), Some("a/owner"), "of any version");
@@ -282,24 +284,24 @@ mod tests {
     }
 
     #[test]
-    fn a_child_may_wake_every_owner() {
+    fn a_child_can_enqueue_every_owner() {
         let reference = |name: &str, controller: bool| json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": name, "controller": controller});
         for (which, expected) in [(Owners::Controller, vec!["a/owner"]), (Owners::Every, vec!["a/other", "a/owner"])] {
-            let (cache, woken) = (Cache::new(BTreeSet::new(), Default::default()), Arc::new(Mutex::new(Vec::new())));
+            let (cache, enqueued) = (Cache::new(BTreeSet::new(), Default::default()), Arc::new(Mutex::new(Vec::new())));
             let source = Source::owned::<ReplicaSet, Pod>(Predicate::always(), which);
-            let waking = woken.clone();
-            (source.wire)(&cache, Arc::new(move |key, _, _| waking.lock().push(key.to_string())));
+            let enqueuing = enqueued.clone();
+            (source.connect)(&cache, Arc::new(move |key, _, _| enqueuing.lock().push(key.to_string())));
             cache.kind::<Pod>().put(&json!({"metadata": {
                 "namespace": "a", "name": "child",
                 "ownerReferences": [reference("other", false), reference("owner", true)],
             }}));
-            assert_eq!(*woken.lock(), expected);
+            assert_eq!(*enqueued.lock(), expected);
         }
     }
 
-    /// Row 8 of the faults: an owner of the same name, made after the child's own was deleted, is not woken by it.
+    /// The object with the owner's name was created after the child's owner was deleted.
     #[test]
-    fn row_8_a_child_of_an_earlier_owner_wakes_no_one() {
+    fn a_child_of_an_earlier_owner_enqueues_nothing() {
         let owner = owner("apps/v1", "ReplicaSet", "old");
         assert_eq!(key::<ReplicaSet>(&owner, Some("old")).as_deref(), Some("a/owner"));
         assert_eq!(key::<ReplicaSet>(&owner, Some("new")), None);

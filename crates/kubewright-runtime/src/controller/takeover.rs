@@ -1,179 +1,180 @@
-//! Keys that come from another replica, with the leadership or by sharding: they are held until the cache is as new as what
-//! that replica wrote last. Read-your-writes knows only this process's writes; this is the same for a predecessor's.
+//! The takeover of keys from another replica, with the leadership or by sharding: the keys are held until the cache shows the
+//! last writes of that replica. The [barrier](super::barrier) does this for the writes of this process.
 //!
-//! Whatever the number of keys, each kind that the controller reads is listed once, as metadata, and the cache is waited for to
-//! come as far. A cache that doesn't in time is made to list anew; it is not read past, as the [barrier](super::barrier) does,
-//! since that would be a list for each key. If that doesn't help in time either, the round begins again: what the first lists
-//! showed may be what can't be reached. A round begins when the first such key is wanted. Keys gained while it is under way
-//! are the next one's: what is listed must be asked for after they were gained.
+//! Each kind that the controller reads is listed once, as metadata, for any number of keys; then the cache must catch up with the
+//! lists. If it doesn't in time, it is made to list again. Keys are not read live, as by the barrier, since that would take a
+//! list for each. If that doesn't help in time either, the round starts over, since the state of the first lists may be
+//! unreachable. A round begins when the first acquired key is taken from the queue. Keys acquired during a round wait for the
+//! next one, since lists must be requested after the acquisition.
 //!
-//! A state machine: no I/O, the time is passed in.
+//! A state machine without I/O; the time is an argument.
 
 use std::{collections::BTreeSet, fmt, mem, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 
-use super::barrier::PATIENCE;
-use crate::{object::ObjectKey, shard::Gained};
+use super::barrier::CATCH_UP_TIMEOUT;
+use crate::{object::ObjectKey, shard::Acquired};
 
-/// With more gains than this a round begins though no key is wanted, so that they don't pile up.
-const MANY: usize = 16;
+/// With more acquisitions than this a round begins even if no key is taken, so that they don't accumulate.
+const MAX_PENDING: usize = 16;
 
-/// How long a cache that was made to list has for it before the round begins again.
-const FORCED_PATIENCE: Duration = Duration::from_secs(30);
+/// The time for a forced list, after which the round starts over.
+const RELIST_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Keys that were gained.
+/// The keys of one acquisition.
 #[derive(Clone)]
-enum Gain {
-    /// All, with the leadership. They are wanted already.
+enum AcquiredKeys {
+    /// All keys, with the leadership. The first list enqueues them.
     All,
-    /// Some, by sharding.
-    Of(Gained),
+    /// Some keys, by sharding.
+    Some(Acquired),
 }
 
-impl Gain {
-    fn covers(&self, key: &ObjectKey) -> bool {
+impl AcquiredKeys {
+    fn contain(&self, key: &ObjectKey) -> bool {
         match self {
             Self::All => true,
-            Self::Of(gained) => gained(key),
+            Self::Some(acquired) => acquired(key),
         }
     }
 }
 
-/// What was gained and isn't taken over yet, for those who gain it. Clones are one.
+/// The acquired keys that are not taken over yet. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Gains(Arc<Mutex<Vec<Gain>>>);
+pub(super) struct Handoff(Arc<Mutex<Vec<AcquiredKeys>>>);
 
-impl Gains {
-    /// Holds all keys.
-    pub(super) fn all(&self) {
-        self.0.lock().push(Gain::All);
+impl Handoff {
+    /// Adds all keys.
+    pub(super) fn add_all(&self) {
+        self.0.lock().push(AcquiredKeys::All);
     }
 
-    /// Holds these keys.
-    pub(super) fn some(&self, gained: Gained) {
-        self.0.lock().push(Gain::Of(gained));
+    /// Adds these keys.
+    pub(super) fn add(&self, acquired: Acquired) {
+        self.0.lock().push(AcquiredKeys::Some(acquired));
     }
 
-    /// Whether a key must wait.
+    /// Returns whether a key is held.
     pub(super) fn holds(&self, key: &ObjectKey) -> bool {
-        self.0.lock().iter().any(|gain| gain.covers(key))
+        self.0.lock().iter().any(|keys| keys.contain(key))
     }
 }
 
-/// What there is to do.
+/// The next step of a takeover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing, but perhaps later.
+    /// Nothing to do now.
     Wait,
-    /// List all kinds.
+    /// List all kinds, then call [`Takeover::listed`].
     List,
-    /// The cache doesn't come: it must list anew, to show [what is missing](Takeover::missing).
-    Force,
+    /// Make the cache list again for the [checks](Takeover::missing) that don't pass.
+    Relist,
 }
 
-/// How far a round is. It takes over as many gains as there were when it began: the first ones.
-enum Round<P> {
+/// The state of a round. It takes over the first `count` acquisitions, those before it began.
+enum Round<C> {
     None,
-    Listing { gains: usize },
-    Waiting { gains: usize, proofs: Vec<P>, deadline: Duration, is_forced: bool },
+    Listing { count: usize },
+    Waiting { count: usize, checks: Vec<C>, deadline: Duration, has_relisted: bool },
 }
 
-/// See the [module](self). `P` is what proves that the cache shows enough.
-pub(super) struct Takeover<P> {
-    gains: Gains,
-    round: Round<P>,
-    /// How many of the gains were told of by [`Takeover::gained`].
-    told: usize,
-    /// The keys that were wanted meanwhile.
+/// See the [module](self). `C` is the check that the cache has caught up.
+pub(super) struct Takeover<C> {
+    handoff: Handoff,
+    round: Round<C>,
+    /// The number of acquisitions that [`Takeover::take_acquired`] has returned.
+    returned: usize,
+    /// The held keys that were taken from the queue.
     parked: BTreeSet<ObjectKey>,
 }
 
-impl<P> fmt::Debug for Takeover<P> {
+impl<C> fmt::Debug for Takeover<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Takeover").field("parked", &self.parked.len()).finish_non_exhaustive()
     }
 }
 
-impl<P> Takeover<P> {
-    pub(super) fn new(gains: Gains) -> Self {
-        Self { gains, round: Round::None, told: 0, parked: BTreeSet::new() }
+impl<C> Takeover<C> {
+    pub(super) fn new(handoff: Handoff) -> Self {
+        Self { handoff, round: Round::None, returned: 0, parked: BTreeSet::new() }
     }
 
-    /// What was gained since the last call, and is to be wanted: what has happened to it, happened to its former owner.
-    pub(super) fn gained(&mut self) -> Vec<Gained> {
-        let gains = self.gains.0.lock();
-        let some = |gain: &Gain| if let Gain::Of(gained) = gain { Some(gained.clone()) } else { None };
-        let gained = gains.iter().skip(self.told).filter_map(some).collect();
-        self.told = gains.len();
-        gained
+    /// Returns the keys acquired since the last call, which are to be enqueued: their changes until now reached the former owner.
+    pub(super) fn take_acquired(&mut self) -> Vec<Acquired> {
+        let pending = self.handoff.0.lock();
+        let some = |keys: &AcquiredKeys| if let AcquiredKeys::Some(keys) = keys { Some(keys.clone()) } else { None };
+        let acquired = pending.iter().skip(self.returned).filter_map(some).collect();
+        self.returned = pending.len();
+        acquired
     }
 
-    /// Whether a key that was taken from the queue must be parked, until [`Takeover::released`] gives it back.
+    /// Returns whether a key that was taken from the queue must be parked, until [`Takeover::released`] returns it.
     pub(super) fn park(&mut self, key: &ObjectKey) -> bool {
-        let is_held = self.gains.holds(key);
+        let is_held = self.handoff.holds(key);
         if is_held {
             self.parked.insert(key.clone());
         }
         is_held
     }
 
-    /// What to do next. It is said once.
+    /// Returns the next step, each once.
     pub(super) fn step(&mut self, now: Duration) -> Step {
         match &mut self.round {
             Round::None => {
-                let gains = self.gains.0.lock().len();
-                if self.parked.is_empty() && gains <= MANY {
+                let count = self.handoff.0.lock().len();
+                if self.parked.is_empty() && count <= MAX_PENDING {
                     return Step::Wait;
                 }
-                self.round = Round::Listing { gains };
+                self.round = Round::Listing { count };
                 Step::List
             }
-            Round::Waiting { deadline, is_forced, .. } if *deadline <= now && !*is_forced => {
-                (*deadline, *is_forced) = (now.saturating_add(FORCED_PATIENCE), true);
-                Step::Force
+            Round::Waiting { deadline, has_relisted, .. } if *deadline <= now && !*has_relisted => {
+                (*deadline, *has_relisted) = (now.saturating_add(RELIST_TIMEOUT), true);
+                Step::Relist
             }
-            Round::Waiting { gains, deadline, .. } if *deadline <= now => {
-                self.round = Round::Listing { gains: *gains };
+            Round::Waiting { count, deadline, .. } if *deadline <= now => {
+                self.round = Round::Listing { count: *count };
                 Step::List
             }
             Round::Listing { .. } | Round::Waiting { .. } => Step::Wait,
         }
     }
 
-    /// The lists have come.
-    pub(super) fn listed(&mut self, proofs: Vec<P>, now: Duration) {
-        if let Round::Listing { gains } = self.round {
-            self.round = Round::Waiting { gains, proofs, deadline: now.saturating_add(PATIENCE), is_forced: false };
+    /// Continues after the lists, with a check for each.
+    pub(super) fn listed(&mut self, checks: Vec<C>, now: Duration) {
+        if let Round::Listing { count } = self.round {
+            let deadline = now.saturating_add(CATCH_UP_TIMEOUT);
+            self.round = Round::Waiting { count, checks, deadline, has_relisted: false };
         }
     }
 
-    /// The lists were cut off: they are to be asked for again.
+    /// Starts the round over after the lists were aborted.
     pub(super) fn failed(&mut self) {
         self.round = Round::None;
     }
 
-    /// What the cache doesn't show yet.
-    pub(super) fn missing(&self) -> &[P] {
-        if let Round::Waiting { proofs, .. } = &self.round { proofs } else { &[] }
+    /// Returns the checks that have not passed.
+    pub(super) fn missing(&self) -> &[C] {
+        if let Round::Waiting { checks, .. } = &self.round { checks } else { &[] }
     }
 
-    /// The keys that may be taken again, when the cache has come far enough.
-    pub(super) fn released(&mut self, mut is_shown: impl FnMut(&mut P) -> bool) -> Option<BTreeSet<ObjectKey>> {
-        let Round::Waiting { gains, proofs, .. } = &mut self.round else { return None };
-        proofs.retain_mut(|proof| !is_shown(proof));
-        if !proofs.is_empty() {
+    /// Returns the keys to unpark, once all checks pass.
+    pub(super) fn released(&mut self, mut passes: impl FnMut(&mut C) -> bool) -> Option<BTreeSet<ObjectKey>> {
+        let Round::Waiting { count, checks, .. } = &mut self.round else { return None };
+        checks.retain_mut(|check| !passes(check));
+        if !checks.is_empty() {
             return None;
         }
-        self.gains.0.lock().drain(..*gains);
-        self.told = self.told.saturating_sub(*gains);
+        self.handoff.0.lock().drain(..*count);
+        self.returned = self.returned.saturating_sub(*count);
         self.round = Round::None;
-        let (held, parked) = mem::take(&mut self.parked).into_iter().partition(|key| self.gains.holds(key));
+        let (held, parked) = mem::take(&mut self.parked).into_iter().partition(|key| self.handoff.holds(key));
         self.parked = held;
         Some(parked)
     }
 
-    /// When patience ends.
+    /// Returns the time of the next step.
     pub(super) fn next_deadline(&self) -> Option<Duration> {
         match self.round {
             Round::Waiting { deadline, .. } => Some(deadline),
@@ -192,7 +193,7 @@ mod tests {
         ObjectKey::cluster(name)
     }
 
-    fn starting_with(prefix: &'static str) -> Gained {
+    fn starting_with(prefix: &'static str) -> Acquired {
         Arc::new(move |key| key.name().starts_with(prefix))
     }
 
@@ -202,23 +203,23 @@ mod tests {
     }
 
     #[test]
-    fn nothing_gained_holds_nothing() {
-        let mut takeover = Takeover::<u64>::new(Gains::default());
+    fn without_an_acquisition_no_key_is_held() {
+        let mut takeover = Takeover::<u64>::new(Handoff::default());
         assert!(!takeover.park(&key("a")));
         assert_eq!((takeover.step(T0), released(&mut takeover, 9)), (Step::Wait, None));
     }
 
     #[test]
-    fn all_keys_wait_for_one_list_and_until_it_is_shown() {
-        let gains = Gains::default();
-        gains.all();
-        let mut takeover = Takeover::new(gains);
-        assert_eq!(takeover.step(T0), Step::Wait, "nobody wants anything");
-        assert!(takeover.gained().is_empty(), "what wants them is the cache's first list");
+    fn all_keys_wait_until_the_cache_has_caught_up_with_one_list() {
+        let handoff = Handoff::default();
+        handoff.add_all();
+        let mut takeover = Takeover::new(handoff);
+        assert_eq!(takeover.step(T0), Step::Wait, "no key was taken");
+        assert!(takeover.take_acquired().is_empty(), "the first list enqueues them");
         assert!(takeover.park(&key("a")) && takeover.park(&key("b")));
         assert_eq!((takeover.step(T0), takeover.step(T0)), (Step::List, Step::Wait));
         assert!(takeover.park(&key("c")));
-        assert_eq!(released(&mut takeover, 9), None, "it isn't known yet what to wait for");
+        assert_eq!(released(&mut takeover, 9), None, "there are no checks yet");
         takeover.listed(vec![5, 7], T0);
         assert_eq!((released(&mut takeover, 6), takeover.missing()), (None, &[7][..]));
         assert_eq!(released(&mut takeover, 7), Some(["a", "b", "c"].map(String::from).into()));
@@ -226,55 +227,55 @@ mod tests {
     }
 
     #[test]
-    fn patience_ends_in_a_forced_list_and_then_in_another_round() {
-        let gains = Gains::default();
-        gains.all();
-        let mut takeover = Takeover::new(gains);
+    fn after_a_timeout_the_cache_lists_again_and_then_the_round_starts_over() {
+        let handoff = Handoff::default();
+        handoff.add_all();
+        let mut takeover = Takeover::new(handoff);
         takeover.park(&key("a"));
         takeover.step(T0);
         takeover.listed(vec![7], T0);
-        assert_eq!(takeover.next_deadline(), Some(PATIENCE));
-        assert_eq!(takeover.step(PATIENCE - Duration::from_millis(1)), Step::Wait);
-        assert_eq!((takeover.step(PATIENCE), takeover.step(PATIENCE)), (Step::Force, Step::Wait));
+        assert_eq!(takeover.next_deadline(), Some(CATCH_UP_TIMEOUT));
+        assert_eq!(takeover.step(CATCH_UP_TIMEOUT - Duration::from_millis(1)), Step::Wait);
+        assert_eq!((takeover.step(CATCH_UP_TIMEOUT), takeover.step(CATCH_UP_TIMEOUT)), (Step::Relist, Step::Wait));
         assert!(takeover.park(&key("b")));
-        let again = PATIENCE + FORCED_PATIENCE;
+        let again = CATCH_UP_TIMEOUT + RELIST_TIMEOUT;
         assert_eq!(takeover.next_deadline(), Some(again));
         assert_eq!((takeover.step(again), takeover.step(again)), (Step::List, Step::Wait));
-        // The versions that the first lists showed may never be reached, as after a restore of etcd.
+        // The versions of the first lists may be unreachable, as after a restore of etcd.
         takeover.listed(vec![3], again);
         assert_eq!(released(&mut takeover, 3).map(|keys| keys.len()), Some(2));
     }
 
-    /// A list that was under way when a key was gained may lack what its owner wrote last.
+    /// A list that was requested before a key was acquired may lack the last writes of its former owner.
     #[test]
-    fn keys_gained_meanwhile_wait_for_the_next_list() {
-        let gains = Gains::default();
-        let mut takeover = Takeover::new(gains.clone());
-        gains.some(starting_with("a"));
-        assert_eq!((takeover.gained().len(), takeover.gained().len()), (1, 0));
+    fn keys_acquired_during_a_round_wait_for_the_next() {
+        let handoff = Handoff::default();
+        let mut takeover = Takeover::new(handoff.clone());
+        handoff.add(starting_with("a"));
+        assert_eq!((takeover.take_acquired().len(), takeover.take_acquired().len()), (1, 0));
         assert!(takeover.park(&key("a1")) && !takeover.park(&key("b1")));
         assert_eq!(takeover.step(T0), Step::List);
-        gains.some(starting_with("b"));
-        assert_eq!(takeover.gained().len(), 1);
+        handoff.add(starting_with("b"));
+        assert_eq!(takeover.take_acquired().len(), 1);
         assert!(takeover.park(&key("b1")));
         takeover.listed(vec![3], T0);
         assert_eq!(released(&mut takeover, 3), Some(vec!["a1".into()]));
-        assert!(takeover.gained().is_empty() && !takeover.park(&key("a1")));
+        assert!(takeover.take_acquired().is_empty() && !takeover.park(&key("a1")));
         assert_eq!(takeover.step(T0), Step::List);
         takeover.listed(vec![], T0);
         assert_eq!(released(&mut takeover, 3), Some(vec!["b1".into()]));
     }
 
     #[test]
-    fn lists_that_were_cut_off_are_asked_for_again_and_gains_do_not_pile_up() {
-        let gains = Gains::default();
-        let mut takeover = Takeover::<u64>::new(gains.clone());
-        (0..=MANY).for_each(|_| gains.some(starting_with("a")));
+    fn aborted_lists_are_repeated_and_acquisitions_do_not_accumulate() {
+        let handoff = Handoff::default();
+        let mut takeover = Takeover::<u64>::new(handoff.clone());
+        (0..=MAX_PENDING).for_each(|_| handoff.add(starting_with("a")));
         assert_eq!(takeover.step(T0), Step::List);
         takeover.failed();
         assert_eq!(takeover.step(T0), Step::List);
         takeover.listed(vec![], T0);
         assert_eq!(released(&mut takeover, 0), Some(vec![]));
-        assert!(gains.0.lock().is_empty());
+        assert!(handoff.0.lock().is_empty());
     }
 }

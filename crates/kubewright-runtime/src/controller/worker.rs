@@ -1,4 +1,4 @@
-//! One worker's task: the live reads that the barrier asks for, then the reconcile, with its panics and its time limit.
+//! The task of one run: the live reads that the barrier requires, then the reconcile, with its panics and its time limit.
 
 use std::{collections::BTreeSet, panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
@@ -12,24 +12,24 @@ use super::{
 };
 use crate::{
     action::{Action, Retry},
-    cache::{Cache, LiveView, Objects},
+    cache::{Cache, LiveView, ObjectSet},
     client::{Client, ClientError},
-    context::{Journal, Services, Views, Write},
+    context::{Expectation, LiveViews, Services, WriteTracker},
     object::ObjectKey,
     panic::message,
     trace::{self, Begun, RunNotes, RunRecorder},
 };
 
-/// How long a run may go on that has used up its time, and is told so.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The time that a run gets after its time limit, once its token is cancelled.
+const CANCELLATION_GRACE: Duration = Duration::from_secs(1);
 
-/// A key and all that working on it takes.
+/// A key and everything that its run needs.
 pub(super) struct Job {
     pub(super) services: Arc<Services>,
     pub(super) work: Arc<dyn Work>,
     pub(super) key: ObjectKey,
     pub(super) priority: i32,
-    /// What the cache must not be asked for.
+    /// The objects to read live first.
     pub(super) stale: Stale,
     pub(super) timeout: Option<Duration>,
     pub(super) cancel: CancellationToken,
@@ -38,7 +38,7 @@ pub(super) struct Job {
     pub(super) recorder: RunRecorder,
 }
 
-/// How it ended.
+/// The end of a run.
 pub(super) enum End {
     Done(Action),
     Failed(Failure),
@@ -47,8 +47,8 @@ pub(super) enum End {
 }
 
 impl End {
-    /// As its trace tells it.
-    pub(super) fn told(&self) -> trace::End {
+    /// Returns the end as it appears in the trace.
+    pub(super) fn traced(&self) -> trace::End {
         match self {
             Self::Done(_) => trace::End::Done,
             Self::Failed(Failure { message, retry, .. }) => {
@@ -60,45 +60,45 @@ impl End {
     }
 }
 
-/// A job that has ended.
+/// The result of a job.
 pub(super) struct Report {
     pub(super) key: ObjectKey,
     pub(super) priority: i32,
     pub(super) end: End,
-    /// What the key's next run must see: what was written, and what was read live.
-    pub(super) writes: Vec<Write>,
-    /// What was read live.
+    /// The states that the key's next run must see.
+    pub(super) expectations: Vec<Expectation>,
+    /// The scopes that were read live.
     pub(super) read_live: BTreeSet<Scope>,
     pub(super) span: Span,
     pub(super) begun: Begun,
-    /// What it read, wrote and told.
+    /// The record of its reads, writes and events.
     pub(super) notes: RunNotes,
 }
 
 impl Job {
-    /// Works on the key. It doesn't panic, whatever the reconciler does.
+    /// Runs the reconcile. It doesn't panic even if the reconciler does.
     pub(super) async fn run(self) -> Report {
         let Self { services, work, key, priority, stale, timeout, cancel, span, mut begun, recorder } = self;
-        // Whatever the run has started and left behind hears that it is over, however it ends.
+        // Tasks that the run has spawned see the cancellation when it ends, in whatever way.
         let _over = cancel.clone().drop_guard();
         let late = cancel.clone();
-        let journal = Journal::new(services.clone(), recorder.clone());
-        let client = journal.observing(services.api.clone());
-        let mut writes = Vec::new();
+        let tracker = WriteTracker::new(services.clone(), recorder.clone());
+        let client = tracker.observing(services.api.clone());
+        let mut expectations = Vec::new();
         let mut read_live = BTreeSet::new();
         let run = async {
             let views = if stale.is_empty() {
-                Views::new()
+                LiveViews::new()
             } else {
-                // In a box, since it is large and mostly not wanted, and a task is moved to its place as a whole.
-                match Box::pin(read(&services.cache, &client, &stale, &mut writes)).await {
+                // Boxed, since the future is large and rarely needed, and tasks are moved as a whole.
+                match Box::pin(read(&services.cache, &client, &stale, &mut expectations)).await {
                     Ok(views) => views,
                     Err(error) => return End::Failed(Failure::new(&error, Retry::Backoff)),
                 }
             };
             read_live = stale.into_keys().collect();
-            let (key, journal) = (key.clone(), journal.clone());
-            let run = Run { services, key, views, journal, cancel };
+            let (key, tracker) = (key.clone(), tracker.clone());
+            let run = Run { services, key, views, tracker, cancel };
             work.run(run).await.map_or_else(End::Failed, End::Done)
         };
         let limited = async {
@@ -107,31 +107,36 @@ impl Job {
             if let Ok(end) = tokio::time::timeout(limit, &mut run).await {
                 return end;
             }
-            // It may have something to put in order.
+            // The reconciler may want to clean up.
             late.cancel();
-            let _ = tokio::time::timeout(LAST_WORDS, run).await;
+            let _ = tokio::time::timeout(CANCELLATION_GRACE, run).await;
             End::TimedOut(limit)
         };
         let end = AssertUnwindSafe(limited).catch_unwind().await;
         let end = end.unwrap_or_else(|panic| End::Panicked(message(panic.as_ref()).into()));
-        writes.extend(journal.writes());
+        expectations.extend(tracker.expectations());
         begun.triggers.settle();
         let notes = recorder.finish();
-        Report { key, priority, end, writes, read_live, span, begun, notes }
+        Report { key, priority, end, expectations, read_live, span, begun, notes }
     }
 }
 
-/// Reads the stale scopes live, kind by kind.
-async fn read(cache: &Cache, client: &Client, stale: &Stale, writes: &mut Vec<Write>) -> Result<Views, ClientError> {
-    let mut views = Views::new();
+/// Reads the stale objects live, kind by kind.
+async fn read(
+    cache: &Cache,
+    client: &Client,
+    stale: &Stale,
+    expectations: &mut Vec<Expectation>,
+) -> Result<LiveViews, ClientError> {
+    let mut views = LiveViews::new();
     for id in stale.keys().map(|(id, _)| id).collect::<BTreeSet<_>>() {
         let Some(kind) = cache.find(id) else { continue };
         let of_kind = stale.iter().filter(|((kind, _), _)| kind == id);
         let scopes = of_kind.map(|((_, namespace), objects)| (namespace.clone(), objects.clone())).collect();
-        let LiveView { overlay, arrivals } = kind.live_view(client, scopes).await?;
-        writes.extend(arrivals.into_iter().map(|(namespace, arrival)| {
-            let objects = stale.get(&(id.clone(), namespace.clone())).cloned().unwrap_or(Objects::Any);
-            Write { kind: id.clone(), namespace, arrival: Some(arrival), objects }
+        let LiveView { overlay, expected } = kind.live_view(client, scopes).await?;
+        expectations.extend(expected.into_iter().map(|(namespace, state)| {
+            let objects = stale.get(&(id.clone(), namespace.clone())).cloned().unwrap_or(ObjectSet::All);
+            Expectation { kind: id.clone(), namespace, state: Some(state), objects }
         }));
         views.insert(id.clone(), overlay);
     }

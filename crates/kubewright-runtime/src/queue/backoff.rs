@@ -1,8 +1,8 @@
-//! How long a key that failed waits.
+//! The backoff of failed keys.
 
 use std::time::Duration;
 
-/// Exponential delays with a bound. They are spread, so that keys which failed together don't come back together.
+/// Exponential delays with an upper bound and jitter, so that keys that failed together are not retried together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The delay after the first failure.
@@ -11,7 +11,7 @@ pub struct Backoff {
     pub longest: Duration,
 }
 
-/// From 5 ms, doubling, to 1000 s: Kubernetes' controllers' own.
+/// From 5 ms, doubling, to 1000 s, as in Kubernetes' own controllers.
 impl Default for Backoff {
     fn default() -> Self {
         Self { first: Duration::from_millis(5), longest: Duration::from_secs(1000) }
@@ -19,7 +19,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The delay after `failures` earlier failures: up to a quarter is taken off, by `fraction` from 0 to 1.
+    /// Returns the delay after `failures` earlier failures, of which `fraction`, from 0 to 1, takes off up to a quarter.
     pub fn delay(&self, failures: u32, fraction: f64) -> Duration {
         let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
         let full = self.first.saturating_mul(factor).min(self.longest);
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_up_to_a_bound_and_are_spread_below_it() {
+    fn delays_double_up_to_a_bound_and_have_jitter() {
         let backoff = Backoff::default();
         let millis = |failures, fraction| backoff.delay(failures, fraction).as_millis();
         assert_eq!([0, 1, 2, 10].map(|failures| millis(failures, 0.0)), [5, 10, 20, 5120]);

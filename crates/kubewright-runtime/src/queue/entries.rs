@@ -1,4 +1,4 @@
-//! The entries of the queue, found by key or by place.
+//! The entries of the queue, by key or by slot.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -8,69 +8,69 @@ use slab::Slab;
 
 use super::Entry;
 
-/// All that is known of the keys. A key is kept once, in its entry, and goes by its place otherwise, so that it is hashed
-/// only at the door.
+/// The entries of all keys. A key is stored once, in its entry, and referred to by its slot, so that it is hashed only when it
+/// enters the queue.
 ///
-/// Keys are names that a cluster's users choose, so they are hashed with a seed: without knowing it nobody makes names that
-/// fall on one another. Nothing is ever done in the table's order, so nothing depends on the seed but time.
+/// Users of the cluster choose the keys, so they are hashed with a seed: without it, names that collide can't be chosen. Nothing
+/// uses the order of the table, so the seed affects nothing but time.
 #[derive(Debug)]
 pub(super) struct Entries<K> {
-    places: HashTable<usize>,
+    slots: HashTable<usize>,
     entries: Slab<Entry<K>>,
     hasher: FixedState,
 }
 
 impl<K: Eq + Hash> Entries<K> {
     pub(super) fn new(seed: u64) -> Self {
-        Self { places: HashTable::new(), entries: Slab::new(), hasher: FixedState::with_seed(seed) }
+        Self { slots: HashTable::new(), entries: Slab::new(), hasher: FixedState::with_seed(seed) }
     }
 
-    pub(super) fn at(&self, place: usize) -> Option<&Entry<K>> {
-        self.entries.get(place)
+    pub(super) fn at(&self, slot: usize) -> Option<&Entry<K>> {
+        self.entries.get(slot)
     }
 
-    pub(super) fn at_mut(&mut self, place: usize) -> Option<&mut Entry<K>> {
-        self.entries.get_mut(place)
+    pub(super) fn at_mut(&mut self, slot: usize) -> Option<&mut Entry<K>> {
+        self.entries.get_mut(slot)
     }
 
     pub(super) fn find(&self, key: &K) -> Option<usize> {
-        let is_it = |place: &usize| self.entries.get(*place).is_some_and(|entry| entry.key == *key);
-        self.places.find(self.hasher.hash_one(key), is_it).copied()
+        let is_it = |slot: &usize| self.entries.get(*slot).is_some_and(|entry| entry.key == *key);
+        self.slots.find(self.hasher.hash_one(key), is_it).copied()
     }
 
-    /// The place of a key, which it is given if it has none.
-    pub(super) fn place(&mut self, key: K) -> usize {
-        let Self { places, entries, hasher } = self;
+    /// Returns the slot of a key, which is added if it is absent.
+    pub(super) fn slot(&mut self, key: K) -> usize {
+        let Self { slots, entries, hasher } = self;
         let hash = hasher.hash_one(&key);
-        let is_it = |place: &usize| entries.get(*place).is_some_and(|entry| entry.key == key);
-        let rehash = |place: &usize| entries.get(*place).map_or(0, |entry| entry.hash);
-        match places.entry(hash, is_it, rehash) {
+        let is_it = |slot: &usize| entries.get(*slot).is_some_and(|entry| entry.key == key);
+        let rehash = |slot: &usize| entries.get(*slot).map_or(0, |entry| entry.hash);
+        match slots.entry(hash, is_it, rehash) {
             hash_table::Entry::Occupied(known) => *known.get(),
             hash_table::Entry::Vacant(vacant) => {
-                let place = entries.insert(Entry::new(key, hash));
-                vacant.insert(place);
-                place
+                let slot = entries.insert(Entry::new(key, hash));
+                vacant.insert(slot);
+                slot
             }
         }
     }
 
-    pub(super) fn remove(&mut self, place: usize) {
-        let Some(entry) = self.entries.try_remove(place) else { return };
-        if let Ok(known) = self.places.find_entry(entry.hash, |other| *other == place) {
+    pub(super) fn remove(&mut self, slot: usize) {
+        let Some(entry) = self.entries.try_remove(slot) else { return };
+        if let Ok(known) = self.slots.find_entry(entry.hash, |other| *other == slot) {
             known.remove();
         }
     }
 
-    /// Changes all entries, and removes those of which `keep` says so.
+    /// Passes all entries to `keep`, and removes those for which it returns false.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(&mut Entry<K>) -> bool) {
-        let Self { places, entries, .. } = self;
+        let Self { slots, entries, .. } = self;
         entries.retain(|_, entry| keep(entry));
-        places.retain(|place| entries.contains(*place));
+        slots.retain(|slot| entries.contains(*slot));
     }
 
     #[cfg(test)]
     pub(super) fn keys(&self) -> Vec<&K> {
-        assert_eq!(self.places.len(), self.entries.len());
+        assert_eq!(self.slots.len(), self.entries.len());
         self.entries.iter().map(|(_, entry)| &entry.key).collect()
     }
 }

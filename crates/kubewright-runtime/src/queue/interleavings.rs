@@ -1,7 +1,7 @@
-//! The shared queue in every order in which threads can get at it, by loom.
+//! The shared queue under every interleaving of threads, explored by loom.
 //!
-//! `shared` is the very source of the queue, compiled once more: in the place of the lock and the bell it has loom's. Time
-//! stands still here; delays are the business of the other tests.
+//! `shared` is the source of the queue, compiled again with loom's lock and notification. Time stands still here; other tests
+//! cover delays.
 
 use std::{
     sync::{
@@ -24,11 +24,16 @@ use self::shared::SharedQueue;
 use super::{NORMAL_PRIORITY, When};
 use crate::metrics::{Metrics, QueueMetrics};
 
-#[allow(clippy::duplicate_mod, dead_code, unreachable_pub, reason = "the same source with another lock and bell")]
+#[allow(
+    clippy::duplicate_mod,
+    dead_code,
+    unreachable_pub,
+    reason = "the same source with another lock and notification"
+)]
 #[path = "shared.rs"]
 mod shared;
 
-/// In the place of `queue::sync`.
+/// Replaces `queue::sync`.
 mod sync {
     use std::{
         future::poll_fn,
@@ -51,7 +56,7 @@ mod sync {
         }
     }
 
-    /// What tokio's `Notify` promises to a single waiter: a ring while nobody waits is kept, once.
+    /// The guarantee of tokio's `Notify` to a single waiter: one notification is kept while nobody waits.
     #[derive(Debug)]
     pub(super) struct Notify(Mutex<(bool, Option<Waker>)>);
 
@@ -62,18 +67,18 @@ mod sync {
 
         pub(super) fn notify_one(&self) {
             let waiting = {
-                let (has_rung, waiting) = &mut *self.0.lock();
-                *has_rung = true;
+                let (is_notified, waiting) = &mut *self.0.lock();
+                *is_notified = true;
                 waiting.take()
             };
             waiting.into_iter().for_each(Waker::wake);
         }
     }
 
-    pub(super) async fn wait(bell: &Notify, _: Option<Duration>) {
+    pub(super) async fn wait(notify: &Notify, _: Option<Duration>) {
         poll_fn(|context| {
-            let (has_rung, waiting) = &mut *bell.0.lock();
-            if std::mem::take(has_rung) {
+            let (is_notified, waiting) = &mut *notify.0.lock();
+            if std::mem::take(is_notified) {
                 return Poll::Ready(());
             }
             *waiting = Some(context.waker().clone());
@@ -142,7 +147,7 @@ impl Scene {
         self.seen[key].store(self.wanted[key].load(Relaxed), Relaxed);
         self.busy[key].store(false, SeqCst);
         self.queue.with(|queue, _| queue.done(&key));
-        self.queue.ring();
+        self.queue.notify();
     }
 
     fn has_seen(&self, wishes: [usize; 2]) -> bool {
@@ -178,7 +183,7 @@ fn in_every_order(scene: impl Fn(Arc<Scene>) + Send + Sync + 'static) {
 
 /// A wakeup that was lost would leave the loop waiting for ever, which loom tells as a deadlock.
 #[test]
-fn what_two_watches_add_is_handed_out() {
+fn keys_added_by_two_watches_are_taken() {
     in_every_order(|scene| {
         scene.adds(&[0, 1]);
         scene.adds(&[0]);
@@ -194,7 +199,7 @@ fn what_two_watches_add_is_handed_out() {
 }
 
 #[test]
-fn no_key_is_worked_on_twice_at_once() {
+fn no_key_is_processed_twice_at_once() {
     in_every_order(|scene| {
         scene.adds(&[0, 0]);
         let started = scene.hand_out(2, |scene| scene.has_seen([2, 0]));
@@ -205,14 +210,14 @@ fn no_key_is_worked_on_twice_at_once() {
 }
 
 #[test]
-fn a_shutdown_drains_the_work_and_starts_none() {
+fn a_shutdown_drains_runs_and_starts_none() {
     in_every_order(|scene| {
         scene.queue.add(0, NORMAL_PRIORITY, When::Now);
         let stopper = scene.clone();
         thread::spawn(move || {
             stopper.queue.add(0, NORMAL_PRIORITY, When::Now);
             stopper.stopping.store(true, SeqCst);
-            stopper.queue.ring();
+            stopper.queue.notify();
         });
         let started = scene.hand_out(1, |scene| scene.stopping.load(SeqCst));
         scene.queue.with(|queue, _| queue.close());

@@ -1,15 +1,15 @@
-//! The work queue: keys that wait to be reconciled.
+//! The work queue of a controller: the keys that wait to be reconciled.
 //!
-//! [`Queue`] is a state machine: it does no I/O, draws no randomness and is told the time; [`SharedQueue`] puts it between
+//! [`Queue`] is a state machine without I/O and randomness, to which the time is an argument; [`SharedQueue`] shares it between
 //! tasks. It guarantees that
-//! * a key that was added is handed out after that, once however often it was added;
-//! * a key is never handed out while it is being worked on: what comes meanwhile is remembered;
-//! * a higher priority goes first, and within a priority the key that became ready first;
-//! * every operation is of logarithmic cost, also with a million scheduled keys.
+//! * a key that was added is handed out afterwards, once for any number of additions;
+//! * a key is never handed out while it is being processed: additions meanwhile are kept;
+//! * keys with a higher priority come first, and within a priority those that became ready first;
+//! * every operation takes logarithmic time, also with a million scheduled keys.
 //!
-//! Its terms are those of Kubernetes' controllers, with two differences. A key that is handed out loses its pending
-//! delays: the run's own outcome says when to look again. And a delay may end at a time of the wall clock, which is then
-//! read anew instead of being converted once, so that a clock that is set is followed.
+//! It follows client-go's work queue, with two differences. A key that is handed out loses its pending delays: the result of its
+//! run determines when it runs again. And a delay may end at a time of the wall clock, which is compared with the clock each
+//! time and not converted to a duration once, so that a changed clock is followed.
 
 mod backoff;
 mod entries;
@@ -28,16 +28,16 @@ use jiff::Timestamp;
 pub use self::{backoff::Backoff, shared::SharedQueue};
 use self::{entries::Entries, ready::Ready};
 
-/// The priority of what has just changed.
+/// The priority of a key whose object has changed.
 pub const NORMAL_PRIORITY: i32 = 0;
 
-/// The priority of what a first list shows: behind everything that has just changed.
+/// The priority of a key from a first list or a resync: behind all keys whose objects have changed.
 pub const LOW_PRIORITY: i32 = -100;
 
-/// While a key waits for the wall clock, look at it at least this often: it may be set.
+/// The interval at which the wall clock is checked while a key waits for it: it may be set.
 const WALL_CLOCK_CHECK: Duration = Duration::from_secs(10);
 
-/// The time, as the queue is told it.
+/// The current time, by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Now {
     /// Never goes back.
@@ -46,7 +46,7 @@ pub struct Now {
     pub wall: Timestamp,
 }
 
-/// When a key is wanted.
+/// The time at which a key becomes ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
     /// At once.
@@ -60,30 +60,30 @@ pub enum When {
 /// A key that was handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken<K> {
-    /// The key. It is ours until [`Queue::done`] or [`Queue::park`].
+    /// The key. It is not handed out again before [`Queue::done`] or [`Queue::unpark`].
     pub key: K,
-    /// The priority with which it waited.
+    /// Its priority.
     pub priority: i32,
-    /// How long it was ready.
+    /// The time for which it was ready.
     pub waited: Duration,
-    /// Only the end of a delay made it ready.
+    /// Whether nothing but the end of a delay made it ready.
     pub delayed: bool,
-    /// How often it has failed since it last succeeded.
+    /// The number of failures since its last success.
     pub failures: u32,
 }
 
-/// What the queue does with a key.
+/// The state of a key in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// Nothing.
+pub enum KeyState {
+    /// It doesn't wait for anything.
     Idle,
-    /// It waits to be handed out.
+    /// It is ready to be handed out.
     Ready,
-    /// It is being worked on.
+    /// It is being processed.
     Working,
     /// It is parked.
     Parked,
-    /// It will be ready after this long, as far as that is known now.
+    /// It will be ready after this duration, by the current clocks.
     Delayed(Duration),
 }
 
@@ -91,33 +91,33 @@ pub enum Standing {
 #[derive(Debug)]
 pub struct Queue<K> {
     entries: Entries<K>,
-    /// What is ready, best first.
+    /// The ready keys, in the order in which they are handed out.
     ready: Ready,
-    /// What waits for monotonic time, and for the wall clock. A key may be in both.
+    /// The keys that wait for monotonic time, and those that wait for the wall clock. A key may be in both.
     by_delay: BTreeMap<(Duration, u64), usize>,
     by_wall: BTreeMap<(Timestamp, u64), usize>,
     backoff: Backoff,
     working: usize,
-    /// How often a key came to be wanted now.
+    /// The number of times that a key became ready or pending.
     added: u64,
-    /// Numbers everything that waits, so that equals are in the order of their coming.
+    /// Numbers additions, so that keys of equal priority keep their order.
     sequence: u64,
     closed: bool,
 }
 
-/// All that is known of a key. An entry that says nothing is removed.
+/// The state of a key. An empty entry is removed.
 #[derive(Debug)]
 struct Entry<K> {
     key: K,
     hash: u64,
     phase: Phase,
-    /// It is wanted. In [`Phase::Idle`] it is therefore among the ready.
+    /// The position of its next run, if it is to run. In [`Phase::Idle`] it is among the ready keys.
     demand: Option<Ticket>,
-    /// The ticket of the work under way.
+    /// The position of the current run.
     current: Option<Ticket>,
     delay: Option<(Duration, u64)>,
     wall: Option<(Timestamp, u64)>,
-    /// The priority it will be ready with when a delay ends.
+    /// The priority that it will have when a delay ends.
     delayed_priority: Option<i32>,
     failures: u32,
 }
@@ -129,19 +129,19 @@ enum Phase {
     Parked,
 }
 
-/// A place among the ready.
+/// A position among the ready keys.
 #[derive(Clone, Copy, Debug)]
 struct Ticket {
     priority: i32,
     sequence: u64,
     /// When it became ready.
     since: Duration,
-    /// A delay has ended, and nothing else wants it.
+    /// Whether only the end of a delay made it ready.
     delayed: bool,
 }
 
 impl Ticket {
-    /// The better of both priorities, the earlier of both places.
+    /// Returns the higher of both priorities with the earlier of both positions.
     fn merge(self, other: Self) -> Self {
         Self {
             priority: self.priority.max(other.priority),
@@ -151,7 +151,7 @@ impl Ticket {
         }
     }
 
-    fn place(self) -> (i32, u64) {
+    fn order(self) -> (i32, u64) {
         (self.priority, self.sequence)
     }
 }
@@ -181,13 +181,13 @@ impl<K> Entry<K> {
 }
 
 impl<K: Clone + Eq + Hash> Queue<K> {
-    /// An empty queue.
+    /// Returns an empty queue.
     pub fn new(backoff: Backoff) -> Self {
         Self::seeded(backoff, 0)
     }
 
-    /// [`Queue::new`], where keys are hashed with a seed. Draw it by lot where strangers choose the keys: they could choose
-    /// such as are slow to tell apart. The queue does the same with any seed.
+    /// [`Queue::new`] with a seed for the hashes of keys. Use a random one where untrusted users choose the keys, since they could
+    /// choose keys that collide. The seed has no other effect.
     pub fn seeded(backoff: Backoff, seed: u64) -> Self {
         Self {
             entries: Entries::new(seed),
@@ -202,51 +202,50 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Wants a key. Of several wishes the earliest time and the highest priority count. Returns whether the key is wanted
-    /// now and wasn't before.
+    /// Adds a key. Of several additions the earliest time and the highest priority count. Returns whether the key is to run now
+    /// and was not before.
     pub fn add(&mut self, key: K, priority: i32, when: When, now: Now) -> bool {
         if self.closed {
             return false;
         }
-        let place = self.entries.place(key);
+        let slot = self.entries.slot(key);
         match when {
             When::After(delay) if !delay.is_zero() => {
-                self.delay(place, priority, now.monotonic.saturating_add(delay));
+                self.delay(slot, priority, now.monotonic.saturating_add(delay));
                 false
             }
             When::At(time) if time > now.wall => {
-                self.delay_until(place, priority, time);
+                self.delay_until(slot, priority, time);
                 false
             }
-            _ => self.demand(place, priority, now.monotonic, false),
+            _ => self.demand(slot, priority, now.monotonic, false),
         }
     }
 
-    /// Hands out the best of the ready keys, if there is one.
+    /// Hands out the next ready key, if there is one.
     pub fn take(&mut self, now: Now) -> Option<Taken<K>> {
         self.promote(now);
-        let place = self.ready.pop()?;
-        let entry = self.entries.at_mut(place)?;
+        let slot = self.ready.pop()?;
+        let entry = self.entries.at_mut(slot)?;
         let ticket = entry.demand.take()?;
         entry.phase = Phase::Working;
         entry.current = Some(ticket);
         let (key, failures) = (entry.key.clone(), entry.failures);
         self.working += 1;
-        self.forget_delays(place);
+        self.forget_delays(slot);
         let Ticket { priority, since, delayed, .. } = ticket;
         Some(Taken { key, priority, waited: now.monotonic.saturating_sub(since), delayed, failures })
     }
 
-    /// The work on a key has ended. If it was wanted meanwhile it is ready again.
+    /// Ends the processing of a key. If it was added meanwhile, it is ready again.
     pub fn done(&mut self, key: &K) {
-        let Some((place, entry)) = self.find(key, Phase::Working) else { return };
+        let Some((slot, entry)) = self.find(key, Phase::Working) else { return };
         entry.current = None;
         self.working -= 1;
-        self.release(place);
+        self.release(slot);
     }
 
-    /// The key that was handed out can't be worked on yet. It gives its place back, and isn't handed out again before
-    /// [`Queue::unpark`].
+    /// Returns a key that was handed out and can't be processed yet. It is not handed out again before [`Queue::unpark`].
     pub fn park(&mut self, key: &K) {
         let Some((_, entry)) = self.find(key, Phase::Working) else { return };
         entry.phase = Phase::Parked;
@@ -254,33 +253,33 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.working -= 1;
     }
 
-    /// A parked key is ready, in its old place.
+    /// Makes a parked key ready, in its old position.
     pub fn unpark(&mut self, key: &K) {
-        if let Some((place, _)) = self.find(key, Phase::Parked) {
-            self.release(place);
+        if let Some((slot, _)) = self.find(key, Phase::Parked) {
+            self.release(slot);
         }
     }
 
-    /// Counts a failure of the key and says how long to wait. `fraction`, from 0 to 1, spreads the delays.
+    /// Counts a failure of the key and returns the delay before its retry. `fraction`, from 0 to 1, is the jitter.
     pub fn back_off(&mut self, key: &K, fraction: f64) -> Duration {
-        let place = self.entries.place(key.clone());
-        let failures = self.entries.at(place).map_or(0, |entry| entry.failures);
-        if let Some(entry) = self.entries.at_mut(place) {
+        let slot = self.entries.slot(key.clone());
+        let failures = self.entries.at(slot).map_or(0, |entry| entry.failures);
+        if let Some(entry) = self.entries.at_mut(slot) {
             entry.failures = failures.saturating_add(1);
         }
         self.backoff.delay(failures, fraction)
     }
 
-    /// Forgets the failures of the key: it has succeeded.
+    /// Resets the failures of the key.
     pub fn forget(&mut self, key: &K) {
-        let Some(place) = self.entries.find(key) else { return };
-        if let Some(entry) = self.entries.at_mut(place) {
+        let Some(slot) = self.entries.find(key) else { return };
+        if let Some(entry) = self.entries.at_mut(slot) {
             entry.failures = 0;
         }
-        self.clean(place);
+        self.clean(slot);
     }
 
-    /// How long until a delayed key may be ready; zero if one is. `None` if none waits.
+    /// Returns the time until a delayed key may be ready; zero if a key is ready, `None` if none waits.
     pub fn next_wake(&self, now: Now) -> Option<Duration> {
         if !self.ready.is_empty() {
             return Some(Duration::ZERO);
@@ -293,22 +292,22 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         delay.into_iter().chain(wall).min()
     }
 
-    /// What becomes of a key.
-    pub fn standing(&self, key: &K, now: Now) -> Standing {
-        let Some(entry) = self.entries.find(key).and_then(|place| self.entries.at(place)) else {
-            return Standing::Idle;
+    /// Returns the state of a key.
+    pub fn key_state(&self, key: &K, now: Now) -> KeyState {
+        let Some(entry) = self.entries.find(key).and_then(|slot| self.entries.at(slot)) else {
+            return KeyState::Idle;
         };
         let delay = entry.delay.map(|(due, _)| due.saturating_sub(now.monotonic));
         let wall = entry.wall.map(|(due, _)| Duration::try_from(due.duration_since(now.wall)).unwrap_or_default());
         match (entry.phase, entry.demand) {
-            (Phase::Working, _) => Standing::Working,
-            (Phase::Parked, _) => Standing::Parked,
-            (Phase::Idle, Some(_)) => Standing::Ready,
-            (Phase::Idle, None) => delay.into_iter().chain(wall).min().map_or(Standing::Idle, Standing::Delayed),
+            (Phase::Working, _) => KeyState::Working,
+            (Phase::Parked, _) => KeyState::Parked,
+            (Phase::Idle, Some(_)) => KeyState::Ready,
+            (Phase::Idle, None) => delay.into_iter().chain(wall).min().map_or(KeyState::Idle, KeyState::Delayed),
         }
     }
 
-    /// Takes no more keys and hands out no more. The work under way goes on.
+    /// Stops accepting and handing out keys. Keys that are being processed stay until they are done.
     pub fn close(&mut self) {
         self.closed = true;
         self.ready.clear();
@@ -323,26 +322,26 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         });
     }
 
-    /// How many keys are ready, by priority, the highest first. Priorities that none has are left out.
+    /// Returns the number of ready keys by priority, the highest first. Priorities without keys are left out.
     pub fn depths(&self) -> impl Iterator<Item = (i32, usize)> {
         self.ready.depths()
     }
 
-    /// How often a key that wasn't wanted came to be: at once, or when a delay was over.
+    /// Returns the number of times that a key was to run and was not before: on an addition, or at the end of a delay.
     pub fn added(&self) -> u64 {
         self.added
     }
 
-    /// How many keys are being worked on.
+    /// Returns the number of keys that are being processed.
     pub fn working(&self) -> usize {
         self.working
     }
 
-    /// The entry of a key that is in this phase.
+    /// Returns the entry of a key, if it is in this phase.
     fn find(&mut self, key: &K, phase: Phase) -> Option<(usize, &mut Entry<K>)> {
-        let place = self.entries.find(key)?;
-        let entry = self.entries.at_mut(place).filter(|entry| entry.phase == phase)?;
-        Some((place, entry))
+        let slot = self.entries.find(key)?;
+        let entry = self.entries.at_mut(slot).filter(|entry| entry.phase == phase)?;
+        Some((slot, entry))
     }
 
     fn next_sequence(&mut self) -> u64 {
@@ -350,27 +349,27 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.sequence
     }
 
-    /// Makes a key wanted since `since`; it is ready unless it is worked on or parked.
-    fn demand(&mut self, place: usize, priority: i32, since: Duration, delayed: bool) -> bool {
+    /// Makes a key run, counted from `since`; it is ready unless it is being processed or parked.
+    fn demand(&mut self, slot: usize, priority: i32, since: Duration, delayed: bool) -> bool {
         let ticket = Ticket { priority, sequence: self.next_sequence(), since, delayed };
-        let Some(entry) = self.entries.at_mut(place) else { return false };
+        let Some(entry) = self.entries.at_mut(slot) else { return false };
         let old = entry.demand;
         self.added += u64::from(old.is_none());
         let new = old.map_or(ticket, |old| old.merge(ticket));
         entry.demand = Some(new);
         let is_free = entry.phase == Phase::Idle;
-        if is_free && old.map(Ticket::place) != Some(new.place()) {
+        if is_free && old.map(Ticket::order) != Some(new.order()) {
             if let Some(old) = old {
-                self.ready.remove(old, place);
+                self.ready.remove(old, slot);
             }
-            self.ready.insert(new, place);
+            self.ready.insert(new, slot);
         }
         old.is_none()
     }
 
-    fn delay(&mut self, place: usize, priority: i32, due: Duration) {
+    fn delay(&mut self, slot: usize, priority: i32, due: Duration) {
         let sequence = self.next_sequence();
-        let Some(entry) = self.entries.at_mut(place) else { return };
+        let Some(entry) = self.entries.at_mut(slot) else { return };
         entry.delayed_priority = entry.delayed_priority.max(Some(priority));
         match entry.delay {
             Some((known, _)) if known <= due => return,
@@ -380,12 +379,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             None => {}
         }
         entry.delay = Some((due, sequence));
-        self.by_delay.insert((due, sequence), place);
+        self.by_delay.insert((due, sequence), slot);
     }
 
-    fn delay_until(&mut self, place: usize, priority: i32, time: Timestamp) {
+    fn delay_until(&mut self, slot: usize, priority: i32, time: Timestamp) {
         let sequence = self.next_sequence();
-        let Some(entry) = self.entries.at_mut(place) else { return };
+        let Some(entry) = self.entries.at_mut(slot) else { return };
         entry.delayed_priority = entry.delayed_priority.max(Some(priority));
         match entry.wall {
             Some((known, _)) if known <= time => return,
@@ -395,33 +394,33 @@ impl<K: Clone + Eq + Hash> Queue<K> {
             None => {}
         }
         entry.wall = Some((time, sequence));
-        self.by_wall.insert((time, sequence), place);
+        self.by_wall.insert((time, sequence), slot);
     }
 
-    /// Makes ready what has waited long enough.
+    /// Makes keys ready whose delays have ended.
     fn promote(&mut self, now: Now) {
         while let Some(first) = self.by_delay.first_entry().filter(|first| first.key().0 <= now.monotonic) {
-            let ((due, _), place) = first.remove_entry();
-            self.end_delay(place, due, |entry| entry.delay = None);
+            let ((due, _), slot) = first.remove_entry();
+            self.end_delay(slot, due, |entry| entry.delay = None);
         }
         while let Some(first) = self.by_wall.first_entry().filter(|first| first.key().0 <= now.wall) {
-            let place = first.remove();
-            self.end_delay(place, now.monotonic, |entry| entry.wall = None);
+            let slot = first.remove();
+            self.end_delay(slot, now.monotonic, |entry| entry.wall = None);
         }
     }
 
-    fn end_delay(&mut self, place: usize, since: Duration, clear: impl FnOnce(&mut Entry<K>)) {
-        let Some(entry) = self.entries.at_mut(place) else { return };
+    fn end_delay(&mut self, slot: usize, since: Duration, clear: impl FnOnce(&mut Entry<K>)) {
+        let Some(entry) = self.entries.at_mut(slot) else { return };
         clear(entry);
         let priority = entry.delayed_priority.unwrap_or(NORMAL_PRIORITY);
         if entry.delay.is_none() && entry.wall.is_none() {
             entry.delayed_priority = None;
         }
-        self.demand(place, priority, since, true);
+        self.demand(slot, priority, since, true);
     }
 
-    fn forget_delays(&mut self, place: usize) {
-        let Some(entry) = self.entries.at_mut(place) else { return };
+    fn forget_delays(&mut self, slot: usize) {
+        let Some(entry) = self.entries.at_mut(slot) else { return };
         entry.delayed_priority = None;
         if let Some(due) = entry.delay.take() {
             self.by_delay.remove(&due);
@@ -431,20 +430,20 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Puts a key that is no longer worked on or parked among the ready, if it is wanted.
-    fn release(&mut self, place: usize) {
-        let Some(entry) = self.entries.at_mut(place) else { return };
+    /// Makes a key that is no longer processed or parked ready, if it was added.
+    fn release(&mut self, slot: usize) {
+        let Some(entry) = self.entries.at_mut(slot) else { return };
         entry.phase = Phase::Idle;
         match entry.demand {
-            Some(ticket) => self.ready.insert(ticket, place),
-            None => self.clean(place),
+            Some(ticket) => self.ready.insert(ticket, slot),
+            None => self.clean(slot),
         }
     }
 
-    /// Forgets a key of which there is nothing to know.
-    fn clean(&mut self, place: usize) {
-        if self.entries.at(place).is_some_and(Entry::is_empty) {
-            self.entries.remove(place);
+    /// Removes a key's entry if it is empty.
+    fn clean(&mut self, slot: usize) {
+        if self.entries.at(slot).is_some_and(Entry::is_empty) {
+            self.entries.remove(slot);
         }
     }
 }

@@ -1,27 +1,28 @@
-//! What is ready to be handed out, best first.
+//! The keys that are ready, ordered by priority and sequence.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::Ticket;
 
-/// No place.
+/// The absence of a slot.
 const NONE: usize = usize::MAX;
 
-/// Places by priority, and within a priority by sequence.
+/// Slots by priority, and within a priority by sequence.
 ///
-/// Mostly what comes has a higher sequence than all that waits with its priority: it is hung at the end of a list, which
-/// costs the same however long that is. What comes late (parked keys return to their old place, worked on ones to that of
-/// their first wish) is kept beside it in a tree. Whatever is at the head of one of the two is next.
+/// Most added slots have a higher sequence than all others of their priority: they are appended to a linked list, in constant
+/// time. Slots with a lower sequence (a parked key keeps its position, a key that is added while it is processed has that of the
+/// first call) go to a tree. The next slot is the lower of the two heads.
 #[derive(Debug, Default)]
 pub(super) struct Ready {
-    /// None is empty.
-    lanes: BTreeMap<Reverse<i32>, Lane>,
-    /// By place, the neighbours in the list that it is in.
+    /// No band is empty.
+    bands: BTreeMap<Reverse<i32>, PriorityBand>,
+    /// The neighbours of each slot in its list.
     links: Vec<Link>,
 }
 
+/// The ready slots of one priority.
 #[derive(Debug)]
-struct Lane {
+struct PriorityBand {
     first: usize,
     last: usize,
     late: BTreeMap<u64, usize>,
@@ -37,79 +38,79 @@ struct Link {
 
 impl Ready {
     pub(super) fn is_empty(&self) -> bool {
-        self.lanes.is_empty()
+        self.bands.is_empty()
     }
 
-    /// How many there are, by priority, the highest first.
+    /// Returns the number of slots by priority, the highest first.
     pub(super) fn depths(&self) -> impl Iterator<Item = (i32, usize)> {
-        self.lanes.iter().map(|(priority, lane)| (priority.0, lane.length))
+        self.bands.iter().map(|(priority, band)| (priority.0, band.length))
     }
 
-    /// Adds a place, which is not there yet.
-    pub(super) fn insert(&mut self, ticket: Ticket, place: usize) {
+    /// Adds a slot, which must not be present.
+    pub(super) fn insert(&mut self, ticket: Ticket, slot: usize) {
         let Ticket { priority, sequence, .. } = ticket;
-        if self.links.len() <= place {
-            self.links.resize(place + 1, Link { sequence: 0, before: NONE, after: NONE });
+        if self.links.len() <= slot {
+            self.links.resize(slot + 1, Link { sequence: 0, before: NONE, after: NONE });
         }
-        let empty = || Lane { first: NONE, last: NONE, late: BTreeMap::new(), length: 0 };
-        let lane = self.lanes.entry(Reverse(priority)).or_insert_with(empty);
-        lane.length += 1;
-        let last = lane.last;
+        let empty = || PriorityBand { first: NONE, last: NONE, late: BTreeMap::new(), length: 0 };
+        let band = self.bands.entry(Reverse(priority)).or_insert_with(empty);
+        band.length += 1;
+        let last = band.last;
         match self.links.get_mut(last) {
             Some(end) if end.sequence > sequence => {
-                lane.late.insert(sequence, place);
+                band.late.insert(sequence, slot);
                 return;
             }
-            Some(end) => end.after = place,
-            None => lane.first = place,
+            Some(end) => end.after = slot,
+            None => band.first = slot,
         }
-        lane.last = place;
-        self.links[place] = Link { sequence, before: last, after: NONE };
+        band.last = slot;
+        self.links[slot] = Link { sequence, before: last, after: NONE };
     }
 
-    /// Removes a place, which was added with this ticket.
-    pub(super) fn remove(&mut self, ticket: Ticket, place: usize) {
-        let Some(lane) = self.lanes.get_mut(&Reverse(ticket.priority)) else { return };
-        lane.length -= 1;
-        if lane.late.remove(&ticket.sequence).is_none() {
-            let Link { before, after, .. } = self.links[place];
+    /// Removes a slot that was added with this ticket.
+    pub(super) fn remove(&mut self, ticket: Ticket, slot: usize) {
+        let Some(band) = self.bands.get_mut(&Reverse(ticket.priority)) else { return };
+        band.length -= 1;
+        if band.late.remove(&ticket.sequence).is_none() {
+            let Link { before, after, .. } = self.links[slot];
             match self.links.get_mut(before) {
                 Some(link) => link.after = after,
-                None => lane.first = after,
+                None => band.first = after,
             }
             match self.links.get_mut(after) {
                 Some(link) => link.before = before,
-                None => lane.last = before,
+                None => band.last = before,
             }
         }
-        if lane.length == 0 {
-            self.lanes.remove(&Reverse(ticket.priority));
+        if band.length == 0 {
+            self.bands.remove(&Reverse(ticket.priority));
         }
     }
 
-    /// Takes the best.
+    /// Removes and returns the next slot.
     pub(super) fn pop(&mut self) -> Option<usize> {
-        let mut best = self.lanes.first_entry()?;
-        let lane = best.get_mut();
-        let link = self.links.get(lane.first).copied();
-        let late = lane.late.first_entry().filter(|late| link.is_none_or(|link| *late.key() < link.sequence));
-        let place = match (late, link) {
+        let mut best = self.bands.first_entry()?;
+        let band = best.get_mut();
+        let link = self.links.get(band.first).copied();
+        let late = band.late.first_entry().filter(|late| link.is_none_or(|link| *late.key() < link.sequence));
+        let slot = match (late, link) {
             (Some(late), _) => late.remove(),
             (None, Some(Link { after, .. })) => {
-                let first = std::mem::replace(&mut lane.first, after);
+                let first = std::mem::replace(&mut band.first, after);
                 match self.links.get_mut(after) {
                     Some(next) => next.before = NONE,
-                    None => lane.last = NONE,
+                    None => band.last = NONE,
                 }
                 first
             }
             (None, None) => return None,
         };
-        lane.length -= 1;
-        if lane.length == 0 {
+        band.length -= 1;
+        if band.length == 0 {
             best.remove();
         }
-        Some(place)
+        Some(slot)
     }
 
     pub(super) fn clear(&mut self) {

@@ -1,4 +1,4 @@
-//! The queue as tasks share it: a lock, a clock, and a bell that rings when something was added.
+//! The queue shared between tasks: with a lock, a clock and a notification.
 
 use std::{hash::Hash, sync::Arc, time::Duration};
 
@@ -11,9 +11,9 @@ use crate::{
     queue::{Backoff, Now, Queue, When},
 };
 
-/// A [`Queue`] between many tasks that add keys and one that hands them out: a controller's own.
+/// A [`Queue`] shared by many tasks that add keys and one that takes them.
 ///
-/// Whoever hands out looks first and then waits: what is added between the two is not missed.
+/// The taking task looks at the queue first and then waits: a key that is added between the two ends the wait.
 ///
 /// ```
 /// # use kubewright_runtime::{clock::SystemClock, metrics::Metrics, object::ObjectKey};
@@ -35,7 +35,7 @@ use crate::{
 #[derive(Debug)]
 pub struct SharedQueue<K = ObjectKey> {
     queue: Arc<Mutex<Queue<K>>>,
-    bell: Notify,
+    notify: Notify,
     clock: SharedClock,
 }
 
@@ -45,32 +45,32 @@ impl<K: Clone + Eq + Hash + Send + 'static> SharedQueue<K> {
         Self::of(Queue::new(Backoff::default()), clock, metrics)
     }
 
-    /// Shares a queue, such as one with another [`Backoff`] or a seed. From now on it is the one that the metrics tell of.
+    /// Shares a queue, such as one with another [`Backoff`] or a seed. The metrics report this queue from now on.
     pub fn of(queue: Queue<K>, clock: SharedClock, metrics: QueueMetrics) -> Self {
         let queue = Arc::new(Mutex::new(queue));
-        let told = Arc::downgrade(&queue);
+        let observed = Arc::downgrade(&queue);
         let mut known = 0;
         metrics.follow(move || {
-            let Some(queue) = told.upgrade() else { return QueueState::default() };
+            let Some(queue) = observed.upgrade() else { return QueueState::default() };
             let queue = queue.lock();
             let added = queue.added() - known;
             known = queue.added();
             QueueState { depths: queue.depths().collect(), added }
         });
-        Self { queue, bell: Notify::new(), clock }
+        Self { queue, notify: Notify::new(), clock }
     }
 
-    /// The time that the queue goes by.
+    /// Returns the current time of the queue's clock.
     pub fn now(&self) -> Now {
         Now { monotonic: self.clock.monotonic(), wall: self.clock.now() }
     }
 
-    /// [`Queue::add`], and wakes who waits for keys.
+    /// [`Queue::add`], and wakes the task that waits for keys.
     pub fn add(&self, key: K, priority: i32, when: When) {
         self.add_noting(key, priority, when, |_, _| {});
     }
 
-    /// [`SharedQueue::add`], with a note that is taken at the same moment.
+    /// [`SharedQueue::add`], which calls `note` under the same lock.
     pub(crate) fn add_noting(&self, key: K, priority: i32, when: When, note: impl FnOnce(&K, Now)) {
         let now = self.now();
         let mut queue = self.queue.lock();
@@ -78,25 +78,25 @@ impl<K: Clone + Eq + Hash + Send + 'static> SharedQueue<K> {
         let is_new = queue.add(key, priority, when, now);
         drop(queue);
         if !is_new && when == When::Now {
-            // It waits already, so whoever waits for keys has heard of it.
+            // The key was ready before, so the waiting task has been notified.
             return;
         }
-        self.ring();
+        self.notify();
     }
 
-    /// Works on the queue at one moment. Keep it short: all others wait.
+    /// Calls `work` with the locked queue. All other tasks wait meanwhile, so it must be short.
     pub fn with<T>(&self, work: impl FnOnce(&mut Queue<K>, Now) -> T) -> T {
         let now = self.now();
         work(&mut self.queue.lock(), now)
     }
 
-    /// Wakes who waits in [`SharedQueue::changed`], now or the next time.
-    pub fn ring(&self) {
-        self.bell.notify_one();
+    /// Wakes the task that waits in [`SharedQueue::changed`], or ends its next wait.
+    pub fn notify(&self) {
+        self.notify.notify_one();
     }
 
-    /// Returns when the bell has rung, or after this long.
-    pub async fn changed(&self, longest: Option<Duration>) {
-        wait(&self.bell, longest).await;
+    /// Returns after a notification, or after the timeout.
+    pub async fn changed(&self, timeout: Option<Duration>) {
+        wait(&self.notify, timeout).await;
     }
 }

@@ -1,4 +1,4 @@
-//! What the shared queue waits with. The tests of interleavings put others in their place.
+//! The lock and notification of the shared queue. The tests of interleavings replace them.
 
 use std::time::Duration;
 
@@ -6,13 +6,14 @@ use futures::FutureExt;
 pub(super) use parking_lot::Mutex;
 pub(super) use tokio::sync::Notify;
 
-/// Waits for the bell, or for as long. All rings up to its return are heard as one: whoever waits looks after that.
-pub(super) async fn wait(bell: &Notify, longest: Option<Duration>) {
-    match longest {
-        // A timeout is one of the two things waited for.
-        Some(longest) => drop(tokio::time::timeout(longest, bell.notified()).await),
-        None => bell.notified().await,
+/// Waits for a notification, or until the timeout. All notifications up to its return count as one: the caller looks at the queue
+/// afterwards.
+pub(super) async fn wait(notify: &Notify, timeout: Option<Duration>) {
+    match timeout {
+        // The timeout isn't an error here.
+        Some(timeout) => drop(tokio::time::timeout(timeout, notify.notified()).await),
+        None => notify.notified().await,
     }
-    // An event rings twice, for the key that it wakes and for those that wait for what it shows.
-    let _ = bell.notified().now_or_never();
+    // An event notifies twice: for the key that it enqueues, and for keys that wait for its state.
+    let _ = notify.notified().now_or_never();
 }

@@ -29,7 +29,7 @@ fn queue() -> Queue<Key> {
     Queue::new(Backoff::default())
 }
 
-/// Whether nothing is known of any key.
+/// Returns whether the queue has no entries.
 fn is_blank(queue: &Queue<Key>) -> bool {
     queue.entries.keys().is_empty() && queue.ready.is_empty() && queue.by_delay.is_empty() && queue.by_wall.is_empty()
 }
@@ -39,7 +39,7 @@ fn take(queue: &mut Queue<Key>, millis: u64) -> Option<Key> {
 }
 
 #[test]
-fn a_key_added_while_worked_on_comes_back_after_it() {
+fn a_key_added_while_it_is_processed_runs_again() {
     let mut queue = queue();
     assert!(queue.add(1, 0, When::Now, at(0)));
     assert!(!queue.add(1, 0, When::Now, at(0)), "it is wanted already");
@@ -73,7 +73,7 @@ fn the_highest_priority_and_the_earliest_time_count() {
 }
 
 #[test]
-fn a_parked_key_keeps_its_place_and_takes_no_worker() {
+fn a_parked_key_keeps_its_position_and_takes_no_worker() {
     let mut queue = queue();
     for key in [1, 2, 3] {
         queue.add(key, 0, When::Now, at(0));
@@ -88,12 +88,11 @@ fn a_parked_key_keeps_its_place_and_takes_no_worker() {
     assert_eq!(take(&mut queue, 3), Some(1), "before 3, which came after it");
     queue.done(&1);
     assert_eq!(take(&mut queue, 3), Some(3));
-    assert_eq!(take(&mut queue, 3), None, "what came while it was parked is in the same run");
+    assert_eq!(take(&mut queue, 3), None, "additions while it was parked belong to the same run");
 }
 
-/// Row 19 of the faults: the wall clock is set while a key waits for it.
 #[test]
-fn row_19_a_wait_for_the_wall_clock_follows_it() {
+fn a_wait_for_the_wall_clock_follows_changes_of_the_clock() {
     let mut queue = queue();
     let noon = wall(3_600_000);
     queue.add(1, 0, When::At(noon), at(0));
@@ -110,7 +109,7 @@ fn row_19_a_wait_for_the_wall_clock_follows_it() {
 }
 
 #[test]
-fn failures_are_counted_by_key_until_it_succeeds() {
+fn failures_of_a_key_are_counted_until_it_succeeds() {
     let mut queue = queue();
     let delays = |queue: &mut Queue<Key>, key| queue.back_off(&key, 0.0).as_millis();
     assert_eq!((delays(&mut queue, 1), delays(&mut queue, 1), delays(&mut queue, 2)), (5, 10, 5));
@@ -119,7 +118,7 @@ fn failures_are_counted_by_key_until_it_succeeds() {
 }
 
 #[test]
-fn a_closed_queue_lets_work_end_and_starts_none() {
+fn a_closed_queue_lets_runs_end_and_starts_none() {
     let mut queue = queue();
     for key in [1, 2] {
         queue.add(key, 0, When::Now, at(0));
@@ -136,7 +135,7 @@ fn a_closed_queue_lets_work_end_and_starts_none() {
 }
 
 #[test]
-fn the_metrics_tell_how_many_keys_wait() {
+fn the_metrics_show_the_number_of_waiting_keys() {
     let metrics = Metrics::new(SystemClock::shared());
     let queue = SharedQueue::<Key>::new(SystemClock::shared(), metrics.queue("at"));
     let depth = |priority: i32| {
@@ -156,7 +155,7 @@ fn the_metrics_tell_how_many_keys_wait() {
 }
 
 #[test]
-fn very_many_scheduled_keys_are_no_trouble() {
+fn two_hundred_thousand_scheduled_keys_are_handed_out() {
     let mut queue = Queue::new(Backoff::default());
     for key in 0..200_000_u32 {
         queue.add(key, 0, When::After(Duration::from_millis(u64::from(key % 1000) + 1)), at(0));
@@ -171,10 +170,10 @@ fn very_many_scheduled_keys_are_no_trouble() {
     assert_eq!(taken, 200_000);
 }
 
-/// Row 15 of the faults: neither a key that is added without end, nor one that is wanted again as soon as it is done, nor
-/// one that always fails keeps the others waiting.
+/// Other keys don't wait for a key that is added all the time, for one that is added as soon as it is done, or for one that
+/// always fails.
 #[test]
-fn row_15_no_key_starves_another() {
+fn no_key_starves_another() {
     const OTHERS: u8 = 50;
     let mut queue = queue();
     let (busy, eager, failing) = (100, 101, 102);
@@ -202,7 +201,7 @@ fn row_15_no_key_starves_another() {
             }
         }
         if round == 3 + u64::from(OTHERS) {
-            assert_eq!(others.len(), 1 + usize::from(OTHERS), "all had their turn in one round");
+            assert_eq!(others.len(), 1 + usize::from(OTHERS), "all have run in one round");
         }
     }
     // Pauses of 5 ms, 10 ms and so on to 320 ms are over within the second.
@@ -210,9 +209,9 @@ fn row_15_no_key_starves_another() {
     assert!(runs[&busy].abs_diff(runs[&eager]) <= 10, "{runs:?}");
 }
 
-/// A key that fails for ever is tried after 5 ms, after 10, and at last every 1000 s.
+/// The delays are 5 ms, 10 ms and so on, up to 1000 s.
 #[test]
-fn row_15_a_key_that_fails_for_ever_is_tried_ever_more_slowly() {
+fn a_key_that_always_fails_is_retried_with_growing_delays() {
     let mut queue = queue();
     let (mut now, mut tries) = (0, Vec::new());
     queue.add(1, 0, When::Now, at(0));
@@ -506,7 +505,7 @@ proptest! {
 }
 
 #[test]
-fn keys_that_come_to_be_wanted_are_counted_once_each() {
+fn each_addition_of_a_key_that_was_not_waiting_is_counted_once() {
     let mut queue = Queue::new(Backoff::default());
     let at = |seconds| Now { monotonic: Duration::from_secs(seconds), wall: Timestamp::UNIX_EPOCH };
     for _ in 0..2 {

@@ -1,7 +1,7 @@
-//! Wakes for keys that another member works on: who hears of them writes them on its own lease, which all members read anyway.
+//! Calls for keys of other members: a replica that gets such a key from a source writes it on its own lease, which all members read.
 //!
-//! Each call has a number. It stays on the lease for as long as any member that may own the key needs to look at it, and is heard
-//! once by each that does. A state machine: no I/O, time passed in.
+//! Each call has a number. It stays on the lease until all members have listed the leases, and each member handles it once. A state
+//! machine without I/O; the time is an argument.
 
 use std::{
     borrow::Cow,
@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::object::ObjectKey;
 
-/// The most calls that are written on a lease. What is beyond is lost, and said to be.
+/// The maximum number of calls on a lease. More calls are lost, which is logged.
 pub(super) const MOST_CALLS: usize = 256;
 
-/// A key that is wanted, and by which controller.
+/// A key for a controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) controller: String,
     pub(super) key: ObjectKey,
 }
 
-/// As it is written.
+/// The format of a call.
 #[derive(Debug, Serialize, Deserialize)]
 struct Written<'a> {
     number: u64,
@@ -37,14 +37,14 @@ struct Written<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     number: u64,
-    /// Our own, in the order of their numbers, and until when they stay.
+    /// The own calls, in the order of their numbers, with the time until which they stay.
     ours: VecDeque<(u64, Duration, Call)>,
-    /// The number of the last that was heard from each member.
+    /// The number of the last call that was handled, by member.
     heard: BTreeMap<String, u64>,
 }
 
 impl Calls {
-    /// Calls until then. Returns how many there is no room for.
+    /// Adds calls, which stay until `until`. Returns the number of calls that don't fit.
     pub(super) fn add(&mut self, calls: Vec<Call>, until: Duration) -> usize {
         let mut lost = 0;
         for call in calls {
@@ -58,7 +58,7 @@ impl Calls {
         lost
     }
 
-    /// What is to be written on the lease, if anything is.
+    /// Returns the text for the lease, if there are calls.
     pub(super) fn announcement(&mut self, now: Duration) -> Option<String> {
         self.ours.retain(|(_, until, _)| *until > now);
         let write = |(number, _, call): &'_ (u64, Duration, Call)| {
@@ -70,9 +70,9 @@ impl Calls {
         (!written.is_empty()).then(|| serde_json::Value::from(written).to_string())
     }
 
-    /// Reads what is written on a member's lease; returns what is new.
+    /// Reads the text on a member's lease. Returns the new calls.
     pub(super) fn listen(&mut self, member: &str, text: &str) -> Vec<Call> {
-        // What can't be read was written by another release.
+        // A text that can't be parsed was written by another release.
         let written = serde_json::from_str::<Vec<Written<'_>>>(text).unwrap_or_default();
         let heard = self.heard.entry(member.into()).or_default();
         let new = written.into_iter().filter(|call| call.number > *heard).collect::<Vec<_>>();
@@ -84,7 +84,7 @@ impl Calls {
         new.into_iter().map(call).collect()
     }
 
-    /// Forgets the members that aren't there any more.
+    /// Forgets members that have left.
     pub(super) fn retain(&mut self, is_there: impl Fn(&str) -> bool) {
         self.heard.retain(|member, _| is_there(member));
     }
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_heard_once_by_each_and_ends() {
+    fn each_member_handles_a_call_once_until_it_expires() {
         let (mut caller, mut first, mut second_) = (Calls::default(), Calls::default(), Calls::default());
         assert_eq!(caller.announcement(second(0)), None);
         let of_cluster = Call { controller: "node".into(), key: ObjectKey::cluster("n\"1") };
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_has_room_for_so_many() {
+    fn a_lease_carries_a_limited_number_of_calls() {
         let mut calls = Calls::default();
         let many = (0..MOST_CALLS + 7).map(|number| call(&number.to_string())).collect();
         assert_eq!(calls.add(many, second(10)), 7);

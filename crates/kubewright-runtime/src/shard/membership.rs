@@ -1,4 +1,4 @@
-//! The loop that keeps a member's lease and looks at the others': it reads, writes, waits, and makes known what is ours.
+//! The task that renews a member's lease, reads those of the others, and publishes which keys this replica owns.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{GROUP_LABEL, ShardError, ShardOptions, Share, member::Member};
+use super::{GROUP_LABEL, ShardError, ShardOptions, Share, protocol::Protocol};
 use crate::{
     leader::{
         fence::Fence,
@@ -22,10 +22,10 @@ use crate::{
     metrics::{Metrics, ShardMetrics},
 };
 
-/// Work that ends this long after its key was to be given away is told of: others wait for it.
+/// The time after which runs of keys that belong to other members are logged: the others wait for them.
 const SLOW_DRAIN: Duration = Duration::from_secs(30);
 
-/// Takes part in a group until it is released, lost or dropped.
+/// The membership in a group, until it is released, lost or dropped.
 #[derive(Debug)]
 pub(crate) struct Membership {
     joined: CancellationToken,
@@ -35,10 +35,10 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Starts to take part.
+    /// Joins the group.
     ///
     /// # Errors
-    /// When the durations don't fit together, or the name is no label's value.
+    /// When the durations are inconsistent, or the name is not a valid label value.
     pub(crate) fn start(
         client: Client,
         options: ShardOptions,
@@ -50,9 +50,9 @@ impl Membership {
     ) -> Result<Self, ShardError> {
         options.validate()?;
         let (joined, lost, stop) = <(CancellationToken, CancellationToken, CancellationToken)>::default();
-        let keeper = Keeper {
+        let task_state = MembershipTask {
             lease: LeaseClient::new("sharding", client, &options.own_lease(), clock, random),
-            member: Member::new(&options),
+            member: Protocol::new(&options),
             metrics: metrics.shards(&options.name),
             share,
             fence,
@@ -60,28 +60,28 @@ impl Membership {
             joined: joined.clone(),
             lost: lost.clone().drop_guard(),
             draining: None,
-            has_told_of_litter: false,
+            has_logged_litter: false,
         };
-        let task = tokio::spawn(keeper.run(stop.clone()));
+        let task = tokio::spawn(task_state.run(stop.clone()));
         Ok(Self { joined, lost, stop, task })
     }
 
-    /// Cancelled when the others can see us: work may begin, on what is [ours](Share).
+    /// Returns a token that is cancelled when this replica has joined and may reconcile its [share](Share).
     pub(crate) fn joined(&self) -> CancellationToken {
         self.joined.clone()
     }
 
-    /// Cancelled when the lease is lost, or the loop has ended otherwise: all work must stop at once.
+    /// Returns a token that is cancelled when the lease is lost or the task has ended: all runs must stop at once.
     pub(crate) fn lost(&self) -> CancellationToken {
         self.lost.clone()
     }
 
-    /// Gives the lease back, so that the others needn't wait for it to expire. Call it when the work has stopped. It takes
-    /// at most as long as the renew deadline.
+    /// Releases the lease, so that the others needn't wait for its end. To be called when all runs have ended. It takes at most the
+    /// renew deadline.
     pub(crate) async fn release(mut self) {
         self.stop.cancel();
         if let Err(error) = (&mut self.task).await {
-            tracing::error!(%error, "sharding ended badly");
+            tracing::error!(%error, "the sharding task panicked");
         }
     }
 }
@@ -92,28 +92,28 @@ impl Drop for Membership {
     }
 }
 
-struct Keeper {
+struct MembershipTask {
     lease: LeaseClient,
-    member: Member,
+    member: Protocol,
     options: ShardOptions,
     metrics: ShardMetrics,
     share: Share,
     fence: Fence,
     joined: CancellationToken,
-    /// Tells also when this task ends in a way that nobody thought of.
+    /// Cancelled also when the task panics.
     lost: DropGuard,
-    /// Work is waited for that isn't ours any more.
+    /// Present while runs of other members' keys continue.
     draining: Option<Drain>,
-    /// It was told that leases can't be taken away.
-    has_told_of_litter: bool,
+    /// Whether it was logged that leases can't be deleted.
+    has_logged_litter: bool,
 }
 
 struct Drain {
     since: Duration,
-    is_told: bool,
+    is_logged: bool,
 }
 
-impl Keeper {
+impl MembershipTask {
     async fn run(mut self, stop: CancellationToken) {
         while !self.is_over() {
             let turn = async {
@@ -126,12 +126,12 @@ impl Keeper {
                 () = turn => {}
             }
         }
-        tracing::error!(lease = self.lease.lease(), "the place among the shards is lost");
+        tracing::error!(lease = self.lease.lease(), "the lease of this shard is lost");
         self.publish();
         drop(self.lost);
     }
 
-    /// Whether we had joined and are out.
+    /// Returns whether this replica had joined and has lost its lease.
     fn is_over(&mut self) -> bool {
         self.joined.is_cancelled() && self.remaining().is_none()
     }
@@ -140,8 +140,8 @@ impl Keeper {
         self.lease.remaining(self.member.candidate())
     }
 
-    /// Looks at all leases and renews ours, cut off when success would come too late. Returns whether something new was
-    /// announced, so that it is well to look again at once.
+    /// Lists the leases and renews the own one, within the time in which that is useful. Returns whether a new view was announced,
+    /// after which the leases are listed again at once.
     async fn attempt(&mut self) -> bool {
         let limit = self.remaining().unwrap_or(self.options.renew_deadline);
         let outcome = timeout(limit, self.look_and_renew(limit)).await;
@@ -162,7 +162,7 @@ impl Keeper {
     }
 
     async fn look_and_renew(&mut self, limit: Duration) -> Result<bool, RenewError> {
-        // A look that takes too long leaves time to renew: the lease is worth more than the news.
+        // A slow list leaves time for the renewal, which is more important.
         let looked = timeout(limit / 2, self.look()).await.unwrap_or_else(|_| Err(RenewError::no_answer(limit / 2)));
         let has_looked = looked.is_ok();
         if let Err(setback) = looked {
@@ -171,12 +171,12 @@ impl Keeper {
             }
             self.lease.report_error(setback);
         }
-        // Nobody begins work that isn't ours by the new view from here on; then it counts what is under way.
+        // From here on no run of another member's key in the new view begins; then the current ones are counted.
         self.publish();
         self.share.called(self.member.take_heard());
         let lost = self.member.call(self.share.take_calls(), self.lease.monotonic());
         if lost > 0 {
-            tracing::warn!("sharding: too many wakes for keys that other replicas own: some are lost");
+            tracing::warn!("sharding: too many calls for keys of other replicas: some are lost");
         }
         let busy = self.share.beyond(self.member.target(), &self.options.own_lease().name);
         self.watch_drain(busy.is_empty());
@@ -184,7 +184,7 @@ impl Keeper {
         let action = self.member.decide(busy, sent, self.lease.wall());
         let has_news = match self.lease.write(action).await? {
             Some(lease) => self.member.written(lease, sent, self.lease.monotonic()),
-            None => return Err(RenewError::fault("another process has our identity, or its lease")),
+            None => return Err(RenewError::fault("another process uses the identity of this replica or its lease")),
         };
         if has_looked {
             self.share.inform(self.lease.monotonic().saturating_add(self.options.lease_duration));
@@ -197,50 +197,52 @@ impl Keeper {
         let group = ListParams::default().labels(&format!("{GROUP_LABEL}={}", self.options.name));
         let asked = self.lease.monotonic();
         let leases = self.lease.leases().list(&group).await;
-        let leases = leases.map_err(|error| RenewError::new("can't list the leases", &error))?;
+        let leases = leases.map_err(|error| RenewError::new("failed to list the leases", &error))?;
         let was_joined = self.member.candidate().fence().is_some();
         self.member.listed(leases.items, asked, self.lease.monotonic());
         if was_joined && self.member.candidate().fence().is_none() {
-            return Err(RenewError::fault("someone took our lease away"));
+            return Err(RenewError::fault("the lease of this replica was deleted"));
         }
         self.clear_litter().await;
         Ok(())
     }
 
-    /// Takes away the lease of a replica that is long gone. Should it fail, there is a next time.
+    /// Deletes the lease of a replica that is gone. A failure is retried with the next list.
     async fn clear_litter(&mut self) {
         let Some((name, preconditions)) = self.member.litter(self.lease.monotonic()) else { return };
         let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match self.lease.leases().delete(&name, &parameters).await {
-            Ok(_) => tracing::debug!(name, "sharding: the lease of a replica that is gone is removed"),
-            Err(kube::Error::Api(status)) if status.code == 403 && !self.has_told_of_litter => {
-                self.has_told_of_litter = true;
+            Ok(_) => tracing::debug!(name, "sharding: deleted the lease of a replica that is gone"),
+            Err(kube::Error::Api(status)) if status.code == 403 && !self.has_logged_litter => {
+                self.has_logged_litter = true;
                 tracing::warn!(
                     name,
                     error = status.message,
-                    "sharding: the lease of a replica that is gone stays: the role needs the right to delete leases"
+                    "sharding: failed to delete the lease of a replica that is gone: grant delete on leases to the role"
                 );
             }
-            Err(error) => tracing::debug!(name, %error, "sharding: the lease of a replica that is gone stays"),
+            Err(error) => {
+                tracing::debug!(name, %error, "sharding: failed to delete the lease of a replica that is gone")
+            }
         }
     }
 
-    /// Notices work that keeps others waiting.
+    /// Logs runs for which other members wait.
     fn watch_drain(&mut self, is_drained: bool) {
         let now = self.lease.monotonic();
-        let draining = self.draining.get_or_insert(Drain { since: now, is_told: false });
+        let draining = self.draining.get_or_insert(Drain { since: now, is_logged: false });
         if is_drained {
             self.draining = None;
-        } else if !draining.is_told && now.saturating_sub(draining.since) >= SLOW_DRAIN {
-            draining.is_told = true;
+        } else if !draining.is_logged && now.saturating_sub(draining.since) >= SLOW_DRAIN {
+            draining.is_logged = true;
             tracing::warn!(
                 lease = self.lease.lease(),
-                "sharding: other replicas wait for reconciles here to end; a time limit (Controller::timeout) bounds that"
+                "sharding: other replicas wait for reconciles in this one; Controller::timeout limits their time"
             );
         }
     }
 
-    /// Waits until the next try, until work has ended for which others wait, or until there is nothing left to keep.
+    /// Waits until the next attempt, until runs have ended for which others wait, or until the lease has expired.
     async fn pause(&mut self, has_news: bool) {
         if has_news {
             return;
@@ -258,7 +260,7 @@ impl Keeper {
         }
     }
 
-    /// Makes known what is ours.
+    /// Publishes which keys this replica owns.
     fn publish(&mut self) {
         self.fence.set(self.member.candidate().fence());
         self.share.set(self.member.grant());
@@ -268,7 +270,7 @@ impl Keeper {
     fn report(&mut self) {
         let members = self.member.target().len();
         match self.member.is_settled() {
-            true if members == 1 => self.lease.report("alone: all keys are worked on here"),
+            true if members == 1 => self.lease.report("this replica is the only member: it reconciles all keys"),
             true => self.lease.report(format!("{members} replicas divide the keys")),
             false => self.lease.report(format!("the keys are being divided among {members} replicas")),
         }
@@ -278,7 +280,7 @@ impl Keeper {
         self.fence.set(None);
         self.lease.release(self.member.candidate()).await;
         self.metrics.set(0, 0.0, self.member.rebalances());
-        // In good order: nobody is to take it for a loss.
+        // A release is not a loss.
         drop(self.lost.disarm());
     }
 }

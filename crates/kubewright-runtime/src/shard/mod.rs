@@ -1,60 +1,60 @@
-//! Sharding: replicas divide the keys among themselves, and all of them work.
+//! Sharding: replicas divide the keys among themselves, and all of them reconcile.
 //!
-//! Each replica holds a `Lease` of its own, a **member** of the group, and renews it as a leader does. Whose lease is
-//! renewed is there; a key belongs to the one of those that rendezvous hashing names. A replica that comes takes
-//! its part from all the others, and the part of one that goes falls to all of them; no other key moves.
+//! Each replica holds a `Lease` of its own as a **member** of the group, and renews it as a leader does. A replica whose lease is
+//! renewed is a current member; rendezvous hashing gives each key to one of the members. A replica that joins takes its share from
+//! all the others, and the share of one that leaves falls to all of them; no other key moves.
 //!
-//! # A key is never worked by two
+//! # No key is reconciled by two replicas
 //!
-//! Replicas learn at different times who is there, so they never just act on what they see. On its lease, each
-//! **announces** a view (the members it reckons with), and by that *claims* the keys that this view gives to itself; and beside
-//! it the keys that it is still **busy** with although the view doesn't give them to it, which it claims as well. Then:
+//! Replicas see changes of the members at different times, so they don't act on what they see alone. On its lease, each replica
+//! **announces** a view (the members that it has seen), and by that *claims* the keys that this view gives to it. It also announces
+//! the other keys that it is still **busy** with, and claims these as well. The rules are:
 //!
-//! 1. It begins work on a key only if it has announced a view that gives it the key, and then, in a list of the leases that
-//!    it asked for after it knew the announcement to be stored, no other has announced that it claims the key.
-//! 2. Once it sees other members than those announced, it begins no more work on what it is to give up. Then it announces the
-//!    new view, and what it is busy with by then; and when that has come to its end, that it is no more. So nothing is
-//!    interrupted half-way, and nobody waits for more than is worked on.
-//! 3. It stops everything at once, and ends, when it could not renew its lease for `renew_deadline`.
-//! 4. It disregards another's lease only when that was given back, or when it saw no change of it for `lease_duration`, which
-//!    is longer, from a first look until before the request for the last one. Both are measured by monotonic clocks, each
-//!    its own; nobody reads another's wall clock.
+//! 1. A replica begins runs of a key only if it has announced a view that gives it the key, and if then, in a list of the leases
+//!    that it requested after it knew the announcement to be stored, no other replica's announcement claims the key.
+//! 2. Once a replica sees other members than it has announced, it begins no more runs of the keys that it has to give up. Then it
+//!    announces the new view and the keys that it is busy with; and when their runs have ended, it announces that. So no run is
+//!    interrupted, and others wait only for keys with current runs.
+//! 3. A replica stops all runs at once, and ends, when it could not renew its lease for `renew_deadline`.
+//! 4. A replica disregards another one's lease only when that was released, or when it did not change for `lease_duration`,
+//!    which is longer than `renew_deadline`, from the first list that showed its state until before the request for the last one.
+//!    Each replica measures durations by its own monotonic clock, and none uses another one's wall clock.
 //!
-//! Why that is enough. By 2, what a member works on is always among what its stored announcement claims. Let A and B work on one
-//! key, and B have begun later. B has looked at A's lease before it began, and found that A didn't claim the key. If A
-//! was at work by then, that contradicts 2. If it was not, A stored the view that gives it the key after that look, so after B's, and
-//! looked at B's lease later still; there it found the view by which B was to begin, and may not have begun. What A could not see of B, or B of A, is
-//! what 4 disregards; but by 3 and 4 who is disregarded has stopped. Requests that come late do no harm: each write
-//! names the version it replaces, and while a member doesn't know whether a view was stored, it acts on no key that either that view or
-//! the one before doesn't give it.
+//! The proof: by rule 2, the keys with runs of a member are always among those that its stored announcement claims. Let A and B both
+//! have a run of one key, and let B have begun later. Before it began, B read A's lease, which didn't claim the key. If A had a run
+//! at that time, this contradicts rule 2. If not, A stored the view that gives it the key after B's list, so after B's own view was
+//! stored, and listed the leases later still. In that list it found B's view, which claims the key, so A may not have begun. The only
+//! leases that A or B disregarded are those of rule 4, whose holders have stopped by rules 3 and 4. Late requests do no harm: each
+//! write names the version that it replaces, and while a member doesn't know whether a view was stored, it reconciles only keys
+//! that both this view and the previous one give to it.
 //!
-//! As with leader election there are limits: this can't stop a write that is on its way when a replica has to stop, nor
-//! see through a machine that was suspended, nor make up for a lease that someone deletes by hand.
+//! As with leader election there are limits: a write that is in flight when a replica has to stop can't be recalled, a machine that
+//! was suspended may act late, and a lease that is deleted by hand is lost.
 //!
-//! # How long a key may be without anyone
+//! # The time until a key has a new owner
 //!
-//! When a replica leaves in good order: until the others look again, so about the `retry_period`. When it vanishes: the
-//! `lease_duration` more. When one comes: two or three times the `retry_period`, for the keys it is to get, and for as
-//! long as it takes, a key that is being worked on. A reconcile that never ends would keep its key for ever: give the
-//! controller a [time limit](crate::controller::Controller::timeout).
+//! After a replica leaves in order: about `retry_period`, until the others list again. After one fails: `lease_duration` more.
+//! After one joins: two or three times `retry_period` for the keys that it gets, and for a key with a current run until that ends. A
+//! reconcile that never ends keeps its key forever: give the controller a [time limit](crate::controller::Controller::timeout).
 //!
-//! # Wakes from outside
+//! # Sources outside of the cluster
 //!
-//! What happens in the cluster, all members see. What comes by a [channel or a source](crate::controller::Controller::reconcile_on) only one
-//! may have heard of: if it doesn't own the key, it writes the wake on its lease, where the owner finds it at its next
-//! look, so within some two `retry_period`s. At most 256 are carried in a `lease_duration`; more are lost, which the log says.
+//! All members see the changes in the cluster. A key from a [channel or a source](crate::controller::Controller::channel) may reach
+//! one replica only: if that doesn't own the key, it writes a call on its lease, which the owner finds with its next list, within
+//! about two `retry_period`s. A lease carries at most 256 calls within a `lease_duration`; more are lost, which is logged.
 //!
-//! # What it asks for
+//! # Permissions
 //!
-//! The Role for leader election (`leases` in the operator's namespace: `get`, `create`, `update`) needs `list` too, and
-//! `delete` to clear away the leases of replicas that are gone. A replica that doesn't take part, or that couldn't list the
-//! leases for a `lease_duration`, isn't ready (`/readyz/shards`). Replicas that elect a leader know nothing of those that
-//! divide the work: to go from one to the other, stop all before you start any (a Deployment does that by `strategy: Recreate`).
+//! In addition to the Role for leader election (`leases` in the operator's namespace: `get`, `create`, `update`), sharding needs
+//! `list`, and `delete` to remove the leases of replicas that are gone. A replica that has not joined, or that could not list the
+//! leases for a `lease_duration`, isn't ready (`/readyz/shards`). Replicas with leader election and replicas with sharding don't see
+//! each other: to change from one to the other, stop all replicas before starting any (a Deployment does so with
+//! `strategy: Recreate`).
 
 mod calls;
 mod claim;
-mod member;
 mod membership;
+mod protocol;
 mod share;
 #[cfg(test)]
 mod tests;
@@ -68,25 +68,25 @@ use thiserror::Error;
 use self::view::hash;
 pub(crate) use self::{
     membership::Membership,
-    share::{Gained, Share, Ticket},
+    share::{Acquired, KeyGuard, Share},
 };
 use crate::leader::{LeaderOptions, LeaderOptionsError};
 
-/// On a member's lease: the group's name.
+/// The label of a member's lease with the group's name.
 pub const GROUP_LABEL: &str = "shard.kubewright.dev/group";
 
-/// On a member's lease: the members it has announced, and behind a `/` the hashes of the keys it is busy with beside what these
-/// give it (at most 1,024; with more it waits).
+/// The annotation of a member's lease with the members that it has announced and, after a `/`, the hashes of the other keys that it is
+/// busy with (at most 1,024; with more it waits).
 pub const VIEW_ANNOTATION: &str = "shard.kubewright.dev/view";
 
-/// The longest name of a group: it is a label's value, and the names of the leases begin with it.
+/// The maximum length of a group's name, which is a label value and a prefix of the leases' names.
 const LONGEST_NAME: usize = 63;
 
-/// On a member's lease: the wakes that came to it from outside of the cluster, for keys that others work on.
+/// The annotation of a member's lease with its calls for keys of other members, from sources outside of the cluster.
 pub const CALLS_ANNOTATION: &str = "shard.kubewright.dev/calls";
 
-/// Which replicas divide the keys, who of them we are, and at what pace they notice each other: for
-/// [`Manager::sharding`](crate::manager::Manager::sharding). A binary with the flags of [`crate::args`] says `--shard`.
+/// The options of sharding, for [`Manager::sharding`](crate::manager::Manager::sharding): the group, this replica's identity, and the
+/// durations of the leases. A binary with the flags of [`crate::args`] has the flag `--shard`.
 ///
 /// ```
 /// # use kubewright_runtime::{leader::identity, manager::Manager, random::Random, shard::ShardOptions};
@@ -100,37 +100,36 @@ pub struct ShardOptions {
     pub namespace: String,
     /// The name of the group: one per operator, at most 63 characters. The leases are named `<name>-<hash of the identity>`.
     pub name: String,
-    /// Who we are: unique among the replicas, also across restarts; see [`crate::leader::identity`].
+    /// The identity of this replica, unique among the replicas and across restarts; see [`crate::leader::identity`].
     pub identity: String,
-    /// How long after they last saw a renewal the others wait before they take a replica's keys (15 s).
+    /// The time after the last renewal that the others have seen, after which they take a replica's keys (15 s).
     pub lease_duration: Duration,
-    /// How long after its last renewal a replica stops all work (10 s). Less than `lease_duration`: the difference is the
-    /// time that its work has to stop.
+    /// The time after its last renewal at which a replica stops all runs (10 s). Less than `lease_duration`: the difference is the
+    /// time that runs have to stop.
     pub renew_deadline: Duration,
-    /// How often to renew, and to look at the others (2 s, and at random up to a fifth more): one list and one update each
-    /// time.
+    /// The interval of renewals and lists (2 s, and up to a fifth more at random), each with one list and one update.
     pub retry_period: Duration,
 }
 
-/// Options that can't work.
+/// Invalid options.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ShardError {
-    /// The durations don't fit together.
+    /// The durations are inconsistent.
     #[error("sharding: {0}")]
     Durations(#[from] LeaderOptionsError),
-    /// The name is none.
-    #[error("sharding: {name:?} can't name a group: {why}")]
+    /// The name is invalid.
+    #[error("sharding: invalid group name {name:?}: {why}")]
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The reasons.
         why: String,
     },
 }
 
 impl ShardOptions {
-    /// With the durations of leader election.
+    /// Returns options with the default durations of leader election.
     pub fn new(namespace: impl Into<String>, name: impl Into<String>, identity: impl Into<String>) -> Self {
         let LeaderOptions { namespace, name, identity, lease_duration, renew_deadline, retry_period } =
             LeaderOptions::new(namespace, name, identity);
@@ -139,7 +138,7 @@ impl ShardOptions {
 
     fn validate(&self) -> Result<(), ShardError> {
         self.own_lease().validate()?;
-        // A lease is named after it, and its label's value is it.
+        // The name is a prefix of the leases' names and a label value.
         let mut wrong = name::dns1123_subdomain(&self.name);
         if self.name.len() > LONGEST_NAME {
             wrong.push(format!("must be no more than {LONGEST_NAME} characters"));
@@ -148,7 +147,7 @@ impl ShardOptions {
         if why.is_empty() { Ok(()) } else { Err(ShardError::Name { name: self.name.clone(), why }) }
     }
 
-    /// The lease of this member.
+    /// Returns the options of this member's own lease.
     pub(crate) fn own_lease(&self) -> LeaderOptions {
         let name = format!("{}-{:016x}", self.name, hash(self.identity.as_bytes()));
         let Self { namespace, identity, lease_duration, renew_deadline, retry_period, .. } = self.clone();

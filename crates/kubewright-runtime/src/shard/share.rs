@@ -1,4 +1,4 @@
-//! What a replica may work on, as controllers ask for it.
+//! The keys that this replica may reconcile, as controllers ask for them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,20 +13,20 @@ use tokio::sync::Notify;
 
 use super::{
     calls::{Call, MOST_CALLS},
-    member::Grant,
-    view::{Place, View},
+    protocol::Grant,
+    view::{HashPosition, View},
 };
 use crate::object::ObjectKey;
 
-/// Says which keys have become ours at some moment.
-pub(crate) type Gained = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
+/// Returns whether a key was acquired by this replica at some moment.
+pub(crate) type Acquired = Arc<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
-/// Wants a key that another member has called for.
+/// Enqueues a key that another member has called for.
 type WakeCalled = Box<dyn Fn(ObjectKey) + Send + Sync>;
 
-type Listener = Box<dyn Fn(Gained) + Send + Sync>;
+type Listener = Box<dyn Fn(Acquired) + Send + Sync>;
 
-/// The part of all keys that this replica works on: all of them, unless it shares them with others. Clones are one.
+/// The part of the keys that this replica reconciles: all of them, unless replicas divide the keys. Clones share the state.
 #[derive(Clone, Default)]
 pub(crate) struct Share(Option<Arc<Shared>>);
 
@@ -34,20 +34,20 @@ struct Shared {
     clock: SharedClock,
     state: Mutex<State>,
     listeners: Mutex<Vec<Listener>>,
-    /// Who wants the keys of a controller.
+    /// The functions that enqueue keys, by controller.
     wakers: Mutex<BTreeMap<String, WakeCalled>>,
-    /// Rings when work has ended that isn't ours any more.
+    /// Notified when a run ends whose key belongs to another member by now.
     drained: Notify,
 }
 
 #[derive(Default)]
 struct State {
     grant: Grant,
-    /// What is worked on, and how many times: each controller has keys of its own.
-    work: BTreeMap<Place, usize>,
-    /// Until when we may say that we know who the others are; none before we have joined them.
+    /// The number of current runs at each position: each controller has keys of its own.
+    work: BTreeMap<HashPosition, usize>,
+    /// The time until which the list of members counts as current; `None` before this replica has joined.
     informed: Option<Duration>,
-    /// Wakes for keys that aren't ours.
+    /// Calls for keys of other members.
     calls: Vec<Call>,
 }
 
@@ -57,26 +57,26 @@ impl fmt::Debug for Share {
     }
 }
 
-/// Work on a key. Until it is dropped no other replica gets the key.
-#[must_use = "the key is given away when the ticket is dropped"]
-pub(crate) struct Ticket(Option<(Arc<Shared>, Place)>);
+/// Keeps a key in this replica until it is dropped.
+#[must_use = "another replica may acquire the key when the guard is dropped"]
+pub(crate) struct KeyGuard(Option<(Arc<Shared>, HashPosition)>);
 
-impl fmt::Debug for Ticket {
+impl fmt::Debug for KeyGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Ticket").field(&self.0.as_ref().map(|(_, place)| place)).finish()
+        f.debug_tuple("KeyGuard").field(&self.0.as_ref().map(|(_, position)| position)).finish()
     }
 }
 
-impl Drop for Ticket {
+impl Drop for KeyGuard {
     fn drop(&mut self) {
-        let Some((shared, place)) = self.0.take() else { return };
+        let Some((shared, position)) = self.0.take() else { return };
         let mut state = shared.state.lock();
         let State { grant, work, .. } = &mut *state;
-        if let Some(count) = work.get_mut(&place) {
+        if let Some(count) = work.get_mut(&position) {
             *count -= 1;
             if *count == 0 {
-                work.remove(&place);
-                if !grant.gives(place) {
+                work.remove(&position);
+                if !grant.gives(position) {
                     shared.drained.notify_one();
                 }
             }
@@ -85,93 +85,92 @@ impl Drop for Ticket {
 }
 
 impl Share {
-    /// Nothing yet, and then what it is granted.
+    /// Returns the share of a member of a group: nothing until it is granted keys.
     pub(crate) fn of_a_group(clock: SharedClock) -> Self {
         let (state, listeners, wakers, drained) = Default::default();
         Self(Some(Arc::new(Shared { clock, state, listeners, wakers, drained })))
     }
 
-    /// Begins work on a key, if it is ours.
-    pub(crate) fn begin(&self, key: &ObjectKey) -> Option<Ticket> {
-        let Some(shared) = &self.0 else { return Some(Ticket(None)) };
-        let place = Place::of(key);
+    /// Begins a run of a key, if this replica may reconcile it.
+    pub(crate) fn begin(&self, key: &ObjectKey) -> Option<KeyGuard> {
+        let Some(shared) = &self.0 else { return Some(KeyGuard(None)) };
+        let position = HashPosition::of(key);
         let mut state = shared.state.lock();
-        // A process that stood still for long must not go on as if nothing were.
+        // A process that was suspended must not continue after its lease has expired.
         let stands = state.grant.fence.is_some_and(|fence| shared.clock.monotonic() < fence);
-        if !stands || !state.grant.gives(place) {
+        if !stands || !state.grant.gives(position) {
             return None;
         }
-        *state.work.entry(place).or_default() += 1;
-        Some(Ticket(Some((shared.clone(), place))))
+        *state.work.entry(position).or_default() += 1;
+        Some(KeyGuard(Some((shared.clone(), position))))
     }
 
-    /// Whether this replica shares the keys with others.
+    /// Returns whether replicas divide the keys.
     pub(crate) fn is_of_a_group(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Whether this replica takes part, as a check of its readiness: it has joined the others, and sees who they are.
+    /// Checks the readiness of this replica: it has joined the group and can list the members.
     ///
     /// # Errors
-    /// What is wrong, and what to do.
+    /// The reason, and what to do.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Some(shared) = &self.0 else { return Ok(()) };
         match shared.state.lock().informed {
             Some(until) if shared.clock.monotonic() < until => Ok(()),
-            Some(_) => {
-                Err("it is long since the leases of the other replicas could be listed: the log says why".into())
-            }
+            Some(_) => Err("the leases of the other replicas could not be listed for long: see the log".into()),
             None => {
-                Err("this replica has not joined the others yet: if that lasts, the log says why; it takes the right \
-                         to list leases"
+                Err("this replica has not joined the others yet: if this lasts, see the log, and check that the role \
+                         may list leases"
                     .into())
             }
         }
     }
 
-    /// Notes that we have joined, and that what we know of the others will do until then.
+    /// Records that this replica has joined, and that its list of members is current until `until`.
     pub(super) fn inform(&self, until: Duration) {
         if let Some(shared) = &self.0 {
             shared.state.lock().informed = Some(until);
         }
     }
 
-    /// Whether work on a key could begin here.
+    /// Returns whether a run of a key could begin here.
     pub(crate) fn is_ours(&self, key: &ObjectKey) -> bool {
-        self.0.as_ref().is_none_or(|shared| shared.state.lock().grant.gives(Place::of(key)))
+        self.0.as_ref().is_none_or(|shared| shared.state.lock().grant.gives(HashPosition::of(key)))
     }
 
-    /// Calls `listener` whenever keys become ours, right before work on them can [begin](Self::begin): it must be quick.
-    pub(crate) fn on_gain(&self, listener: impl Fn(Gained) + Send + Sync + 'static) {
+    /// Calls `listener` whenever this replica acquires keys, right before their runs can [begin](Self::begin). It must be quick.
+    pub(crate) fn on_acquire(&self, listener: impl Fn(Acquired) + Send + Sync + 'static) {
         if let Some(shared) = &self.0 {
             shared.listeners.lock().push(Box::new(listener));
         }
     }
 
-    /// Tells the key's owner that a controller wants it, unless that is us. Who comes to own it later wants it anyway.
+    /// Calls the key's owner to enqueue a key, unless this replica owns it. A later owner enqueues it anyway.
     pub(crate) fn call(&self, controller: &str, key: &ObjectKey) {
         let Some(shared) = &self.0 else { return };
         let call = Call { controller: controller.into(), key: key.clone() };
         let mut state = shared.state.lock();
-        // One more than is carried, so that it is seen that there were too many.
-        if !state.grant.gives(Place::of(key)) && state.calls.len() <= MOST_CALLS && !state.calls.contains(&call) {
+        // One more than is carried, so that an overflow is noticed.
+        if !state.grant.gives(HashPosition::of(key)) && state.calls.len() <= MOST_CALLS && !state.calls.contains(&call)
+        {
             state.calls.push(call);
         }
     }
 
-    /// Calls `wake` with the keys of a controller that other members have called for.
+    /// Calls `wake` with the keys of a controller for which other members call.
     pub(crate) fn on_call(&self, controller: &str, wake: impl Fn(ObjectKey) + Send + Sync + 'static) {
         if let Some(shared) = &self.0 {
             shared.wakers.lock().insert(controller.into(), Box::new(wake));
         }
     }
 
-    /// What is to be told to others, and wasn't given by this before.
+    /// Returns the calls to other members since the last call of this function.
     pub(super) fn take_calls(&self) -> Vec<Call> {
         self.0.as_ref().map(|shared| std::mem::take(&mut shared.state.lock().calls)).unwrap_or_default()
     }
 
-    /// Others have called. What isn't ours is let go by whoever takes it from its queue.
+    /// Enqueues the keys for which other members have called. The dispatcher drops those of other members.
     pub(super) fn called(&self, calls: Vec<Call>) {
         let Some(shared) = &self.0 else { return };
         let wakers = shared.wakers.lock();
@@ -184,29 +183,29 @@ impl Share {
 
     pub(super) fn set(&self, grant: Grant) {
         let Some(shared) = &self.0 else { return };
-        // No work begins between the listeners and the new grant.
+        // No run begins between the listeners and the new grant.
         let mut state = shared.state.lock();
         let old = std::mem::replace(&mut state.grant, grant.clone());
-        // Behind a fence that had fallen, keys were let go although they are ours.
+        // After the lease had expired, keys of this replica were dropped.
         let had_lapsed = old.fence.is_none_or(|fence| shared.clock.monotonic() >= fence);
         if old.is_like(&grant) && !had_lapsed {
             return;
         }
-        let gained: Gained = Arc::new(move |key| {
-            let place = Place::of(key);
-            grant.gives(place) && (had_lapsed || !old.gives(place))
+        let acquired: Acquired = Arc::new(move |key| {
+            let position = HashPosition::of(key);
+            grant.gives(position) && (had_lapsed || !old.gives(position))
         });
-        shared.listeners.lock().iter().for_each(|listener| listener(gained.clone()));
+        shared.listeners.lock().iter().for_each(|listener| listener(acquired.clone()));
     }
 
-    /// What is worked on and doesn't belong to this member by this view.
-    pub(super) fn beyond(&self, view: &View, member: &str) -> BTreeSet<Place> {
+    /// Returns the positions with current runs that don't belong to this member in this view.
+    pub(super) fn beyond(&self, view: &View, member: &str) -> BTreeSet<HashPosition> {
         let Some(shared) = &self.0 else { return BTreeSet::new() };
         let state = shared.state.lock();
-        state.work.keys().copied().filter(|place| !view.gives(*place, member)).collect()
+        state.work.keys().copied().filter(|position| !view.gives(*position, member)).collect()
     }
 
-    /// Returns when work has ended that wasn't ours any more, now or since the last call.
+    /// Completes when a run has ended whose key belongs to another member, now or since the last call.
     pub(super) async fn drained(&self) {
         match &self.0 {
             Some(shared) => shared.drained.notified().await,
@@ -214,12 +213,13 @@ impl Share {
         }
     }
 
-    /// Which part of all keys is ours now, as far as a sample tells.
+    /// Returns the fraction of all keys that this replica owns, estimated from a sample.
     pub(super) fn fraction(&self) -> f64 {
         const SAMPLE: u64 = 1024;
         let Some(shared) = &self.0 else { return 1.0 };
         let grant = shared.state.lock().grant.clone();
-        let ours = (0..SAMPLE).filter(|number| grant.gives(Place(super::view::hash(&number.to_le_bytes())))).count();
+        let ours =
+            (0..SAMPLE).filter(|number| grant.gives(HashPosition(super::view::hash(&number.to_le_bytes())))).count();
         ours as f64 / SAMPLE as f64
     }
 }
@@ -236,23 +236,24 @@ mod tests {
 
     use super::*;
 
-    /// Behind a fence that has fallen, keys are let go; they come back with it, though nothing else has changed.
+    /// Keys that are taken after the lease has expired are dropped. They are acquired again with the lease, although nothing else has
+    /// changed.
     #[tokio::test(start_paused = true)]
-    async fn what_is_let_go_behind_a_fallen_fence_is_gained_again() {
+    async fn keys_dropped_after_the_lease_expired_are_acquired_again() {
         let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
         let share = Share::of_a_group(clock.clone());
         let key = ObjectKey::namespaced("a", "b");
         let gains = Arc::new(AtomicUsize::new(0));
         let (counted, wanted) = (gains.clone(), key.clone());
-        share.on_gain(move |gained| {
-            counted.fetch_add(usize::from(gained(&wanted)), Ordering::SeqCst);
+        share.on_acquire(move |acquired| {
+            counted.fetch_add(usize::from(acquired(&wanted)), Ordering::SeqCst);
         });
         let renew = || share.set(Grant::of_everything(clock.monotonic() + Duration::from_secs(10)));
         renew();
         assert!(share.begin(&key).is_some());
         tokio::time::sleep(Duration::from_secs(9)).await;
         renew();
-        assert_eq!(gains.load(Ordering::SeqCst), 1, "it was ours all the time");
+        assert_eq!(gains.load(Ordering::SeqCst), 1, "the key was never lost");
         tokio::time::sleep(Duration::from_secs(11)).await;
         assert!(share.begin(&key).is_none());
         renew();

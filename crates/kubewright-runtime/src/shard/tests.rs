@@ -1,6 +1,6 @@
 //! Many members against one API server in simulated time: requests that are late, lost or answered to nobody; clocks that
 //! run at different speeds; members that crash, stand still, leave and come; work that hangs; leases that are deleted by hand.
-//! [`Member`], [`Share`] and [`Fence`] are the real ones; the loop between them is played, step by step.
+//! [`Protocol`], [`Share`] and [`Fence`] are the real ones; the loop between them is played, step by step.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kubewright_apimachinery::{clock::Clock, random::Random};
 
-use super::{ShardOptions, Share, Ticket, member::Member, view::Place};
+use super::{KeyGuard, ShardOptions, Share, protocol::Protocol, view::HashPosition};
 use crate::{
     leader::{candidate::Action, fence::Fence},
     object::ObjectKey,
@@ -142,7 +142,7 @@ impl Clock for NodeClock {
 }
 
 struct Node {
-    member: Member,
+    member: Protocol,
     name: String,
     clock: Arc<NodeClock>,
     share: Share,
@@ -155,7 +155,7 @@ struct Node {
     is_over: bool,
     frozen_until: u64,
     /// What is worked on, and until when.
-    work: BTreeMap<u64, (Ticket, u64)>,
+    work: BTreeMap<u64, (KeyGuard, u64)>,
     /// The leases that it has ever seen, and whether its own was taken away under it.
     seen: BTreeSet<String>,
     is_robbed: bool,
@@ -176,7 +176,7 @@ impl Node {
         !self.is_over && self.work.contains_key(&key) && self.stands()
     }
 
-    fn busy(&self) -> BTreeSet<Place> {
+    fn busy(&self) -> BTreeSet<HashPosition> {
         self.share.beyond(self.member.target(), &self.name)
     }
 
@@ -266,7 +266,7 @@ impl World {
         // The deadline and the duration bear a third.
         let clock = Arc::new(NodeClock { time, offset, rate: 0.9 + 0.2 * self.random.fraction() });
         self.nodes.push(Node {
-            member: Member::new(&options),
+            member: Protocol::new(&options),
             name: options.own_lease().name,
             share: Share::of_a_group(clock.clone()),
             clock,
@@ -317,8 +317,8 @@ impl World {
                 && flight.answer.is_some()
                 && flight.returns.is_some_and(|returns| returns <= self.time)
         };
-        let place = self.flights.iter().position(is_it)?;
-        self.flights.remove(place).answer
+        let position = self.flights.iter().position(is_it)?;
+        self.flights.remove(position).answer
     }
 
     /// One node's part of a step.
@@ -429,8 +429,8 @@ impl World {
         if node.leaving.is_some() || node.work.contains_key(&number) {
             return;
         }
-        let Some(ticket) = node.share.begin(&key(number)) else { return };
-        node.work.insert(number, (ticket, until));
+        let Some(guard) = node.share.begin(&key(number)) else { return };
+        node.work.insert(number, (guard, until));
         self.tally.hung += usize::from(kind == 0);
         for other in self.alive().filter(|other| *other != index).collect::<Vec<_>>() {
             let (node, other) = (&self.nodes[index], &self.nodes[other]);

@@ -1,8 +1,8 @@
-//! Who owns a key: rendezvous hashing.
+//! The owner of a key, by rendezvous hashing.
 //!
-//! Every member draws a weight for every key, and the highest wins. So each has about the same share, and when one comes
-//! or goes only the keys that it gets or had move. All replicas must come to the same weights, in every release: the
-//! hashes are written down here, and what is [announced](super::claim) names their version.
+//! Every member has a weight for every key, and the highest weight owns the key. So shares are about equal, and when a member
+//! joins or leaves, only its own keys move. All replicas must compute the same weights, in every release: so the hash functions
+//! are defined here, and an [announcement](super::claim) names their version.
 
 use std::{fmt, sync::Arc};
 
@@ -13,31 +13,31 @@ pub(super) fn hash(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
 }
 
-/// The end of MurmurHash3: every bit of the result depends on every bit given.
+/// The finalizer of MurmurHash3: every bit of the result depends on every bit of the input.
 fn mix(mut bits: u64) -> u64 {
     bits = (bits ^ bits >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     bits = (bits ^ bits >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     bits ^ bits >> 33
 }
 
-/// A key, as far as its owner is concerned: namespace and name, but not the kind. Objects of one name have one owner, in all controllers.
+/// The hash of a key's namespace and name. Objects with the same name have the same owner in all controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(pub(super) u64);
+pub(super) struct HashPosition(pub(super) u64);
 
-impl Place {
+impl HashPosition {
     pub(super) fn of(key: &ObjectKey) -> Self {
-        // No name holds a slash, so no two keys run together.
+        // Names contain no slash, so different keys have different texts.
         Self(hash(format!("{}/{}", key.namespace().unwrap_or_default(), key.name()).as_bytes()))
     }
 }
 
-/// A set of members, by the names of their leases: cheap to clone, equal if the members are.
+/// A set of members, by the names of their leases. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct View(Arc<[Seat]>);
+pub(super) struct View(Arc<[Member]>);
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Seat {
-    member: Box<str>,
+struct Member {
+    name: Box<str>,
     hash: u64,
 }
 
@@ -49,29 +49,29 @@ impl fmt::Debug for View {
 
 impl View {
     pub(super) fn of<'a>(members: impl IntoIterator<Item = &'a str>) -> Self {
-        let seats = members.into_iter().map(|member| Seat { member: member.into(), hash: hash(member.as_bytes()) });
-        let mut seats = seats.collect::<Vec<_>>();
-        seats.sort();
-        seats.dedup();
-        Self(seats.into())
+        let members = members.into_iter().map(|member| Member { name: member.into(), hash: hash(member.as_bytes()) });
+        let mut members = members.collect::<Vec<_>>();
+        members.sort();
+        members.dedup();
+        Self(members.into())
     }
 
     pub(super) fn members(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|seat| &*seat.member)
+        self.0.iter().map(|member| &*member.name)
     }
 
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Who works what is there. None if there are no members.
-    pub(super) fn owner(&self, place: Place) -> Option<&str> {
-        // Equal weights are as good as impossible; then it is the later name.
-        self.0.iter().max_by_key(|seat| (mix(seat.hash ^ place.0), &seat.member)).map(|seat| &*seat.member)
+    /// Returns the owner of a position; `None` without members.
+    pub(super) fn owner(&self, position: HashPosition) -> Option<&str> {
+        // Equal weights are nearly impossible; the later name wins.
+        self.0.iter().max_by_key(|member| (mix(member.hash ^ position.0), &member.name)).map(|member| &*member.name)
     }
 
-    pub(super) fn gives(&self, place: Place, member: &str) -> bool {
-        self.owner(place) == Some(member)
+    pub(super) fn gives(&self, position: HashPosition, member: &str) -> bool {
+        self.owner(position) == Some(member)
     }
 }
 
@@ -85,14 +85,15 @@ mod tests {
         View::of((0..members).map(|number| format!("podset-{number}")).collect::<Vec<_>>().iter().map(String::as_str))
     }
 
-    fn places() -> impl Iterator<Item = Place> {
-        (0..10_000).map(|number| Place::of(&ObjectKey::namespaced("default", &format!("web-{number}"))))
+    fn positions() -> impl Iterator<Item = HashPosition> {
+        (0..10_000).map(|number| HashPosition::of(&ObjectKey::namespaced("default", &format!("web-{number}"))))
     }
 
-    /// Replicas of two releases work side by side during an upgrade.
+    /// Replicas of two releases run side by side during an upgrade.
     #[test]
     fn owners_never_change_between_releases() {
-        let owner = |name: &str| view(5).owner(Place::of(&ObjectKey::namespaced("default", name))).map(str::to_owned);
+        let owner =
+            |name: &str| view(5).owner(HashPosition::of(&ObjectKey::namespaced("default", name))).map(str::to_owned);
         let owners = ["a", "b", "web", "db"].map(|name| owner(name).unwrap_or_default());
         assert_eq!(owners, ["podset-0", "podset-3", "podset-1", "podset-3"]);
     }
@@ -102,7 +103,7 @@ mod tests {
         for members in [2, 3, 7, 20] {
             let view = view(members);
             let mut shares = BTreeMap::<&str, usize>::new();
-            places().for_each(|place| *shares.entry(view.owner(place).unwrap_or_default()).or_default() += 1);
+            positions().for_each(|position| *shares.entry(view.owner(position).unwrap_or_default()).or_default() += 1);
             let fair = 10_000 / members;
             assert_eq!(shares.len(), members);
             assert!(shares.values().all(|share| (fair * 8 / 10..fair * 12 / 10).contains(share)), "{shares:?}");
@@ -110,16 +111,16 @@ mod tests {
     }
 
     #[test]
-    fn only_the_keys_of_who_comes_or_goes_move() {
+    fn only_the_keys_of_the_member_that_joins_or_leaves_move() {
         let (four, five) = (view(4), view(5));
-        let moved = places().filter(|place| four.owner(*place) != five.owner(*place)).collect::<Vec<_>>();
-        assert!(moved.iter().all(|place| five.gives(*place, "podset-4")));
+        let moved = positions().filter(|position| four.owner(*position) != five.owner(*position)).collect::<Vec<_>>();
+        assert!(moved.iter().all(|position| five.gives(*position, "podset-4")));
         assert!((1_600..2_400).contains(&moved.len()), "{}", moved.len());
     }
 
     #[test]
     fn views_of_the_same_members_are_equal() {
         assert_eq!(View::of(["podset-2", "podset-0", "podset-1", "podset-1"]), view(3));
-        assert_eq!(View::of([]).owner(Place(7)), None);
+        assert_eq!(View::of([]).owner(HashPosition(7)), None);
     }
 }

@@ -161,7 +161,7 @@ impl Reconciler<Fleet> for Fragile {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_15_a_panic_may_be_the_end_of_all() {
+async fn a_panic_ends_the_manager_if_panics_are_not_recovered() {
     let world = World::new().await;
     let told = Arc::new(Mutex::new(Vec::new()));
     let fragile = Controller::new(Fragile(told.clone())).concurrency(2).recover_panic(false);
@@ -171,7 +171,7 @@ async fn row_15_a_panic_may_be_the_end_of_all() {
     world.create_fleet("wild", 0).await;
     let error = manager.await.expect("it doesn't panic itself").expect_err("it ends");
     assert!(matches!(error, ManagerError::Controller(ControllerError::Panicked { .. })), "{error:?}");
-    assert_eq!(error.to_string(), "the reconciler of fleet panicked at default/wild: on purpose");
+    assert_eq!(error.to_string(), "the reconciler of fleet panicked for default/wild: on purpose");
     assert_eq!(*told.lock(), ["begins", "ends"], "others have their time");
 }
 
@@ -214,7 +214,7 @@ async fn a_cache_that_is_not_filled_in_time_may_be_the_end() {
     let error = world.manager().controller(patient).run_until(std::future::pending::<()>()).await;
     let error = error.expect_err("it gives up").to_string();
     assert_eq!((world.clock.monotonic() - begun).as_secs(), 30);
-    let start = "the controller fleet has waited 30s for its caches, and gives up: ";
+    let start = "the cache of the controller fleet did not sync within 30s: ";
     assert!(error.starts_with(start) && error.contains("fleets.test.kubewright.dev: "), "{error}");
     assert!(error.contains("CustomResourceDefinition"), "{error}");
 }

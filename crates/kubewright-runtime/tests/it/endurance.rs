@@ -43,9 +43,9 @@ use tower::{BoxError, service_fn};
 
 use crate::world::{Fleet, FleetReconciler, World, controller, pass, run, until};
 
-/// Row 1: any write takes effect, and nobody hears of it.
+/// Any write takes effect, and nobody hears of it.
 #[tokio::test(start_paused = true)]
-async fn row_1_a_write_whose_answer_is_lost_is_neither_doubled_nor_forgotten() {
+async fn a_write_whose_answer_is_lost_is_neither_repeated_nor_forgotten() {
     for before in 0..7 {
         let world = World::new().await;
         let lost = world.faults.on(Verb::WRITES, "*").skip(before).lose_answer();
@@ -68,7 +68,7 @@ async fn row_1_a_write_whose_answer_is_lost_is_neither_doubled_nor_forgotten() {
 
 /// A shutdown at any moment ends in time, and whoever starts next goes on from there.
 #[tokio::test(start_paused = true)]
-async fn row_1_a_shutdown_in_the_middle_of_everything_loses_nothing() {
+async fn a_shutdown_during_reconciles_loses_nothing() {
     for written in 0..=7 {
         let world = World::new().await;
         let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_millis(40));
@@ -137,9 +137,9 @@ impl Cable {
     }
 }
 
-/// Rows 5 and 16: the server is gone for ten minutes, and back.
+/// The server is gone for ten minutes, and back.
 #[tokio::test(start_paused = true)]
-async fn row_16_a_server_that_was_gone_for_minutes_is_caught_up_with() {
+async fn the_cache_catches_up_after_minutes_without_a_server() {
     let world = World::new().await;
     let cable = Cable::new();
     let manager = Manager::new(cable.client(&world.faults.client(&world.client)))
@@ -175,7 +175,7 @@ async fn row_16_a_server_that_was_gone_for_minutes_is_caught_up_with() {
 
 /// Etcd is restored from a backup of days ago: the same cluster, with older versions, and another history from there.
 #[tokio::test(start_paused = true)]
-async fn row_16_a_cluster_restored_to_an_older_state_is_followed() {
+async fn the_cache_follows_a_cluster_restored_to_an_older_state() {
     let (world, restored) = (World::new().await, World::new().await);
     world.create_fleet("a", 3).await;
     for size in 0..200 {
@@ -263,9 +263,9 @@ async fn create_others(world: &World, crew: &Crew) {
     until("all have run", || async { (0..10).all(|number| crew.runs(&format!("other-{number}")) > 0) }).await;
 }
 
-/// Row 15: a reconcile that never ends holds one worker, and no other key.
+/// A reconcile that never ends holds one worker, and no other key.
 #[tokio::test(start_paused = true)]
-async fn row_15_a_reconcile_that_hangs_starves_no_other_key() {
+async fn a_reconcile_that_hangs_starves_no_other_key() {
     let world = World::new().await;
     let crew = Crew::default();
     let manager = run(world.manager().controller(Controller::new(crew.clone()).concurrency(2)));
@@ -280,9 +280,9 @@ async fn row_15_a_reconcile_that_hangs_starves_no_other_key() {
     manager.stop().await;
 }
 
-/// Row 15, with a time limit: even a single worker comes free, ever longer.
+/// With a time limit: even a single worker comes free, ever longer.
 #[tokio::test(start_paused = true)]
-async fn row_15_a_time_limit_frees_the_worker_of_a_reconcile_that_hangs() {
+async fn a_time_limit_frees_the_worker_of_a_reconcile_that_hangs() {
     let world = World::new().await;
     let crew = Crew::default();
     let limited = Controller::new(crew.clone()).timeout(Duration::from_secs(5));
@@ -302,9 +302,9 @@ async fn row_15_a_time_limit_frees_the_worker_of_a_reconcile_that_hangs() {
     manager.stop().await;
 }
 
-/// Row 15: one key fails for ever, with the only worker.
+/// One key fails for ever, with the only worker.
 #[tokio::test(start_paused = true)]
-async fn row_15_a_reconcile_that_always_fails_starves_no_other_key() {
+async fn a_reconcile_that_always_fails_starves_no_other_key() {
     let world = World::new().await;
     let crew = Crew::default();
     let manager = run(world.manager().controller(Controller::new(crew.clone())));
@@ -369,7 +369,7 @@ fn scripted(events: mpsc::UnboundedReceiver<Bytes>) -> Client {
 
 /// A hundred thousand events of one key: it isn't run as often, its last state is seen, and no other key waits for it.
 #[tokio::test(start_paused = true)]
-async fn row_15_a_flood_of_events_of_one_key_starves_no_other() {
+async fn a_flood_of_events_for_one_key_starves_no_other() {
     const FLOOD: usize = 100_000;
     let log = Log::default();
     let (watch, events) = mpsc::unbounded_channel();
@@ -398,9 +398,9 @@ async fn row_15_a_flood_of_events_of_one_key_starves_no_other() {
     manager.stop().await;
 }
 
-/// Row 13: someone writes himself into the lease. What is in flight is cut off, and the work goes on elsewhere.
+/// Someone writes himself into the lease. What is in flight is cut off, and the work goes on elsewhere.
 #[tokio::test(start_paused = true)]
-async fn row_13_a_stolen_lease_ends_the_work_at_once() {
+async fn a_stolen_lease_ends_all_runs_at_once() {
     let world = World::new().await;
     let crew = Crew::default();
     let options = |identity: &str| LeaderOptions::new("default", "fleets", identity);
@@ -427,9 +427,9 @@ async fn row_13_a_stolen_lease_ends_the_work_at_once() {
     second.stop().await;
 }
 
-/// Row 13: of two replicas the one that works crashes, again and again.
+/// Of two replicas the one that works crashes, again and again.
 #[tokio::test(start_paused = true)]
-async fn row_13_two_replicas_take_turns_and_double_nothing() {
+async fn two_replicas_take_turns_and_repeat_nothing() {
     let world = World::new().await;
     let start = |identity: String| {
         let options = LeaderOptions::new("default", "fleets", identity);

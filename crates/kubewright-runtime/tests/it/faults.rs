@@ -28,9 +28,9 @@ use tower::BoxError;
 
 use crate::world::{Fleet, FleetReconciler, World, controller, pass, run, until};
 
-/// Row 1: a crash right after any write, and a start with an empty cache.
+/// A crash right after any write, and a start with an empty cache.
 #[tokio::test(start_paused = true)]
-async fn row_1_crashes_after_writes_neither_double_nor_lose() {
+async fn crashes_after_writes_neither_repeat_nor_lose_them() {
     for survived in 1..=6 {
         let world = World::new().await;
         let start = || run(world.manager().controller(controller(FleetReconciler::generating_names())));
@@ -45,9 +45,9 @@ async fn row_1_crashes_after_writes_neither_double_nor_lose() {
     }
 }
 
-/// Row 3: conflicts on the status are worked through, and nothing is counted twice.
+/// Conflicts on the status are worked through, and nothing is counted twice.
 #[tokio::test(start_paused = true)]
-async fn row_3_conflicts_on_status_are_worked_through() {
+async fn conflicts_on_the_status_are_retried() {
     let world = World::new().await;
     let conflict = world.faults.on(&[Verb::Patch], "fleets/status").times(4).refuse(409, "Conflict");
     let manager = run(world.manager().controller(controller(FleetReconciler::default())));
@@ -57,9 +57,9 @@ async fn row_3_conflicts_on_status_are_worked_through() {
     manager.stop().await;
 }
 
-/// Row 4: the server's `Retry-After` is honoured, and a failing server is left more and more alone.
+/// The server's `Retry-After` is honoured, and a failing server is left more and more alone.
 #[tokio::test(start_paused = true)]
-async fn row_4_a_busy_server_is_given_time() {
+async fn retry_after_is_honoured_and_failures_back_off() {
     let world = World::new().await;
     let manager = run(world.manager().controller(controller(FleetReconciler::default())));
     let busy = world.faults.on(&[Verb::Create], "configmaps").retry_after(30).refuse(429, "TooManyRequests");
@@ -79,9 +79,9 @@ async fn row_4_a_busy_server_is_given_time() {
     manager.stop().await;
 }
 
-/// Row 5: what was deleted while no watch could tell is found by the list after it.
+/// What was deleted while no watch could tell is found by the list after it.
 #[tokio::test(start_paused = true)]
-async fn row_5_deletions_during_a_broken_watch_are_noticed() {
+async fn deletions_during_a_broken_watch_are_noticed() {
     let world = World::new().await;
     let manager = run(world.manager().controller(controller(FleetReconciler::default())));
     world.create_fleet("a", 3).await;
@@ -100,9 +100,9 @@ async fn row_5_deletions_during_a_broken_watch_are_noticed() {
     manager.stop().await;
 }
 
-/// Row 5, for a version that is gone before the watch has begun: only a new list helps, not another try.
+/// For a version that is gone before the watch has begun: only a new list helps, not another try.
 #[tokio::test(start_paused = true)]
-async fn row_5_a_watch_refused_as_too_old_begins_with_a_list_again() {
+async fn a_watch_refused_as_too_old_begins_with_a_list() {
     let world = World::new().await;
     let manager = run(world.manager().controller(controller(FleetReconciler::default())));
     let refused = world.faults.on(&[Verb::Watch], "configmaps").always().refuse(410, "Expired");
@@ -116,9 +116,9 @@ async fn row_5_a_watch_refused_as_too_old_begins_with_a_list_again() {
     manager.stop().await;
 }
 
-/// Row 6: doubled and late events, and watches that end after each.
+/// Doubled and late events, and watches that end after each.
 #[tokio::test(start_paused = true)]
-async fn row_6_events_may_be_doubled_late_and_cut_off() {
+async fn events_may_be_repeated_late_and_cut_off() {
     let world = World::new().await;
     let watch = &[Verb::Watch];
     let _rules = [
@@ -139,9 +139,9 @@ async fn row_6_events_may_be_doubled_late_and_cut_off() {
     manager.stop().await;
 }
 
-/// Row 8: an owner that was made again under its name has none of the old one's children.
+/// An owner that was made again under its name has none of the old one's children.
 #[tokio::test(start_paused = true)]
-async fn row_8_the_children_of_an_earlier_owner_are_not_ours() {
+async fn children_of_an_earlier_owner_are_not_children_of_the_new_one() {
     let world = World::new().await;
     let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
     world.create_fleet("a", 2).await;
@@ -195,9 +195,9 @@ impl Reconciler<Fleet> for Moody {
     }
 }
 
-/// Row 11: what can't be right is not tried again, and an edit wakes it.
+/// What can't be right is not tried again, and an edit wakes it.
 #[tokio::test(start_paused = true)]
-async fn row_11_a_terminal_error_waits_for_an_edit() {
+async fn a_terminal_error_waits_for_an_edit() {
     let world = World::new().await;
     let moody = Moody::default();
     let manager = run(world.manager().controller(Controller::new(moody.clone())));
@@ -209,9 +209,9 @@ async fn row_11_a_terminal_error_waits_for_an_edit() {
     manager.stop().await;
 }
 
-/// Row 15: a panic is isolated, backed off and survived.
+/// A panic is isolated, backed off and survived.
 #[tokio::test(start_paused = true)]
-async fn row_15_a_panic_stops_only_its_own_key() {
+async fn a_panic_affects_only_its_own_key() {
     let world = World::new().await;
     let moody = Moody::default();
     let manager = run(world.manager().controller(Controller::new(moody.clone())));
@@ -226,9 +226,9 @@ async fn row_15_a_panic_stops_only_its_own_key() {
     manager.stop().await;
 }
 
-/// Row 15, for the closures: a predicate, a mapper or an index function that panics doesn't end the watch.
+/// For the closures: a predicate, a mapper or an index function that panics doesn't end the watch.
 #[tokio::test(start_paused = true)]
-async fn row_15_a_panic_in_a_closure_does_not_end_the_watch() {
+async fn a_panic_in_a_predicate_does_not_end_the_watch() {
     let world = World::new().await;
     let is_bad = |name: Option<String>| name.is_some_and(|name| name == "bad");
     let indexed = Arc::new(AtomicUsize::new(0));
@@ -260,9 +260,9 @@ async fn row_15_a_panic_in_a_closure_does_not_end_the_watch() {
     manager.stop().await;
 }
 
-/// Row 16: the faults stop, and all is well within bounded time, without further writes.
+/// The faults stop, and all is well within bounded time, without further writes.
 #[tokio::test(start_paused = true)]
-async fn row_16_when_the_faults_stop_all_is_well_soon() {
+async fn the_operator_recovers_soon_after_the_faults_stop() {
     let world = World::new().await;
     let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
     for verbs in [Verb::WRITES, Verb::READS] {
@@ -279,9 +279,9 @@ async fn row_16_when_the_faults_stop_all_is_well_soon() {
     manager.stop().await;
 }
 
-/// Row 14, for kinds: one that may not be watched holds up only the controllers that need it, and says what is missing.
+/// For kinds: one that may not be watched holds up only the controllers that need it, and says what is missing.
 #[tokio::test(start_paused = true)]
-async fn row_14_a_forbidden_kind_stops_only_who_needs_it() {
+async fn a_forbidden_kind_stops_only_controllers_that_need_it() {
     let world = World::new().await;
     let words = "secrets is forbidden: User \"operator\" cannot list resource \"secrets\"";
     world.faults.on(Verb::READS, "secrets").always().refuse_with(403, "Forbidden", words);
@@ -316,7 +316,7 @@ impl Reconciler<ConfigMap> for Idle {
 /// The result of a readiness check: `ok`, or the error.
 pub(crate) async fn page(probes: &kubewright_runtime::probe::Probes, path: &str) -> String {
     let name = path.strip_prefix("/readyz/").expect("the path of a check");
-    let result = probes.readyz.run(name).await.expect("there is such a check");
+    let Some(result) = probes.readyz.run(name).await else { return format!("no check {name} yet") };
     result.err().unwrap_or_else(|| "ok".into())
 }
 

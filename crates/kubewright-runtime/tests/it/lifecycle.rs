@@ -210,9 +210,9 @@ impl Reconciler<Fleet> for Sleeper {
     }
 }
 
-/// Row 19 of the faults: the clock is set, forward and back.
+/// The clock is set, forward and back.
 #[tokio::test(start_paused = true)]
-async fn row_19_a_wake_at_a_time_follows_the_wall_clock() {
+async fn a_requeue_at_a_time_follows_the_wall_clock() {
     let world = World::new().await;
     let sleeper = Sleeper::default();
     let manager = run(world.manager().controller(Controller::new(sleeper.clone())));
@@ -380,9 +380,9 @@ async fn shutdown_drains_within_its_grace_period() {
     }
 }
 
-/// Row 13 of the faults: two replicas, one leader; a lost lease cancels what is in flight.
+/// Two replicas, one leader; a lost lease cancels what is in flight.
 #[tokio::test(start_paused = true)]
-async fn row_13_only_the_leader_works_and_a_lost_lease_ends_it() {
+async fn only_the_leader_works_until_it_loses_the_lease() {
     let world = World::new().await;
     let slow = Slow::default();
     slow.deaf.store(true, Ordering::SeqCst);
@@ -461,9 +461,9 @@ impl Reconciler<Fleet> for Greedy {
     }
 }
 
-/// Rows 2 and 9 of the faults, and the preconditions of row 7.
+/// And the preconditions of row 7.
 #[tokio::test(start_paused = true)]
-async fn rows_2_7_and_9_writes_refuse_what_is_not_ours() {
+async fn writes_refuse_objects_of_other_owners() {
     let world = World::new().await;
     let foreign = serde_json::from_value(json!({"metadata": {"name": "foreign"}})).expect("a config map");
     world.ships().create(&PostParams::default(), &foreign).await.expect("accepted");
@@ -480,7 +480,7 @@ async fn rows_2_7_and_9_writes_refuse_what_is_not_ours() {
 
 /// The whole status is replaced: what the new one lacks is gone, and a wiped one is rebuilt.
 #[tokio::test(start_paused = true)]
-async fn row_12_a_status_is_replaced_whole_and_rebuilt_when_wiped() {
+async fn a_status_is_replaced_as_a_whole_and_rebuilt_when_wiped() {
     let world = World::new().await;
     world.create_fleet("a", 1).await;
     let fleets = world.fleets();

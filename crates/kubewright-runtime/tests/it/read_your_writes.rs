@@ -43,9 +43,9 @@ async fn ships_made(world: &World, delay: Duration) -> usize {
     world.ship_names().await.len()
 }
 
-/// Row 26 of the faults, for any operator: a cache that is behind by any number of events.
+/// For any operator: a cache that is behind by any number of events.
 #[tokio::test(start_paused = true)]
-async fn row_26_a_late_cache_never_makes_too_many() {
+async fn a_late_cache_never_leads_to_too_many_children() {
     for millis in [0, 1, 70, 900, 4_900, 5_100, 20_000] {
         let world = World::new().await;
         assert_eq!(ships_made(&world, Duration::from_millis(millis)).await, SIZE, "with events late by {millis} ms");
@@ -85,9 +85,9 @@ async fn a_cache_that_stands_still_is_read_past() {
     manager.stop().await;
 }
 
-/// Row 2 of the faults: the object is created and the answer is lost, so that nobody knows its name.
+/// The object is created and the answer is lost, so that nobody knows its name.
 #[tokio::test(start_paused = true)]
-async fn row_2_a_create_without_an_answer_is_not_repeated() {
+async fn a_create_without_an_answer_is_not_repeated() {
     let world = World::new().await;
     let lost = world.faults.on(&[Verb::Create], "configmaps").times(4).lose_answer();
     let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(2));
@@ -106,9 +106,9 @@ fn lists(world: &World) -> usize {
         .count()
 }
 
-/// Row 2, where the name is known: only that object is asked for.
+/// Where the name is known: only that object is asked for.
 #[tokio::test(start_paused = true)]
-async fn row_2_a_named_create_without_an_answer_costs_no_list() {
+async fn a_named_create_without_an_answer_costs_no_list() {
     let world = World::new().await;
     let lost = world.faults.on(&[Verb::Create], "configmaps").times(4).lose_answer();
     let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_secs(2));
@@ -120,9 +120,9 @@ async fn row_2_a_named_create_without_an_answer_costs_no_list() {
     manager.stop().await;
 }
 
-/// Row 2, where nothing is known of what many have written: those that wait for a list share it.
+/// Where nothing is known of what many have written: those that wait for a list share it.
 #[tokio::test(start_paused = true)]
-async fn row_2_lost_answers_of_many_share_a_list() {
+async fn keys_with_lost_answers_share_a_list() {
     const FLEETS: usize = 16;
     let world = World::new().await;
     let lost = world.faults.on(&[Verb::Create], "configmaps").times(FLEETS).lose_answer();
@@ -421,9 +421,9 @@ async fn what_only_another_controller_reads_is_not_waited_for() {
     manager.stop().await;
 }
 
-/// Row 10 of the faults, and the barrier's other side: what changes nothing is not waited for.
+/// And the barrier's other side: what changes nothing is not waited for.
 #[tokio::test(start_paused = true)]
-async fn row_10_a_steady_state_has_no_writes() {
+async fn a_steady_state_has_no_writes() {
     let world = World::new().await;
     let reconciler = FleetReconciler::default();
     let manager = run(world.manager().controller(controller(reconciler.clone())));

@@ -61,10 +61,10 @@ fn late(by: Duration) -> Faults {
     faults
 }
 
-/// Rows 7 and 13 of the faults: one that stood by, with a cache that is late by any time, takes over from one that dies or ends
+/// One that stood by, with a cache that is late by any time, takes over from one that dies or ends
 /// right after its writes, and makes none again.
 #[tokio::test(start_paused = true)]
-async fn rows_07_and_13_a_standby_acts_only_on_what_the_last_leader_left() {
+async fn a_standby_sees_the_last_writes_of_the_former_leader() {
     // Whether the first dies or ends in good order, how many ships it leaves, and how many are wanted of the second.
     for (dies, left, wanted) in [(true, SIZE, SIZE + 1), (false, SIZE, SIZE + 1), (true, 2, 3)] {
         for seconds in [0, 3, 30, 4_000] {
@@ -108,9 +108,9 @@ async fn rows_07_and_13_a_standby_acts_only_on_what_the_last_leader_left() {
     }
 }
 
-/// Row 4 of the faults: what can't be asked is asked again, and nothing is done until it is answered.
+/// What can't be asked is asked again, and nothing is done until it is answered.
 #[tokio::test(start_paused = true)]
-async fn row_04_a_takeover_waits_until_it_is_told_what_there_is() {
+async fn a_takeover_waits_until_its_lists_are_answered() {
     let world = World::new().await;
     let first = Replica::elected(&world, "first", Faults::new());
     pass(5).await;

@@ -427,7 +427,7 @@ async fn what_the_api_server_warns_of_is_logged_once() {
 
     let text = String::from_utf8(lines.0.lock().clone()).expect("text");
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("json"));
-    let warnings: Vec<_> = lines.filter(|line| line["message"] == "the API server warns").collect();
+    let warnings: Vec<_> = lines.filter(|line| line["message"] == "warning of the API server").collect();
     assert_eq!(warnings.len(), 1, "{text}");
     let warning = &warnings[0];
     assert_eq!((&warning["level"], &warning["warning"]), (&json!("WARN"), &json!("unknown field \"odd\"")));

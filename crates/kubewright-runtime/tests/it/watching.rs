@@ -340,9 +340,9 @@ impl Reconciler<Fleet> for Maker {
     }
 }
 
-/// Row 26 of the faults, for a kind that nobody declared: what is written is waited for.
+/// For a kind that nobody declared: what is written is waited for.
 #[tokio::test(start_paused = true)]
-async fn row_26_what_is_watched_so_shows_ones_own_writes() {
+async fn a_dynamically_watched_kind_shows_the_keys_own_writes() {
     let world = World::new().await;
     let _late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(Duration::from_millis(700));
     let manager = run(world.manager().controller(Controller::<Fleet>::new(Maker)));

@@ -115,9 +115,9 @@ async fn store(world: &World, annotations: &[(&str, &str)], text: &str) {
     world.ships().create(&PostParams::default(), &config).await.expect("stored");
 }
 
-/// Row 1 of the faults: a crash after each write, and the answer to each write lost.
+/// A crash after each write, and the answer to each write lost.
 #[tokio::test(start_paused = true)]
-async fn row_1_a_crash_after_any_write_launches_nothing_twice() {
+async fn a_crash_after_any_write_launches_nothing_twice() {
     for survived in 0..=3 {
         let (world, launcher) = (World::new().await, Launcher::default());
         world.create_fleet("a", 1).await;
@@ -133,7 +133,7 @@ async fn row_1_a_crash_after_any_write_launches_nothing_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_2_a_lost_answer_launches_nothing_twice() {
+async fn a_lost_answer_launches_nothing_twice() {
     for lost in 0..3 {
         let (world, launcher) = (World::new().await, Launcher::default());
         let verbs = &[Verb::Create, Verb::Patch];
@@ -150,9 +150,9 @@ async fn row_2_a_lost_answer_launches_nothing_twice() {
     }
 }
 
-/// Row 10: two writes for two changes, and none for none.
+/// Two writes for two changes, and none for none.
 #[tokio::test(start_paused = true)]
-async fn row_10_what_is_remembered_is_written_once() {
+async fn an_unchanged_workspace_is_not_written_again() {
     let (world, launcher) = (World::new().await, Launcher::default());
     let manager = launcher.start(&world);
     world.create_fleet("a", 1).await;
@@ -202,9 +202,9 @@ async fn a_write_of_what_has_changed_is_refused() {
     manager.stop().await;
 }
 
-/// Row 8: nothing collects garbage here, so the memory of the earlier object is still there.
+/// Nothing collects garbage here, so the memory of the earlier object is still there.
 #[tokio::test(start_paused = true)]
-async fn row_8_an_object_made_again_does_not_inherit() {
+async fn a_recreated_object_starts_with_an_empty_workspace() {
     let (world, launcher) = (World::new().await, Launcher::default());
     let manager = launcher.start(&world);
     world.create_fleet("a", 1).await;

@@ -1,4 +1,7 @@
-use std::sync::{OnceLock, Weak, atomic::AtomicUsize};
+use std::{
+    collections::BTreeSet,
+    sync::{OnceLock, Weak, atomic::AtomicUsize},
+};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
@@ -6,7 +9,7 @@ use kube::{
     core::{PartialObjectMeta, Selector},
 };
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
@@ -18,7 +21,7 @@ use super::{
 };
 use crate::{object::Object, predicate::Change};
 
-/// Of a pod, its phase.
+/// A pod with its phase alone.
 #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
 #[resource(inherit = "Pod")]
 struct Phased {
@@ -53,7 +56,7 @@ fn only<T: Object>(kind: &Arc<Kind>) -> Arc<T> {
 }
 
 #[test]
-fn a_kind_is_kept_as_all_its_types_read_it() {
+fn an_object_keeps_the_fields_that_its_types_read() {
     let (whole, view, both) = (kind(), kind(), kind());
     whole.declare::<Pod>();
     view.declare::<Phased>();
@@ -67,7 +70,7 @@ fn a_kind_is_kept_as_all_its_types_read_it() {
     assert_eq!(only::<Phased>(&whole).status["podIP"], "10.0.0.1");
 
     let seen = only::<Pod>(&view);
-    assert_eq!((&seen.spec, seen.annotations().len()), (&None, 0), "no one reads them");
+    assert_eq!((&seen.spec, seen.annotations().len()), (&None, 0), "no type reads them");
     assert_eq!((seen.labels(), seen.uid()), (expected.labels(), expected.uid()));
     assert_eq!(seen.resource_version().as_deref(), Some("12"));
     assert_eq!(only::<Phased>(&view).status["phase"], "Running");
@@ -80,7 +83,7 @@ fn a_kind_is_kept_as_all_its_types_read_it() {
 }
 
 #[test]
-fn only_the_metadata_is_asked_for_if_no_one_reads_more() {
+fn only_metadata_is_requested_if_no_type_reads_more() {
     let kind = kind();
     kind.declare::<PartialObjectMeta<Pod>>();
     assert!(kind.is_metadata_only());
@@ -91,7 +94,7 @@ fn only_the_metadata_is_asked_for_if_no_one_reads_more() {
 }
 
 #[test]
-fn a_transform_is_what_all_see() {
+fn every_reader_sees_the_transformed_object() {
     let options = KindOptions::new().without(["status", "podIP"]).transform(|pod| {
         assert_eq!((pod.data["status"].get("podIP"), pod.metadata.name.as_deref()), (None, Some("p")));
         pod.data["spec"]["nodeName"] = "elsewhere".into();
@@ -113,28 +116,28 @@ fn a_transform_is_what_all_see() {
 }
 
 #[test]
-fn a_transform_that_panics_leaves_its_object_out() {
+fn an_object_whose_transform_panics_is_ignored() {
     let kind = kind_with(KindOptions::new().transform(|pod| assert!(pod.data.get("spec").is_none(), "a spec")));
     kind.declare::<Pod>();
     let draft = |value: Value| serde_json::from_value(value).expect("an object");
-    let bad = kind.take(0, Event::Apply(draft(pod()))).expect_err("it is told");
-    assert_eq!((bad.key.to_string().as_str(), bad.why.as_str()), ("a/p", "the cache's transform panicked"));
+    let bad = kind.take(0, Event::Apply(draft(pod()))).expect_err("the transform panics");
+    assert_eq!((bad.key.to_string().as_str(), bad.reason.as_str()), ("a/p", "the cache's transform panicked"));
     kind.take(0, Event::Apply(draft(json!({"metadata": {"namespace": "a", "name": "q"}})))).expect("it is taken");
     assert_eq!(Reader::<Pod>::new(kind, None).len(), 1);
 }
 
-/// What reads an object is an operator's code, and may take its time.
+/// The code that decodes an object belongs to the operator, and may be slow.
 #[test]
 fn readers_do_not_wait_while_an_object_is_decoded() {
-    let (told, asked) = (Arc::new(OnceLock::<Weak<Kind>>::new()), Arc::new(AtomicUsize::new(0)));
-    let (known, counted) = (told.clone(), asked.clone());
+    let (shared, decoded) = (Arc::new(OnceLock::<Weak<Kind>>::new()), Arc::new(AtomicUsize::new(0)));
+    let (known, counted) = (shared.clone(), decoded.clone());
     let kind = kind_with(KindOptions::new().transform(move |_| {
-        let kind = known.get().and_then(Weak::upgrade).expect("it is told");
+        let kind = known.get().and_then(Weak::upgrade).expect("it is set");
         assert!(kind.state.try_write().is_some(), "it is locked");
         counted.fetch_add(1, Ordering::Relaxed);
     }));
     kind.declare::<Pod>();
-    told.set(Arc::downgrade(&kind)).expect("once");
+    shared.set(Arc::downgrade(&kind)).expect("once");
     let draft = |uid: &str, version: u64| -> RawObject {
         let object =
             json!({"metadata": {"namespace": "a", "name": "p", "uid": uid, "resourceVersion": version.to_string()}});
@@ -142,52 +145,52 @@ fn readers_do_not_wait_while_an_object_is_decoded() {
     };
     let take = |events: Vec<Event<RawObject>>, expected: usize| {
         events.into_iter().for_each(|event| kind.take(0, event).expect("it is taken"));
-        assert_eq!(asked.swap(0, Ordering::Relaxed), expected);
+        assert_eq!(decoded.swap(0, Ordering::Relaxed), expected);
     };
     take(vec![Event::Init, Event::InitApply(draft("u", 3)), Event::InitDone], 1);
     take(vec![Event::Apply(draft("u", 5))], 1);
-    // What is known isn't decoded again.
+    // A known state isn't decoded again.
     take(vec![Event::Apply(draft("u", 5)), Event::Delete(draft("v", 4))], 0);
     take(vec![Event::Init, Event::InitApply(draft("u", 5)), Event::InitDone], 0);
     take(vec![Event::Init, Event::InitApply(draft("v", 6)), Event::InitDone], 1);
-    // Unless more is to be kept of it, or it is doubted.
+    // It is, when more fields are to be kept, or when versions are void.
     kind.declare_late::<Phased>();
     let phased = json!({"metadata": {"namespace": "a", "name": "p", "uid": "v", "resourceVersion": "6"}, "status": {}});
     let phased: RawObject = serde_json::from_value(phased).expect("an object");
     take(vec![Event::Init, Event::InitApply(phased.clone()), Event::InitDone], 1);
-    kind.forget(0);
+    kind.forget_versions(0);
     take(vec![Event::Init, Event::InitApply(phased.clone()), Event::InitDone], 1);
     take(vec![Event::Delete(phased)], 1);
     assert!(Reader::<Pod>::new(kind, None).is_empty());
 }
 
 #[test]
-fn a_resync_tells_what_is_there_by_then() {
+fn a_resync_handles_the_objects_that_still_exist() {
     let kind = kind();
     kind.declare::<Pod>();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let telling = told.clone();
+    let handled = Arc::new(Mutex::new(Vec::new()));
+    let handling = handled.clone();
     kind.on_change(move |delta| {
         if delta.cause == Cause::Resync {
-            telling.lock().push((delta.object.name().to_owned(), delta.changed_fields()));
+            handling.lock().push((delta.object.name().to_owned(), delta.changed_fields()));
         }
     });
     let put = |name: &str, version: u64| {
         kind.put(&json!({"metadata": {"namespace": "a", "name": name, "resourceVersion": version.to_string()}}));
     };
     ["c", "a", "b"].iter().zip(1..).for_each(|(name, version)| put(name, version));
-    let keys = kind.all_of(0);
+    let keys = kind.keys_of(0);
     assert_eq!(keys.iter().map(ObjectKey::name).collect::<Vec<_>>(), ["a", "b", "c"]);
     let gone = json!({"metadata": {"namespace": "a", "name": "b", "resourceVersion": "4"}});
     kind.take(0, Event::Delete(serde_json::from_value(gone).expect("an object"))).expect("it is taken");
     put("d", 5);
     kind.resync(&keys[..2]);
-    assert_eq!(*told.lock(), [("a".to_owned(), Vec::new())]);
+    assert_eq!(*handled.lock(), [("a".to_owned(), Vec::new())]);
 }
 
 static READ: AtomicUsize = AtomicUsize::new(0);
 
-/// A pod that counts how often one is read.
+/// A pod that counts how often one is decoded.
 #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
 #[resource(inherit = "Pod")]
 struct Counted {
@@ -200,16 +203,15 @@ fn counting<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<kube::a
     Deserialize::deserialize(deserializer)
 }
 
-/// However many filters look at a change.
 #[test]
-fn each_state_of_a_change_is_unpacked_once() {
+fn each_state_of_a_change_is_decoded_once_for_all_handlers() {
     let kind = kind();
     kind.declare::<Counted>();
     let put = |name: &str, version: u64| {
         kind.put(&json!({"metadata": {"namespace": "a", "name": name, "resourceVersion": version.to_string()}}));
     };
     put("p", 1);
-    // What came last is kept unpacked for a while.
+    // The last objects are kept decoded for a while.
     let crowd = |from: u64| (from..from + 50).for_each(|version| put(&format!("q{version}"), version));
     crowd(2);
     for _ in 0..3 {
@@ -224,9 +226,9 @@ fn each_state_of_a_change_is_unpacked_once() {
     assert_eq!(READ.load(Ordering::Relaxed), 2, "each of them by itself");
 }
 
-/// As deep as an API server takes it; serde_json alone would give up the whole list.
+/// The API server accepts such depths; serde_json alone would fail on the whole list.
 #[test]
-fn an_object_nested_too_deep_is_told_and_the_others_arrive() {
+fn an_object_nested_too_deep_is_reported_and_the_others_arrive() {
     let nested = |name: &str, depth: usize| {
         let (open, close) = (r#"{"a":["#.repeat(depth), "]}".repeat(depth));
         format!(r#"{{"metadata":{{"namespace":"a","name":"{name}"}},"spec":{open}{close}}}"#)
@@ -237,7 +239,7 @@ fn an_object_nested_too_deep_is_told_and_the_others_arrive() {
     let kind = kind();
     kind.declare::<Phaseless>();
     let taken = list.items.into_iter().map(|draft| kind.take(0, Event::Apply(draft)));
-    let bad = taken.filter_map(Result::err).map(|bad| (bad.key.to_string(), bad.why)).collect::<Vec<_>>();
+    let bad = taken.filter_map(Result::err).map(|bad| (bad.key.to_string(), bad.reason)).collect::<Vec<_>>();
     assert_eq!(bad, [("a/bad".to_owned(), "it is nested more than 120 levels deep".to_owned())]);
     assert_eq!(Reader::<Phaseless>::new(kind, None).len(), 2);
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     object::ObjectKey,
-    queue::{LOW_PRIORITY, Now, Standing, Taken},
+    queue::{KeyState, LOW_PRIORITY, Now, Taken},
 };
 
 /// The most waiting keys whose triggers are kept. Further ones run as usual, with [`Reason::Unknown`].
@@ -27,7 +27,7 @@ pub(crate) trait Surroundings: Send + Sync {
     fn exists(&self, key: &ObjectKey) -> bool;
 
     /// The state of the key in the queue.
-    fn standing(&self, key: &ObjectKey) -> Standing;
+    fn standing(&self, key: &ObjectKey) -> KeyState;
 
     /// Whether this replica works on the key.
     fn is_ours(&self, key: &ObjectKey) -> bool;
@@ -278,11 +278,11 @@ impl Tracer {
         waiting.settle();
         let present = match (running, held, standing) {
             (Some((since, id)), _, _) => Present::Running { since, id },
-            (None, Some(since), Standing::Parked) => Present::Held { since: since.wall },
+            (None, Some(since), KeyState::Parked) => Present::Held { since: since.wall },
             (None, ..) if !is_ours => Present::Elsewhere,
-            (None, _, Standing::Ready | Standing::Parked | Standing::Working) => Present::Ready,
-            (None, _, Standing::Delayed(left)) => Present::Delayed { left },
-            (None, _, Standing::Idle) => Present::Idle,
+            (None, _, KeyState::Ready | KeyState::Parked | KeyState::Working) => Present::Ready,
+            (None, _, KeyState::Delayed(left)) => Present::Delayed { left },
+            (None, _, KeyState::Idle) => Present::Idle,
         };
         KeyPage {
             version: VERSION,

@@ -18,8 +18,8 @@ impl Surroundings for Idle {
         true
     }
 
-    fn standing(&self, _: &ObjectKey) -> Standing {
-        Standing::Ready
+    fn standing(&self, _: &ObjectKey) -> KeyState {
+        KeyState::Ready
     }
 
     fn is_ours(&self, _: &ObjectKey) -> bool {

@@ -1,4 +1,4 @@
-//! That the cache is as new as the API server was at some moment: for keys that someone else has worked on until then.
+//! Checks that the cache has caught up with the API server, for keys that another replica has worked on until now.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -8,57 +8,58 @@ use serde::Deserialize;
 use tracing::warn;
 
 use super::{
-    kind::{Arrival, Kind},
+    expected::ExpectedState,
+    kind::Kind,
     live::version_of_list,
     store::{Row, Uid},
-    watch::{list_timeout, pause},
+    watch::{backoff, list_timeout},
 };
 use crate::{
     client::{Client, ClientError, explain},
     object::{KindName, ObjectKey},
 };
 
-/// What a feed must show to be as new as a list was: its newest object, and the absence of what it lacked.
+/// The state of a watch at which it is as new as a list: it has seen the newest object, and objects that the list lacked are gone.
 #[derive(Debug)]
-pub(crate) struct Proof {
+pub(crate) struct SyncCheck {
     kind: Arc<Kind>,
-    feed: usize,
+    watch: usize,
     scope: Option<String>,
     version: u64,
-    /// The version of the list.
+    /// The resource version of the list.
     list: u64,
-    /// What the cache had before the list was asked for, and the list hadn't.
+    /// The objects that the cache had before the list was requested, and that the list lacked.
     absent: Vec<(ObjectKey, Option<Uid>)>,
 }
 
-impl Proof {
-    /// Asks the API server for the metadata of all that a kind's feeds show: one list for each. A list that isn't complete in time
-    /// is given up, for its connection may be dead. It tries until it is answered.
+impl SyncCheck {
+    /// Lists the metadata of a kind's objects, once for each of its watches, until that succeeds. A list that takes too long is
+    /// requested again, since its connection may be dead.
     pub(crate) async fn of(kind: &Arc<Kind>, api: &Client, random: &Random) -> Vec<Self> {
-        let mut proofs = Vec::new();
-        for (feed, scope) in kind.scopes().enumerate() {
+        let mut checks = Vec::new();
+        for (watch, scope) in kind.scopes().enumerate() {
             let mut failures = 0u32;
             loop {
                 let limit = list_timeout(true, failures);
-                let list = Self::list(kind, feed, scope.map(Into::into), api);
+                let list = Self::list(kind, watch, scope.map(Into::into), api);
                 let error = match tokio::time::timeout(limit, list).await {
-                    Ok(Ok(proof)) => break proofs.push(proof),
+                    Ok(Ok(check)) => break checks.push(check),
                     Ok(Err(error)) => explain(&error),
                     Err(_) => format!("no answer in {limit:?}"),
                 };
                 failures += 1;
-                // Again each time that it has lasted twice as long.
+                // The warning is repeated each time the number of failures has doubled.
                 if failures.is_power_of_two() {
                     let kind = kind.name();
-                    warn!(%kind, error, failures, "can't list {kind}: the keys that this replica took over wait");
+                    warn!(%kind, error, failures, "failed to list {kind}: the keys that this replica took over wait for it");
                 }
-                tokio::time::sleep(pause(failures - 1, random.fraction())).await;
+                tokio::time::sleep(backoff(failures - 1, random.fraction())).await;
             }
         }
-        proofs
+        checks
     }
 
-    async fn list(kind: &Arc<Kind>, feed: usize, scope: Option<String>, api: &Client) -> Result<Self, ClientError> {
+    async fn list(kind: &Arc<Kind>, watch: usize, scope: Option<String>, api: &Client) -> Result<Self, ClientError> {
         let within = scope.as_deref();
         let known = |row: &Row| (row.key.clone(), row.uid.clone());
         let mut absent: BTreeMap<_, _> = kind.read(|store| store.within(within).map(known).collect());
@@ -71,15 +72,15 @@ impl Proof {
                 None => ObjectKey::cluster(&metadata.name),
             });
         }
-        Ok(Self { kind: kind.clone(), feed, scope, version, list, absent: absent.into_iter().collect() })
+        Ok(Self { kind: kind.clone(), watch, scope, version, list, absent: absent.into_iter().collect() })
     }
 
-    /// Whether the cache has come that far, or nobody reads the kind any more.
-    pub(crate) fn is_shown(&mut self) -> bool {
-        if self.kind.is_over() {
+    /// Returns whether the cache has caught up, or the kind is no longer watched.
+    pub(crate) fn passes(&mut self) -> bool {
+        if self.kind.has_ended() {
             return true;
         }
-        // Each is looked for until it is gone once, or is newer than the list: it may have come to match the selector again.
+        // Each object is checked until it is gone once, or newer than the list: it may match the selector again.
         while let Some((key, uid)) = self.absent.last() {
             let is_old = |row: &Row| row.uid == *uid && row.version.number() <= Some(self.list);
             if self.kind.read(|store| store.get(key).is_some_and(is_old)) {
@@ -87,23 +88,23 @@ impl Proof {
             }
             self.absent.pop();
         }
-        self.kind.has_arrived(self.scope.as_deref(), &Arrival::Version(self.version))
+        self.kind.shows(self.scope.as_deref(), &ExpectedState::Version(self.version))
     }
 
-    /// Makes the feed list anew, whatever its watch is waiting for: then it has come that far.
-    pub(crate) fn force(&self) {
-        // The newest object may be gone again by then.
+    /// Makes the watch list again, which makes the check pass.
+    pub(crate) fn relist(&self) {
+        // The newest object may be gone by then.
         self.kind.note_version(self.scope.as_deref(), self.version);
-        self.kind.relist(self.feed);
+        self.kind.relist(self.watch);
     }
 
-    /// What it is of.
+    /// Returns the checked kind.
     pub(crate) fn kind(&self) -> &KindName {
         self.kind.name()
     }
 }
 
-/// What of an object is listed.
+/// The listed part of an object.
 #[derive(Clone, Deserialize)]
 struct Listed {
     metadata: ListedMetadata,

@@ -1,4 +1,5 @@
-//! One member's side of the protocol that the [module](super) describes, as a state machine: no I/O, time passed in.
+//! One member's side of the protocol in the [module's documentation](super), as a state machine without I/O; the time is an
+//! argument.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,72 +14,74 @@ use super::{
     CALLS_ANNOTATION, GROUP_LABEL, ShardOptions, VIEW_ANNOTATION,
     calls::{Call, Calls},
     claim::Claim,
-    view::{Place, View},
+    view::{HashPosition, View},
 };
 use crate::leader::candidate::{Action, Candidate, duration, holder};
 
-/// The most that is announced as busy: it goes over the wire with each look of each member.
+/// The maximum number of announced busy positions: each member reads them with each list.
 const MOST_BUSY: usize = 1024;
 
-/// What a member may work on, until it is told anew.
+/// The keys that a member may reconcile, until the next grant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Grant {
     me: String,
-    /// All of these must give a key to us: what we have announced, what we may have announced, and what we are about to.
+    /// The own views: the announced one, those that may have been announced, and the next one. All of them must give a key to this
+    /// member.
     claims: Vec<View>,
-    /// What each of the others has announced: none of these may cover the key. Without a claim, they may have announced
-    /// anything. `None` until we know.
+    /// The claims of the other members, none of which may cover the key. A member without a readable claim may claim anything.
+    /// `None` until they are known.
     others: Option<Vec<(String, Option<Claim>)>>,
-    /// Until when that is true, by our clock.
+    /// The time at which the grant ends, by this replica's clock.
     pub(super) fence: Option<Duration>,
 }
 
 impl Grant {
-    /// All keys, until then.
+    /// Returns a grant of all keys.
     #[cfg(test)]
     pub(super) fn of_everything(fence: Duration) -> Self {
         Self { me: "a".into(), claims: vec![View::of(["a"])], others: Some(Vec::new()), fence: Some(fence) }
     }
 
-    /// A grant by which nobody else's announcement counts: for tests of what finds that.
+    /// Returns a grant that ignores the other members' claims, to test that the simulation detects it.
     #[cfg(test)]
     pub(super) fn blind(self) -> Self {
         Self { others: self.others.map(|_| Vec::new()), ..self }
     }
 
-    /// A grant by which only what is to be announced counts, not what is: for tests of what finds that.
+    /// Returns a grant by the next view alone, to test that the simulation detects it.
     #[cfg(test)]
     pub(super) fn hasty(self, target: &View) -> Self {
         Self { claims: vec![target.clone()], ..self }
     }
 
-    /// Whether we may begin to work on what is there, as long as the fence stands.
-    pub(super) fn gives(&self, place: Place) -> bool {
-        let is_claimed =
-            |(member, claim): &(String, Option<Claim>)| claim.as_ref().is_none_or(|claim| claim.covers(place, member));
+    /// Returns whether runs at a position may begin, before the end of the grant.
+    pub(super) fn gives(&self, position: HashPosition) -> bool {
+        let is_claimed = |(member, claim): &(String, Option<Claim>)| {
+            claim.as_ref().is_none_or(|claim| claim.covers(position, member))
+        };
         !self.claims.is_empty()
-            && self.claims.iter().all(|view| view.gives(place, &self.me))
+            && self.claims.iter().all(|view| view.gives(position, &self.me))
             && self.others.as_ref().is_some_and(|others| !others.iter().any(is_claimed))
     }
 
-    /// Whether it gives the same as another.
+    /// Returns whether both grants give the same keys.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (&self.claims, &self.others) == (&other.claims, &other.others)
     }
 }
 
-/// Another's lease.
+/// The lease of another member.
 #[derive(Debug)]
 struct Peer {
     version: Option<String>,
     uid: Option<String>,
-    /// When we first saw it as it is.
+    /// The time at which its current version was first seen.
     changed: Duration,
     duration: Duration,
     claim: Option<Claim>,
     is_released: bool,
     is_there: bool,
-    /// Since when it doesn't count, if so.
+    /// The time since which the member counts as gone.
     gone: Option<Duration>,
 }
 
@@ -98,11 +101,11 @@ impl Peer {
         }
     }
 
-    /// Looks at whether it still counts; `asked` is before the request for the leases was sent.
+    /// Decides whether the member is gone; `asked` is a time before the request for the leases was sent.
     ///
-    /// What we first saw at `changed` was written before that, and its writer's fence stands for less than `duration`
-    /// from when it sent it. A renewal that it could build on would have been stored before that fence fell, so before
-    /// `asked`, and we would see it now.
+    /// The version first seen at `changed` was written before that, and its writer stops work less than `duration` after it sent
+    /// the write. A renewal by which it could continue would have been stored before it stopped, so before `asked`, and would be
+    /// seen now.
     fn judge(&mut self, asked: Duration) {
         if self.is_released || asked >= self.changed.saturating_add(self.duration) {
             self.gone.get_or_insert(asked);
@@ -110,35 +113,35 @@ impl Peer {
     }
 }
 
-/// What we have announced.
+/// The own claim that is known to be stored.
 #[derive(Debug)]
 struct Announced {
     claim: Claim,
-    /// When we came to know that it is stored.
+    /// The time at which the answer to the write arrived.
     since: Duration,
 }
 
 /// See the [module](self).
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct Protocol {
     candidate: Candidate,
     group: String,
     me: String,
     peers: BTreeMap<String, Peer>,
-    /// The members as we see them.
+    /// The current members.
     target: View,
     announced: Option<Announced>,
-    /// What we have sent, and don't know to be stored.
+    /// A claim that was sent, and whose answer is missing.
     in_doubt: Option<Claim>,
     grant: Grant,
-    /// How often the members have changed.
+    /// The number of changes of the members.
     rebalances: u64,
     calls: Calls,
-    /// What others have called for, and nobody was told yet.
+    /// The calls of other members that were not returned yet.
     heard: Vec<Call>,
 }
 
-impl Member {
+impl Protocol {
     pub(super) fn new(options: &ShardOptions) -> Self {
         let lease = options.own_lease();
         let me = lease.name.clone();
@@ -161,12 +164,12 @@ impl Member {
         &mut self.candidate
     }
 
-    /// What we may work on.
+    /// Returns the keys that this member may reconcile.
     pub(super) fn grant(&self) -> Grant {
         Grant { fence: self.candidate.fence(), ..self.grant.clone() }
     }
 
-    /// The members as we see them.
+    /// Returns the current members.
     pub(super) fn target(&self) -> &View {
         &self.target
     }
@@ -175,12 +178,12 @@ impl Member {
         self.rebalances
     }
 
-    /// Whether our own lease is known well enough to be written.
+    /// Returns whether the state of the own lease is known, so that it can be written.
     pub(super) fn can_write(&self) -> bool {
         !self.candidate.must_read()
     }
 
-    /// Whether all members have announced the same, and nobody works on what isn't theirs by it.
+    /// Returns whether all members have announced the same view, and none has runs of other members' keys.
     pub(super) fn is_settled(&self) -> bool {
         let agrees = |claim: &Claim| claim.view == self.target && claim.busy.is_empty();
         let ours = self.announced.as_ref().is_some_and(|announced| agrees(&announced.claim));
@@ -188,7 +191,7 @@ impl Member {
         ours && self.grant.claims == [self.target.clone()] && self.grant.others.iter().flatten().all(theirs)
     }
 
-    /// The leases of the group, as they were at some time from `asked` until `now`.
+    /// Takes in the leases of the group, as of a time between `asked` and `now`.
     pub(super) fn listed(&mut self, leases: Vec<Lease>, asked: Duration, now: Duration) {
         let (own, others): (Vec<_>, _) = leases.into_iter().partition(|lease| name(lease) == self.me);
         match own.into_iter().next() {
@@ -216,12 +219,13 @@ impl Member {
         self.calls.retain(|member| self.peers.contains_key(member));
     }
 
-    /// What others have called for since the last call of this.
+    /// Returns the calls of other members since the last call of this function.
     pub(super) fn take_heard(&mut self) -> Vec<Call> {
         std::mem::take(&mut self.heard)
     }
 
-    /// Calls for keys that others own, for as long as any of them may be without a look. Returns how many there is no room for.
+    /// Adds calls for keys of other members, which stay on the lease until all members have read them. Returns the number of calls
+    /// that don't fit.
     pub(super) fn call(&mut self, calls: Vec<Call>, now: Duration) -> usize {
         self.calls.add(calls, now.saturating_add(self.candidate.options().lease_duration))
     }
@@ -239,18 +243,18 @@ impl Member {
             }
         }
         self.peers.values_mut().for_each(|peer| peer.judge(asked));
-        // A lease that was taken away under its holder is waited out before it is forgotten.
+        // A lease that was deleted while it was held is forgotten only after its duration.
         self.peers.retain(|_, peer| peer.is_there || peer.gone.is_none());
     }
 
-    /// Brings the grant in line with what is known now.
+    /// Updates the grant.
     fn claim(&mut self, asked: Duration) {
         let target = self.target.clone();
         let is_fresh = self.announced.as_ref().filter(|announced| asked >= announced.since);
         if let Some(Announced { claim, .. }) = is_fresh {
             let others = self.peers.iter().filter(|(_, peer)| peer.gone.is_none());
             self.grant.others = Some(others.map(|(name, peer)| (name.clone(), peer.claim.clone())).collect());
-            // What may have been announced since stays claimed until that is cleared up.
+            // A claim that may have been stored since keeps counting until its write is resolved.
             if self.in_doubt.is_none() {
                 self.grant.claims = vec![claim.view.clone()];
             }
@@ -260,9 +264,9 @@ impl Member {
         }
     }
 
-    /// What to write. `busy` is what is worked on and isn't ours by [`Member::target`]: it is announced too, and if it is too
-    /// much for that, what was announced before stays. Look at it after the grant was made known to whoever begins work.
-    pub(super) fn decide(&mut self, busy: BTreeSet<Place>, now: Duration, wall: Timestamp) -> Action {
+    /// Returns the next write. `busy` are the positions with runs of other members' keys by [`Protocol::target`]: they are announced,
+    /// too, and if there are too many, the previous claim stays. They must be determined after the grant was published.
+    pub(super) fn decide(&mut self, busy: BTreeSet<HashPosition>, now: Duration, wall: Timestamp) -> Action {
         let claim = match &self.announced {
             Some(announced) if busy.len() > MOST_BUSY => announced.claim.clone(),
             _ => Claim { view: self.target.clone(), busy },
@@ -284,7 +288,7 @@ impl Member {
             Action::Create(lease) => Action::Create(decorate(lease)),
             Action::Update(lease) => Action::Update(decorate(lease)),
         };
-        // If something else is in doubt, it stays so: any of them may be what is stored.
+        // An earlier unanswered write stays unresolved: either may be stored.
         let is_known = self.announced.as_ref().is_some_and(|announced| announced.claim == claim);
         if !is_known || self.in_doubt.is_some() {
             self.in_doubt = Some(claim);
@@ -292,9 +296,8 @@ impl Member {
         action
     }
 
-    /// What was decided was sent at `sent`, took effect, and this came back. All that was sent before has taken effect
-    /// earlier, or never will: each write names the version that it replaces. Returns whether something new was announced by
-    /// which there may be more to do.
+    /// Takes in the answer to a write that was sent at `sent`. Earlier writes have taken effect before it, or never will, since each
+    /// write names the version that it replaces. Returns whether a new view was announced, after which there may be more to do.
     pub(super) fn written(&mut self, lease: Lease, sent: Duration, now: Duration) -> bool {
         self.candidate.written(lease, sent);
         let Some(claim) = self.in_doubt.take() else { return false };
@@ -302,18 +305,18 @@ impl Member {
         had.map(|had| had.claim.view) != self.announced.as_ref().map(|has| has.claim.view.clone())
     }
 
-    /// A request was refused, or its answer didn't come.
+    /// Records that a request was refused or not answered.
     pub(super) fn unsure(&mut self) {
         self.candidate.unsure();
     }
 
-    /// The lease of one that is long gone, if it is on us to take it away, with what must hold for that.
+    /// Returns a lease of a member that is gone and which this member has to delete, with the preconditions.
     pub(super) fn litter(&self, now: Duration) -> Option<(String, Preconditions)> {
-        // All who are there have seen it gone by then: none need wait for what it finds missing.
+        // By then all members have seen that it is gone, so that none waits because the lease is missing.
         let is_old = |peer: &Peer| {
             peer.is_there && peer.gone.is_some_and(|since| now >= since + self.candidate.options().lease_duration)
         };
-        let is_ours = |name: &str| self.target.gives(Place(super::view::hash(name.as_bytes())), &self.me);
+        let is_ours = |name: &str| self.target.gives(HashPosition(super::view::hash(name.as_bytes())), &self.me);
         let (name, peer) = self.peers.iter().find(|(name, peer)| is_old(peer) && is_ours(name))?;
         let conditions = Preconditions { uid: peer.uid.clone(), resource_version: peer.version.clone() };
         Some((name.clone(), conditions))

@@ -1,4 +1,5 @@
-//! Starts and ends the watches: of what controllers declared, with the manager; of what reconciles watch, when they ask.
+//! The set of running informers: those of declared kinds run with the manager, those of kinds that reconcilers watch while
+//! they are requested.
 
 use std::sync::Arc;
 
@@ -7,38 +8,38 @@ use kubewright_apimachinery::random::Random;
 use tokio::{sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::{CacheFamilies, kind::Kind, watch::watch};
+use super::{kind::Kind, metrics::CacheFamilies, watch::watch};
 
-/// A kind that is to be watched.
+/// A request to watch a kind.
 pub(super) struct Start {
     pub(super) kind: Arc<Kind>,
-    /// Until then.
+    /// Ends the watches when it is cancelled.
     pub(super) until: CancellationToken,
 }
 
-/// The watches of a cache. They end, at the latest, when this is dropped.
+/// The running watches of a cache. They end when this is dropped, at the latest.
 #[derive(Debug)]
-pub(crate) struct Watches {
-    keeper: JoinSet<()>,
+pub(crate) struct InformerSet {
+    supervisor: JoinSet<()>,
     stop: CancellationToken,
 }
 
-impl Watches {
-    /// Starts what comes through the channel: as many as there are kinds.
+impl InformerSet {
+    /// Starts the watches of each kind that comes through the channel, which holds at most one entry for each kind.
     pub(super) fn start(
         starts: mpsc::UnboundedReceiver<Start>,
         client: Client,
         random: Random,
         metrics: CacheFamilies,
     ) -> Self {
-        let (mut keeper, stop) = (JoinSet::new(), CancellationToken::new());
+        let (mut supervisor, stop) = (JoinSet::new(), CancellationToken::new());
         let stopped = stop.clone();
-        keeper.spawn(async move {
+        supervisor.spawn(async move {
             let mut watches = JoinSet::new();
             let start = |watches: &mut JoinSet<_>, Start { kind, until }| {
                 let metrics = metrics.kind(&kind.name().to_string());
-                for feed in 0..kind.scopes().len() {
-                    let watch = watch(kind.clone(), feed, client.clone(), random.clone(), metrics.clone());
+                for number in 0..kind.scopes().len() {
+                    let watch = watch(kind.clone(), number, client.clone(), random.clone(), metrics.clone());
                     let until = until.clone();
                     watches.spawn(async move {
                         until.run_until_cancelled(watch).await;
@@ -55,12 +56,12 @@ impl Watches {
             }
             watches.shutdown().await;
         });
-        Self { keeper, stop }
+        Self { supervisor, stop }
     }
 
-    /// Ends the watches, and waits.
+    /// Ends the watches and waits for them.
     pub(crate) async fn shutdown(mut self) {
         self.stop.cancel();
-        while self.keeper.join_next().await.is_some() {}
+        while self.supervisor.join_next().await.is_some() {}
     }
 }
