@@ -120,7 +120,8 @@ fn try_packages(folder: &Path, clone: &Path) -> Result<()> {
         let archive = root().join(BUILD).join(format!("package/{name}.crate"));
         steps::run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&source))?;
         let checksums = source.join(&name).join(".cargo-checksum.json");
-        fs::write(&checksums, r#"{"files":{}}"#).with_context(|| format!("write {}", checksums.display()))?;
+        let sums = format!(r#"{{"files":{{}},"package":"{}"}}"#, sha256(&archive)?);
+        fs::write(&checksums, sums).with_context(|| format!("write {}", checksums.display()))?;
     }
     // Cargo reads this for all projects below.
     let config = format!(
@@ -131,8 +132,11 @@ fn try_packages(folder: &Path, clone: &Path) -> Result<()> {
     fs::write(folder.join(".cargo/config.toml"), config).context("write cargo's configuration")?;
     let tools = folder.join("tools");
     let build = root().join(BUILD);
-    let mut install = cargo(&["install", "--quiet", "--debug", "--offline", "kubewright-cli", "--root"]);
-    steps::run(install.arg(&tools).current_dir(folder).env("CARGO_TARGET_DIR", &build))?;
+    // By its folder: `cargo install` by name doesn't look into such a source.
+    let cli = source.join(format!("kubewright-cli-{}", version(clone)?));
+    let mut install = cargo(&["install", "--quiet", "--debug", "--offline", "--path"]);
+    install.arg(cli).arg("--root").arg(&tools);
+    steps::run(install.current_dir(folder).env("CARGO_TARGET_DIR", &build))?;
     let project = folder.join("shop");
     fs::create_dir_all(&project).context("create the project's folder")?;
     let kubewright = |line: &str| {
@@ -151,6 +155,14 @@ fn try_packages(folder: &Path, clone: &Path) -> Result<()> {
         bail!("the project doesn't take kubewright from the registry");
     }
     Ok(())
+}
+
+/// The SHA-256 of a file in hexadecimal, by coreutils.
+fn sha256(file: &Path) -> Result<String> {
+    let output = Command::new("sha256sum").arg(file).output().context("start sha256sum")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let sum = text.split_whitespace().next().filter(|sum| output.status.success() && sum.len() == 64);
+    sum.map(str::to_owned).with_context(|| format!("sha256sum of {} failed", file.display()))
 }
 
 /// The version of the workspace.
