@@ -332,7 +332,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_makes_it_panic(text in "\\PC{0,40}") {
+        fn arbitrary_input_causes_no_panic(text in "\\PC{0,40}") {
             let _ = (json(text.as_bytes()), yaml(text.as_bytes()));
         }
     }

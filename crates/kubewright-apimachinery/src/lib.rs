@@ -25,6 +25,7 @@ mod field_path;
 pub mod name;
 pub mod patch;
 pub mod path;
+mod pattern;
 pub mod random;
 pub mod schema;
 pub mod selector;

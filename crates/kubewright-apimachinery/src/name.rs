@@ -144,7 +144,7 @@ pub fn dns1035_label(name: &str) -> Vec<String> {
     wrong
 }
 
-/// Checks one segment of a URL's path: the rule of the few kinds whose names follow no DNS rule, such as roles.
+/// Checks one segment of a URL's path: the rule for the few kinds that don't use DNS names, such as roles.
 pub fn path_segment(name: &str) -> Vec<String> {
     match name {
         "." => vec!["may not be '.'".into()],

@@ -15,7 +15,7 @@ pub struct Status {
     pub code: u16,
     /// The machine-readable reason, such as `NotFound`.
     pub reason: String,
-    /// What happened, to which object.
+    /// The message, which names the object.
     pub message: String,
     /// Structured details of the error.
     #[serde(skip_serializing_if = "Option::is_none")]

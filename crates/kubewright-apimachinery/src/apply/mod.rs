@@ -127,10 +127,10 @@ pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<
     check_config(applied, ctx)?;
     let root = Cursor::root(ctx.node);
     let applied = Value::Object(ctx.writable.part_of(applied));
-    let fields = root.claimed(&applied).map_err(|misfit| {
+    let fields = root.claimed(&applied).map_err(|error| {
         let text = |pointer: &str| config.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         Status::bad_request(format!(
-            "failed to create typed patch object ({}/{}; {}, Kind={}): {misfit}",
+            "failed to create typed patch object ({}/{}; {}, Kind={}): {error}",
             text("/metadata/namespace"),
             text("/metadata/name"),
             text("/apiVersion"),
@@ -286,7 +286,7 @@ fn current_ownership(sent: Option<Value>, stored: Option<&Value>, subresource: O
 
 /// Returns `new`, with the ownership of `live` if the two differ only in the times of ownership: after defaulting, the
 /// write then changes nothing.
-pub fn settle(live: &Value, mut new: Value) -> Value {
+pub fn ignore_timestamps(live: &Value, mut new: Value) -> Value {
     let timeless = |managed: Option<Value>| {
         let mut managers = Managers::decode(managed.as_ref()).ok()?;
         for entry in &mut managers.0 {

@@ -40,18 +40,18 @@ pub(crate) struct Items<'a> {
 
 /// A violation of the schema by an applied configuration, with its path.
 #[derive(Debug)]
-pub(crate) struct Misfit {
+pub(crate) struct SchemaError {
     path: String,
     why: String,
 }
 
-impl std::fmt::Display for Misfit {
+impl std::fmt::Display for SchemaError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.path, self.why)
     }
 }
 
-impl Misfit {
+impl SchemaError {
     fn new(why: impl Into<String>) -> Self {
         Self { path: String::new(), why: why.into() }
     }
@@ -63,7 +63,7 @@ impl Misfit {
 
 /// The strictness with which a value must match its schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Fit {
+enum Strictness {
     /// All fields are declared, all items have their keys, and no two items have equal keys.
     Strict,
     /// Any stored value is owned in some way.
@@ -155,13 +155,13 @@ impl<'a> Cursor<'a> {
     ///
     /// # Errors
     /// If it has a field that the schema doesn't declare, an item without its keys, or two items with equal keys.
-    pub(crate) fn claimed(self, config: &Value) -> Result<FieldSet, Misfit> {
-        self.owned(config, Fit::Strict)
+    pub(crate) fn claimed(self, config: &Value) -> Result<FieldSet, SchemaError> {
+        self.owned(config, Strictness::Strict)
     }
 
     /// Returns the fields that are created with `value`.
     pub(crate) fn created(self, value: &Value) -> FieldSet {
-        self.owned(value, Fit::Lenient).unwrap_or_default()
+        self.owned(value, Strictness::Lenient).unwrap_or_default()
     }
 
     /// Returns the fields that are created with a field of the map here.
@@ -174,10 +174,10 @@ impl<'a> Cursor<'a> {
         set
     }
 
-    fn owned(self, value: &Value, fit: Fit) -> Result<FieldSet, Misfit> {
+    fn owned(self, value: &Value, strictness: Strictness) -> Result<FieldSet, SchemaError> {
         let set = match self.shape(value) {
-            Shape::Map(map) if !map.is_empty() => self.owned_fields(map, fit)?,
-            Shape::Items(items, kind) if !items.is_empty() => kind.owned(items, fit)?,
+            Shape::Map(map) if !map.is_empty() => self.owned_fields(map, strictness)?,
+            Shape::Items(items, kind) if !items.is_empty() => kind.owned(items, strictness)?,
             _ if self.place == Place::Inside => FieldSet::leaf(),
             _ => FieldSet::default(),
         };
@@ -186,7 +186,7 @@ impl<'a> Cursor<'a> {
 
     /// The fields of an object. A declared field with fields of its own exists because of them, so it isn't owned itself. An
     /// entry of a map is owned itself, as an item of a list is.
-    fn owned_fields(self, map: &Map<String, Value>, fit: Fit) -> Result<FieldSet, Misfit> {
+    fn owned_fields(self, map: &Map<String, Value>, strictness: Strictness) -> Result<FieldSet, SchemaError> {
         let mut set = FieldSet::with_capacity(map.len());
         for (name, value) in map {
             if !self.tracks(name) {
@@ -195,10 +195,10 @@ impl<'a> Cursor<'a> {
             let element = PathElement::field(name);
             let (below, named) = match self.lookup(name) {
                 Some(found) => found,
-                None if fit == Fit::Lenient => self.field_or_anything(name),
-                None => return Err(Misfit::new("field not declared in schema").below(&element)),
+                None if strictness == Strictness::Lenient => self.field_or_anything(name),
+                None => return Err(SchemaError::new("field not declared in schema").below(&element)),
             };
-            let mut child = below.owned(value, fit).map_err(|misfit| misfit.below(&element))?;
+            let mut child = below.owned(value, strictness).map_err(|error| error.below(&element))?;
             if !named {
                 child.set_owned(true);
             }
@@ -234,8 +234,8 @@ impl<'a> Items<'a> {
     }
 
     /// Returns the fields that are created with an item, or with several items of equal keys.
-    pub(crate) fn created(self, twins: &[&Value]) -> FieldSet {
-        let mut set = match (twins, self.keys) {
+    pub(crate) fn created(self, duplicates: &[&Value]) -> FieldSet {
+        let mut set = match (duplicates, self.keys) {
             ([item], Some(_)) => self.item.created(item),
             _ => FieldSet::default(),
         };
@@ -243,18 +243,18 @@ impl<'a> Items<'a> {
         set
     }
 
-    fn owned(self, items: &[Value], fit: Fit) -> Result<FieldSet, Misfit> {
+    fn owned(self, items: &[Value], strictness: Strictness) -> Result<FieldSet, SchemaError> {
         let mut children = Vec::with_capacity(items.len());
         for (place, item) in items.iter().enumerate() {
             let (element, missing) = self.element_or_missing_key(item);
-            if let (Some(key), Fit::Strict) = (missing, fit) {
-                return Err(Misfit::new(format!(
+            if let (Some(key), Strictness::Strict) = (missing, strictness) {
+                return Err(SchemaError::new(format!(
                     "element {place}: associative list with keys has an element that omits key field {key:?} (and \
                      doesn't have default value)"
                 )));
             }
             let mut child = match self.keys {
-                Some(_) => self.item.owned(item, fit).map_err(|misfit| misfit.below(&element))?,
+                Some(_) => self.item.owned(item, strictness).map_err(|error| error.below(&element))?,
                 None => FieldSet::default(),
             };
             child.set_owned(true);
@@ -265,8 +265,8 @@ impl<'a> Items<'a> {
         let mut children = children.into_iter().peekable();
         while let Some((element, mut child)) = children.next() {
             while children.next_if(|(next, _)| *next == element).is_some() {
-                if fit == Fit::Strict {
-                    return Err(Misfit::new(format!("duplicate entries for key {element}")));
+                if strictness == Strictness::Strict {
+                    return Err(SchemaError::new(format!("duplicate entries for key {element}")));
                 }
                 // Items with equal keys are owned as a whole, since no path would distinguish their fields.
                 child = FieldSet::leaf();

@@ -86,7 +86,7 @@ impl Pace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exceeded;
 
-/// What one evaluation has spent.
+/// The units that one evaluation has spent.
 #[derive(Debug)]
 pub(super) struct Meter {
     spent: u64,

@@ -11,13 +11,14 @@ use kube_cel::{
         objects::ValueType,
     },
 };
-use regex::{Regex, RegexBuilder};
+use regex::Regex;
 
 use super::{
     cost::{Exceeded, Meter, of_match, tenth},
     evaluate::{Evaluated, Evaluation, Failure, optional, optional_of},
     expression::{Call, Expression},
 };
+use crate::pattern;
 
 /// The price of compiling a regular expression that is not a literal. cel-go doesn't charge it.
 const COMPILATION: u64 = 20_000;
@@ -92,12 +93,9 @@ impl<'e> Evaluation<'e> {
 
     /// The compiled form of a pattern.
     fn pattern(&mut self, call: &'e Call, pattern: &Arc<String>) -> Result<Arc<Regex>, Failure> {
-        let compile = |limit: Option<usize>| {
-            let mut builder = RegexBuilder::new(pattern);
-            if let Some(limit) = limit {
-                builder.size_limit(limit);
-            }
-            builder.build().map(Arc::new).map_err(|error| format!("invalid regular expression: {error}"))
+        let compile = |limit| {
+            let compiled = pattern::compile(pattern, limit);
+            compiled.map(Arc::new).map_err(|why| format!("invalid regular expression: {why}"))
         };
         let compiled = if let Some(Expression::Constant(_)) = call.arguments.get(1) {
             call.pattern.get_or_init(|| compile(None)).clone()
@@ -232,7 +230,7 @@ fn library(name: &str, method: bool, values: Vec<Value>) -> Evaluated {
     })
 }
 
-/// What a function of one argument makes of a text; `None` when the text is not of its form.
+/// Calls a conversion of a text, such as `timestamp`; `None` if the text is not in its format.
 pub(crate) fn convert(function: &str, text: &str) -> Option<Value> {
     library(function, false, vec![text.into()]).ok()
 }

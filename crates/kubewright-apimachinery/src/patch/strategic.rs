@@ -63,7 +63,7 @@ fn merge_map(
         None => {}
         Some(Value::String(directive)) if directive == "merge" => {}
         Some(Value::String(directive)) if directive == "replace" => {
-            *target = settled_map(patch);
+            *target = map_without_directives(patch);
             return Ok(());
         }
         Some(Value::String(directive)) if directive == "delete" => {
@@ -150,7 +150,7 @@ fn merge_field(
         }
         (Some(Value::Object(target)), Value::Object(patch)) => {
             if node.is_some_and(|node| has_strategy(node, "replace")) {
-                *target = settled_map(patch);
+                *target = map_without_directives(patch);
             } else {
                 merge_map(node, target, patch)?;
             }
@@ -194,16 +194,16 @@ fn has_strategy(node: Node<'_>, strategy: &str) -> bool {
 
 /// The map that a patch sets when it replaces instead of merging: without directives, and without nulls, which mean
 /// "absent".
-fn settled_map(patch: &Map<String, Value>) -> Map<String, Value> {
+fn map_without_directives(patch: &Map<String, Value>) -> Map<String, Value> {
     let kept = patch.iter().filter(|(key, value)| !is_directive(key) && !value.is_null());
-    kept.map(|(key, value)| (key.clone(), settled(value))).collect()
+    kept.map(|(key, value)| (key.clone(), without_directives(value))).collect()
 }
 
-fn settled(value: &Value) -> Value {
+fn without_directives(value: &Value) -> Value {
     match value {
-        Value::Object(map) => Value::Object(settled_map(map)),
+        Value::Object(map) => Value::Object(map_without_directives(map)),
         Value::Array(items) => {
-            Value::Array(items.iter().filter(|item| item.get(PATCH).is_none()).map(settled).collect())
+            Value::Array(items.iter().filter(|item| item.get(PATCH).is_none()).map(without_directives).collect())
         }
         scalar => scalar.clone(),
     }
@@ -242,7 +242,7 @@ impl<'a> MergeList<'a> {
         }
         if items.iter().any(|(_, item)| item.get(PATCH).and_then(Value::as_str) == Some("replace")) {
             let kept = items.iter().filter(|(_, item)| !item.contains_key(PATCH));
-            return Ok(kept.map(|(_, item)| Value::Object(settled_map(item))).collect());
+            return Ok(kept.map(|(_, item)| Value::Object(map_without_directives(item))).collect());
         }
         if let Some(order) = order {
             self.check_order(&items, order, patch)?;

@@ -139,7 +139,7 @@ fn limits(limits: &Limits, out: &mut Out) {
     out.put("minProperties", limits.min_properties.map(Value::from));
     out.put("maxProperties", limits.max_properties.map(Value::from));
     out.put("pattern", limits.pattern.as_deref().map(Value::from));
-    out.put("enum", limits.one_of_values.clone().map(Value::from));
+    out.put("enum", limits.enum_values.clone().map(Value::from));
 }
 
 fn extensions(schema: &Schema, out: &mut Out) {

@@ -152,7 +152,7 @@ pub struct Limits {
     pub min_properties: Option<u64>,
     pub max_properties: Option<u64>,
     pub pattern: Option<String>,
-    pub one_of_values: Option<Vec<Value>>,
+    pub enum_values: Option<Vec<Value>>,
 }
 
 /// One entry of `x-kubernetes-validations`.
@@ -221,7 +221,7 @@ const fn anything() -> Schema {
             min_properties: None,
             max_properties: None,
             pattern: None,
-            one_of_values: None,
+            enum_values: None,
         },
         int_or_string: false,
         preserve_unknown: true,

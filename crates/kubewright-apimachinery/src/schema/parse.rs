@@ -184,7 +184,7 @@ impl<'a> Document<'a> {
             min_properties: self.count("minProperties"),
             max_properties: self.count("maxProperties"),
             pattern: self.text("pattern"),
-            one_of_values: if values.is_empty() { constant.map(|value| vec![value]) } else { Some(values) },
+            enum_values: if values.is_empty() { constant.map(|value| vec![value]) } else { Some(values) },
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
     fn the_dialect_of_schemars() {
         let schema = from_openapi(&json!({"type": ["string", "null"], "const": "a"}));
         assert_eq!((schema.kind, schema.nullable), (Some(Kind::String), true));
-        assert_eq!(schema.limits.one_of_values, Some(vec![json!("a")]));
+        assert_eq!(schema.limits.enum_values, Some(vec![json!("a")]));
         let schema = from_openapi(&json!({"type": "integer", "exclusiveMinimum": 0, "format": "uint8"}));
         assert_eq!((schema.limits.minimum, schema.limits.exclusive_minimum), (Some(0.0), true));
         assert!(from_openapi(&json!(true)).preserve_unknown);

@@ -49,7 +49,7 @@ impl FieldSelector {
         self.0.iter().find(|one| one.field == field && !one.negated).map(|one| one.value.as_str())
     }
 
-    /// Returns whether an object matches whose fields `lookup` returns.
+    /// Returns whether an object with the fields that `lookup` returns matches.
     pub fn matches<S: AsRef<str>>(&self, lookup: impl Fn(&str) -> Option<S>) -> bool {
         self.0.iter().all(|one| {
             let equal = lookup(&one.field).map_or(one.value.is_empty(), |value| value.as_ref() == one.value);

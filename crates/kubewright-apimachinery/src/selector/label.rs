@@ -160,7 +160,7 @@ impl LabelSelector {
         &self.requirements
     }
 
-    /// Returns whether an object matches whose labels `lookup` returns.
+    /// Returns whether an object with the labels that `lookup` returns matches.
     pub fn matches<S: AsRef<str>>(&self, lookup: impl Fn(&str) -> Option<S>) -> bool {
         let matches = |one: &Requirement| one.matches(lookup(&one.key).as_ref().map(AsRef::as_ref));
         !self.nothing && self.requirements.iter().all(matches)

@@ -197,7 +197,7 @@ impl Call {
         set_generation(resource, old, &mut object);
         let object = manager.track(resource, Some(old_served), object);
         // Finding out whether the write changes nothing is expensive, and only worth it if the content is the same.
-        Ok(if same_content(old, &object, |_| true) { apply::settle(old, object) } else { object })
+        Ok(if same_content(old, &object, |_| true) { apply::ignore_timestamps(old, object) } else { object })
     }
 
     fn check_causes(&self, object: &Value, causes: Vec<Cause>) -> Result<(), Status> {

@@ -156,7 +156,7 @@ fn shifting_the_items_of_a_long_list_is_bounded() {
 
 proptest! {
     #[test]
-    fn nothing_makes_it_panic(document in json_value(), patch in prop::collection::vec(
+    fn arbitrary_input_causes_no_panic(document in json_value(), patch in prop::collection::vec(
         ("(add|remove|replace|move|copy|test)", "(/[a-c0-2~-]{0,2}){0,3}", "(/[a-c0-2]{1,2}){0,2}", json_value()), 0..6,
     )) {
         let patch = patch.into_iter().map(|(op, path, from, value)| {
@@ -180,7 +180,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_added_tests_equal(document in json_value(), value in json_value()) {
+    fn an_added_value_passes_a_test_for_it(document in json_value(), value in json_value()) {
         let document = json!({"list": [], "document": document});
         let patch = json!([
             {"op": "add", "path": "/list/-", "value": value},

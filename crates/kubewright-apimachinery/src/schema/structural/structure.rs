@@ -1,10 +1,9 @@
 //! The second stage: every field is specified outside of `allOf`, `anyOf`, `oneOf` and `not`, which only validate values.
 
-use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{Place, Relation};
-use crate::status::Cause;
+use crate::{pattern, status::Cause};
 
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const PRESERVE: &str = "x-kubernetes-preserve-unknown-fields";
@@ -116,10 +115,10 @@ fn check_metadata(place: &Place<'_>, metadata: &Place<'_>, level: Level, causes:
 }
 
 fn check_pattern(place: &Place<'_>, causes: &mut Vec<Cause>) {
-    let Some(pattern) = place.str("pattern") else { return };
-    if let Err(error) = Regex::new(pattern) {
+    let Some(text) = place.str("pattern") else { return };
+    if let Err(error) = pattern::compile(text, None) {
         let why = format!("must be a valid regular expression, but isn't: {error}");
-        causes.push(Cause::invalid(place.at("pattern"), &pattern.into(), &why));
+        causes.push(Cause::invalid(place.at("pattern"), &text.into(), &why));
     }
 }
 

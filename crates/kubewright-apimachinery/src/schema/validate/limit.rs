@@ -2,9 +2,10 @@
 
 use serde_json::{Number, Value};
 
-use super::{NO_FIELD, format, invalid, pattern};
+use super::{NO_FIELD, format, invalid};
 use crate::{
     field_path::FieldPath,
+    pattern,
     schema::{Kind, Limits, Schema},
     status::Cause,
 };
@@ -37,7 +38,7 @@ pub(super) fn check(schema: &Schema, value: &Value, path: &FieldPath<'_>, causes
         }
         _ => {}
     }
-    if let Some(values) = &limits.one_of_values
+    if let Some(values) = &limits.enum_values
         && !values.iter().any(|allowed| is_same(allowed, value))
     {
         let names: Vec<String> =

@@ -6,7 +6,6 @@ mod embedded;
 mod format;
 mod limit;
 mod list;
-mod pattern;
 
 use serde_json::{Map, Value};
 
@@ -162,7 +161,7 @@ fn first_success(schemas: &[Schema], attempt: impl Fn(&Schema) -> Vec<Cause>) ->
     Err(closest.unwrap_or_default())
 }
 
-/// The message of an invalid value, for causes whose reason is a narrower one.
+/// The message of an invalid value, for causes with a more specific reason.
 fn invalid(value: &Value, why: &str) -> String {
     // The root has no name, so the message would begin with a space.
     format!("Invalid value: {value}: {}", why.trim_start())
