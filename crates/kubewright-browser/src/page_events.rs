@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_is_told_from_others() {
+    fn a_load_is_distinguished_from_others() {
         let mut events = PageEvents::default();
         let told = |name: &str| json!({"method": "Page.lifecycleEvent", "params": {"name": name, "loaderId": "L"}});
         events.note(&told("DOMContentLoaded"));

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cronjob_tells_its_next_run() {
+    fn a_cronjob_shows_its_next_run() {
         let ready = json!([{ "type": "Ready", "status": "True", "reason": "Scheduled" },
             { "type": "Missed", "status": "False", "reason": "Started" }]);
         let cronjob = json!({ "kind": "CronJob", "spec": { "schedule": "* * * * *" },

@@ -14,7 +14,7 @@ use crate::{
     web,
 };
 
-pub(super) async fn says_what_it_is_told(environment: &Environment, report: &mut Report) -> Result<()> {
+pub(super) async fn says_the_greeting(environment: &Environment, report: &mut Report) -> Result<()> {
     report.title("Lolcow: the page says the greeting, at the port, and both can be changed");
     let lolcow = environment.apply_lolcow().await?;
     let port = lolcow.data["spec"]["port"].as_u64().context("the Lolcow has no port")?;

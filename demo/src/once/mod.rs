@@ -28,7 +28,7 @@ pub(crate) async fn run(environment: &Environment) -> Result<bool> {
     cronjob::runs_and_keeps_its_policies(environment, &mut report).await?;
     cronjob::catches_up(environment, &mut report).await?;
     cronjob::is_refused(environment, &mut report).await?;
-    lolcow::says_what_it_is_told(environment, &mut report).await?;
+    lolcow::says_the_greeting(environment, &mut report).await?;
     guestbook::has_a_standby_take_over(environment, &mut report).await?;
     Ok(report.end())
 }

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_good_minutes_begin_anew() {
+    fn ten_good_minutes_reset_the_back_off() {
         let mut backoff = Backoff::default();
         backoff.crashed(Duration::ZERO);
         assert_eq!(backoff.crashed(Duration::from_secs(600)), Duration::from_secs(10));

@@ -20,7 +20,7 @@ fn builder() -> ClusterBuilder {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_run_at_once_and_end_when_told() {
+async fn pods_run_at_once_and_end_on_request() {
     let cluster = builder().start().await.expect("a cluster");
     create(&cluster, &pod("web", "sleep 3600", json!({"restartPolicy": "OnFailure"}))).await;
     let found = until(&cluster, "web", is_running).await;

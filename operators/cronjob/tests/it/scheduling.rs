@@ -428,7 +428,7 @@ async fn a_clock_before_the_creation_waits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn schedules_that_cannot_be_read_are_told() {
+async fn invalid_schedules_are_reported() {
     let (env, faults) = (env().await, Faults::new());
     let operator = env.start(&faults);
     env.create(cronjob(MINUTELY)).await;

@@ -166,7 +166,7 @@ async fn the_first_guest_of_a_new_active_pod_is_thanked_when_those_that_stand_by
 }
 
 #[tokio::test]
-async fn what_only_the_former_one_has_comes_along_and_what_restarts_is_told_again() {
+async fn a_new_active_pod_gets_the_former_ones_entries_and_restarted_pods_get_all() {
     let (address, leads) = service().await;
     let one = Pod::start(Some(&address)).await;
     leads.send_replace(Some(one.server.address()));

@@ -52,7 +52,7 @@ async fn a_refused_child_does_not_block_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_no_service_can_have_is_told_in_the_servers_words() {
+async fn an_invalid_service_name_is_reported_with_the_servers_message() {
     let (env, faults) = (env().await, Faults::new());
     let operator = env.start(&faults);
     let mut dotted = book(1);

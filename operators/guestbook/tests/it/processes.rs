@@ -129,7 +129,7 @@ async fn a_guest_signs_and_takeovers_and_new_texts_lose_nothing() {
 }
 
 #[tokio::test]
-async fn a_page_ends_within_a_second_of_being_told_so() {
+async fn a_page_ends_within_a_second_of_sigterm() {
     within_a_minute(async {
         let env = env().await;
         let operator = env.start(&Faults::new());

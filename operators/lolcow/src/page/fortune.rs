@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_told_sometime_and_the_same_seed_tells_the_same() {
+    fn each_fortune_occurs_and_a_seed_repeats_them() {
         let random = Random::seeded(1);
         let reported: BTreeSet<_> = (0..1000).map(|_| fortune(&random)).collect();
         assert_eq!(reported.len(), FORTUNES.len());

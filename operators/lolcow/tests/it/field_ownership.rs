@@ -318,7 +318,7 @@ async fn two_that_want_one_port_do_not_stop_each_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_no_service_may_have_is_told() {
+async fn an_invalid_service_name_is_reported() {
     let (env, faults) = (env().await, Faults::new());
     let operator = env.start(&faults);
     let api: Api<Lolcow> = env.api();
@@ -360,7 +360,7 @@ impl Lines {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_tells_changes_with_both_values_once() {
+async fn the_log_has_changes_with_both_values_once() {
     let lines = Lines::default();
     let writer = lines.clone();
     let subscriber = tracing_subscriber::fmt().json().flatten_event(true).with_writer(move || writer.clone()).finish();

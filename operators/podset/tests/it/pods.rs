@@ -78,7 +78,7 @@ async fn both_flavours_of_one_name_keep_to_their_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_template_is_taken_and_a_wrong_one_told() {
+async fn a_template_is_used_and_a_malformed_one_reported() {
     let env = env().await;
     let operator = env.start(&Faults::new());
     let mut set = Second::web(1);

@@ -197,7 +197,7 @@ async fn random_faults_never_create_too_many_pods_of_the_second_flavour() {
 }
 
 /// A leader creates the pods and crashes before it writes a status; the next one has not seen them.
-async fn what_was_made_and_not_told_is_counted<K: Flavour>() {
+async fn created_pods_without_a_status_are_counted<K: Flavour>() {
     let (env, first, second) = (env().await, Faults::new(), Faults::new());
     let mut history = History::of::<Pod>(&env);
     first.on(Verb::WRITES, "podsets/status").always().lose_request();
@@ -217,6 +217,6 @@ async fn what_was_made_and_not_told_is_counted<K: Flavour>() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_leader_counts_pods_that_the_status_does_not_have() {
-    what_was_made_and_not_told_is_counted::<First>().await;
-    what_was_made_and_not_told_is_counted::<Second>().await;
+    created_pods_without_a_status_are_counted::<First>().await;
+    created_pods_without_a_status_are_counted::<Second>().await;
 }

@@ -99,7 +99,7 @@ fn pods_are_available_when_they_have_been_ready_for_a_while() {
 }
 
 #[test]
-fn failures_are_told_until_they_are_over() {
+fn failures_are_reported_until_they_are_over() {
     let mut object = set(1);
     let failed = plan(&object, &[], Some((StepKind::Create, "pods \"web-x\" is forbidden")));
     let status = status_of(&failed);

@@ -84,7 +84,7 @@ pub(crate) async fn run_container(
     let path = host.pod_directory(&uid).join(format!("{}-{}", container.name, host.random.suffix(5)));
     let log = host.logs.begin(&name, &uid, &container.name, path, host.clock.clone());
     if run == 0 {
-        mounts_told(&container, &line).into_iter().for_each(|event| tell(ContainerEvent::Pod(event)));
+        mounts_event(&container, &line).into_iter().for_each(|event| tell(ContainerEvent::Pod(event)));
     }
     let hook = container.lifecycle.as_ref().and_then(|hooks| hooks.post_start.clone());
     let prober = Arc::new(Prober { processes: host.processes.clone(), container, line, address });
@@ -325,7 +325,7 @@ fn mount(
 }
 
 /// Returns an event with the paths of a container's volumes, since they differ from the mount paths.
-fn mounts_told(container: &Container, line: &CommandLine) -> Option<Event> {
+fn mounts_event(container: &Container, line: &CommandLine) -> Option<Event> {
     let (_, root) = line.environment.iter().find(|(name, _)| name == ROOT)?;
     let paths: Vec<_> = container.volume_mounts.iter().flatten().map(|mount| mount.mount_path.as_str()).collect();
     let message = format!(

@@ -110,7 +110,7 @@ fn the_pod_of_an_at_with_a_long_name_is_valid() {
 }
 
 #[test]
-fn the_uid_tells_whose_a_pod_is() {
+fn ownership_of_a_pod_is_decided_by_uid() {
     let at = at(DUE, "echo");
     let mut pod = pod_of(&at);
     assert_eq!(owner_of(&at, &pod), PodOwner::Ours);

@@ -43,7 +43,7 @@ fn ready(status: &AtStatus) -> (&str, &str) {
 }
 
 #[test]
-fn a_spec_that_cannot_be_run_is_told_and_not_run() {
+fn an_invalid_spec_is_reported_and_not_run() {
     let check = |schedule: &str, command: &str, reason: &str| {
         let at = at(schedule, command);
         let situation = situation(&at, now());
@@ -60,7 +60,7 @@ fn a_spec_that_cannot_be_run_is_told_and_not_run() {
 }
 
 #[test]
-fn a_run_is_told_from_its_pod() {
+fn a_run_is_read_from_its_pod() {
     let at = at(DUE, "echo");
     let check = |pod: Option<&Pod>, phase: Phase, expect: (&str, &str), exit_code: Option<i32>| {
         let status = status(&at, &ran(&at, pod), now());
@@ -78,7 +78,7 @@ fn a_run_is_told_from_its_pod() {
 }
 
 #[test]
-fn an_outcome_once_told_outlives_the_pod() {
+fn a_reported_result_outlives_the_pod() {
     let at = at(DUE, "echo");
     let before = reported(at.clone(), &ran(&at, Some(&ended(&at, "Failed", 3))));
     let later = time("2021-01-01T00:00:00Z");
@@ -91,7 +91,7 @@ fn an_outcome_once_told_outlives_the_pod() {
 }
 
 #[test]
-fn a_status_told_twice_is_the_same() {
+fn a_status_is_the_same_the_second_time() {
     let at = at(DUE, "echo");
     let situations = [
         Situation::Waiting { due: now() },
@@ -111,7 +111,7 @@ fn a_status_told_twice_is_the_same() {
 }
 
 #[test]
-fn an_edit_after_the_start_is_told() {
+fn an_edit_after_the_start_is_reported() {
     let mut at = at(DUE, "echo");
     let run = Run::of(&at, &pod_of(&at));
     at.metadata.generation = Some(2);
@@ -155,7 +155,7 @@ fn a_status_is_heard_only_if_it_names_a_pod() {
 }
 
 #[test]
-fn a_command_that_does_not_get_on_is_told_once() {
+fn a_stuck_command_is_reported_once() {
     let check = |state: Value, last: Value, expect: Option<(&str, &str)>| {
         let at = at(DUE, "echo");
         let mut pod = pod_of(&at);

@@ -108,7 +108,7 @@ fn the_deadline_counts_from_the_time_of_the_schedule() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn spec_errors_are_reported() {
     let check = |edit: &dyn Fn(&mut CronJob), expect: &str| {
         let mut cronjob = cronjob("* * * * *");
         edit(&mut cronjob);
@@ -245,7 +245,7 @@ fn the_last_run_is_known_from_the_record_the_jobs_or_at_worst_the_status() {
 }
 
 #[test]
-fn the_uid_tells_whose_a_job_is() {
+fn ownership_of_a_job_is_decided_by_uid() {
     let cronjob = cronjob("* * * * *");
     let mut job = child(&cronjob, "2020-01-30T10:01:00Z", None).as_ref().clone();
     assert!(is_own(&cronjob, &job));

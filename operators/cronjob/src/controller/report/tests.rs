@@ -90,7 +90,7 @@ fn the_jobs_that_run_are_referred_to() {
 }
 
 #[test]
-fn many_names_are_not_all_told() {
+fn long_lists_of_names_are_shortened() {
     let names: Vec<_> = (0..1000).map(|number| format!("lunch-{number}")).collect();
     assert_eq!(some(&names), "job \"lunch-0\", job \"lunch-1\", job \"lunch-2\" and 997 more");
 }

@@ -56,7 +56,7 @@ fn a_good_one_has_no_findings() {
 }
 
 #[test]
-fn bad_schedules_are_told_at_their_field() {
+fn invalid_schedules_are_reported_at_their_field() {
     for (schedule, says) in [
         ("60 * * * *", "minute"),
         ("* 24 * * *", "hour"),
@@ -78,7 +78,7 @@ fn bad_schedules_are_told_at_their_field() {
 }
 
 #[test]
-fn a_hundred_kilobytes_of_stars_are_told_briefly() {
+fn a_hundred_kilobytes_of_stars_are_reported_briefly() {
     for stars in ["*".repeat(100_000), "* ".repeat(50_000), "*,".repeat(50_000)] {
         let causes = causes(&look(&cronjob("c", &stars)));
         assert_eq!(causes.len(), 1);
@@ -88,7 +88,7 @@ fn a_hundred_kilobytes_of_stars_are_told_briefly() {
 }
 
 #[test]
-fn all_causes_are_told_at_once() {
+fn all_causes_are_reported_at_once() {
     let mut bad = cronjob(&"x".repeat(53), "tomorrow");
     bad.spec.time_zone = Some("Nowhere/Land".into());
     bad.spec.job_template = serde_json::from_value::<JobTemplate>(serde_json::json!({"spec": 7})).unwrap();

@@ -73,7 +73,7 @@ fn while_the_service_leads_to_a_pod_that_is_not_ready_none_is_active() {
 }
 
 #[test]
-fn missing_texts_are_told_once() {
+fn a_missing_config_map_is_reported_once() {
     let status = reported(None, &Config::Missing, &[], &none());
     assert_eq!(reasons(&status)[..2], ["Ready False ConfigMapMissing", "Configured False ConfigMapMissing"]);
     let told_once = warnings(None, &status);
@@ -87,7 +87,7 @@ fn missing_texts_are_told_once() {
 }
 
 #[test]
-fn troubles_of_children_are_told_in_the_servers_words() {
+fn failures_of_children_are_reported_with_the_servers_message() {
     let refused = |message: &str| Problem::Refused(Duration::from_secs(30), message.into());
     let of = |service: Option<Problem>, pods: Option<Problem>| {
         reported(None, &found(), &[true], &Problems { service, pods })

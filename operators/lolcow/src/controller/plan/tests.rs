@@ -131,7 +131,7 @@ fn what_is_not_ours_is_left_alone() {
     assert_eq!(step(Value::Null), taken("has no controller"));
     assert_eq!(step(json!([owner("Lolcow", "1", false)])), taken("has no controller"));
     assert_eq!(step(json!([owner("Gateway", "2", true)])), taken("is controlled by Gateway lolcow-pod"));
-    let leaving = "service \"lolcow-pod\" of an earlier lolcow of this name is still there";
+    let leaving = "service \"lolcow-pod\" of a former lolcow of this name still exists";
     assert_eq!(step(json!([owner("Lolcow", "2", true)])), Step::Deleting(leaving.into()));
 }
 
@@ -144,7 +144,7 @@ fn what_is_being_deleted_is_waited_for() {
 }
 
 #[test]
-fn changes_are_told_with_both_values() {
+fn changes_are_reported_with_both_values() {
     let cow = cow(Some(30686), Some("costs $5, $(HOME) and $$"));
     let deployment = children::deployment(&cow);
     let change = greeting(&cow, Some(&deployment));

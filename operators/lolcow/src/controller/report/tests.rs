@@ -77,7 +77,7 @@ fn a_failed_child_does_not_change_the_condition_of_the_other() {
 }
 
 #[test]
-fn what_cannot_be_asked_keeps_what_was_told() {
+fn unreachable_children_keep_their_reported_state() {
     let mut cow = cow();
     let before = status(&cow, &deployment(1), &service(), "127.0.0.1", now());
     cow.status = Some(before.clone());
