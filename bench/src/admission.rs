@@ -1,4 +1,4 @@
-//! What asking a webhook adds to a write.
+//! The latency that an admission webhook adds to a write.
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::{
 
 const WRITES: usize = 1_000;
 
-/// Creates one after the other, without a webhook and with one that allows everything.
+/// Creates objects one after the other, without a webhook and with a webhook that allows everything.
 pub(crate) async fn round_trip(clock: SharedClock) -> Result<Outcome> {
     let cluster =
         Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
@@ -60,7 +60,7 @@ pub(crate) async fn round_trip(clock: SharedClock) -> Result<Outcome> {
     })
 }
 
-/// Allows everything.
+/// A webhook that allows everything.
 struct Allows;
 
 impl Validator<ConfigMap> for Allows {
@@ -69,7 +69,7 @@ impl Validator<ConfigMap> for Allows {
     }
 }
 
-/// The same with the runtime's own webhook server, and a certificate that it looks after.
+/// Measures the same with the runtime's webhook server, which maintains its own certificate.
 pub(crate) async fn by_the_runtime(clock: SharedClock) -> Result<Outcome> {
     let cluster =
         Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
@@ -131,7 +131,7 @@ fn configuration(address: SocketAddr, authority: String) -> Result<ValidatingWeb
     serde_json::from_value(configuration).context("make the configuration")
 }
 
-/// A webhook on loopback that allows everything, and its certificate in PEM.
+/// Starts a webhook on loopback that allows everything, and returns its address and its certificate in PEM.
 async fn webhook(tasks: &mut JoinSet<()>) -> Result<(SocketAddr, String)> {
     let key = KeyPair::generate().context("make a key")?;
     let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])?.self_signed(&key)?;
@@ -147,7 +147,7 @@ async fn webhook(tasks: &mut JoinSet<()>) -> Result<(SocketAddr, String)> {
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             connections.spawn(async move {
-                // What goes wrong here fails the writes, which is where it is told.
+                // Errors here make the writes fail, and are reported there.
                 let _ = stream.set_nodelay(true);
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let server = hyper::server::conn::http1::Builder::new();

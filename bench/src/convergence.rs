@@ -1,5 +1,5 @@
-//! How fast, and by how much of the machine, an operator brings ten thousand PodSets to what they ask for: ours, and the same
-//! operator on plain kube-rs.
+//! The time and the resources that an operator needs until ten thousand PodSets have converged: `operators/podset`, and
+//! the same operator on plain kube-rs.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,39 +32,39 @@ use crate::{
     report::{Limit, Outcome},
 };
 
-/// How many pods a PodSet has.
+/// The number of pods of each PodSet.
 const PODS: usize = 3;
-/// In how many namespaces the PodSets are.
+/// The number of namespaces of the PodSets.
 const NAMESPACES: usize = 100;
-/// How many callers create the PodSets.
+/// The number of concurrent callers that create the PodSets.
 const CALLERS: usize = 16;
-/// How long the operators may take.
+/// The timeout for the operators to converge.
 const PATIENCE: Duration = Duration::from_secs(400);
 
-/// The programs, and how many PodSets.
+/// The programs to compare, and the number of PodSets.
 pub(crate) struct Contest<'a> {
     pub(crate) clock: SharedClock,
     pub(crate) kubewright: &'a Path,
-    /// The folder of the operators' programs.
+    /// The directory of the operators' programs.
     pub(crate) programs: PathBuf,
     pub(crate) podsets: usize,
 }
 
-/// What an operator took.
+/// The measurements of one operator.
 struct Run {
     seconds: f64,
     cpu: f64,
     peak: f64,
-    /// The cluster's processor time, which is nobody's merit.
+    /// The cluster's CPU time, which isn't attributed to the operator.
     server: f64,
     end: EndState,
 }
 
-/// By PodSet, what its status says and how many pods it controls.
+/// By PodSet: the status, and the number of pods that it controls.
 type EndState = BTreeMap<String, (String, usize)>;
 
 impl Contest<'_> {
-    /// Runs both, each on a cluster of its own.
+    /// Runs both operators, each on a separate cluster.
     pub(crate) async fn hold(&self) -> Result<Vec<Outcome>> {
         let peer = self.run("podset-kube-rs").await.context("the operator on kube-rs")?;
         let ours = self.run("podset-operator").await.context("our operator")?;
@@ -177,13 +177,13 @@ async fn create(client: &Client, count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Returns when every PodSet has been seen as it should be.
+/// Waits until every PodSet has converged.
 async fn converged(client: &Client, count: usize) -> Result<()> {
     let sets = watcher(Api::<PodSet>::all(client.clone()), watcher::Config::default());
     let mut sets = pin!(sets.default_backoff().applied_objects());
     let mut done = BTreeSet::new();
     while done.len() < count {
-        // A watch that breaks off, or falls behind, begins anew by itself.
+        // A watch that breaks off or falls behind restarts by itself.
         if let Ok(set) = sets.next().await.context("the watch has ended")?
             && is_ready(&set)
         {
@@ -200,7 +200,7 @@ fn is_ready(set: &PodSet) -> bool {
     })
 }
 
-/// What is the same whatever the pods are named. An error if a status names other pods than there are.
+/// Returns the final state without the names of pods. Fails if a status names pods that don't exist.
 async fn end_state(client: &Client) -> Result<EndState> {
     let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await.context("list the pods")?;
     let mut children: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -220,7 +220,7 @@ async fn end_state(client: &Client) -> Result<EndState> {
         }
         status.pod_names.clear();
         let mut status = serde_json::to_value(status).context("write a status")?;
-        // When it was is no part of what it is.
+        // Transition times differ from run to run.
         for condition in status["conditions"].as_array_mut().into_iter().flatten() {
             condition["lastTransitionTime"].take();
         }

@@ -1,4 +1,4 @@
-//! How many pods a second the API server takes.
+//! The number of pods that the API server creates per second.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -17,13 +17,13 @@ use crate::{
 const PODS: usize = 30_000;
 const CALLERS: usize = 32;
 
-/// Pods created one by one by concurrent callers over TLS loopback.
+/// Creates pods one by one from concurrent callers, over TLS on loopback.
 pub(crate) async fn over_tls(clock: SharedClock) -> Result<Outcome> {
     let cluster =
         Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
     let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
     let client = client(&listener.kubeconfig()).await?;
-    // The built-in controllers make the namespace's service account first, as they do on any cluster.
+    // The built-in controllers create the namespace's service account first, as on any cluster.
     let template = Arc::new(pod());
 
     let start = clock.monotonic();
@@ -67,14 +67,14 @@ pub(crate) async fn over_tls(clock: SharedClock) -> Result<Outcome> {
     })
 }
 
-/// A client by a kubeconfig's text.
+/// Creates a client from the text of a kubeconfig.
 pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
     let kubeconfig = kube::config::Kubeconfig::from_yaml(kubeconfig).context("read the kubeconfig")?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await.context("use the kubeconfig")?;
     Client::try_from(config).context("make a client")
 }
 
-/// A pod such as an operator makes.
+/// Returns a pod as an operator would create it.
 fn pod() -> Pod {
     serde_json::from_value(serde_json::json!({
         "metadata": { "labels": { "app": "bench", "version": "v0.1" } },

@@ -1,4 +1,4 @@
-//! How CronJobs keep up: with ten years that were missed, and with a thousand that are due in one minute.
+//! CronJobs under load: a schedule missed for ten years, and a thousand CronJobs due in the same minute.
 
 use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -25,14 +25,14 @@ use crate::{
 const DECADE: SignedDuration = SignedDuration::from_hours(10 * 8766);
 const LOOKS: i64 = 1_000;
 
-/// Finds the latest run that was missed since ten years, at many moments.
+/// Finds the latest missed run of ten years, at many points in time.
 pub(crate) fn latest_missed(clock: &SharedClock) -> Result<Outcome> {
     let start: Timestamp = "2026-01-30T10:00:30Z".parse().context("read a time")?;
     let mut spans = Vec::new();
     for zone in [None, Some("Europe/Berlin")] {
         let schedule = Schedule::parse("*/1 * * * *", zone).context("read the schedule")?;
         for look in 0..LOOKS {
-            // Hours and minutes of all kinds, daylight saving's included.
+            // The points have varying hours and minutes, and include daylight saving time.
             let now = start + SignedDuration::from_secs(look * 31_063);
             let begun = clock.monotonic();
             let latest = schedule.latest(now - DECADE, now);
@@ -54,10 +54,10 @@ pub(crate) fn latest_missed(clock: &SharedClock) -> Result<Outcome> {
 }
 
 const CRONJOBS: usize = 1_000;
-/// Where in the minute the CronJobs are created, which leaves them time until the next.
+/// The second of the minute at which the CronJobs are created, which leaves time until the next minute.
 const HEAD_START: Duration = Duration::from_secs(25);
 
-/// Lets a thousand CronJobs be due in the same minute: at an API server of its own, then at a whole cluster.
+/// Makes a thousand CronJobs due in the same minute: on an API server alone, then on a whole cluster.
 pub(crate) async fn due_at_once() -> Result<Outcome> {
     let minute: Timestamp = "2026-01-30T10:01:00Z".parse().context("read a time")?;
     let clock = VirtualClock::starting_at(minute - SignedDuration::try_from(HEAD_START)?);
@@ -86,7 +86,7 @@ pub(crate) async fn due_at_once() -> Result<Outcome> {
     })
 }
 
-/// How long after the minute each of the Jobs was created.
+/// Returns how long after the minute each Job was created.
 async fn job_spans(api: &ApiServer, clock: Arc<VirtualClock>, minute: Timestamp) -> Result<Vec<Duration>> {
     let listener = api.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;
     let client = client(&listener.kubeconfig()).await?;

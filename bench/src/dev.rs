@@ -1,4 +1,4 @@
-//! From a saved file to the operator that reconciles with it, in `kubewright dev`.
+//! The time from a saved file to the first reconcile of the rebuilt operator, in `kubewright dev`.
 
 use std::{
     fs::{self, File},
@@ -26,16 +26,16 @@ use crate::{
 
 const ROUNDS: usize = 10;
 
-/// How long the first build may take, of all that the operator depends on.
+/// The timeout of the first build, which compiles all dependencies.
 const FIRST: Duration = Duration::from_secs(1800);
 
-/// How long any other may take.
+/// The timeout of each later build.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is edited: a constant that the reconciler uses.
+/// The line to edit: a constant that the reconciler uses.
 const EDITED: &str = "const REFUSED: Duration = Duration::from_secs(";
 
-/// Edits CronJob's operator again and again while it runs.
+/// Edits the CronJob operator repeatedly while it runs.
 pub(crate) async fn restart(kubewright: &Path, clock: &SharedClock) -> Result<Outcome> {
     let project = Project::copy()?;
     let kubewright = kubewright.canonicalize().with_context(|| format!("find {}", kubewright.display()))?;
@@ -70,7 +70,7 @@ pub(crate) async fn restart(kubewright: &Path, clock: &SharedClock) -> Result<Ou
     })
 }
 
-/// A copy of the operator, in a workspace of its own that is as this one.
+/// A copy of the operator in a workspace of its own, with the same settings as this workspace.
 struct Project {
     folder: TempDir,
     repository: PathBuf,
@@ -127,7 +127,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The file below a folder that has what is edited.
+/// Returns the file below a directory that contains the line to edit.
 fn find(folder: &Path) -> Result<Option<(PathBuf, String)>> {
     for entry in folder.read_dir().with_context(|| format!("read {}", folder.display()))? {
         let path = entry.context("read a folder")?.path();
@@ -144,7 +144,7 @@ fn find(folder: &Path) -> Result<Option<(PathBuf, String)>> {
     Ok(None)
 }
 
-/// Where the operator shows its traces, as the kubeconfig notes it: `host:port`.
+/// Returns the address of the operator's traces from the kubeconfig, as `host:port`.
 fn traces(kubeconfig: &str) -> Result<String> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).context("read the kubeconfig")?;
     let noted = kubeconfig.extensions.iter().flatten().find_map(|extension| extension.extension["traces"].as_str());
@@ -153,12 +153,12 @@ fn traces(kubeconfig: &str) -> Result<String> {
     Ok(address.to_owned())
 }
 
-/// Waits for the first run of an operator that was started after this.
+/// Waits for the first reconcile of an operator that was started after `after`.
 async fn first_run(dev: &mut Process, traces: &str, after: Timestamp, patience: Duration) -> Result<()> {
     let looked = timeout(patience, async {
         loop {
             dev.check()?;
-            // It may not listen yet, or any more.
+            // The operator may not listen yet, or not any more.
             if page(traces).await.is_ok_and(|page| has_begun(&page, after)) {
                 return Ok(());
             }
@@ -171,7 +171,7 @@ async fn first_run(dev: &mut Process, traces: &str, after: Timestamp, patience: 
     }
 }
 
-/// Whether a run is of an object that was there when the operator began.
+/// Returns whether a reconcile is about an object that existed when the operator started.
 fn has_begun(page: &Value, after: Timestamp) -> bool {
     page["runs"].as_array().into_iter().flatten().any(|run| {
         let started = run["started"].as_str().and_then(|time| time.parse::<Timestamp>().ok());

@@ -1,4 +1,4 @@
-//! How fast one write reaches a thousand watchers.
+//! The latency of one write to a thousand watchers.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -19,7 +19,7 @@ use crate::{
 const WATCHERS: usize = 1000;
 const WRITES: usize = 50;
 
-/// Writes one by one, each waited for by every watcher.
+/// Performs writes one by one, and waits until every watcher has received each.
 pub(crate) async fn to_watchers(clock: SharedClock) -> Result<Outcome> {
     let cluster =
         Cluster::builder().clock(clock.clone()).pods(Pods::None).start().await.context("start the cluster")?;
@@ -32,7 +32,7 @@ pub(crate) async fn to_watchers(clock: SharedClock) -> Result<Outcome> {
     for mut body in opened {
         let (seen, clock) = (seen.clone(), clock.clone());
         watchers.spawn(async move {
-            // One event is one frame or more; it is complete with its newline.
+            // One event consists of one or more frames, and ends with a newline.
             while let Some(Ok(frame)) = body.frame().await {
                 let ended = frame.data_ref().is_some_and(|data| data.ends_with(b"\n"));
                 if ended && seen.send(clock.monotonic()).is_err() {

@@ -1,4 +1,4 @@
-//! What an operator costs that has nothing to do: memory, and the size of its program.
+//! The cost of an idle operator: memory and program size.
 
 use std::{fs, path::Path, process::Command, time::Duration};
 
@@ -11,15 +11,15 @@ use crate::{
     report::{Limit, Outcome},
 };
 
-/// How long it idles.
+/// The time for which the operators are idle before the measurement.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Both.
+/// Measures memory and program size.
 pub(crate) async fn both(kubewright: &Path, operators: &Path) -> Result<Vec<Outcome>> {
     Ok(vec![size(operators)?, memory(kubewright, operators).await?])
 }
 
-/// Starts the five operators as they are shipped, and leaves them alone for a minute.
+/// Starts the five operators as they are released, and measures their memory after an idle minute.
 async fn memory(kubewright: &Path, operators: &Path) -> Result<Outcome> {
     let (cluster, kubeconfig) = process::cluster(kubewright, &["--pods", "simulate"])?;
     let client = process::client(&kubeconfig).await?;
@@ -54,7 +54,7 @@ async fn memory(kubewright: &Path, operators: &Path) -> Result<Outcome> {
     })
 }
 
-/// The size of their program.
+/// Measures the size of their program.
 fn size(operators: &Path) -> Result<Outcome> {
     let bytes =
         fs::metadata(operators).with_context(|| format!("look at {}: is it built?", operators.display()))?.len();

@@ -1,6 +1,6 @@
-//! Measurements of the embedded cluster and the runtime: `cargo xtask bench`.
+//! Benchmarks of the embedded cluster and the runtime: `cargo xtask bench`.
 //!
-//! A plain harness: each benchmark says what it measured, how, and the limit it is held to. Nothing here is a test.
+//! Each benchmark reports its result, its method, and its limit. Nothing here is a test.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints")]
 
@@ -85,7 +85,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Whether every figure is within its limit.
+/// Runs the benchmarks, and returns whether every result is within its limit.
 async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::SharedClock) -> Result<bool> {
     if arguments.cold_start {
         println!("{}", start::cold(clock).await?.as_secs_f64() * 1000.0);
@@ -161,7 +161,7 @@ async fn run(arguments: Arguments, clock: kubewright_apimachinery::clock::Shared
         report.try_add("convergence", contest.hold().await);
     }
     if let (Some(file), None) = (&arguments.results, &arguments.filter) {
-        // The builds are measured by `cargo xtask builds`, and their table is kept.
+        // The build times are measured by `cargo xtask builds`; their table is preserved.
         let kept = std::fs::read_to_string(file).unwrap_or_default();
         let builds = kept.find("## Builds from nothing").map_or("", |start| &kept[start..]);
         let text = [report.markdown().trim_end(), builds].join("\n\n");

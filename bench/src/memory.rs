@@ -1,8 +1,8 @@
-//! What a cached pod costs in memory, beside kube-runtime's store.
+//! The memory of a cached pod, compared with kube-runtime's store.
 //!
-//! Each figure is the growth of the resident memory of a fresh process, from before the first list until after it, by the
-//! number of pods: everything counts, also the allocator's slack and what a list leaves behind. The API server is a
-//! function in the same process that makes pages of pods as they are asked for, and keeps none.
+//! Each result is the growth of the resident memory of a fresh process during the first list, divided by the number of
+//! pods. It includes the allocator's overhead and whatever a list leaves behind. The API server is a function in the
+//! same process that generates pages of pods on request, and keeps none.
 
 use std::{convert::Infallible, process::Command, sync::Arc, time::Duration};
 
@@ -22,9 +22,9 @@ use tokio::sync::Notify;
 use crate::report::{Limit, Outcome};
 
 const PODS: usize = 100_000;
-/// One running pod, 2.9 KB as compact JSON, with what differs from pod to pod in braces.
+/// A running pod, 2.9 KB as compact JSON. The parts that differ from pod to pod are in braces.
 const POD: &str = include_str!("pod.json");
-/// How many pods a ReplicaSet has, and a namespace.
+/// The number of pods of a ReplicaSet, and of a namespace.
 const PER_OWNER: usize = 10;
 const PER_NAMESPACE: usize = 1000;
 
@@ -41,7 +41,7 @@ pub(crate) enum Store {
     PeerStripped,
 }
 
-/// Name, labels, owner and phase.
+/// A view of a pod: name, labels, owner and phase.
 #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
 #[resource(inherit = "Pod")]
 struct PodView {
@@ -55,7 +55,7 @@ struct PodPhase {
     phase: Option<String>,
 }
 
-/// Fills one store, and says what a pod in it costs, in bytes.
+/// Fills one store, and returns the memory of each pod in bytes.
 pub(crate) async fn fill(store: Store) -> Result<usize> {
     let client = Client::new(tower::service_fn(answer), "default");
     let before = resident()?;
@@ -69,7 +69,7 @@ pub(crate) async fn fill(store: Store) -> Result<usize> {
     Ok((kept.1 - before) / PODS)
 }
 
-/// The costs of all stores, each in a process of its own.
+/// Measures all stores, each in a separate process.
 pub(crate) fn of_a_cached_pod() -> Result<[Outcome; 2]> {
     let [full, view, peer, stripped] = [Store::Full, Store::View, Store::Peer, Store::PeerStripped].map(cost);
     let (full, view, peer, stripped) = (full?, view?, peer?, stripped?);
@@ -114,7 +114,7 @@ fn cost(store: Store) -> Result<f64> {
     text.trim().parse().context("read a store's figure")
 }
 
-/// How many pods a manager keeps, and the resident memory then.
+/// Fills a manager's cache, and returns the number of pods and the resident memory.
 async fn run_manager<P: Object>(client: Client) -> Result<(usize, usize)> {
     struct Idle {
         reached: Arc<Notify>,
@@ -129,7 +129,7 @@ async fn run_manager<P: Object>(client: Client) -> Result<(usize, usize)> {
             _: &ConfigMap,
             ctx: &Context<ConfigMap>,
         ) -> Result<kubewright::action::Action, Infallible> {
-            // Once the cache is full, and nothing else is going on.
+            // The cache is full, and nothing else is running.
             let count = (self.count)(ctx);
             _ = self.found.set(resident().map(|resident| (count, resident)));
             self.reached.notify_one();
@@ -147,7 +147,7 @@ async fn run_manager<P: Object>(client: Client) -> Result<(usize, usize)> {
     Arc::into_inner(found).and_then(std::sync::OnceLock::into_inner).context("the reconciler was not reached")?
 }
 
-/// How many pods kube-runtime's store keeps, and the resident memory then.
+/// Fills kube-runtime's store, and returns the number of pods and the resident memory.
 async fn reflect(client: Client, strip: bool) -> Result<(usize, usize)> {
     let (reader, writer) = reflector::store::<Pod>();
     let pods = watcher(Api::<Pod>::all(client), watcher::Config::default()).modify(move |pod| {
@@ -164,7 +164,7 @@ async fn reflect(client: Client, strip: bool) -> Result<(usize, usize)> {
     Ok((reader.len(), resident()?))
 }
 
-/// The resident memory of this process, in bytes.
+/// Returns the resident memory of this process in bytes.
 fn resident() -> Result<usize> {
     let status = std::fs::read_to_string("/proc/self/status").context("read /proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("find the resident memory")?;
@@ -172,7 +172,7 @@ fn resident() -> Result<usize> {
     Ok(kilobytes * 1024)
 }
 
-/// An API server that has pods and one config map, and where nothing ever happens.
+/// An API server with pods and one ConfigMap, whose watches never send an event.
 async fn answer(request: Request<Body>) -> Result<Response<UnsyncBoxBody<Bytes, Infallible>>, Infallible> {
     let query = request.uri().query().unwrap_or_default().to_owned();
     let body = if query.contains("watch=true") {
@@ -189,7 +189,7 @@ fn config_maps() -> String {
     format!(r#"{{"apiVersion":"v1","kind":"ConfigMapList","metadata":{{"resourceVersion":"1"}},"items":[{one}]}}"#)
 }
 
-/// A page of the list of pods, as the query asks for.
+/// Returns the page of the list of pods that the query selects.
 fn page(query: &str) -> String {
     let parameter =
         |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok());
@@ -197,7 +197,7 @@ fn page(query: &str) -> String {
     let from: usize = parameter("continue").unwrap_or(0);
     let to = PODS.min(from + limit);
     let next = if to < PODS { to.to_string() } else { String::new() };
-    // Written with line breaks for people, sent without.
+    // The file has line breaks for readability; the server sends compact JSON.
     let template = POD.lines().map(str::trim_start).collect::<String>().replace("\": ", "\":");
     let pods = (from..to).map(|number| pod(&template, number)).collect::<Vec<_>>().join(",");
     format!(
@@ -207,7 +207,7 @@ fn page(query: &str) -> String {
 
 fn pod(template: &str, number: usize) -> String {
     let owner = number / PER_OWNER;
-    // Digits that differ from number to number in all their places, as those of UIDs and hashes do.
+    // Digits that differ in every place from number to number, like those of UIDs and hashes.
     let mixed =
         |number: usize, salt: u64| (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.rotate_left(7);
     let uid = |number: usize, salt| {

@@ -1,4 +1,4 @@
-//! What the runtime adds between an event and the user's code.
+//! The latency that the runtime adds between an event and the user's code.
 
 use std::{
     convert::Infallible,
@@ -32,16 +32,17 @@ use tokio::sync::oneshot;
 
 use crate::report::{Limit, Outcome, percentile};
 
-/// How many objects are cached.
+/// The numbers of cached objects.
 const SIZES: [usize; 2] = [100, 100_000];
-/// In how many processes each of ours is measured; the peer, which takes its time, in one.
+/// The number of processes in which each size is measured with Kubewright. The peer, which takes longer, is measured in
+/// one.
 const ROUNDS: usize = 3;
 const WARM_UP: usize = 2_000;
-/// How many events come one after the other.
+/// The number of events that are sent one directly after the other.
 const BUSY: usize = 20_000;
-/// How often everything that is ready has its turn between two of them.
+/// The number of times that the benchmark yields to all ready tasks between two of them.
 const TURNS: usize = 20;
-/// How many come when all has been at rest for a while.
+/// The number of events that are sent after a pause.
 const RESTED: usize = 2_000;
 
 type Answered = UnsyncBoxBody<Bytes, Infallible>;
@@ -55,14 +56,14 @@ pub(crate) enum Runtime {
     KubeRuntime,
 }
 
-/// Microseconds.
+/// The results in microseconds.
 struct Figures {
     median: f64,
     slow: f64,
     rested: f64,
 }
 
-/// Both sizes, ours and the peer's, each in fresh processes of this program.
+/// Measures both sizes with both runtimes, each in fresh processes of this program.
 pub(crate) fn both() -> Result<Vec<Outcome>> {
     let [few, many] = of(Runtime::Kubewright, ROUNDS)?;
     let [peer_few, peer_many] = of(Runtime::KubeRuntime, 1)?;
@@ -106,8 +107,8 @@ pub(crate) fn both() -> Result<Vec<Outcome>> {
     ])
 }
 
-/// The middle one of what several processes measure of each size. They take turns, so that a time at which the machine has other
-/// things to do is one for both.
+/// Returns the median over several processes for each size. The sizes alternate, so that other load on the machine
+/// affects both.
 fn of(runtime: Runtime, rounds: usize) -> Result<[Figures; 2]> {
     let (mut few, mut many) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
@@ -125,7 +126,7 @@ fn in_a_process(runtime: Runtime, size: usize) -> Result<Figures> {
     let runtime = runtime.to_possible_value().context("a runtime has a name")?;
     let mut command = Command::new(&program);
     command.args(["--overhead", &size.to_string(), "--by", runtime.get_name()]);
-    // The log is written as by default, to where it is not read.
+    // The log is written at the default level, and discarded.
     let output = command.stderr(Stdio::null()).output().context("run a measurement of the overhead")?;
     if !output.status.success() {
         bail!("a measurement of the overhead ended with {}", output.status);
@@ -138,10 +139,10 @@ fn in_a_process(runtime: Runtime, size: usize) -> Result<Figures> {
     }
 }
 
-/// Prints the median and the 99th percentile of busy times and the median of rested ones, in microseconds.
+/// Prints the median and the 99th percentile of busy latencies and the median of rested ones, in microseconds.
 pub(crate) async fn measure(clock: SharedClock, runtime: Runtime, size: usize) -> Result<String> {
     LogArgs::default().init()?;
-    // On a worker, as the operator's own tasks are.
+    // Runs on a worker thread, like the operator's own tasks.
     let measured = tokio::spawn(async move {
         let (watch, events) = mpsc::unbounded();
         let (began, mut begins) = mpsc::unbounded();
@@ -167,7 +168,7 @@ pub(crate) async fn measure(clock: SharedClock, runtime: Runtime, size: usize) -
     Ok(format!("{} {} {}", micros(&mut busy, 50), micros(&mut busy, 99), micros(&mut rested, 50)))
 }
 
-/// Reconciles until it is told to stop.
+/// Runs the operator until it is stopped.
 async fn operate(runtime: Runtime, client: Client, told: Told, stop: oneshot::Receiver<()>) -> Result<()> {
     match runtime {
         Runtime::Kubewright => {
@@ -188,7 +189,7 @@ async fn operate(runtime: Runtime, client: Client, told: Told, stop: oneshot::Re
     }
 }
 
-/// What the API server tells, and what comes of it.
+/// The events that the API server sends, and the calls that follow.
 struct Script {
     clock: SharedClock,
     watch: mpsc::UnboundedSender<Bytes>,
@@ -199,11 +200,11 @@ struct Script {
 }
 
 impl Script {
-    /// Sends events one at a time, with a rest before each, and says how long each was on its way.
+    /// Sends events one at a time, with a pause before each, and returns the latency of each.
     async fn play(&mut self, events: usize, rest: Duration) -> Result<Vec<Duration>> {
         let mut spans = Vec::with_capacity(events);
         for _ in 0..events {
-            // The run before comes to its end.
+            // Lets the previous reconcile complete.
             for _ in 0..TURNS {
                 tokio::task::yield_now().await;
             }
@@ -212,7 +213,8 @@ impl Script {
             }
             let object = (self.random.fraction() * self.size as f64) as usize;
             self.version += 1;
-            // The type is first, as from an API server; a `Value` would put the object first, and that has to be read twice.
+            // The type is the first field, as an API server writes it. A `Value` would put the object first, and the
+            // event would have to be parsed twice.
             let object_now = config_map(object, self.version);
             let event = Bytes::from(format!("{{\"type\":\"MODIFIED\",\"object\":{object_now}}}\n"));
             let sent = self.clock.monotonic();
@@ -225,8 +227,8 @@ impl Script {
     }
 }
 
-/// Keeps the processors awake, by threads of the lowest priority that do nothing: to wake one up takes a virtual machine's
-/// host longer than all that is measured, and only while there is so little to do that it has gone to sleep.
+/// Keeps the processors awake with busy threads of the lowest priority. Waking a sleeping processor takes the host of a
+/// virtual machine longer than everything that is measured, and only happens because so little is running.
 struct Awake(Arc<AtomicBool>);
 
 impl Awake {
@@ -235,7 +237,7 @@ impl Awake {
         for _ in 0..thread::available_parallelism().context("count the processors")?.get() {
             let stays = awake.0.clone();
             thread::spawn(move || {
-                // Of this thread alone. Where it can't be, the figures are larger for it.
+                // Applies to this thread only. Where it isn't possible, the measured latencies are larger.
                 _ = rustix::process::nice(19);
                 while stays.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
@@ -252,7 +254,7 @@ impl Drop for Awake {
     }
 }
 
-/// Tells when it is called.
+/// A reconciler that reports each call.
 struct Told {
     clock: SharedClock,
     began: mpsc::UnboundedSender<(String, Duration)>,
@@ -261,7 +263,7 @@ struct Told {
 impl Told {
     fn tell(&self, map: &ConfigMap) {
         let begun = self.clock.monotonic();
-        // It is gone when the measurement is over.
+        // The receiver is gone once the measurement is over.
         let _ = self.began.unbounded_send((map.metadata.name.clone().unwrap_or_default(), begun));
     }
 }
@@ -296,7 +298,7 @@ fn uid(kind: usize, number: usize) -> String {
     format!("{kind:08x}-5a1d-4c3b-8e2f-{number:012x}")
 }
 
-/// A client of a script that lists `size` ConfigMaps once, and whose watch then tells `events`.
+/// Creates a client of a script that lists `size` ConfigMaps once, and whose watch then sends `events`.
 fn client(size: usize, events: mpsc::UnboundedReceiver<Bytes>) -> Client {
     let events = Arc::new(parking_lot::Mutex::new(Some(events)));
     let service = tower::service_fn(move |request: Request<Body>| {
@@ -310,7 +312,7 @@ fn client(size: usize, events: mpsc::UnboundedReceiver<Bytes>) -> Client {
 fn answer(size: usize, is_watch: bool, events: Option<mpsc::UnboundedReceiver<Bytes>>) -> Answered {
     match events {
         Some(events) => BodyExt::boxed_unsync(StreamBody::new(events.map(|event| Ok(Frame::data(event))))),
-        // A second watch never says anything.
+        // A second watch never sends an event.
         None if is_watch => BodyExt::boxed_unsync(StreamBody::new(futures::stream::pending())),
         None => {
             let items: Vec<_> = (0..size).map(|number| config_map(number, number + 1)).collect();

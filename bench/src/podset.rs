@@ -1,4 +1,4 @@
-//! How long the demo's PodSet takes from nothing to five running pods.
+//! The time that a PodSet takes from zero to five running pods.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::{
 
 const ROUNDS: usize = 10;
 
-/// Creates a PodSet of five, waits for its pods, deletes it, waits until they are gone; ten times.
+/// Creates a PodSet of five, waits for its pods, deletes it, and waits until they are gone; ten times.
 pub(crate) async fn zero_to_five(clock: SharedClock) -> Result<Outcome> {
     let cluster = Cluster::builder().clock(clock.clone()).pods(Pods::Run).start().await.context("start the cluster")?;
     let listener = cluster.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await.context("listen")?;

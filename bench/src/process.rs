@@ -1,4 +1,4 @@
-//! Programs measured from outside: started, looked at through /proc, ended.
+//! Processes under measurement: their start, their figures from /proc, and their end.
 
 use std::{
     fs,
@@ -15,10 +15,10 @@ use kube::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How many ticks of /proc/PID/stat a second has: what Linux tells programs, on every architecture that we build for.
+/// The clock ticks per second in /proc/PID/stat (`USER_HZ`), the same on every architecture that Kubewright is built for.
 const TICKS: f64 = 100.0;
 
-/// A process that is killed if it isn't ended.
+/// A process that is killed on drop unless it has ended.
 pub(crate) struct Process {
     child: Child,
 }
@@ -29,21 +29,21 @@ impl Process {
         Ok(Self { child })
     }
 
-    /// The processor time it has had, in seconds.
+    /// Returns the CPU time used so far, in seconds.
     pub(crate) fn cpu_seconds(&self) -> Result<f64> {
         let stat = fs::read_to_string(self.file("stat")).context("read the process's times")?;
-        // The second field is the program's name in brackets, which may hold anything.
+        // The second field is the program's name in parentheses, which may contain any character.
         let fields = stat.rsplit_once(')').context("the process's times are unreadable")?.1;
         let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
         Ok(ticks.sum::<Result<f64, _>>().context("the process's times are unreadable")? / TICKS)
     }
 
-    /// What it holds of the machine's memory, in MiB.
+    /// Returns the resident memory in MiB.
     pub(crate) fn resident_mebibytes(&self) -> Result<f64> {
         mebibytes(&self.file("status"), "VmRSS:")
     }
 
-    /// The most that it has ever held, in MiB.
+    /// Returns the peak resident memory in MiB.
     pub(crate) fn peak_mebibytes(&self) -> Result<f64> {
         mebibytes(&self.file("status"), "VmHWM:")
     }
@@ -52,7 +52,7 @@ impl Process {
         format!("/proc/{}/{name}", self.child.id())
     }
 
-    /// An error if it has ended by itself.
+    /// Fails if the process has ended by itself.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.child.try_wait().context("look at the process")? {
             Some(status) => bail!("the process has ended with {status}"),
@@ -60,7 +60,7 @@ impl Process {
         }
     }
 
-    /// Asks it to end, and waits.
+    /// Asks the process to end, and waits until it has.
     pub(crate) fn end(mut self) -> Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).context("end the process")?;
         let status = self.child.wait().context("wait for the process")?;
@@ -73,13 +73,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail if it has ended.
+        // Both calls fail if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A line of a `status` file of /proc.
+/// Returns a value from a `status` file of /proc, in MiB.
 pub(crate) fn mebibytes(file: &str, field: &str) -> Result<f64> {
     let status = fs::read_to_string(file).with_context(|| format!("read {file}"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field));
@@ -87,14 +87,15 @@ pub(crate) fn mebibytes(file: &str, field: &str) -> Result<f64> {
     Ok(kilobytes.with_context(|| format!("{file} has no {field}"))? / 1024.0)
 }
 
-/// `kubewright cluster` with these flags, and the path of its kubeconfig.
+/// Starts `kubewright cluster` with these flags, and returns the process and the path of its kubeconfig.
 pub(crate) fn cluster(program: &Path, flags: &[&str]) -> Result<(Process, String)> {
     let mut command = Command::new(program);
     command.args(["cluster", "--listen", "127.0.0.1:0"]).args(flags).stdout(Stdio::piped());
     with_kubeconfig(&mut command)
 }
 
-/// A command whose first line names the kubeconfig of a cluster, and that path. Its standard output has to be piped.
+/// Starts a command whose first line names the kubeconfig of a cluster, and returns the process and that path. Its
+/// standard output must be piped.
 pub(crate) fn with_kubeconfig(command: &mut Command) -> Result<(Process, String)> {
     let mut process = Process::start(command)?;
     let mut line = String::new();
@@ -104,14 +105,14 @@ pub(crate) fn with_kubeconfig(command: &mut Command) -> Result<(Process, String)
     Ok((process, path.to_owned()))
 }
 
-/// A client by a kubeconfig file.
+/// Creates a client from a kubeconfig file.
 pub(crate) async fn client(kubeconfig: &str) -> Result<Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).context("read the kubeconfig")?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     Client::try_from(config.context("use the kubeconfig")?).context("make a client")
 }
 
-/// Waits until a process rests: until it has had no processor time for this long.
+/// Waits until a process is idle, that is, has used no CPU time for this long.
 pub(crate) async fn rest(process: &mut Process, quiet: Duration) -> Result<()> {
     const STEP: Duration = Duration::from_millis(250);
     let (mut before, mut rested) = (process.cpu_seconds()?, Duration::ZERO);

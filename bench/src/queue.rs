@@ -1,4 +1,4 @@
-//! What the work queue costs: by the cycle, and with very many keys scheduled.
+//! The cost of the work queue: per cycle, and with many scheduled keys.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -16,15 +16,15 @@ use tokio::process::Command;
 
 use crate::report::{Limit, Outcome, percentile};
 
-/// How many keys go through the queue in a round, and how many rounds are timed.
+/// The number of keys that go through the queue in a round, and the number of rounds.
 const KEYS: usize = 1_000;
 const ROUNDS: usize = 1_000;
 
-/// How many keys are scheduled, each ten times as many as before.
+/// The numbers of scheduled keys, each ten times the previous.
 const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// How many steps are timed with each size.
+/// The number of steps that are timed with each size.
 const STEPS: usize = 200_000;
-/// After how long a scheduled key is wanted again.
+/// The delay after which a scheduled key is due again.
 const PERIOD: Duration = Duration::from_secs(3600);
 
 fn keys(count: usize) -> Vec<ObjectKey> {
@@ -37,12 +37,12 @@ fn microseconds(span: Duration) -> f64 {
     span.as_secs_f64() * 1e6
 }
 
-/// Both.
+/// Measures cycles and scheduled keys.
 pub(crate) async fn both(clock: &SharedClock) -> Result<Vec<Outcome>> {
     Ok(vec![cycles(clock).await?, scheduled(clock)?])
 }
 
-/// A thousand keys are added, then each is taken and done.
+/// Adds a thousand keys, then takes each and marks it as done.
 async fn cycles(clock: &SharedClock) -> Result<Outcome> {
     let keys = keys(KEYS);
     let mut queue = Queue::new(Backoff::default());
@@ -89,7 +89,8 @@ async fn cycles(clock: &SharedClock) -> Result<Outcome> {
     })
 }
 
-/// What Go's queues take here, or why that isn't known: a machine without Go, or without its modules, measures the rest.
+/// Returns the results of Go's queues, or the reason why there are none: the other results don't need Go or its
+/// modules.
 async fn in_go() -> String {
     match go_peers().await {
         Ok(peers) => format!("in Go here: {}", peers.join(", ")),
@@ -113,7 +114,8 @@ async fn go_peers() -> Result<Vec<String>> {
     peers.collect()
 }
 
-/// The standard output of a program that succeeds. Without a network the modules are waited for in vain.
+/// Returns the standard output of a program that succeeds. There is a timeout, since downloading modules hangs without
+/// a network.
 async fn output(command: &mut Command) -> Result<String> {
     const PATIENCE: Duration = Duration::from_secs(300);
     let name = command.as_std().get_program().display().to_string();
@@ -124,7 +126,7 @@ async fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("read what {name} printed"))
 }
 
-/// The time of each round.
+/// Returns the time of each round.
 fn rounds(clock: &SharedClock, mut round: impl FnMut()) -> Vec<Duration> {
     (0..ROUNDS / 10).for_each(|_| round());
     let mut timed = || {
@@ -135,7 +137,7 @@ fn rounds(clock: &SharedClock, mut round: impl FnMut()) -> Vec<Duration> {
     (0..ROUNDS).map(|_| timed()).collect()
 }
 
-/// Ever more keys are scheduled, and the next that is due is taken, done and scheduled anew.
+/// Schedules ever more keys, and takes, completes and reschedules the next one that is due.
 fn scheduled(clock: &SharedClock) -> Result<Outcome> {
     let spans = SIZES.iter().map(|size| step(clock, *size)).collect::<Result<Vec<_>>>()?;
     let growth = spans.windows(2).map(|pair| pair[1] / pair[0]).fold(0.0, f64::max);
@@ -153,7 +155,7 @@ fn scheduled(clock: &SharedClock) -> Result<Outcome> {
     })
 }
 
-/// The microseconds of a step.
+/// Returns the duration of a step in microseconds.
 fn step(clock: &SharedClock, size: usize) -> Result<f64> {
     let random = Random::seeded(1);
     let mut queue = Queue::new(Backoff::default());

@@ -1,26 +1,26 @@
-//! What a benchmark found, and how it is kept.
+//! Results of benchmarks, and their report.
 
 use std::{fmt::Write, time::Duration};
 
 use anyhow::Result;
 
-/// A benchmark's figures.
+/// The result of a benchmark.
 pub(crate) struct Outcome {
-    /// Its name, by which it is chosen on the command line.
+    /// The name that selects it on the command line.
     pub(crate) name: &'static str,
-    /// The figure that is held to the limit.
+    /// The value that is compared with the limit.
     pub(crate) figure: f64,
-    /// The figure's unit.
+    /// The unit of the value.
     pub(crate) unit: &'static str,
-    /// What it is held to.
+    /// The limit.
     pub(crate) limit: Limit,
-    /// Further figures, in words.
+    /// Further values, in prose.
     pub(crate) details: String,
-    /// How it was measured.
+    /// The method of measurement.
     pub(crate) method: &'static str,
 }
 
-/// What a figure is held to.
+/// The limit of a value.
 #[derive(Clone, Copy)]
 pub(crate) enum Limit {
     AtMost(f64),
@@ -43,11 +43,11 @@ impl Outcome {
     }
 }
 
-/// All outcomes of a run.
+/// The results of a run.
 pub(crate) struct Report {
     machine: String,
     outcomes: Vec<Outcome>,
-    /// The benchmarks that came to no figure, and why.
+    /// The benchmarks that failed, with the reason.
     failures: Vec<(&'static str, String)>,
 }
 
@@ -60,12 +60,12 @@ impl Report {
         &self.machine
     }
 
-    /// Whether every benchmark came to a figure, and each is within its limit.
+    /// Returns whether every benchmark has a result that is within its limit.
     pub(crate) fn within(&self) -> bool {
         self.failures.is_empty() && self.outcomes.iter().all(Outcome::within)
     }
 
-    /// Adds what a benchmark found, or that it failed, which doesn't keep the others from being taken.
+    /// Adds the results of a benchmark, or its failure, which doesn't stop the other benchmarks.
     pub(crate) fn try_add(&mut self, name: &'static str, outcomes: Result<Vec<Outcome>>) {
         match outcomes {
             Ok(outcomes) => outcomes.into_iter().for_each(|outcome| self.add(outcome)),
@@ -76,7 +76,7 @@ impl Report {
         }
     }
 
-    /// Prints an outcome and keeps it.
+    /// Prints a result and adds it.
     pub(crate) fn add(&mut self, outcome: Outcome) {
         let verdict = if outcome.within() { "ok" } else { "OVER ITS LIMIT" };
         println!(
@@ -117,14 +117,14 @@ impl Report {
     }
 }
 
-/// The value below which `percent` of the samples lie (nearest rank).
+/// Returns the percentile of the samples, by nearest rank.
 pub(crate) fn percentile(samples: &mut [Duration], percent: usize) -> Duration {
     samples.sort_unstable();
     let rank = (samples.len() * percent).div_ceil(100).max(1);
     samples.get(rank - 1).copied().unwrap_or_default()
 }
 
-/// A duration in milliseconds.
+/// Returns a duration in milliseconds.
 pub(crate) fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }

@@ -1,4 +1,4 @@
-//! How long the commands take that begin a project, and the one that keeps its manifests.
+//! The time of the commands that create a project, and of the command that updates its manifests.
 
 use std::{
     fs,
@@ -14,14 +14,14 @@ use crate::report::{Limit, Outcome, milliseconds, percentile};
 
 const ROUNDS: usize = 20;
 
-/// What a user types, one command after the other.
+/// The commands that a user types, in order.
 const LINES: [&str; 3] = [
     "init --domain tutorial.kubebuilder.io",
     "create api --group batch --version v1 --kind CronJob",
     "create webhook --group batch --version v1 --kind CronJob --defaulting --programmatic-validation",
 ];
 
-/// A project with a kind and its webhooks, from an empty folder, all commands together.
+/// Creates a project with a kind and its webhooks from an empty directory, and measures all commands together.
 pub(crate) fn project(program: &Path, clock: &SharedClock) -> Result<Outcome> {
     let program = program.canonicalize().with_context(|| format!("find {}", program.display()))?;
     let mut samples = Vec::with_capacity(ROUNDS);
@@ -42,7 +42,7 @@ pub(crate) fn project(program: &Path, clock: &SharedClock) -> Result<Outcome> {
     Ok(Outcome { name: "scaffold", figure, unit: "ms", limit: Limit::AtMost(100.0), details, method })
 }
 
-/// The manifests of a program that brings five kinds and more, made and compared with what is there.
+/// Generates the manifests of a program with five and more kinds, and compares them with the present ones.
 pub(crate) fn manifests(program: &Path, operators: &Path, clock: &SharedClock) -> Result<Outcome> {
     let program = program.canonicalize().with_context(|| format!("find {}", program.display()))?;
     let operators = operators.canonicalize().with_context(|| format!("find {}", operators.display()))?;

@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// One line about the machine.
+/// Returns a description of the machine in one line.
 pub(crate) fn machine() -> String {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
@@ -27,9 +27,9 @@ pub(crate) fn machine() -> String {
     )
 }
 
-/// A thousand watchers are two thousand sockets when both ends are ours.
+/// Raises the limit of open files. A thousand watchers need two thousand sockets, since both ends are in this process.
 pub(crate) fn raise_open_files_limit() {
     let limit = getrlimit(Resource::Nofile);
-    // Without the right to raise it the fan-out benchmark says so itself, by failing to connect.
+    // Without the permission to raise the limit, the fan-out benchmark fails to connect and reports that.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

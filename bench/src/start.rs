@@ -1,4 +1,4 @@
-//! How long it takes from nothing to the first answered request.
+//! The time from the start to the first answered request.
 
 use std::{
     path::Path,
@@ -19,7 +19,7 @@ use crate::{
 
 const ROUNDS: usize = 20;
 
-/// One start in this process, to the first answered list.
+/// Starts a cluster in this process, and returns the time until a list is answered.
 pub(crate) async fn cold(clock: SharedClock) -> Result<Duration> {
     let start = clock.monotonic();
     let cluster = Cluster::builder().clock(clock.clone()).pods(Pods::Run).start().await.context("start the cluster")?;
@@ -29,7 +29,7 @@ pub(crate) async fn cold(clock: SharedClock) -> Result<Duration> {
     Ok(took)
 }
 
-/// Cold starts in process, each in a fresh process of this program, since a second start finds everything warm.
+/// Measures cold starts, each in a fresh process of this program, since a second start in one process is warm.
 pub(crate) fn in_process() -> Result<Outcome> {
     let program = std::env::current_exe().context("find this program")?;
     let mut samples = Vec::with_capacity(ROUNDS);
@@ -52,7 +52,7 @@ pub(crate) fn in_process() -> Result<Outcome> {
     ))
 }
 
-/// Starts of the command, to the first request answered over TLS.
+/// Measures starts of the `kubewright cluster` command until a request is answered over TLS.
 pub(crate) async fn command(program: &Path, clock: SharedClock) -> Result<Outcome> {
     let mut samples = Vec::with_capacity(ROUNDS);
     for _ in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! Making sure that the programs are there which the tests need: the ones on the path, else Debian's.
+//! Installation of the programs that the tests need, from Debian's packages unless they are on the path.
 
 use std::{
     fs,
@@ -11,23 +11,23 @@ use anyhow::{Context, Result, bail};
 /// A program that the tests need.
 pub(crate) struct Tool {
     name: &'static str,
-    /// What it may be called.
+    /// The possible names of the program.
     programs: &'static [&'static str],
-    /// The environment variable with the path of another one, if there is such.
+    /// The environment variable that overrides the path, if any.
     variable: Option<&'static str>,
-    /// What has it tell its version.
+    /// The arguments that print the version.
     version: &'static [&'static str],
-    /// The Debian package that holds it.
+    /// The Debian package.
     package: &'static str,
-    /// The release of Debian that has it, if older ones don't, and where it is in the package.
+    /// The Debian release whose package is taken if older releases don't have it, and the path in that package.
     newer: Option<(&'static str, &'static str)>,
-    /// Where others find it.
+    /// The project's download page.
     home: &'static str,
-    /// The minor version that it has to have at least.
+    /// The minimum minor version.
     oldest: u32,
 }
 
-/// Kubernetes' command line.
+/// The Kubernetes command line.
 pub(crate) const KUBECTL: Tool = Tool {
     name: "kubectl",
     programs: &["kubectl"],
@@ -36,11 +36,11 @@ pub(crate) const KUBECTL: Tool = Tool {
     package: "kubectl",
     newer: Some(("trixie", "usr/bin/kubectl")),
     home: "https://kubernetes.io/docs/tasks/tools/",
-    // The kustomize in those before, such as Debian 12's, can't render the operators' manifests.
+    // The kustomize in earlier versions, such as Debian 12's, can't render the operators' manifests.
     oldest: 21,
 };
 
-/// The browser that the operators' pages are tested in. Its names are those that `kubewright-browser` looks for.
+/// The browser in which the operators' pages are tested. The names are those that `kubewright-browser` looks for.
 pub(crate) const CHROMIUM: Tool = Tool {
     name: "chromium",
     programs: &["chromium", "chromium-browser", "google-chrome-stable", "google-chrome"],
@@ -52,16 +52,16 @@ pub(crate) const CHROMIUM: Tool = Tool {
     oldest: 0,
 };
 
-/// How apt-get waits: minutes for another one to end, half a minute for a server, three times.
+/// The timeouts of apt-get: minutes for the lock of another one, and half a minute for a server, three times.
 const PATIENCE: [&str; 6] =
     ["-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::http::Timeout=30", "-o", "Acquire::Retries=3"];
-/// Where a program goes that the machine's own release doesn't have.
+/// The directory for a program that the machine's own release doesn't have.
 const LOCAL: &str = "/usr/local/bin";
-/// The longest that one apt-get may take, as `timeout` reads it.
+/// The maximum duration of one apt-get call, in the syntax of `timeout`.
 const LONGEST: &str = "15m";
 
 impl Tool {
-    /// Succeeds once the program tells its version.
+    /// Installs the program if necessary, and succeeds once it prints its version.
     pub(crate) fn ensure(&self) -> Result<()> {
         if let Some(version) = self.version() {
             return self.tell(&version);
@@ -75,7 +75,7 @@ impl Tool {
             );
         }
         eprintln!("    not on the path: installing Debian's {package}");
-        // When that fails, what is known of the packages may still do.
+        // If the update fails, the present package lists may suffice.
         let updated = apt_get(&[], &["update"]);
         let installed = apt_get(&[], &["install", "--yes", "--no-install-recommends", package]);
         match (installed, self.newer) {
@@ -111,7 +111,7 @@ impl Tool {
     }
 }
 
-/// The number behind `v1.`, if there is one.
+/// Returns the number after `v1.`, if there is one.
 fn minor(version: &str) -> Option<u32> {
     let (_, after) = version.split_once("v1.")?;
     after.split(|other: char| !other.is_ascii_digit()).next()?.parse().ok()
@@ -125,8 +125,8 @@ fn has(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-/// Takes one program out of a package of another release, without that release being one of the machine's sources. What the package
-/// depends on is not looked at: it is for programs that need little.
+/// Extracts one program from a package of another release, without adding that release to the machine's sources. The
+/// package's dependencies are ignored, so this suits programs with few.
 fn take(release: &str, package: &str, path: &str) -> Result<()> {
     const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
     let folder = std::path::absolute("target/tools/apt").context("find target")?;
@@ -145,7 +145,7 @@ fn take(release: &str, package: &str, path: &str) -> Result<()> {
     ];
     let own = own.iter().flat_map(|option| ["-o", option]).collect::<Vec<_>>();
     apt_get(&own, &["update"])?;
-    // Into the cache, where it can be found whatever its version is.
+    // Downloads to the cache, where the file is found whatever its version is.
     apt_get(&own, &["install", "--yes", "--download-only", "--no-install-recommends", package])?;
     let archives = fs::read_dir(folder.join("cache/archives")).context("look for the package")?;
     let name = format!("{package}_");

@@ -1,4 +1,4 @@
-//! All operators in one manager: what the benchmarks of an idle operator start.
+//! All five operators in one manager, the program that the idle benchmarks start.
 
 use kubewright::prelude::Manager;
 

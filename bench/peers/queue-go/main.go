@@ -1,6 +1,6 @@
-// Command queue-go measures what Go's controllers keep their keys in, as Kubewright's `queue` benchmark measures its own: a
-// thousand keys are added, then each is taken and done. It prints a line a queue: the module, its version, and the
-// microseconds of the median round.
+// Command queue-go measures Go's work queues in the same way as Kubewright's `queue` benchmark measures its own: a
+// thousand keys are added, then each is taken and done. It prints one line for each queue: the module, its version, and
+// the median round in microseconds.
 package main
 
 import (
@@ -22,7 +22,7 @@ const (
 )
 
 func main() {
-	// Its metrics are on, as in a controller; those of the plain queue are off unless a program provides some.
+	// The priority queue's metrics are on, as in a controller. The plain queue has none unless a program provides some.
 	priority := priorityqueue.New[reconcile.Request]("bench")
 	plain := workqueue.NewTyped[reconcile.Request]()
 	for _, peer := range []struct {
@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// measure gives the median time of a round.
+// measure returns the median time of a round.
 func measure(queue workqueue.TypedInterface[reconcile.Request]) (time.Duration, error) {
 	defer queue.ShutDown()
 	requests := make([]reconcile.Request, keys)
@@ -71,7 +71,7 @@ func measure(queue workqueue.TypedInterface[reconcile.Request]) (time.Duration, 
 	return spans[len(spans)/2], nil
 }
 
-// version is that of a module in this program.
+// version returns the version of a module that this program was built with.
 func version(module string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, dependency := range info.Deps {

@@ -1,20 +1,24 @@
-//! What the book has its readers type, typed by a shell: each page is a session of its own, in a folder outside of the repository
-//! where `operators` is, and nothing else.
+//! Tests of the commands in the book. Each page runs as one shell session, in a directory outside of the repository
+//! that contains only `operators`.
 //!
-//! Commands are the lines that begin with `$ ` in blocks of the language `console`. A comment on the line before a block says
-//! what is special about it:
+//! Commands are the lines that begin with `$ ` in blocks of the language `console`. A comment on the line before a
+//! block changes how it runs:
 //!
-//! * `<!-- runs on -->`: the last command of the block is meant to go on, in a shell of its own. It must still do so at the end.
-//! * `<!-- not tried: why -->`: the block isn't tried. It is counted.
+//! * `<!-- runs on -->`: the last command of the block runs in a shell of its own, and must still be running at the
+//!   end.
+//! * `<!-- not tried: why -->`: the block isn't run. It is counted.
 //!
-//! `<!-- also: command -->` is a command that readers don't see, tried in its turn: mostly a look at what the others have done.
+//! `<!-- also: command -->` is a command that readers don't see, run at this point: mostly a check of the previous
+//! commands' results.
 //!
-//! `<!-- begins with a cluster -->` anywhere says that the page's readers have one. A `…` after `KUBECONFIG=` stands for what
-//! was printed last behind that word. A command that fails is tried again for a while, as an impatient reader does.
+//! `<!-- begins with a cluster -->` anywhere in the page provides a running cluster, as the page's readers have one. A
+//! `…` after `KUBECONFIG=` stands for the last value printed after that word. A command that fails is retried for a
+//! while, as a reader would.
 //!
-//! `kubewright`, `cargo run -p` and `cargo demo` run what the tests have built; all else runs as it is written. In a project that the page has
-//! made, which it says with `$SDK` for this repository, cargo is cargo. It is kept from the network, and builds where
-//! the tests have built, so that of the crates that both use only those are compiled anew that have other features.
+//! `kubewright`, `cargo run -p` and `cargo demo` run the programs that the tests have built; everything else runs as
+//! written. In a project that the page has created, which it indicates with `$SDK` for this repository, cargo is the
+//! real cargo. It runs offline and shares the tests' build directory, so that of the crates that both use only those
+//! with different features are compiled again.
 
 use std::{
     fs,
@@ -31,21 +35,21 @@ use crate::steps::remove_package_variables;
 /// A command of a page.
 #[derive(Debug, PartialEq)]
 enum Step {
-    /// It is to succeed.
+    /// A command that must succeed.
     Try(String),
-    /// It is to go on until the end of the page.
+    /// A command that must keep running until the end of the page.
     Start(String),
 }
 
-/// What a page has its readers do.
+/// The commands of a page.
 #[derive(Debug, Default, PartialEq)]
 struct Session {
     steps: Vec<Step>,
-    /// How many commands aren't tried.
+    /// The number of commands that aren't run.
     untried: usize,
 }
 
-/// What a comment says of the block that follows.
+/// A comment about the block that follows.
 #[derive(Clone, Copy, PartialEq)]
 enum Mark {
     None,
@@ -57,7 +61,7 @@ const CLUSTER: [&str; 2] =
     ["cargo run -p kubewright-cli -- cluster --kubeconfig ./kubeconfig", "export KUBECONFIG=$PWD/kubeconfig"];
 
 impl Session {
-    /// Reads a page. A mark that stands before no block, or that nobody knows, is an error.
+    /// Parses a page. An unknown comment, or one without a following block, is an error.
     fn of(page: &str) -> Result<Self> {
         let (mut session, mut mark) = (Self::default(), Mark::None);
         let mut lines = page.lines();
@@ -102,7 +106,7 @@ impl Session {
         Ok(())
     }
 
-    /// The session as bash types it, in a checkout.
+    /// Returns the session as a bash script for a checkout.
     fn script(&self, root: &Path) -> String {
         let mut script = format!("export SDK={}\n{PRELUDE}", quoted(&root.to_string_lossy()));
         for step in &self.steps {
@@ -115,26 +119,26 @@ impl Session {
     }
 }
 
-/// The commands of a block whose first line is taken; the block is taken to its end.
+/// Returns the commands of a block whose first line has been read, and consumes the rest of the block.
 fn commands<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     for line in lines.take_while(|line| line.trim() != "```") {
         match (line.strip_prefix("$ "), commands.last_mut()) {
             (Some(command), _) => commands.push(command.into()),
             (None, Some(begun)) if begun.ends_with('\\') => *begun += &format!("\n{line}"),
-            // What it prints.
+            // Output of a command.
             (None, _) => {}
         }
     }
     commands
 }
 
-/// A word of a shell.
+/// Returns a text quoted as a word of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// What all sessions begin with.
+/// The beginning of every session.
 const PRELUDE: &str = r#"
 set -uo pipefail
 # Each command in the background is a group of processes, so that it can be ended whole.
@@ -215,7 +219,7 @@ still_there() {
 }
 "#;
 
-/// Tries the commands of the pages whose path contains this, and tells how many.
+/// Runs the commands of the pages whose path contains `part`, and prints their number.
 pub(crate) fn try_pages(part: &str) -> Result<()> {
     let (mut tried, mut untried) = (0, 0);
     let is_wanted = |(page, _): &(PathBuf, String)| page.to_string_lossy().contains(part);
@@ -235,7 +239,7 @@ pub(crate) fn try_pages(part: &str) -> Result<()> {
     Ok(())
 }
 
-/// Types a session.
+/// Runs a session.
 fn run(session: &Session) -> Result<()> {
     let root = std::env::current_dir().context("where is this?")?;
     let folder = &folder(&root);
@@ -250,7 +254,7 @@ fn run(session: &Session) -> Result<()> {
     fs::write(folder.join("session"), session.script(&root)).context("write the session")?;
     let mut bash = Command::new("bash");
     remove_package_variables(&mut bash);
-    // Nothing of the user's is seen or touched but the toolchain.
+    // Only the toolchain of the user's home directory is visible.
     bash.arg("session").current_dir(folder).env("HOME", folder).env_remove("KUBECONFIG");
     for (variable, place) in [("CARGO_HOME", ".cargo"), ("RUSTUP_HOME", ".rustup")] {
         if let (None, Some(home)) = (std::env::var_os(variable), std::env::home_dir()) {
@@ -258,7 +262,7 @@ fn run(session: &Session) -> Result<()> {
         }
     }
     bash.envs([("CARGO_NET_OFFLINE", "true"), ("CARGO_PROFILE_DEV_DEBUG", "line-tables-only")]);
-    // What is between is where the tests have theirs; programs aren't, since those have the same names.
+    // The session shares the tests' intermediate artifacts. Its programs go elsewhere, since those have the same names.
     bash.env("CARGO_BUILD_BUILD_DIR", root.join("target")).env("CARGO_TARGET_DIR", root.join("target/typed"));
     let status = bash.stdin(Stdio::null()).stdout(Stdio::null()).status().context("start bash")?;
     if !status.success() {
@@ -267,8 +271,8 @@ fn run(session: &Session) -> Result<()> {
     fs::remove_dir_all(folder).with_context(|| format!("clear {}", folder.display()))
 }
 
-/// Where a session is typed: outside of the repository, since a project isn't to be of its workspace, and the same each time, since cargo
-/// knows a package by its path.
+/// Returns the directory of a session. It is outside of the repository, so that a project in it doesn't belong to the
+/// repository's workspace, and the same each time, since cargo identifies a package by its path.
 fn folder(root: &Path) -> PathBuf {
     let name = root.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     std::env::temp_dir().join(format!("kubewright-typed{name}"))
@@ -338,7 +342,7 @@ $ six
         assert!(tried > 2 * untried && tried > 10, "{tried} tried, {untried} not");
     }
 
-    /// What it runs on ends with the session, and a command that fails ends it.
+    /// Background commands end with the session, and a command that fails ends it.
     #[test]
     fn a_session_fails_with_its_commands_and_leaves_nothing_behind() {
         let folder = tempfile();

@@ -1,6 +1,6 @@
-//! The book: built by mdbook, which is installed below `target` when it is missing. What mdbook passes over in silence, a file
-//! or an anchor that isn't there, a link that leads nowhere, is checked by the tests below, without it. What its readers
-//! type is tried by [`commands`].
+//! Building and checking the book. mdbook builds it, and is installed below `target` if it is missing. The tests below
+//! don't need mdbook; they check for errors that it ignores: missing files and anchors, and broken links. The module
+//! [`commands`] runs the commands in the pages.
 
 pub(crate) mod commands;
 
@@ -14,15 +14,15 @@ use anyhow::{Context, Result, bail};
 
 use crate::steps::cargo;
 
-/// The version that the book is built with.
+/// The version of mdbook.
 const VERSION: &str = "0.5.4";
-/// Where it is installed, so that it touches nothing of the user's and goes with `target`.
+/// The directory where it is installed, below `target` so that nothing of the user's changes.
 const ROOT: &str = "target/tools";
 
-/// Where the pages are, from the root of the project.
+/// The directory of the pages, relative to the root of the repository.
 const PAGES: &str = "book/src";
 
-/// Every page with its text, in the order of their paths.
+/// Returns every page with its text, ordered by path.
 fn pages(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
     let (mut pages, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -51,7 +51,7 @@ pub(crate) fn build() -> Result<()> {
     Ok(())
 }
 
-/// The program, if there is one of our version.
+/// Returns the path of an installed mdbook of the right version.
 fn installed() -> Option<String> {
     let ours = format!("{ROOT}/bin/mdbook");
     let is_right = |program: &String| {
@@ -61,7 +61,7 @@ fn installed() -> Option<String> {
     [ours, "mdbook".into()].into_iter().find(is_right)
 }
 
-/// Without its server and its search it builds in a minute or two; unoptimised, since the book is small.
+/// Installs mdbook, in a minute or two without its server and search. It is built unoptimised, since the book is small.
 fn install() -> Result<String> {
     eprintln!("    installing mdbook {VERSION} below {ROOT}");
     let mut install = cargo(&["install", "mdbook", "--version", VERSION, "--locked", "--debug", "--quiet"]);
@@ -70,7 +70,7 @@ fn install() -> Result<String> {
     if !status.success() {
         bail!("mdbook can't be installed ({status}); install version {VERSION} of it yourself: {install:?}");
     }
-    // What it was made from is of no more use.
+    // The build directory isn't needed any more.
     let _ = std::fs::remove_dir_all(Path::new(ROOT).join("build"));
     Ok(format!("{ROOT}/bin/mdbook"))
 }
@@ -83,14 +83,14 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
     }
 
-    /// Every page with its text.
+    /// Returns every page with its text.
     fn pages() -> Vec<(PathBuf, String)> {
         let pages = super::pages(&root().join(PAGES)).unwrap();
         assert!(pages.len() > 10, "the pages are found");
         pages
     }
 
-    /// What stands between these, each time.
+    /// Returns all texts between `open` and `close`.
     fn between<'a>(text: &'a str, open: &'a str, close: &'a str) -> impl Iterator<Item = &'a str> {
         text.split(open).skip(1).filter_map(move |rest| rest.split_once(close).map(|(inside, _)| inside))
     }

@@ -1,15 +1,17 @@
-//! The PodSet operator (`app.example.com`) as one writes it on kube-rs alone: the peer of `operators/podset` in the
-//! convergence benchmark. Nothing of Kubewright is in it.
+//! The PodSet operator (`app.example.com`) on kube-rs alone, without Kubewright: the peer of `operators/podset` in the
+//! convergence benchmark.
 //!
-//! It does what ours does. What the store shows tells whether anything is to be done; what exactly is then decided by a live
-//! list, because nothing else keeps a reconcile that comes before its own last writes were seen from creating too many: ours,
-//! whose runtime waits for that, needs none before it creates. What it is built on is what kube-rs recommends:
+//! It behaves like `operators/podset`. The store shows whether anything has to be done, and a live list then decides
+//! what: otherwise a reconcile that runs before its own last writes have reached the store would create too many pods.
+//! Kubewright's runtime waits for those writes, so its operator lists nothing before it creates. The peer follows
+//! kube-rs's recommendations:
 //! * one watch for each kind, which feeds a reflector store and triggers the controller ([`Controller::for_stream`],
 //!   [`Controller::owns_stream`]), with the managed fields dropped before objects are kept;
-//! * children found in the store by their owner's UID ([`Store::state_filter`]: a store has no index);
-//! * as many reconciles at a time as ours has workers, and a status that is written only when it differs.
+//! * children found in the store by their owner's UID ([`Store::state_filter`], since a store has no index);
+//! * as many concurrent reconciles as Kubewright's operator has workers, and a status that is written only when it
+//!   differs.
 //!
-//! There is no predicate on generations: a status that someone wipes is to be rebuilt, as ours does.
+//! It has no predicate on generations, so that a status that someone has wiped is rebuilt, as in `operators/podset`.
 
 mod api;
 
@@ -37,13 +39,13 @@ use thiserror::Error;
 
 pub use crate::api::{PodSet, PodSetSpec, PodSetStatus};
 
-/// How many reconciles run at a time: as many as ours.
+/// The number of concurrent reconciles, the same as in `operators/podset`.
 const CONCURRENCY: u16 = 4;
 
-/// Why a reconcile failed.
+/// An error of a reconcile.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// A request did.
+    /// A request failed.
     #[error(transparent)]
     Api(#[from] kube::Error),
     /// The store's writer is gone.
@@ -97,7 +99,7 @@ async fn reconcile(set: Arc<PodSet>, context: Arc<Context>) -> Result<Action, Er
     let mut active = context.pods.state_filter(|pod| is_active_child(pod, &uid));
     if active.len() != set.desired() {
         let Some(after) = act(&set, &uid, &context.client).await? else {
-            // The store is behind: its event comes.
+            // The store is behind; the event that it is waiting for triggers the next reconcile.
             return Ok(Action::requeue(Duration::from_secs(1)));
         };
         active = after;
@@ -106,7 +108,8 @@ async fn reconcile(set: Arc<PodSet>, context: Arc<Context>) -> Result<Action, Er
     Ok(Action::await_change())
 }
 
-/// Creates what is missing and deletes what is too much, by what the API server has now. Nothing if the PodSet is another.
+/// Creates missing pods and deletes superfluous ones, according to a live list. Returns `None` if the PodSet was
+/// replaced.
 async fn act(set: &PodSet, uid: &str, client: &Client) -> Result<Option<Vec<Arc<Pod>>>, Error> {
     let namespace = set.namespace().unwrap_or_default();
     let now = Api::<PodSet>::namespaced(client.clone(), &namespace).get_opt(&set.name_any()).await?;
@@ -209,7 +212,8 @@ impl PodSet {
     }
 }
 
-/// As Kubernetes' own controllers and ours write it: the owner isn't gone, in the foreground, before this is.
+/// Sets `blockOwnerDeletion`, as Kubernetes' own controllers and Kubewright do: a foreground deletion removes the owner
+/// only after this dependent.
 fn blocking(owner: OwnerReference) -> OwnerReference {
     OwnerReference { block_owner_deletion: Some(true), ..owner }
 }

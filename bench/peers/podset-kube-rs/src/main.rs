@@ -1,4 +1,4 @@
-//! The peer's binary.
+//! The binary of the kube-rs peer.
 
 use anyhow::Context;
 use kube::Client;

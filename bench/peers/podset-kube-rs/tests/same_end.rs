@@ -1,4 +1,4 @@
-//! The peer and ours come to the same end, whatever the pods are named.
+//! Tests that the kube-rs peer and `operators/podset` converge to the same state, apart from the names of pods.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ use podset_kube_rs::{PodSet, PodSetSpec};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
 
-/// By PodSet: its status without names and times, and the labels and specs of its pods.
+/// The final state by PodSet: its status without names and times, and the labels and specs of its pods.
 type EndState = BTreeMap<String, (Value, Vec<Value>)>;
 
 type Start = fn(Client, SharedClock, oneshot::Receiver<()>) -> JoinHandle<()>;
@@ -48,14 +48,14 @@ impl World {
         self.sets.patch(name, &PatchParams::default(), &patch).await.expect("it is resized");
     }
 
-    /// The names of the PodSet's pods that are not being deleted.
+    /// Returns the names of the PodSet's pods that are not being deleted.
     async fn pods_of(&self, name: &str) -> BTreeSet<String> {
         let pods = self.pods.list(&ListParams::default().labels(&format!("app={name}"))).await.expect("a list");
         let stay = pods.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
         stay.map(|pod| pod.name_any()).collect()
     }
 
-    /// Waits until the status tells of as many ready pods as there are and shall be.
+    /// Waits until the status shows as many ready pods as exist and are wanted.
     async fn wait_for(&self, name: &str, replicas: usize) {
         let is_so = async || {
             let status = self.sets.get(name).await.expect("it is there").status.unwrap_or_default();
@@ -109,7 +109,7 @@ async fn play(start: Start) -> EndState {
         let set = PodSet::new(name, PodSetSpec { replicas });
         world.sets.create(&PostParams::default(), &set).await.expect("accepted");
     };
-    // Some are there before the operator, some come later.
+    // Some PodSets exist before the operator starts, and some are created later.
     create("early", 3).await;
     let (stop, stopped) = oneshot::channel();
     let operator = start(cluster.client(), clock, stopped);
