@@ -22,7 +22,7 @@ fn regarding(name: &str) -> ObjectReference {
     }
 }
 
-/// A correlator and the time.
+/// A correlator and its clock.
 struct Bench {
     correlator: Correlator,
     now: Duration,

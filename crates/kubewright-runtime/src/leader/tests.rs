@@ -1,4 +1,4 @@
-//! Several candidates against one lease on a paused clock, with a network that delays, loses and refuses.
+//! Several candidates for one lease on a paused clock, with a network that delays, loses and refuses requests.
 
 use std::{
     collections::BTreeMap,
@@ -26,7 +26,7 @@ use tower::service_fn;
 use super::{LeaderElection, LeaderOptions};
 use crate::metrics::Metrics;
 
-/// The API server: one lease, if there is one, and its version.
+/// The API server: at most one lease, and its version.
 #[derive(Clone, Default)]
 struct Store(Arc<Mutex<(Option<Value>, u64)>>);
 
@@ -55,7 +55,7 @@ impl Store {
     }
 }
 
-/// How bad the network is, from 0 (perfect) to 1.
+/// A network with a fault level from 0 (perfect) to 1.
 #[derive(Clone)]
 struct Network {
     store: Store,
@@ -84,7 +84,7 @@ impl Network {
         }
     }
 
-    /// Requests go on at the server when the client has given up, as they do on a real network.
+    /// As on a real network, the server still processes requests that the client has given up on.
     fn client(&self) -> Client {
         let network = self.clone();
         let service = service_fn(move |request: Request<Body>| {
@@ -114,14 +114,15 @@ fn clock(offset: SignedDuration) -> Arc<VirtualClock> {
     VirtualClock::starting_at(Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24) + offset)
 }
 
-/// Who leads now, by their own belief. More than one is the end.
+/// Returns the candidate that believes it leads. Panics if there is more than one.
 fn leader(candidates: &BTreeMap<String, LeaderElection>) -> Option<&str> {
     let leaders: Vec<_> = candidates.iter().filter(|(_, it)| it.is_leader()).map(|(name, _)| name.as_str()).collect();
     assert!(leaders.len() <= 1, "{leaders:?} lead at once");
     leaders.first().copied()
 }
 
-/// Two replicas, restarted when they lose, with wall clocks an hour apart, for half an hour of bad network and jumps.
+/// Simulates two replicas, restarted whenever they lose the lease, with wall clocks an hour apart, for half an hour of
+/// network faults and clock jumps.
 async fn simulate(seed: u64) -> usize {
     let network = Network::new(seed);
     let clocks = [clock(SignedDuration::ZERO), clock(SignedDuration::from_hours(-1))];
@@ -146,7 +147,7 @@ async fn simulate(seed: u64) -> usize {
         candidates.retain(|_, candidate| !candidate.lost().is_cancelled());
     }
     network.set_badness(0.0);
-    // Trouble that began before may go on for 50 s; then the lease runs out, and the next try takes it.
+    // Faults that began earlier may last another 50 s; then the lease expires, and the next attempt acquires it.
     sleep(Duration::from_secs(50 + 15 + 3)).await;
     candidates.retain(|_, candidate| !candidate.lost().is_cancelled());
     candidates.insert("last".into(), network.candidate("last", clocks[0].clone()));
@@ -195,7 +196,7 @@ async fn a_leader_that_reaches_nobody_gives_up_before_another_takes_over() {
     assert!(!first.is_leader());
 }
 
-/// The clock of a machine on which a process stands still: time passes, and none of its tasks runs.
+/// The clock of a machine on which a process is suspended: time passes, but none of the process's tasks run.
 #[derive(Debug)]
 struct Standstill(Arc<VirtualClock>, AtomicU64);
 

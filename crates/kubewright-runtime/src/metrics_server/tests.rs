@@ -1,4 +1,4 @@
-//! The server over TLS on a socket, with tokens of service accounts.
+//! The metrics server on a socket with TLS, with service account tokens.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ struct Scene {
     client: Client,
     metrics: Metrics,
     clock: SharedClock,
-    /// Only to see what is asked.
+    /// Records the requests; no faults are injected.
     faults: Faults,
 }
 
@@ -45,7 +45,7 @@ impl Scene {
         Self { api, client, metrics, clock, faults: Faults::new() }
     }
 
-    /// How often the API server was asked about tokens and rights.
+    /// Returns the number of token and access reviews sent to the API server.
     fn reviews(&self) -> usize {
         self.faults.seen().iter().filter(|seen| seen.request.resource.ends_with("reviews")).count()
     }
@@ -60,7 +60,7 @@ impl Scene {
         running.expect("it is enabled")
     }
 
-    /// A service account that may or may not read metrics, and its token.
+    /// Creates a service account, with or without permission to read metrics, and returns a token for it.
     async fn token(&self, name: &str, may: bool) -> String {
         let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), "default");
         let account = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
@@ -83,7 +83,7 @@ impl Scene {
     }
 }
 
-/// Trusts this certificate and no other.
+/// Returns a TLS connector that trusts only this certificate.
 fn trust(certificate: &CertificateDer<'static>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(certificate.clone()).unwrap();
@@ -92,7 +92,7 @@ fn trust(certificate: &CertificateDer<'static>) -> TlsConnector {
     TlsConnector::from(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
 }
 
-/// As `curl --insecure`.
+/// Accepts any certificate, as `curl --insecure` does.
 #[derive(Debug)]
 struct Unverified;
 
@@ -131,13 +131,13 @@ impl ServerCertVerifier for Unverified {
     }
 }
 
-/// The code and the text of an answer.
+/// Returns the status code and the text of a response.
 async fn fetch(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str, token: Option<&str>) -> (u16, String) {
     let token = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{token}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
-    // Some end without closing TLS.
+    // Some responses end without a TLS close.
     let _ = stream.read_to_end(&mut answer).await;
     let answer = String::from_utf8(answer).unwrap();
     let code = answer.split_whitespace().nth(1).and_then(|code| code.parse().ok()).unwrap_or_default();
@@ -175,7 +175,7 @@ async fn a_guarded_server_requires_a_token_and_the_right() {
     assert_eq!(get("/debug/traces", Some(&reader)).await, (200, "traces".into()));
     assert_eq!(get("/debug/traces", None).await.0, 401);
 
-    // What is known is not asked again.
+    // Cached results aren't requested again.
     let asked = scene.reviews();
     assert!(asked >= 6, "{asked}");
     for token in [&reader, &stranger] {
@@ -210,7 +210,7 @@ async fn an_unguarded_server_answers_everyone_and_never_serves_traces() {
 #[tokio::test]
 async fn nobody_is_let_in_while_tokens_cannot_be_reviewed() {
     let scene = Scene::new();
-    // The operator itself may not ask.
+    // The operator itself lacks permission to create reviews.
     let nobody = UserInfo { name: "operator".into(), ..UserInfo::default() };
     let scene = Scene { client: scene.api.client_of(nobody), ..scene };
     let address = "127.0.0.1:0".parse().unwrap();

@@ -1,4 +1,4 @@
-//! The queue against a naive model, and its rules one by one.
+//! Property tests of the queue against a naive model, and unit tests of its rules.
 
 use std::{
     cmp::Reverse,
@@ -170,8 +170,8 @@ fn two_hundred_thousand_scheduled_keys_are_handed_out() {
     assert_eq!(taken, 200_000);
 }
 
-/// Other keys don't wait for a key that is added all the time, for one that is added as soon as it is done, or for one that
-/// always fails.
+/// Other keys don't wait for a key that is added continuously, for one that is added again as soon as it is done, or
+/// for one that always fails.
 #[test]
 fn no_key_starves_another() {
     const OTHERS: u8 = 50;
@@ -204,12 +204,12 @@ fn no_key_starves_another() {
             assert_eq!(others.len(), 1 + usize::from(OTHERS), "all have run in one round");
         }
     }
-    // Pauses of 5 ms, 10 ms and so on to 320 ms are over within the second.
+    // The delays of 5 ms, 10 ms and so on up to 320 ms together take less than the second that passes.
     assert_eq!(runs[&failing], 1 + 7);
     assert!(runs[&busy].abs_diff(runs[&eager]) <= 10, "{runs:?}");
 }
 
-/// The delays are 5 ms, 10 ms and so on, up to 1000 s.
+/// The delay starts at 5 ms and doubles up to 1000 s.
 #[test]
 fn a_key_that_always_fails_is_retried_with_growing_delays() {
     let mut queue = queue();
@@ -230,7 +230,7 @@ fn a_key_that_always_fails_is_retried_with_growing_delays() {
     assert!(pauses[18..].iter().all(|pause| *pause == 1_000_000), "{pauses:?}");
 }
 
-/// What a caller may do.
+/// An operation on the queue, or a change of the clocks.
 #[derive(Clone, Debug)]
 enum Step {
     Add(Key, i32, Wanted),
@@ -240,9 +240,9 @@ enum Step {
     Unpark(Key),
     BackOff(Key),
     Forget(Key),
-    /// Monotonic time goes on, and the wall clock with it.
+    /// Monotonic time passes, and the wall clock advances with it.
     Pass(u64),
-    /// The wall clock alone is set.
+    /// Only the wall clock is changed.
     Jump(i64),
     Close,
 }
@@ -273,7 +273,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (-40..40_i64).prop_map(Step::Jump),
     ];
     let steps = prop::collection::vec(step.clone(), 0..200);
-    // Some are closed in the end, and go on for a while.
+    // Some sequences close the queue and then continue for a while.
     (steps, any::<bool>(), prop::collection::vec(step, 0..20)).prop_map(|(mut steps, closes, rest)| {
         if closes {
             steps.push(Step::Close);
@@ -283,7 +283,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// The same rules, slowly: a list of wishes that is searched through each time.
+/// A slow model of the same rules: a list of requests that is searched each time.
 #[derive(Default)]
 struct Model {
     now: u64,
@@ -302,7 +302,7 @@ struct Wish {
     priority: i32,
     wanted: Wanted,
     sequence: u64,
-    /// Since when it is ready.
+    /// The time at which it became ready.
     since: u64,
 }
 
@@ -311,7 +311,7 @@ impl Wish {
         matches!(self.wanted, Wanted::Now)
     }
 
-    /// What ends first is first; of those that end together, what waits for the wall clock comes last.
+    /// Returns the sort key of the due time: the earliest comes first, and among equal ones wall-clock times come last.
     fn end(&self) -> (bool, i64, u64) {
         match self.wanted {
             Wanted::Now => (false, 0, self.sequence),
@@ -341,7 +341,8 @@ impl Model {
         if new.is_ready() {
             return;
         }
-        // Of the delays of a key the earliest of each sort counts, with the highest priority of all.
+        // Of a key's delays, the earliest of each kind (monotonic, wall clock) is kept, with the highest priority of
+        // them all.
         let is_delay = |wish: &Wish| wish.key == key && !wish.is_ready();
         let is_like = |wish: &Wish| is_delay(wish) && wish.end().0 == new.end().0;
         let priority = self.wishes.iter().filter(|wish| is_delay(wish)).map(|wish| wish.priority).max();
@@ -351,7 +352,7 @@ impl Model {
         delays.for_each(|wish| wish.priority = priority.expect("there is the new one"));
     }
 
-    /// Wishes whose time has come are numbered in the order of that.
+    /// Numbers the requests that have become due in the order of their due times.
     fn promote(&mut self) {
         let has_come = |wish: &&mut Wish| match wish.wanted {
             Wanted::Now => false,
@@ -433,8 +434,8 @@ impl Model {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1024, ..ProptestConfig::default() })]
 
-    /// The queue hands out what the model does, in its order, and says the same of itself; so no key is lost, and none is
-    /// handed out twice.
+    /// The queue returns the same keys as the model in the same order, and reports the same state; so no key is lost,
+    /// and none is returned twice.
     #[test]
     fn behaves_as_its_model(steps in steps()) {
         let (mut queue, mut model) = (queue(), Model::default());
@@ -493,7 +494,7 @@ proptest! {
             prop_assert_eq!(queue.next_wake(model.now()), model.next_wake());
             prop_assert_eq!(queue.working(), model.working.len());
         }
-        // Of keys that nobody wants, works on, holds back or blames nothing is left.
+        // The queue keeps no state for keys that are neither requested, processed, parked nor failing.
         let known: BTreeSet<Key> = [
             model.wishes.iter().map(|wish| wish.key).collect::<Vec<_>>(),
             model.working.iter().map(|(key, _)| *key).collect(),

@@ -1,6 +1,6 @@
-//! Many members against one API server in simulated time: requests that are late, lost or answered to nobody; clocks that
-//! run at different speeds; members that crash, stand still, leave and come; work that hangs; leases that are deleted by hand.
-//! [`Protocol`], [`Share`] and [`Fence`] are the real ones; the loop between them is played, step by step.
+//! Many members with one API server in simulated time: delayed and lost requests, lost answers, clocks that run at
+//! different speeds, members that crash, freeze, leave and join, work that hangs, and leases that are deleted manually.
+//! [`Protocol`], [`Share`] and [`Fence`] are the real ones; the loop around them is simulated step by step.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,35 +21,35 @@ use crate::{
     object::ObjectKey,
 };
 
-/// How much time passes between two looks at everything.
+/// The simulated time between two steps, in milliseconds.
 const STEP: u64 = 50;
-/// The keys.
+/// The number of keys.
 const KEYS: u64 = 24;
-/// The longest that a request is under way, each way; and that work takes, unless it hangs.
+/// The maximum duration of a request in each direction, and of work that doesn't hang, in milliseconds.
 const LATEST: u64 = 20_000;
 const LONGEST_WORK: u64 = 30_000;
-/// How long work may go on after its replica was told to leave.
+/// The time in milliseconds for which work may continue after its replica was asked to leave.
 const GRACE: u64 = 10_000;
 
 fn key(number: u64) -> ObjectKey {
     ObjectKey::cluster(&format!("key-{number}"))
 }
 
-/// What is done wrong on purpose, to see that it is found.
+/// A deliberate defect of the protocol, which the simulation must detect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sabotage {
     None,
-    /// A new view is announced without what is still worked on.
+    /// A new view is announced without the keys that are still being worked on.
     SilentAboutWork,
-    /// Work begins whatever others have announced.
+    /// Work begins regardless of the announcements of others.
     BlindToOthers,
-    /// Work begins by a view that isn't announced yet.
+    /// Work begins according to a view that isn't announced yet.
     Hasty,
-    /// Work goes on, whether the lease is renewed or not.
+    /// Work continues whether or not the lease is renewed.
     Unfenced,
-    /// Others count as gone before they have stopped.
+    /// Other members count as gone before they have stopped.
     Impatient,
-    /// A renewal counts from when its answer came.
+    /// A renewal counts from the arrival of its answer instead of from its request.
     LateFence,
 }
 
@@ -67,12 +67,13 @@ enum Answer {
     Refused,
 }
 
-/// A request on its way.
+/// A request in flight.
 struct Flight {
     node: usize,
     number: u64,
     request: Request,
-    /// When the server gets it, if it does, and how long the answer takes, if it comes.
+    /// The time at which the request arrives at the server, and the travel time of the answer, or its arrival time once
+    /// the server has sent it. `None` if the request or the answer is lost.
     arrives: Option<u64>,
     returns: Option<u64>,
     answer: Option<Answer>,
@@ -114,7 +115,7 @@ impl Server {
     }
 }
 
-/// What a node waits for: the shell's turn, step by step.
+/// The state of a node's loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Pausing { until: u64 },
@@ -122,7 +123,7 @@ enum Phase {
     Writing { number: u64, sent: Duration, until: u64 },
 }
 
-/// A clock that began at another time than the others, and runs at another speed.
+/// A clock with its own starting point and speed.
 #[derive(Debug)]
 struct NodeClock {
     time: Arc<AtomicU64>,
@@ -149,14 +150,14 @@ struct Node {
     fence: Fence,
     phase: Phase,
     has_joined: bool,
-    /// Since when it is to leave.
+    /// The time at which it was asked to leave.
     leaving: Option<u64>,
-    /// Crashed, lost or left.
+    /// The node has crashed, lost its lease or left.
     is_over: bool,
     frozen_until: u64,
-    /// What is worked on, and until when.
+    /// The keys being worked on, and the time at which the work ends.
     work: BTreeMap<u64, (KeyGuard, u64)>,
-    /// The leases that it has ever seen, and whether its own was taken away under it.
+    /// All leases that it has ever seen, and whether its own was deleted while it held it.
     seen: BTreeSet<String>,
     is_robbed: bool,
 }
@@ -166,12 +167,12 @@ impl Node {
         self.clock.monotonic()
     }
 
-    /// Whether it holds its lease, so that its requests are sent.
+    /// Returns whether the node holds its lease, so that its requests are sent.
     fn stands(&self) -> bool {
         self.fence.stands(self.time())
     }
 
-    /// Whether it may yet act on what it works on.
+    /// Returns whether the node may still act on a key that it works on.
     fn is_working_on(&self, key: u64) -> bool {
         !self.is_over && self.work.contains_key(&key) && self.stands()
     }
@@ -180,7 +181,7 @@ impl Node {
         self.share.beyond(self.member.target(), &self.name)
     }
 
-    /// Makes known what is its own, as the real loop does.
+    /// Publishes the keys that the node owns, as the real loop does.
     fn publish(&self, sabotage: Sabotage) {
         let mut grant = match sabotage {
             Sabotage::BlindToOthers => self.member.grant().blind(),
@@ -195,7 +196,7 @@ impl Node {
     }
 }
 
-/// What happened, to see that enough did.
+/// Counts of what happened, to check that the simulation covers enough.
 #[derive(Debug, Default)]
 struct Tally {
     begun: usize,
@@ -207,9 +208,10 @@ struct Tally {
     hung: usize,
     deleted: usize,
     robbed: usize,
-    /// Begun beside one whose lease was deleted by hand, by one that had never seen it: that can't be helped.
+    /// Work that began concurrently with that of a node whose lease was deleted manually, on a node that had never seen
+    /// that lease. This can't be prevented.
     excused: usize,
-    /// Begun beside another: what must not be.
+    /// Work that began while another node worked on the same key: a violation.
     doubled: Vec<String>,
 }
 
@@ -223,7 +225,7 @@ struct World {
     flights: Vec<Flight>,
     numbers: u64,
     badness: f64,
-    /// Who works on a key now, and who did last.
+    /// The last node that worked on each key.
     last: BTreeMap<u64, usize>,
     tally: Tally,
 }
@@ -263,7 +265,7 @@ impl World {
             options.lease_duration = Duration::from_secs(3);
         }
         let (time, offset) = (self.clock.clone(), self.draw(1_000_000));
-        // The deadline and the duration bear a third.
+        // The renewal deadline and the lease duration tolerate clock rates that differ by a third.
         let clock = Arc::new(NodeClock { time, offset, rate: 0.9 + 0.2 * self.random.fraction() });
         self.nodes.push(Node {
             member: Protocol::new(&options),
@@ -294,7 +296,7 @@ impl World {
         self.numbers
     }
 
-    /// Lets the network and the server do what is due.
+    /// Delivers the requests and answers that are due.
     fn carry(&mut self) {
         let mut due: Vec<_> = (0..self.flights.len())
             .filter(|flight| self.flights[*flight].arrives.is_some_and(|arrives| arrives <= self.time))
@@ -306,7 +308,7 @@ impl World {
             flight.returns = flight.returns.map(|way| self.time + way);
             flight.arrives = None;
         }
-        // Lost ones, and those whose answers nobody awaits any more, are forgotten.
+        // Lost requests, and answers that are no longer awaited, are dropped.
         let limit = self.numbers.saturating_sub(2_000);
         self.flights.retain(|flight| flight.number > limit);
     }
@@ -321,7 +323,7 @@ impl World {
         self.flights.remove(position).answer
     }
 
-    /// One node's part of a step.
+    /// Executes a node's part of a step.
     fn act(&mut self, index: usize) {
         let time = self.time;
         let node = &mut self.nodes[index];
@@ -333,11 +335,11 @@ impl World {
             node.is_over = true;
             self.tally.left += 1;
             if !std::mem::take(&mut node.work).is_empty() {
-                // What was cut off may still take effect: the lease is left to expire.
+                // Aborted work may still take effect, so the lease is left to expire.
                 self.tally.aborted += usize::from(since < time);
                 return;
             }
-            // The release is a last write that nobody waits for.
+            // The release is a last write, whose answer isn't awaited.
             let lease = node.member.candidate().release(Timestamp::UNIX_EPOCH);
             if let Some(lease) = lease {
                 self.send(index, Request::Write(Action::Update(Box::new(lease))));
@@ -370,14 +372,14 @@ impl World {
                     node.seen.extend(leases.iter().filter_map(|lease| lease.metadata.name.clone()));
                     node.member.listed(leases, asked, clock);
                     node.publish(sabotage);
-                    // Who finds its own lease gone has no more to write: another may have begun.
+                    // A node that finds its own lease gone writes nothing more: another node may have begun work.
                     match node.has_joined && !node.stands() {
                         true => {}
                         false => self.write(index),
                     }
                 }
                 Some(_) => unreachable!("a list is answered by a list"),
-                // What is known of it is enough to renew it.
+                // The known state of the lease suffices to renew it.
                 None if until <= time && self.nodes[index].member.can_write() => self.write(index),
                 None if until <= time => self.nodes[index].phase = Phase::Pausing { until: time + period },
                 None => {}
@@ -454,14 +456,14 @@ impl World {
         self.time += STEP;
         self.clock.store(self.time, Ordering::Relaxed);
         self.carry();
-        // Not always in the same order.
+        // The order varies from step to step.
         let mut order: Vec<_> = self.alive().collect();
         let nodes = order.len();
         order.rotate_left(self.draw(nodes.max(1) as u64) as usize % nodes.max(1));
         order.into_iter().for_each(|node| self.act(node));
     }
 
-    /// Something goes wrong, or someone comes or goes.
+    /// Injects a random disturbance: a fault, or a node that joins or leaves.
     fn disturb(&mut self) {
         let alive = self.alive().collect::<Vec<_>>();
         let victim = alive.get(self.draw(alive.len().max(1) as u64) as usize).copied();
@@ -500,7 +502,7 @@ fn simulate(seed: u64, sabotage: Sabotage) -> Tally {
     if sabotage != Sabotage::None {
         return world.tally;
     }
-    // All is well from now on. What is late comes yet, work under way ends, leases run out, and some turns pass.
+    // No more faults from here on. Delayed messages arrive, work in progress ends, leases expire, and some turns pass.
     world.badness = 0.0;
     world.join();
     let patience = 2 * LATEST + LONGEST_WORK + 3 * 17_000 + 15_000;
@@ -512,7 +514,7 @@ fn simulate(seed: u64, sabotage: Sabotage) -> Tally {
         |number: u64| alive.iter().any(|node| world.nodes[*node].work.get(&number).is_some_and(|it| it.1 == u64::MAX));
     for number in 0..KEYS {
         let owners = alive.iter().filter(|node| world.nodes[**node].share.begin(&key(number)).is_some()).count();
-        // Work that never ends holds up its own key, and no other.
+        // Work that never ends blocks only its own key.
         assert!(owners == 1 || owners == 0 && hangs(number), "seed {seed}: {owners} owners of key {number}");
     }
     let is_busy = alive.iter().any(|node| !world.nodes[*node].busy().is_empty());
@@ -544,7 +546,7 @@ fn never_two_on_a_key_and_none_without_anyone_for_long() {
     assert!(enough, "too little went wrong to show anything: {sum:?}");
 }
 
-/// A model that finds nothing shows nothing: each of these must be found.
+/// Checks that the simulation is sensitive enough: it must detect each of these defects.
 #[test]
 fn a_broken_protocol_is_found() {
     use Sabotage::{BlindToOthers, Hasty, Impatient, LateFence, SilentAboutWork, Unfenced};

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{object::Object, predicate::Change};
 
-/// A pod with its phase alone.
+/// A pod reduced to its phase.
 #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
 #[resource(inherit = "Pod")]
 struct Phased {
@@ -126,7 +126,7 @@ fn an_object_whose_transform_panics_is_ignored() {
     assert_eq!(Reader::<Pod>::new(kind, None).len(), 1);
 }
 
-/// The code that decodes an object belongs to the operator, and may be slow.
+/// The decoding code belongs to the operator, and may be slow.
 #[test]
 fn readers_do_not_wait_while_an_object_is_decoded() {
     let (shared, decoded) = (Arc::new(OnceLock::<Weak<Kind>>::new()), Arc::new(AtomicUsize::new(0)));
@@ -149,11 +149,11 @@ fn readers_do_not_wait_while_an_object_is_decoded() {
     };
     take(vec![Event::Init, Event::InitApply(draft("u", 3)), Event::InitDone], 1);
     take(vec![Event::Apply(draft("u", 5))], 1);
-    // A known state isn't decoded again.
+    // A state that is already known isn't decoded again.
     take(vec![Event::Apply(draft("u", 5)), Event::Delete(draft("v", 4))], 0);
     take(vec![Event::Init, Event::InitApply(draft("u", 5)), Event::InitDone], 0);
     take(vec![Event::Init, Event::InitApply(draft("v", 6)), Event::InitDone], 1);
-    // It is, when more fields are to be kept, or when versions are void.
+    // It is decoded again if more fields have to be kept, or if the known versions are void.
     kind.declare_late::<Phased>();
     let phased = json!({"metadata": {"namespace": "a", "name": "p", "uid": "v", "resourceVersion": "6"}, "status": {}});
     let phased: RawObject = serde_json::from_value(phased).expect("an object");
@@ -190,7 +190,7 @@ fn a_resync_handles_the_objects_that_still_exist() {
 
 static READ: AtomicUsize = AtomicUsize::new(0);
 
-/// A pod that counts how often one is decoded.
+/// A pod that counts its decodings.
 #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
 #[resource(inherit = "Pod")]
 struct Counted {
@@ -211,7 +211,7 @@ fn each_state_of_a_change_is_decoded_once_for_all_handlers() {
         kind.put(&json!({"metadata": {"namespace": "a", "name": name, "resourceVersion": version.to_string()}}));
     };
     put("p", 1);
-    // The last objects are kept decoded for a while.
+    // The most recent objects stay decoded for a while.
     let crowd = |from: u64| (from..from + 50).for_each(|version| put(&format!("q{version}"), version));
     crowd(2);
     for _ in 0..3 {
@@ -226,7 +226,7 @@ fn each_state_of_a_change_is_decoded_once_for_all_handlers() {
     assert_eq!(READ.load(Ordering::Relaxed), 2, "each of them by itself");
 }
 
-/// The API server accepts such depths; serde_json alone would fail on the whole list.
+/// The API server accepts such nesting; `serde_json` alone would fail for the whole list.
 #[test]
 fn an_object_nested_too_deep_is_reported_and_the_others_arrive() {
     let nested = |name: &str, depth: usize| {
@@ -244,7 +244,7 @@ fn an_object_nested_too_deep_is_reported_and_the_others_arrive() {
     assert_eq!(Reader::<Phaseless>::new(kind, None).len(), 2);
 }
 
-/// A pod of any spec.
+/// A pod with an arbitrary spec.
 #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
 #[resource(inherit = "Pod")]
 struct Phaseless {

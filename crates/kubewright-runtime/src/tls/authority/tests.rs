@@ -1,4 +1,4 @@
-//! Years of certificates in a moment.
+//! Certificate renewal over years of simulated time.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn names() -> Vec<String> {
     ["hook.default.svc", "127.0.0.1"].map(String::from).into()
 }
 
-/// What is held after one look at this.
+/// Returns the key material after one check of `found`.
 fn look(found: &KeyMaterial, now: Timestamp) -> KeyMaterial {
     renewed(Some(found), None, &names(), now).unwrap().unwrap_or_else(|| found.clone())
 }
@@ -30,7 +30,7 @@ fn fresh(now: Timestamp) -> KeyMaterial {
     renewed(None, None, &names(), now).unwrap().expect("there was nothing")
 }
 
-/// Whether a client that trusts these authorities believes this certificate at this time.
+/// Returns whether a client that trusts these authorities accepts this certificate at this time.
 fn is_believed(authorities: &str, certificate: &str, name: &str, now: Timestamp) -> bool {
     let mut roots = RootCertStore::empty();
     for der in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
@@ -61,8 +61,9 @@ fn what_is_made_is_believed_and_left_alone() {
     assert_eq!(renewed(Some(&made), Some(&made), &names(), start() + 59 * DAY).unwrap(), None);
 }
 
-/// Looked at each week for six years: what was served the week before is believed by whoever trusts what is trusted today,
-/// and the other way round; so it doesn't matter who hears of a change first.
+/// Checked each week for six years: the certificate served a week ago is accepted by clients that trust today's
+/// authorities, and today's certificate by clients that trust the authorities of a week ago. So the order in which
+/// servers and clients observe a change doesn't matter.
 #[test]
 fn six_years_of_renewals_never_leave_a_gap() {
     let mut held = fresh(start());

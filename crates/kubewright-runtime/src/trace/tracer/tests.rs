@@ -1,4 +1,4 @@
-//! Which locks are held while objects are compared: none.
+//! Objects are compared while no lock is held.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -43,7 +43,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::namespaced("demo", name)
 }
 
-/// A tracer, and a queue's lock as the dispatcher and the cache's events take it around the tracer's.
+/// A tracer, and a queue's lock that encloses the tracer's lock, as in the dispatcher and in the cache's events.
 struct Scene {
     tracer: Arc<Tracer>,
     queue: Arc<Mutex<()>>,
@@ -60,7 +60,7 @@ impl Scene {
         self.queue.lock()
     }
 
-    /// Compares two states of an object, and fails if that is done under one of the locks.
+    /// Compares two states of an object, and fails if one of the locks is held during that.
     fn difference(&self, field: &str) -> Difference {
         let (tracer, queue) = (self.tracer.clone(), self.queue.clone());
         let (compared, field) = (self.compared.clone(), field.to_owned());
@@ -106,7 +106,7 @@ impl ObservedChange for Updated {
 fn a_change_is_compared_without_a_lock() {
     let scene = Scene::new();
     let first = scene.tracer.trigger(&scene.change("a", "spec.first"));
-    // Another thread came first, so both were to be compared later.
+    // Another thread came first, so both comparisons were deferred.
     let second = scene.tracer.trigger(&scene.change("a", "spec.second"));
     for trigger in [first, second] {
         let _queue = scene.queue();

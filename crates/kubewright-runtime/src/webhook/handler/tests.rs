@@ -1,4 +1,4 @@
-//! Defaulters and validators of a kind that is known, asked by values.
+//! Defaulters and validators of a typed kind, called with reviews as values.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kubewright_apimachinery::{clock::SystemClock, patch::json};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Sets `data.<key>` if it isn't there.
+/// Sets `data.<key>` if it is missing.
 struct Sets(&'static str);
 
 impl Defaulter<ConfigMap> for Sets {
@@ -15,7 +15,7 @@ impl Defaulter<ConfigMap> for Sets {
             return Err(Denied::forbidden("not for mallory"));
         }
         if let Some(ConfigMap { data: Some(old), .. }) = request.old_object() {
-            // What was there stays.
+            // Existing values are kept.
             config.data.get_or_insert_default().extend(old);
         }
         let value = config.data.get_or_insert_default().len().to_string();
@@ -24,7 +24,7 @@ impl Defaulter<ConfigMap> for Sets {
     }
 }
 
-/// Refuses `data.<key>`, and any change of `data.fixed`.
+/// Rejects `data.<key>`, and any change of `data.fixed`.
 struct Refuses(&'static str);
 
 impl Validator<ConfigMap> for Refuses {
@@ -148,7 +148,7 @@ async fn deletions_are_looked_at_by_the_object_that_goes() {
     assert_eq!(answer, Answer::allowed());
 }
 
-/// What is stored may not fit the type. It must be possible to mend and to delete it.
+/// A stored object may not match the type. Correcting and deleting it must remain possible.
 #[tokio::test]
 async fn an_older_state_that_cannot_be_read_stands_in_nobodys_way() {
     let broken = config(json!({"a": 1}));

@@ -1,4 +1,4 @@
-//! The routes, without a socket.
+//! The routes of the webhook server, without a socket.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kubewright_apimachinery::clock::VirtualClock;
@@ -8,7 +8,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::webhook::{Denied, Request as Asked, ValidationErrors, Validator, Webhook};
 
-/// Does what the object's name says.
+/// A validator whose behavior depends on the object's name.
 struct Moody;
 
 impl Validator<ConfigMap> for Moody {
