@@ -1,4 +1,4 @@
-//! What the cache looks at and keeps, as its options and the controllers say.
+//! The objects that the cache watches and stores, as determined by its options and the controllers.
 
 use std::{
     collections::BTreeMap,
@@ -35,7 +35,7 @@ fn maps() -> ApiResource {
     ApiResource::erase::<ConfigMap>(&())
 }
 
-/// Creates a config map of this color.
+/// Creates a config map with a color label.
 async fn create(world: &World, namespace: &str, name: &str, color: &str, owner: Option<&Fleet>) {
     let owners = owner.and_then(|owner| owner.controller_owner_ref(&())).into_iter().collect::<Vec<_>>();
     let map = json!({
@@ -47,7 +47,7 @@ async fn create(world: &World, namespace: &str, name: &str, color: &str, owner: 
     maps.create(&PostParams::default(), &map).await.expect("accepted");
 }
 
-/// Notes the data of all config maps that it is shown, by key.
+/// Records the data of all config maps that it sees, by key.
 #[derive(Clone, Default)]
 struct Looker(Arc<Mutex<BTreeMap<String, Value>>>);
 
@@ -60,7 +60,7 @@ impl Reconciler<ConfigMap> for Looker {
     }
 }
 
-/// `cache.ByObject` with selectors by namespace, and a transform for each.
+/// The equivalent of `cache.ByObject`, with selectors by namespace and a transform for each.
 #[tokio::test(start_paused = true)]
 async fn each_namespace_can_have_its_own_selectors_and_transform() {
     let world = World::new().await;
@@ -88,7 +88,7 @@ async fn each_namespace_can_have_its_own_selectors_and_transform() {
         ("two/blue".to_owned(), json!({"color": "blue", "secret": "***"})),
     ]);
     until("all are seen", || async { *looker.0.lock() == expected }).await;
-    // What no longer matches is gone, what comes to match is new, and the rest is as before.
+    // Objects that no longer match disappear, objects that begin to match appear, and the others stay as they are.
     let maps = Api::<ConfigMap>::namespaced(world.client.clone(), "one");
     let repaint = Patch::Merge(json!({"metadata": {"labels": {"color": "red"}}, "data": {"color": "painted"}}));
     maps.patch("blue", &PatchParams::default(), &repaint).await.expect("accepted");
@@ -98,7 +98,7 @@ async fn each_namespace_can_have_its_own_selectors_and_transform() {
     manager.stop().await;
 }
 
-/// Notes its children, and all red config maps, of a kind that it knows by name.
+/// Records its children, and all red config maps, of a kind that it knows only by name.
 #[derive(Clone, Default)]
 struct ByName(Arc<Mutex<(Vec<String>, Vec<String>)>>);
 
@@ -113,7 +113,7 @@ impl Reconciler<Fleet> for ByName {
     }
 }
 
-/// Options, an index and owners' children, of a kind that is known only at run time.
+/// Options, an index and children of a kind that is known only at run time.
 #[tokio::test(start_paused = true)]
 async fn a_kind_known_by_name_has_options_an_index_and_owners() {
     let world = World::new().await;
@@ -147,7 +147,7 @@ fn by_color(map: &ConfigMap) -> Vec<String> {
     map.labels().get("color").cloned().into_iter().collect()
 }
 
-/// One index can't stand for two; that two controllers declare the same is no harm.
+/// Two different indexes can't share a name; two controllers may declare the same index.
 #[tokio::test(start_paused = true)]
 async fn two_indexes_of_one_name_are_refused() {
     let world = World::new().await;
@@ -162,7 +162,7 @@ async fn two_indexes_of_one_name_are_refused() {
     assert!(error.to_string().contains("\"color\" of configmaps"), "{error}");
 }
 
-/// So many objects are told in parts: events, and all other tasks, get their turn between them.
+/// A resync of many objects is split into parts, so that events and other tasks are processed in between.
 #[tokio::test(start_paused = true)]
 async fn a_resync_lets_others_in() {
     let world = World::new().await;
@@ -187,7 +187,7 @@ async fn a_resync_lets_others_in() {
     manager.stop().await;
 }
 
-/// Reads types that its controller doesn't declare, and notes the errors.
+/// Reads types that its controller doesn't declare, and records the errors.
 #[derive(Clone, Default)]
 struct Undeclared(Arc<Mutex<Vec<String>>>);
 

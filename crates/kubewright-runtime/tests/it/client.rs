@@ -1,4 +1,5 @@
-//! The client: what it can ask for, its wrappers, and that a reconcile sees what was written through it, whichever way.
+//! The client: its requests and wrappers, and the guarantee that a reconcile sees all earlier writes of its key,
+//! however they were made.
 
 use std::{
     sync::{
@@ -160,7 +161,7 @@ async fn parts_of_objects_have_addresses_of_their_own() {
 async fn wrappers_change_how_requests_are_sent() {
     let world = World::new().await;
     let client = Client::new(world.client.clone()).field_owner("test");
-    // A dry run writes nothing, whatever the verb.
+    // A dry run writes nothing, with any verb.
     let dry = client.clone().dry_run().namespace("default").kind::<ConfigMap>();
     client.kind::<ConfigMap>().create(&map("a")).await.expect("created");
     assert!(dry.create(&map("b")).await.expect("it would be created").uid().is_some());
@@ -171,7 +172,7 @@ async fn wrappers_change_how_requests_are_sent() {
     let left = client.kind::<ConfigMap>().list(&labelled()).await.expect("a list");
     assert_eq!(left.iter().map(|map| (map.name_any(), map.data.clone())).collect::<Vec<_>>(), [("a".into(), None)]);
 
-    // Fields that the kind doesn't know.
+    // Fields that are unknown to the kind.
     let odd = DynamicObject::new("odd", &config_maps()).within("default").data(json!({"dta": {}}));
     let strict = client.clone().field_validation(ValidationDirective::Strict);
     let refused = strict.dynamic(&config_maps()).create(&odd).await.expect_err("it is refused").to_string();
@@ -182,7 +183,7 @@ async fn wrappers_change_how_requests_are_sent() {
     let refused = strict.dynamic(&config_maps()).apply(&odd).await.expect_err("it is refused").to_string();
     assert!(refused.contains("dta"), "{refused}");
 
-    // One namespace.
+    // A client restricted to one namespace.
     let bound = client.clone().namespace("kube-system");
     let refused = bound.kind::<ConfigMap>().get(&key("a")).await.expect_err("it is refused").to_string();
     assert_eq!(refused, "configmaps default/a is out of reach: the client works in namespace kube-system alone");
@@ -193,7 +194,7 @@ async fn wrappers_change_how_requests_are_sent() {
     let refused = client.kind::<ConfigMap>().create(&map).await.expect_err("it is refused").to_string();
     assert!(refused.starts_with("configmaps c has no namespace"), "{refused}");
 
-    // An apply says who owns its fields.
+    // An apply requires a field manager.
     let nobody = Client::new(world.client.clone()).kind::<ConfigMap>().apply(&created).await;
     assert!(nobody.expect_err("it is refused").to_string().contains("fieldManager"));
 }
@@ -233,7 +234,7 @@ async fn interceptors_see_send_and_answer() {
     assert_eq!(*seen.lock(), expected);
 }
 
-/// A list that takes so long that the server forgets how it was when it began.
+/// A list that takes so long that its continue token expires.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_expires_begins_anew_in_one_piece() {
     let world = World::new().await;
@@ -289,7 +290,7 @@ async fn create_or_update_and_create_or_patch_write_what_differs() {
     let refused = maps.create_or_update(map("a"), rename).await;
     assert!(matches!(refused, Err(ClientError::Renamed { .. })), "{refused:?}");
 
-    // A status that has an address of its own is written there.
+    // A status that is a subresource is written through the subresource.
     let fleets = client.kind::<Fleet>();
     let fleet = || Fleet::new("f", FleetSpec { size: 1 });
     let mut placed = fleet();
@@ -305,7 +306,7 @@ async fn create_or_update_and_create_or_patch_write_what_differs() {
     assert_eq!((told.spec.size, told.status.map(|status| status.size)), (2, Some(1)));
 }
 
-/// Ways to write, each with what the next run must see.
+/// The ways to write, each with the state that the next run must see.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Dynamic,
@@ -320,11 +321,11 @@ enum Way {
     DryRun,
 }
 
-/// Writes in its first run, and looks in its second.
+/// Writes in its first run, and reads in its second.
 struct Writer {
     way: Way,
     first: Mutex<Option<Duration>>,
-    /// What the second saw, and how much later.
+    /// Whether the second run saw the write, and the time between the runs.
     second: Arc<Mutex<Option<(bool, Duration)>>>,
 }
 
@@ -413,7 +414,8 @@ fn made_dynamic() -> DynamicObject {
     DynamicObject::new("made", &config_maps()).within("default")
 }
 
-/// However a reconcile writes, its key's next one sees it; what was not written is not waited for.
+/// However a reconcile writes, the next reconcile of its key sees the write. It doesn't wait for writes that didn't
+/// take effect.
 #[tokio::test(start_paused = true)]
 async fn whatever_the_way_of_writing_the_next_reconcile_sees_it() {
     use Way::*;

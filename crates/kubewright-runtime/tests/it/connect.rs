@@ -1,4 +1,5 @@
-//! What a person reads whose operator doesn't get to its cluster, or may do nothing there: through a kubeconfig and a socket.
+//! The errors of an operator that can't reach its cluster, or lacks permissions there, through a kubeconfig and a
+//! socket.
 
 use clap::Parser;
 use k8s_openapi::api::{
@@ -22,12 +23,12 @@ struct Program {
     manager: ManagerArgs,
 }
 
-/// A kubeconfig as a value that can be changed.
+/// Parses a kubeconfig into a value that can be modified.
 fn opened(kubeconfig: &str) -> Value {
     serde_json::to_value(Kubeconfig::from_yaml(kubeconfig).expect("a kubeconfig")).expect("json")
 }
 
-/// Runs an operator that looks at config maps until its check of the caches says this.
+/// Runs an operator that watches config maps until the readiness check of its caches contains the expected texts.
 async fn until_told(kubeconfig: &Value, expected: &[&str]) {
     log();
     let file = tempfile::NamedTempFile::new().expect("a file");
@@ -52,7 +53,7 @@ async fn until_told(kubeconfig: &Value, expected: &[&str]) {
     running.stop().await;
 }
 
-/// A cluster that was made anew has another authority, and the file at home is the old one's.
+/// A recreated cluster has another certificate authority, while the kubeconfig still contains the old one.
 #[tokio::test]
 async fn a_kubeconfig_of_another_cluster_is_told_as_such() {
     let (api, other) = (ApiServer::builder().build(), ApiServer::builder().build());
@@ -68,7 +69,8 @@ async fn a_kubeconfig_of_another_cluster_is_told_as_such() {
     stranger.shutdown().await;
 }
 
-/// As of an operator that was installed without its roles: it says which right it takes, and goes on once it has it.
+/// As with an operator that was installed without its roles: the error names the missing permission, and the operator
+/// continues once that is granted.
 #[tokio::test]
 async fn an_account_without_rights_is_told_which_it_takes() {
     let api = ApiServer::builder().build();

@@ -1,4 +1,4 @@
-//! What a controller's wiring can say: what else wakes keys, in what order, how fast again, and by which client.
+//! The options of a controller: additional event sources, priorities, rate limits, and its client.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use crate::world::{Fleet, FleetStatus, World, pass, run, until};
 
-/// Notes when each key was worked on, there or not; and does with it what its name says.
+/// Records the time of each run, whether or not the object exists. The object's name determines the result.
 #[derive(Clone, Default)]
 struct Diary(Arc<Mutex<Vec<(String, Duration)>>>);
 
@@ -94,7 +94,7 @@ async fn channels_and_sources_wake_keys() {
     assert!(sender.is_closed(), "nobody listens after the end");
 }
 
-/// Two keys become ready while the only worker is busy: the one that was answered a higher priority goes first.
+/// Two keys become ready while the only worker is busy: the one that was requeued with the higher priority runs first.
 #[tokio::test(start_paused = true)]
 async fn a_requeue_has_the_priority_that_the_action_gives_it() {
     let world = World::new().await;
@@ -114,8 +114,8 @@ async fn a_requeue_has_the_priority_that_the_action_gives_it() {
     manager.stop().await;
 }
 
-/// Those of a first list go by the objects' rank among themselves, and so do those that change while the only worker is busy; a
-/// mapper that gives a priority is taken at its word.
+/// The objects of an initial list run in the order of their priorities, and so do objects that change while the only
+/// worker is busy. A priority returned by a mapper takes precedence.
 #[tokio::test(start_paused = true)]
 async fn objects_and_mappers_may_say_what_goes_first() {
     let world = World::new().await;
@@ -142,7 +142,7 @@ async fn objects_and_mappers_may_say_what_goes_first() {
     manager.stop().await;
 }
 
-/// Panics at the first object, and takes its time over the second.
+/// Panics for the first object, and is slow for the second.
 struct Fragile(Arc<Mutex<Vec<&'static str>>>);
 
 impl Reconciler<Fleet> for Fragile {
@@ -175,7 +175,7 @@ async fn a_panic_ends_the_manager_if_panics_are_not_recovered() {
     assert_eq!(*told.lock(), ["begins", "ends"], "others have their time");
 }
 
-/// Takes too long, but puts things in order when it is told so.
+/// Exceeds its time limit, and cleans up when it is cancelled.
 struct Orderly(Arc<Mutex<Vec<Duration>>>);
 
 impl Reconciler<Fleet> for Orderly {
@@ -246,7 +246,7 @@ async fn backoff_and_rate_limit_are_the_controllers_own() {
     manager.stop().await;
 }
 
-/// A config map that is a fleet's, but not controlled by it.
+/// A config map that has an owner reference to a fleet, but is not controlled by it.
 #[tokio::test(start_paused = true)]
 async fn children_may_wake_owners_that_do_not_control_them() {
     let world = World::new().await;
@@ -271,7 +271,7 @@ async fn children_may_wake_owners_that_do_not_control_them() {
     manager.stop().await;
 }
 
-/// Makes a config map for each fleet, and says so.
+/// Creates a config map for each fleet, and sets the fleet's status.
 struct Maker;
 
 impl Reconciler<Fleet> for Maker {
@@ -285,7 +285,7 @@ impl Reconciler<Fleet> for Maker {
     }
 }
 
-/// A controller that only rehearses: all it would do is checked, and nothing done.
+/// A controller in dry-run mode: all its writes are validated, and none takes effect.
 #[tokio::test(start_paused = true)]
 async fn a_controllers_client_can_be_wrapped() {
     let world = World::new().await;

@@ -1,5 +1,5 @@
-//! What an operator has to live through: reconcilers that hang or fail for ever, floods of events, a server that is gone, a
-//! lease that is stolen, and shutdowns at any moment.
+//! Long-running faults: reconcilers that hang or always fail, floods of events, an unavailable server, a stolen lease,
+//! and shutdowns at any moment.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +43,7 @@ use tower::{BoxError, service_fn};
 
 use crate::world::{Fleet, FleetReconciler, World, controller, pass, run, until};
 
-/// Any write takes effect, and nobody hears of it.
+/// Any write takes effect although its answer is lost.
 #[tokio::test(start_paused = true)]
 async fn a_write_whose_answer_is_lost_is_neither_repeated_nor_forgotten() {
     for before in 0..7 {
@@ -53,7 +53,7 @@ async fn a_write_whose_answer_is_lost_is_neither_repeated_nor_forgotten() {
         world.create_fleet("a", 5).await;
         world.wait_for_size("a", 5).await;
         until("the answer was lost", || async {
-            // A write more, in case that there were none left.
+            // Writes again, in case no write was left to fail.
             world.resize("a", 6).await;
             world.wait_for_size("a", 6).await;
             world.resize("a", 5).await;
@@ -66,7 +66,7 @@ async fn a_write_whose_answer_is_lost_is_neither_repeated_nor_forgotten() {
     }
 }
 
-/// A shutdown at any moment ends in time, and whoever starts next goes on from there.
+/// A shutdown at any moment ends in time, and the next manager continues from there.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_during_reconciles_loses_nothing() {
     for written in 0..=7 {
@@ -95,11 +95,11 @@ async fn a_shutdown_during_reconciles_loses_nothing() {
     }
 }
 
-/// A cable between manager and server. Pulled, it breaks what is under way, and nothing gets through.
+/// The connection between manager and server. When it is cut, open responses end, and new requests fail.
 #[derive(Clone)]
 struct Cable {
     pulled: watch::Sender<bool>,
-    /// How often a request was tried in vain.
+    /// The number of requests that failed because the connection was cut.
     tries: Arc<AtomicUsize>,
 }
 
@@ -137,7 +137,7 @@ impl Cable {
     }
 }
 
-/// The server is gone for ten minutes, and back.
+/// The server is unavailable for ten minutes.
 #[tokio::test(start_paused = true)]
 async fn the_cache_catches_up_after_minutes_without_a_server() {
     let world = World::new().await;
@@ -150,7 +150,7 @@ async fn the_cache_catches_up_after_minutes_without_a_server() {
     world.wait_for_size("a", 3).await;
 
     cable.pull();
-    // What happens meanwhile is heard of by no watch: a deletion, an edit, a new object.
+    // No watch reports these changes: a deletion, an edit, and a new object.
     world.ships().delete("a-1", &Default::default()).await.expect("deleted");
     world.resize("a", 4).await;
     world.create_fleet("b", 2).await;
@@ -173,7 +173,8 @@ async fn the_cache_catches_up_after_minutes_without_a_server() {
     manager.stop().await;
 }
 
-/// Etcd is restored from a backup of days ago: the same cluster, with older versions, and another history from there.
+/// Etcd is restored from a backup that is days old: the same cluster with older resource versions, and a different
+/// history from there on.
 #[tokio::test(start_paused = true)]
 async fn the_cache_follows_a_cluster_restored_to_an_older_state() {
     let (world, restored) = (World::new().await, World::new().await);
@@ -218,7 +219,7 @@ async fn the_cache_follows_a_cluster_restored_to_an_older_state() {
     manager.stop().await;
 }
 
-/// Counts runs by name. `stuck` never ends, `broken` always fails; the others are done at once.
+/// Counts runs by name. `stuck` never ends, `broken` always fails; all others succeed at once.
 #[derive(Clone, Default)]
 struct Crew {
     runs: Arc<Mutex<BTreeMap<String, usize>>>,
@@ -243,7 +244,7 @@ impl Reconciler<Fleet> for Crew {
     }
 }
 
-/// Wakes each of ten fleets, and waits until it was run again; gives the longest time that this took.
+/// Triggers each of ten fleets, waits until it has run again, and returns the longest delay.
 async fn wake_others(world: &World, crew: &Crew, size: usize) -> Duration {
     let mut longest = Duration::ZERO;
     for number in 0..10 {
@@ -263,7 +264,7 @@ async fn create_others(world: &World, crew: &Crew) {
     until("all have run", || async { (0..10).all(|number| crew.runs(&format!("other-{number}")) > 0) }).await;
 }
 
-/// A reconcile that never ends holds one worker, and no other key.
+/// A reconcile that never ends occupies one worker, and blocks no other key.
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_that_hangs_starves_no_other_key() {
     let world = World::new().await;
@@ -271,7 +272,7 @@ async fn a_reconcile_that_hangs_starves_no_other_key() {
     let manager = run(world.manager().controller(Controller::new(crew.clone()).concurrency(2)));
     world.create_fleet("stuck", 1).await;
     create_others(&world, &crew).await;
-    // Its own changes don't give it a second worker.
+    // Changes of the hanging key don't occupy a second worker.
     world.resize("stuck", 2).await;
     assert!(wake_others(&world, &crew, 2).await < Duration::from_secs(1));
     pass(3600).await;
@@ -280,7 +281,7 @@ async fn a_reconcile_that_hangs_starves_no_other_key() {
     manager.stop().await;
 }
 
-/// With a time limit: even a single worker comes free, ever longer.
+/// With a time limit, even a single worker becomes free between the retries, whose delays grow.
 #[tokio::test(start_paused = true)]
 async fn a_time_limit_frees_the_worker_of_a_reconcile_that_hangs() {
     let world = World::new().await;
@@ -291,18 +292,18 @@ async fn a_time_limit_frees_the_worker_of_a_reconcile_that_hangs() {
     create_others(&world, &crew).await;
     for size in 2..5 {
         let longest = wake_others(&world, &crew, size).await;
-        // A run that is told that its time is over has a second to end.
+        // A run that is cancelled at its time limit has another second to end.
         assert!(longest < Duration::from_secs(7), "{longest:?} is more than one run of the stuck one");
     }
     let before = crew.runs("stuck");
     pass(3600).await;
-    // 5 s of work each, and pauses that grow to 1000 s.
+    // 5 s for each run, and delays that grow to 1000 s.
     let tries = crew.runs("stuck") - before;
     assert!((2..20).contains(&tries), "{tries} tries in an hour");
     manager.stop().await;
 }
 
-/// One key fails for ever, with the only worker.
+/// One key always fails, with a single worker.
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_that_always_fails_starves_no_other_key() {
     let world = World::new().await;
@@ -321,7 +322,7 @@ async fn a_reconcile_that_always_fails_starves_no_other_key() {
     manager.stop().await;
 }
 
-/// Keeps the order of its runs, and the newest version that it has seen of each.
+/// Records the order of its runs, and the latest version seen of each object.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<(String, String)>>>);
 
@@ -330,7 +331,7 @@ impl Reconciler<ConfigMap> for Log {
 
     async fn reconcile(&self, map: &ConfigMap, _: &Context<ConfigMap>) -> Result<Action, Infallible> {
         self.0.lock().push((map.name_any(), map.resource_version().unwrap_or_default()));
-        // A run takes a while, in which more events come.
+        // More events arrive during a run.
         tokio::task::yield_now().await;
         Ok(Action::await_change())
     }
@@ -343,9 +344,9 @@ fn map(name: &str, version: usize) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
 }
 
-/// A client of a script that lists nothing, and whose first watch then tells `events`.
+/// A client for a scripted server: its list is empty, and its first watch sends `events`.
 ///
-/// It is tokio's channel, so that whoever reads a flood gives way to others now and then, as with a socket.
+/// The channel is tokio's, so that a reader of many events yields to other tasks now and then, as with a socket.
 fn scripted(events: mpsc::UnboundedReceiver<Bytes>) -> Client {
     type Answered = UnsyncBoxBody<Bytes, Infallible>;
     let events = Arc::new(Mutex::new(Some(events)));
@@ -367,7 +368,7 @@ fn scripted(events: mpsc::UnboundedReceiver<Bytes>) -> Client {
     Client::new(service, "default")
 }
 
-/// A hundred thousand events of one key: it isn't run as often, its last state is seen, and no other key waits for it.
+/// A hundred thousand events for one key: it runs less often, its last state is seen, and no other key waits for it.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_events_for_one_key_starves_no_other() {
     const FLOOD: usize = 100_000;
@@ -398,7 +399,8 @@ async fn a_flood_of_events_for_one_key_starves_no_other() {
     manager.stop().await;
 }
 
-/// Someone writes himself into the lease. What is in flight is cut off, and the work goes on elsewhere.
+/// Another identity overwrites the holder of the lease. Runs in progress are cancelled, and the work continues
+/// elsewhere.
 #[tokio::test(start_paused = true)]
 async fn a_stolen_lease_ends_all_runs_at_once() {
     let world = World::new().await;
@@ -427,7 +429,7 @@ async fn a_stolen_lease_ends_all_runs_at_once() {
     second.stop().await;
 }
 
-/// Of two replicas the one that works crashes, again and again.
+/// The active one of two replicas crashes repeatedly.
 #[tokio::test(start_paused = true)]
 async fn two_replicas_take_turns_and_repeat_nothing() {
     let world = World::new().await;
@@ -447,7 +449,7 @@ async fn two_replicas_take_turns_and_repeat_nothing() {
         leader.crash().await;
         let begun = world.clock.monotonic();
         world.wait_for_size("a", 1 + 2 * round).await;
-        // The lease of 15 s, a try every 2 s, and some for the work.
+        // The lease duration of 15 s, an attempt every 2 s, and some time for the work.
         assert!(world.clock.monotonic() - begun < Duration::from_secs(20));
         assert_eq!(world.ship_names().await.len(), 1 + 2 * round);
         leader = next;
@@ -455,7 +457,7 @@ async fn two_replicas_take_turns_and_repeat_nothing() {
     leader.stop().await;
 }
 
-/// Ends as chance will have it, and checks that it isn't run twice at once.
+/// Ends in a random way, and checks that no key runs twice at once.
 #[derive(Clone)]
 struct Chance {
     random: Random,
@@ -463,7 +465,7 @@ struct Chance {
     seen: Arc<Mutex<BTreeMap<String, usize>>>,
     at_work: Arc<AtomicUsize>,
     calm: Arc<AtomicBool>,
-    /// What must not be. A panic would be isolated.
+    /// Violations. A panic would be caught by the controller.
     wrong: Arc<Mutex<Vec<String>>>,
 }
 
@@ -493,8 +495,8 @@ impl Reconciler<Fleet> for Chance {
     }
 }
 
-/// The controller's loop under load by lot: never two workers on a key, never more than there may be, the last state of each
-/// key is seen, and a stop leaves nobody at work.
+/// The controller's loop under random load: a key never has two workers, the number of workers stays within its limit,
+/// the last state of each key is seen, and no run continues after the stop.
 #[tokio::test(start_paused = true)]
 async fn whatever_comes_no_wakeup_is_lost_and_no_key_has_two_workers() {
     for seed in 0..8 {

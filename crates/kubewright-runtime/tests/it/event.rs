@@ -1,4 +1,4 @@
-//! The recorder against the embedded API server.
+//! The event recorder with the embedded API server.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ async fn events_are_stored_in_order_and_repeats_as_series() -> anyhow::Result<()
     Ok(())
 }
 
-/// What `kubectl describe` asks for and shows.
+/// The query and the output of `kubectl describe`.
 #[tokio::test]
 async fn describe_finds_them_by_the_object_and_sees_who_reported() -> anyhow::Result<()> {
     let client = ApiServer::builder().build().client();

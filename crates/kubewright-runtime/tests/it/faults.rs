@@ -1,4 +1,4 @@
-//! The rows of the faults' table that are the runtime's to get right for every operator.
+//! The faults that the runtime handles for every operator.
 
 use std::{
     io,
@@ -45,7 +45,7 @@ async fn crashes_after_writes_neither_repeat_nor_lose_them() {
     }
 }
 
-/// Conflicts on the status are worked through, and nothing is counted twice.
+/// Conflicts on the status are retried, and nothing is counted twice.
 #[tokio::test(start_paused = true)]
 async fn conflicts_on_the_status_are_retried() {
     let world = World::new().await;
@@ -57,7 +57,7 @@ async fn conflicts_on_the_status_are_retried() {
     manager.stop().await;
 }
 
-/// The server's `Retry-After` is honoured, and a failing server is left more and more alone.
+/// The server's `Retry-After` is honoured, and a failing server gets fewer and fewer requests.
 #[tokio::test(start_paused = true)]
 async fn retry_after_is_honoured_and_failures_back_off() {
     let world = World::new().await;
@@ -79,7 +79,7 @@ async fn retry_after_is_honoured_and_failures_back_off() {
     manager.stop().await;
 }
 
-/// What was deleted while no watch could tell is found by the list after it.
+/// A deletion that no watch reports is noticed through the next list.
 #[tokio::test(start_paused = true)]
 async fn deletions_during_a_broken_watch_are_noticed() {
     let world = World::new().await;
@@ -100,7 +100,7 @@ async fn deletions_during_a_broken_watch_are_noticed() {
     manager.stop().await;
 }
 
-/// For a version that is gone before the watch has begun: only a new list helps, not another try.
+/// The version of a watch has expired before the watch begins: only a new list helps, not a retry.
 #[tokio::test(start_paused = true)]
 async fn a_watch_refused_as_too_old_begins_with_a_list() {
     let world = World::new().await;
@@ -108,7 +108,7 @@ async fn a_watch_refused_as_too_old_begins_with_a_list() {
     let refused = world.faults.on(&[Verb::Watch], "configmaps").always().refuse(410, "Expired");
     world.create_fleet("a", 2).await;
     world.wait_for_size("a", 2).await;
-    // Reconciles read live until the cache has come so far by its lists.
+    // Reconciles read live until the cache has caught up by its lists.
     pass(120).await;
     world.ships().delete("a-1", &Default::default()).await.expect("deleted");
     until("the ship is back", || async { world.ship_names().await == ["a-0", "a-1"] }).await;
@@ -116,7 +116,7 @@ async fn a_watch_refused_as_too_old_begins_with_a_list() {
     manager.stop().await;
 }
 
-/// Doubled and late events, and watches that end after each.
+/// Repeated and delayed events, and watches that end after each event.
 #[tokio::test(start_paused = true)]
 async fn events_may_be_repeated_late_and_cut_off() {
     let world = World::new().await;
@@ -139,7 +139,7 @@ async fn events_may_be_repeated_late_and_cut_off() {
     manager.stop().await;
 }
 
-/// An owner that was made again under its name has none of the old one's children.
+/// An owner that was recreated under the same name doesn't get the children of the old one.
 #[tokio::test(start_paused = true)]
 async fn children_of_an_earlier_owner_are_not_children_of_the_new_one() {
     let world = World::new().await;
@@ -150,14 +150,14 @@ async fn children_of_an_earlier_owner_are_not_children_of_the_new_one() {
     world.fleets().delete("a", &Default::default()).await.expect("deleted");
     world.create_fleet("a", 1).await;
     world.wait_for_size("a", 1).await;
-    // Nothing collects garbage here: the old ones stay, untouched.
+    // No garbage collector runs here, so the old children remain, unchanged.
     let ships = world.ship_names().await;
     assert_eq!(ships.len(), 3);
     assert!(old.iter().all(|name| ships.contains(name)));
     manager.stop().await;
 }
 
-/// Fails for good when the size is 13; panics when it is 99.
+/// Fails permanently for the size 13, and panics for 99.
 #[derive(Clone, Default)]
 struct Moody {
     tries: Arc<AtomicUsize>,
@@ -195,7 +195,7 @@ impl Reconciler<Fleet> for Moody {
     }
 }
 
-/// What can't be right is not tried again, and an edit wakes it.
+/// A terminal error is not retried; an edit triggers the next run.
 #[tokio::test(start_paused = true)]
 async fn a_terminal_error_waits_for_an_edit() {
     let world = World::new().await;
@@ -209,7 +209,7 @@ async fn a_terminal_error_waits_for_an_edit() {
     manager.stop().await;
 }
 
-/// A panic is isolated, backed off and survived.
+/// A panic is caught, retried with back-off and survived.
 #[tokio::test(start_paused = true)]
 async fn a_panic_affects_only_its_own_key() {
     let world = World::new().await;
@@ -226,7 +226,7 @@ async fn a_panic_affects_only_its_own_key() {
     manager.stop().await;
 }
 
-/// For the closures: a predicate, a mapper or an index function that panics doesn't end the watch.
+/// A predicate, a mapper or an index function that panics doesn't end the watch.
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_a_predicate_does_not_end_the_watch() {
     let world = World::new().await;
@@ -260,7 +260,7 @@ async fn a_panic_in_a_predicate_does_not_end_the_watch() {
     manager.stop().await;
 }
 
-/// The faults stop, and all is well within bounded time, without further writes.
+/// After the faults stop, the operator converges within bounded time and writes nothing more.
 #[tokio::test(start_paused = true)]
 async fn the_operator_recovers_soon_after_the_faults_stop() {
     let world = World::new().await;
@@ -279,7 +279,7 @@ async fn the_operator_recovers_soon_after_the_faults_stop() {
     manager.stop().await;
 }
 
-/// For kinds: one that may not be watched holds up only the controllers that need it, and says what is missing.
+/// A kind that may not be watched delays only the controllers that need it, and what is missing is reported.
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_kind_stops_only_controllers_that_need_it() {
     let world = World::new().await;
@@ -299,7 +299,7 @@ async fn a_forbidden_kind_stops_only_controllers_that_need_it() {
     manager.stop().await;
 }
 
-/// Does nothing, and counts it.
+/// Only counts its runs.
 #[derive(Clone, Default)]
 pub(crate) struct Idle(pub(crate) Arc<AtomicUsize>);
 
@@ -313,14 +313,14 @@ impl Reconciler<ConfigMap> for Idle {
     }
 }
 
-/// The result of a readiness check: `ok`, or the error.
+/// Returns the result of a readiness check: `ok`, or the error.
 pub(crate) async fn page(probes: &kubewright_runtime::probe::Probes, path: &str) -> String {
     let name = path.strip_prefix("/readyz/").expect("the path of a check");
     let Some(result) = probes.readyz.run(name).await else { return format!("no check {name} yet") };
     result.err().unwrap_or_else(|| "ok".into())
 }
 
-/// A client whose watches of config maps are cut off with an error after this long, and when each of them was sent.
+/// Returns a client whose watches of config maps fail after this time, and the times at which they were requested.
 fn cutting(world: &World, after: Duration) -> (Client, Arc<Mutex<Vec<Duration>>>) {
     let times = Arc::new(Mutex::new(Vec::new()));
     let (server, clock, sent) = (world.client.clone(), world.clock.clone(), times.clone());
@@ -345,8 +345,7 @@ fn cutting(world: &World, after: Duration) -> (Client, Arc<Mutex<Vec<Duration>>>
     (Client::new(service, "default"), times)
 }
 
-/// A load balancer may cut off connections that are idle: the watch of a kind of which nothing is heard begins again at once,
-/// each time.
+/// A load balancer may close idle connections: the watch of a kind without changes is resumed at once, each time.
 #[tokio::test(start_paused = true)]
 async fn a_quiet_watch_that_is_cut_off_again_and_again_is_resumed_at_once() {
     const IDLE: Duration = Duration::from_secs(60);
@@ -361,7 +360,7 @@ async fn a_quiet_watch_that_is_cut_off_again_and_again_is_resumed_at_once() {
     manager.stop().await;
 }
 
-/// A list that hangs, as on a connection that is dead, is given up and asked for again.
+/// A list that hangs, as on a dead connection, times out and is requested again.
 #[tokio::test(start_paused = true)]
 async fn the_first_list_of_a_kind_may_hang() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! Leader election against the embedded API server, also behind a bad network.
+//! Leader election with the embedded API server, including network faults.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ async fn the_lease_goes_from_hand_to_hand() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Row 13: the one that is cut off stops before the other begins.
+/// A disconnected leader stops before the next one begins.
 #[tokio::test(start_paused = true)]
 async fn row_13_a_leader_that_is_cut_off_has_stopped_when_the_next_begins() -> anyhow::Result<()> {
     let bench = Bench::new();

@@ -35,7 +35,7 @@ use serde_json::json;
 
 use crate::world::{Fleet, FleetReconciler, FleetStatus, World, controller, fleet, pass, run, until};
 
-/// Both controllers need config maps: they are listed and watched once.
+/// Both controllers need config maps, which are listed and watched once.
 #[tokio::test(start_paused = true)]
 async fn a_kind_is_watched_once_however_many_controllers_use_it() {
     let world = World::new().await;
@@ -74,7 +74,7 @@ async fn two_controllers_of_one_name_are_refused() {
     assert!(matches!(error, ManagerError::SameName(name) if name == "fleet"));
 }
 
-/// A definition that is not installed yet is waited for, and named meanwhile; other controllers go on.
+/// The manager waits for a CRD that is not installed yet, and reports its name; other controllers work meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_kind_may_come_to_exist_later() {
     let world = World::without_fleets();
@@ -96,7 +96,7 @@ async fn a_kind_may_come_to_exist_later() {
     manager.stop().await;
 }
 
-/// What the cache looks at, and keeps, can be said kind by kind.
+/// The watched and stored objects can be configured for each kind.
 #[tokio::test(start_paused = true)]
 async fn the_cache_can_be_told_what_to_look_at() {
     let world = World::new().await;
@@ -126,7 +126,7 @@ async fn the_cache_can_be_told_what_to_look_at() {
 /// The name of an object, and the keys of its data.
 type Shown = (String, Vec<String>);
 
-/// Notes what it is shown, and writes to what the cache doesn't show.
+/// Records the objects that it sees, and writes to objects outside the cache.
 struct Looker(Arc<Mutex<Vec<Shown>>>);
 
 impl Reconciler<ConfigMap> for Looker {
@@ -140,7 +140,7 @@ impl Reconciler<ConfigMap> for Looker {
     }
 }
 
-/// An object that isn't what its type says is left out, and the others arrive.
+/// An object that doesn't match its type is left out, and the others arrive.
 #[tokio::test(start_paused = true)]
 async fn an_undecodable_object_does_not_hide_the_others() {
     let world = World::without_fleets();
@@ -165,7 +165,7 @@ async fn an_undecodable_object_does_not_hide_the_others() {
     dynamic.create(&PostParams::default(), &object("good", json!(2))).await.expect("accepted");
     let manager = run(world.manager().controller(controller(FleetReconciler::default())));
     world.wait_for_size("good", 2).await;
-    // Mended, it is as any other.
+    // Once it is corrected, it is treated like any other.
     let patch = Patch::Merge(json!({"spec": {"size": 1}}));
     dynamic.patch("bad", &PatchParams::default(), &patch).await.expect("patched");
     world.wait_for_size("bad", 1).await;
@@ -194,7 +194,7 @@ async fn only_the_given_namespaces_are_watched() {
     manager.stop().await;
 }
 
-/// Says when it was woken, and wants to be woken again.
+/// Records the time of each run, and requeues the fleet at the time given by its size.
 #[derive(Clone, Default)]
 struct Sleeper {
     woken: Arc<Mutex<Vec<Timestamp>>>,
@@ -210,7 +210,7 @@ impl Reconciler<Fleet> for Sleeper {
     }
 }
 
-/// The clock is set, forward and back.
+/// The wall clock is set forward and back.
 #[tokio::test(start_paused = true)]
 async fn a_requeue_at_a_time_follows_the_wall_clock() {
     let world = World::new().await;
@@ -230,7 +230,7 @@ async fn a_requeue_at_a_time_follows_the_wall_clock() {
     manager.stop().await;
 }
 
-/// Needs a while to clean up, and must be asked twice.
+/// Needs some time and two attempts to clean up.
 #[derive(Clone, Default)]
 struct Careful {
     cleaned: Arc<AtomicUsize>,
@@ -248,7 +248,7 @@ impl Reconciler<Fleet> for Careful {
     }
 
     async fn cleanup(&self, _: &Fleet, ctx: &Context<Fleet>) -> anyhow::Result<Action> {
-        // No child is made for what is being deleted.
+        // No children are created for an owner that is being deleted.
         let refused = ctx.create_child(ConfigMap::default()).await.expect_err("it is refused");
         anyhow::ensure!(refused.to_string().contains("is being deleted"), "{refused}");
         let before = self.cleaned.fetch_add(1, Ordering::SeqCst);
@@ -266,13 +266,13 @@ impl Reconciler<Fleet> for Careful {
 async fn a_finalizer_holds_the_object_until_it_is_cleaned_up() {
     let world = World::new().await;
     let careful = Careful::default();
-    // The first try to put it on meets a conflict.
+    // The first attempt to add the finalizer meets a conflict.
     let conflict = world.faults.on(&[Verb::Patch], "fleets").refuse(409, "Conflict");
     let manager = run(world.manager().controller(Controller::new(careful.clone())));
     world.create_fleet("a", 3).await;
     world.wait_for_size("a", 3).await;
     assert_eq!(conflict.hits(), 1);
-    // Another's finalizer is left alone.
+    // The finalizer of another controller is kept.
     let fleets = world.fleets();
     let finalizers = json!({"metadata": {"finalizers": [Careful::FINALIZER, "example.com/other"]}});
     fleets.patch("a", &PatchParams::default(), &Patch::Merge(finalizers)).await.expect("patched");
@@ -290,7 +290,7 @@ async fn a_finalizer_holds_the_object_until_it_is_cleaned_up() {
     manager.stop().await;
 }
 
-/// Watches how many run at once, and whether they were told to end.
+/// Records the number of concurrent runs, and whether they were cancelled.
 #[derive(Clone, Default)]
 struct Slow {
     running: Arc<Mutex<Vec<ObjectKey>>>,
@@ -298,7 +298,7 @@ struct Slow {
     cancelled: Arc<AtomicUsize>,
     deaf: Arc<AtomicBool>,
     finished: Arc<AtomicUsize>,
-    /// How often two worked on a key: a panic in a worker would only be tried again.
+    /// The number of times that two workers ran the same key. A panic in a worker would only be retried.
     doubled: Arc<AtomicUsize>,
 }
 
@@ -330,7 +330,7 @@ impl Reconciler<Fleet> for Slow {
 #[tokio::test(start_paused = true)]
 async fn workers_are_bounded_and_never_two_on_a_key() {
     let wirings: [fn(Controller<Fleet>) -> Controller<Fleet>; 2] = [|it| it, |it| it.concurrency(3)];
-    // What the controller says itself counts more than what is said of its kind.
+    // The concurrency of the controller takes precedence over that of its kind.
     for (of_kind, wiring) in [3, 7].into_iter().zip(wirings) {
         three_work_at_once(of_kind, wiring).await;
     }
@@ -356,7 +356,7 @@ async fn three_work_at_once(of_kind: usize, wiring: fn(Controller<Fleet>) -> Con
     manager.stop().await;
 }
 
-/// Work under way hears that it should end, is waited for, and no more begins.
+/// Runs in progress are notified of the shutdown and waited for, and no new ones begin.
 #[tokio::test(start_paused = true)]
 async fn shutdown_drains_within_its_grace_period() {
     let world = World::new().await;
@@ -380,7 +380,7 @@ async fn shutdown_drains_within_its_grace_period() {
     }
 }
 
-/// Two replicas, one leader; a lost lease cancels what is in flight.
+/// Two replicas, one leader; a lost lease cancels the runs in progress.
 #[tokio::test(start_paused = true)]
 async fn only_the_leader_works_until_it_loses_the_lease() {
     let world = World::new().await;
@@ -392,7 +392,7 @@ async fn only_the_leader_works_until_it_loses_the_lease() {
     world.create_fleet("a", 10_000).await;
     until("the first works", || async { slow.running.lock().len() == 1 }).await;
 
-    // The second has a network of its own.
+    // The second replica has its own network.
     let second = kubewright_runtime::manager::Manager::new(world.client.clone())
         .clock(world.clock.clone())
         .random(world.random.clone())
@@ -410,7 +410,7 @@ async fn only_the_leader_works_until_it_loses_the_lease() {
     second.stop().await;
 }
 
-/// Tries what a reconciler must not get away with.
+/// Attempts operations that a reconciler must not be able to do.
 #[derive(Clone, Default)]
 struct Greedy {
     told: Arc<Mutex<Vec<String>>>,
@@ -430,13 +430,13 @@ impl Reconciler<Fleet> for Greedy {
         for child in [named("elsewhere", Some("kube-system")), named("foreign", None)] {
             told.push(ctx.get_or_create_child(child).await.expect_err("it is refused").to_string());
         }
-        // The answer to the first was lost, and the object is ours.
+        // As if the answer to the first create were lost: the object exists, and is owned by this one.
         let mine = ctx.create_child(named("mine", None)).await?;
         let again = ctx.get_or_create_child(named("mine", None)).await?;
         anyhow::ensure!(again.uid() == mine.uid() && mine.uid().is_some(), "one object");
         let taken = ctx.create_child(named("mine", None)).await.expect_err("the name is taken");
         anyhow::ensure!(taken.is_already_exists(), "{taken}");
-        // Changed since it was read: the delete is refused, unless it is told not to mind.
+        // The object has changed since it was read, so the delete is refused unless any version is allowed.
         let changed = json!({"metadata": {"labels": {"changed": "yes"}}});
         ctx.patch::<ConfigMap, _>(&ctx.key().sibling("mine"), &Patch::Merge(changed)).await?;
         told.push(ctx.delete(&mine).await.expect_err("it is refused").is_conflict().to_string());
@@ -447,7 +447,7 @@ impl Reconciler<Fleet> for Greedy {
         finalized.metadata.finalizers = Some(vec!["example.com/test".into()]);
         let removed = ctx.remove_finalizer(&finalized, "example.com/test").await?;
         anyhow::ensure!(removed.is_none(), "a finalizer of an object that is gone is removed already");
-        // What an apply no longer says goes.
+        // Fields that an apply no longer contains are removed.
         let applied: ConfigMap =
             serde_json::from_value(json!({"metadata": {"name": "applied"}, "data": {"a": "1", "b": "2"}}))?;
         ctx.apply_child(applied.clone()).await?;
@@ -461,7 +461,7 @@ impl Reconciler<Fleet> for Greedy {
     }
 }
 
-/// And the preconditions of row 7.
+/// Includes the preconditions of deletions.
 #[tokio::test(start_paused = true)]
 async fn writes_refuse_objects_of_other_owners() {
     let world = World::new().await;
@@ -478,7 +478,7 @@ async fn writes_refuse_objects_of_other_owners() {
     manager.stop().await;
 }
 
-/// The whole status is replaced: what the new one lacks is gone, and a wiped one is rebuilt.
+/// The whole status is replaced: fields that the new one lacks are removed, and a wiped status is rebuilt.
 #[tokio::test(start_paused = true)]
 async fn a_status_is_replaced_as_a_whole_and_rebuilt_when_wiped() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! The runtime against processes, sockets and the embedded cluster.
+//! Tests of the runtime with processes, sockets and the embedded cluster.
 
 mod cache;
 mod client;

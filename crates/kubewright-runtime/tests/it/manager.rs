@@ -1,4 +1,4 @@
-//! What a manager runs besides controllers, in which order, and how it ends.
+//! Runnables other than controllers, their start order, and the manager's end.
 
 use std::{
     error::Error,
@@ -27,12 +27,12 @@ fn leads(identity: &str) -> LeaderOptions {
     LeaderOptions::new("default", "fleets", identity)
 }
 
-/// A runnable that says when it begins and when it was asked to end.
-/// An error with its cause, as a program prints it.
+/// Returns an error with its cause, as a program prints it.
 fn told_by(error: &ManagerError) -> String {
     format!("{error}: {}", error.source().expect("a cause"))
 }
 
+/// Returns a runnable that records its start and its cancellation.
 fn telling(name: &'static str, told: &Arc<Mutex<Vec<String>>>) -> Runnable {
     let told = told.clone();
     Runnable::new(name, async move |context| {
@@ -67,7 +67,7 @@ async fn runnables_wait_for_the_leader_unless_they_need_none() {
     assert_eq!(told.lock().len(), 6);
 }
 
-/// A controller that needs no leader works on every replica; and what is not elected has its caches filled.
+/// A controller that needs no leader works on every replica, and the caches of replicas that don't lead are filled.
 #[tokio::test(start_paused = true)]
 async fn a_controller_may_work_without_leading() {
     let world = World::new().await;
@@ -140,7 +140,7 @@ async fn the_grace_period_is_for_all_and_can_be_set() {
     }
 }
 
-/// Row 13 of the faults: work in the name of a lease that is lost ends at once, that of others in the process too.
+/// When a lease is lost, work that depends on it is cancelled at once, and so is all other work of the process.
 #[tokio::test(start_paused = true)]
 async fn row_13_a_lost_lease_ends_runnables_without_grace() {
     let world = World::new().await;

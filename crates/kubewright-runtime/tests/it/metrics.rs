@@ -1,4 +1,4 @@
-//! What Prometheus gets from a manager, held against controller-runtime's names: dashboards and alerts exist for them.
+//! The metrics of a manager, compared with the names of controller-runtime, for which dashboards and alerts exist.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,8 +26,8 @@ use tower::service_fn;
 
 use crate::world::{FleetReconciler, World, controller, own_address, run};
 
-/// Name, type and labels. Not served are what there is nothing to tell of: `rest_client_rate_limiter_duration_seconds` and
-/// `rest_client_request_retries_total`, since requests are neither held back nor sent twice, and
+/// Name, type and labels. Metrics without a counterpart are not served: `rest_client_rate_limiter_duration_seconds` and
+/// `rest_client_request_retries_total`, since requests are neither throttled nor repeated, and
 /// `controller_runtime_conversion_webhook_panics_total`, since there is no conversion.
 const FAMILIES: [(&str, &str, &[&str]); 34] = [
     ("controller_runtime_reconcile_total", "counter", &["controller", "result"]),
@@ -62,7 +62,7 @@ const FAMILIES: [(&str, &str, &[&str]); 34] = [
     ("process_resident_memory_bytes", "gauge", &[]),
     ("process_start_time_seconds", "gauge", &[]),
     ("process_virtual_memory_bytes", "gauge", &[]),
-    // Beyond controller-runtime's.
+    // Additional metrics, which controller-runtime doesn't have.
     ("kubewright_read_your_writes_waits_total", "counter", &["controller"]),
     ("kubewright_read_your_writes_timeouts_total", "counter", &["controller"]),
 ];
@@ -75,7 +75,7 @@ impl Validator<ConfigMap> for Anything {
     }
 }
 
-/// A client as a manager makes it from flags, but to a cluster in this process.
+/// Wraps a client as a manager that is configured by flags does, for a cluster in this process.
 fn counted(client: Client, metrics: &Metrics) -> Client {
     let service = service_fn(move |request: http::Request<Body>| {
         let client = client.clone();
@@ -96,7 +96,7 @@ async fn scrape(address: SocketAddr) -> String {
 
 type Family = (String, BTreeSet<String>);
 
-/// The type and labels of each family of which a sample is there.
+/// Returns the type and labels of each family that has a sample.
 fn families(text: &str) -> BTreeMap<String, Family> {
     let mut types = BTreeMap::new();
     let mut found = BTreeMap::<String, Family>::new();
@@ -119,7 +119,8 @@ fn families(text: &str) -> BTreeMap<String, Family> {
 #[tokio::test]
 async fn a_manager_serves_what_dashboards_ask_for() {
     let world = World::new().await;
-    // Long after 1970: the webhooks' certificate is made for the world's time, and begins before it.
+    // Long after 1970: the certificate of the webhooks is issued for the time of the test's clock, and is valid from
+    // before then.
     world.clock.jump(SignedDuration::from_hours(24 * 365 * 56));
     let address = own_address();
     let metrics = Metrics::new(world.clock.clone()).measure_requests();

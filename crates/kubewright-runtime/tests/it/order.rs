@@ -1,4 +1,5 @@
-//! In which order a manager starts: servers, webhooks, caches, what runs everywhere, and then what waits for the lease.
+//! The start order of a manager: servers, webhooks, caches, runnables that need no leader, and then those that wait for
+//! the lease.
 
 use std::{sync::Arc, time::Duration};
 
@@ -59,7 +60,7 @@ async fn servers_answer_before_the_caches_are_filled_and_nothing_works_before_it
         world.faults.seen().iter().any(|seen| seen.request.resource == "fleets")
     })
     .await;
-    // They are begun after the servers, so that one can ask what is missing.
+    // The caches start after the servers, so that the readiness checks can report what is missing.
     assert!(answers(&probes).await && answers(&metrics).await);
     until("what runs everywhere runs", || async { !told.lock().is_empty() }).await;
     assert_eq!(*told.lock(), ["everywhere"]);
@@ -81,11 +82,11 @@ impl Validator<ConfigMap> for Anything {
     }
 }
 
-/// The API server may need them to answer what the caches ask for, as a conversion.
+/// The API server may need the webhooks to answer the requests of the caches, for example for conversion.
 #[tokio::test]
 async fn webhooks_are_served_after_the_servers_and_before_the_caches_begin() {
     let world = World::new().await;
-    // The certificate is made for the world's time, and begins before it.
+    // The certificate is issued for the time of the test's clock, and is valid from before then.
     world.clock.jump(SignedDuration::from_hours(24 * 365 * 56));
     let (probes, webhooks) = (address(), address());
     let certificate = world.faults.on(&[Verb::Get], "secrets").always().hold();
@@ -100,7 +101,7 @@ async fn webhooks_are_served_after_the_servers_and_before_the_caches_begin() {
     let is_asked_for = |resource: &str| world.faults.seen().iter().any(|seen| seen.request.resource == resource);
     until("the certificate is looked for", || async { is_asked_for("secrets") }).await;
     assert!(answers(&probes).await && answers(&webhooks).await);
-    // Had the caches been begun before, they would have asked by now.
+    // If the caches had started before, they would have sent requests by now.
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert!(!is_asked_for("fleets") && page(&checks, "/readyz/webhook").await.contains("no certificate yet"));
     certificate.open();
