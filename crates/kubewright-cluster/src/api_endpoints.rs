@@ -14,11 +14,11 @@ use tokio::sync::watch;
 pub(crate) struct ApiEndpoints {
     api: ApiServer,
     listeners: Arc<Mutex<Vec<Listener>>>,
-    /// Held while a listener is opened, so that address and certificate belong together.
+    /// Held while a listener is opened, so that the address and the certificate always belong to the same listener.
     opening: Arc<tokio::sync::Mutex<()>>,
-    /// The address of the last listener, for pods.
+    /// The address of the most recent listener, for pods.
     address: watch::Sender<Option<SocketAddr>>,
-    /// The authority of the last listener's certificate, in PEM.
+    /// The CA certificate of the most recent listener, in PEM.
     certificate: watch::Sender<String>,
 }
 
@@ -32,17 +32,18 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Returns the address, with the port that was chosen.
+    /// Returns the address, including the port that was assigned if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Returns a kubeconfig as YAML, whose user has all rights. It contains a private key: write it with mode 0600.
+    /// Returns a kubeconfig as YAML for a user with all permissions. It contains a private key: write it with mode
+    /// 0600.
     pub fn kubeconfig(&self) -> String {
         self.kubeconfig.clone()
     }
 
-    /// Returns the certificate of the authority that signed the server's, in PEM.
+    /// Returns the CA certificate that verifies the server's certificate, in PEM.
     pub fn authority(&self) -> &str {
         &self.authority
     }
@@ -54,7 +55,7 @@ impl Endpoint {
 }
 
 impl ApiEndpoints {
-    /// Returns the endpoints of a server that doesn't listen yet.
+    /// Creates the endpoints of a server that doesn't listen yet.
     pub(crate) fn new(api: ApiServer) -> Self {
         Self {
             api,
@@ -85,8 +86,8 @@ impl ApiEndpoints {
         Ok(endpoint)
     }
 
-    /// Returns an address at which processes of this host reach the server, and the certificate of its authority. If
-    /// the server doesn't listen yet, it starts to listen on a free port of the loopback address.
+    /// Returns an address at which processes on this host can reach the server, and the server's CA certificate. If the
+    /// server doesn't listen yet, it starts to listen on a free loopback port.
     pub(crate) async fn any(&self) -> Result<(SocketAddr, String), ListenError> {
         let _opening = self.opening.lock().await;
         let present = *self.address.borrow();
@@ -97,23 +98,23 @@ impl ApiEndpoints {
         Ok((SocketAddr::new(reachable(address.ip()), address.port()), self.certificate.borrow().clone()))
     }
 
-    /// Returns the address at which the server listens, if it does.
+    /// Returns a receiver of the address at which the server listens; `None` until it does.
     pub(crate) fn address(&self) -> watch::Receiver<Option<SocketAddr>> {
         self.address.subscribe()
     }
 
-    /// Returns the authority that signed the server's certificate, in PEM, or an empty string.
+    /// Returns a receiver of the server's CA certificate in PEM, which is empty until the server listens.
     pub(crate) fn certificate(&self) -> watch::Receiver<String> {
         self.certificate.subscribe()
     }
 
-    /// Takes all listeners, to be shut down or dropped.
+    /// Takes all listeners, so that the caller can shut them down or drop them.
     pub(crate) fn take(&self) -> Vec<Listener> {
         std::mem::take(&mut *self.listeners.lock())
     }
 }
 
-/// Returns the address at which processes of this host reach a server that listens on `listening`.
+/// Returns the address at which processes on this host can reach a server that listens on `listening`.
 pub(crate) fn reachable(listening: IpAddr) -> IpAddr {
     if listening.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { listening }
 }

@@ -48,28 +48,28 @@ pub enum Pods {
     /// process's limit of open files to the host's maximum.
     #[default]
     Run,
-    /// Pods become running and ready without a process, and stay so until they are deleted or ended by
-    /// [`Cluster::finish_pod`]. Only time has to pass, so this works on a paused clock. No events are recorded about
-    /// such pods, and the node's lease is not renewed.
+    /// Pods become running and ready without a process, and stay so until they are deleted or until
+    /// [`Cluster::finish_pod`] ends them. This only requires time to pass, so it works on a paused clock. No events are
+    /// recorded for these pods, and the node's lease is not renewed.
     Simulate,
-    /// There is no node: pods stay pending.
+    /// The cluster has no node: pods stay pending.
     None,
 }
 
-/// An error that keeps a cluster from starting.
+/// An error that prevents a cluster from starting.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The directory for the pods' files could not be created.
+    /// The directory for the pods' files can't be created.
     #[error("failed to create a directory for the pods")]
     Directory(#[source] std::io::Error),
-    /// The node could not be registered.
+    /// The node can't be registered.
     #[error("failed to register the node")]
     Register(#[source] kube::Error),
 }
 
-/// Builds a [`Cluster`]. By default pods run, time is the system clock's, randomness comes from the operating system,
-/// and images are those of [`ImageTable::default`].
+/// Builder of a [`Cluster`]. By default, pods run as processes, the clock is the system clock, randomness comes from
+/// the operating system, and the images are those of [`ImageTable::default`].
 #[derive(Debug, Default)]
 pub struct ClusterBuilder {
     pods: Pods,
@@ -87,7 +87,7 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the clock. Waiting is tokio's, so a virtual clock belongs on a runtime whose time is paused.
+    /// Sets the clock. Waiting uses tokio's timers, so a virtual clock requires a runtime whose time is paused.
     pub fn clock(mut self, clock: SharedClock) -> Self {
         self.clock = Some(clock);
         self
@@ -99,30 +99,30 @@ impl ClusterBuilder {
         self
     }
 
-    /// Sets the programs that run in place of images, with [`Pods::Run`].
+    /// Sets the programs that run in place of images. Only used with [`Pods::Run`].
     pub fn images(mut self, images: ImageTable) -> Self {
         self.images = images;
         self
     }
 
-    /// Sets how long a simulated pod stays pending. The default is zero.
+    /// Sets how long a simulated pod stays pending. Defaults to zero.
     pub fn simulated_start(mut self, delay: Duration) -> Self {
         self.simulated_start = delay;
         self
     }
 
-    /// Sets how many changes the API server keeps for watchers. A watcher that falls further behind has to list again,
-    /// so a small number tests how an operator, or this cluster's own controllers, recover from that.
+    /// Sets the number of changes that the API server keeps for watchers. A watcher that falls further behind has to
+    /// list again, so a small number tests how an operator, or this cluster's own controllers, recover from that.
     pub fn history(mut self, changes: usize) -> Self {
         self.history = Some(changes);
         self
     }
 
-    /// Starts the cluster, within a few milliseconds. When this returns, the API answers and the node is registered.
-    /// The default ServiceAccounts follow at once.
+    /// Starts the cluster, which takes a few milliseconds. When this returns, the API server answers and the node is
+    /// registered. The default ServiceAccounts are created shortly afterwards.
     ///
-    /// Call it inside a tokio runtime; all tasks of the cluster run on it. With [`Pods::Run`] the runtime needs its I/O
-    /// driver enabled.
+    /// Must be called within a tokio runtime, on which all tasks of the cluster run. With [`Pods::Run`] the runtime
+    /// needs its I/O driver enabled.
     ///
     /// # Errors
     /// If the directory for pods can't be created, or the node can't be registered.
@@ -171,8 +171,8 @@ impl ClusterBuilder {
 
 /// An embedded cluster: an API server, the built-in controllers, and a node.
 ///
-/// Dropping it leaves no process, port, file or task: processes are killed before the drop returns, and tasks end as
-/// soon as the runtime polls them. [`Cluster::shutdown`] also waits for the tasks.
+/// Dropping it leaves no process, port, file or task behind: processes are killed before the drop returns, and tasks
+/// end as soon as the runtime polls them. [`Cluster::shutdown`] also waits for the tasks.
 pub struct Cluster {
     api: ApiServer,
     tasks: Mutex<JoinSet<()>>,
@@ -191,12 +191,12 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// Returns a builder with the defaults.
+    /// Returns a builder with default settings.
     pub fn builder() -> ClusterBuilder {
         ClusterBuilder::default()
     }
 
-    /// Returns an in-process client with all rights, which needs no socket.
+    /// Returns an in-process client with all permissions, which uses no socket.
     pub fn client(&self) -> kube::Client {
         self.api.client()
     }
@@ -206,9 +206,9 @@ impl Cluster {
         &self.api
     }
 
-    /// Listens for other processes, with TLS on a loopback address; port 0 selects a free port. The cluster listens
-    /// until it ends. Without this call it starts to listen on a free port once a pod runs that mounts its service
-    /// account's token.
+    /// Listens on a loopback address with TLS, for other processes; port 0 selects a free port. The cluster listens
+    /// until it ends. If this is not called, the cluster starts to listen on a free port as soon as a pod runs that
+    /// mounts its service account token.
     ///
     /// # Errors
     /// If the address can't be bound.
@@ -216,19 +216,20 @@ impl Cluster {
         self.listen_with(ListenOptions::from(address)).await
     }
 
-    /// Listens like [`Cluster::listen`], with all options.
+    /// Like [`Cluster::listen`], with all options.
     ///
     /// # Errors
-    /// If the address can't be bound, or is reachable from other hosts and the options don't allow that.
+    /// If the address can't be bound, or if it is reachable from other hosts and the options don't allow that.
     pub async fn listen_with(&self, options: ListenOptions) -> Result<Endpoint, ListenError> {
         self.endpoints.open(options).await
     }
 
-    /// Ends the main containers of a running pod with an exit code, with [`Pods::Simulate`]. The restart policy decides
-    /// as for real pods whether the pod succeeds, fails, or runs on with a higher restart count. There is no back-off.
+    /// Ends the main containers of a running pod with an exit code. Requires [`Pods::Simulate`]. As with real pods, the
+    /// restart policy decides whether the pod succeeds, fails, or continues with a higher restart count. There is no
+    /// back-off.
     ///
     /// # Errors
-    /// If the pod doesn't exist or doesn't run, or pods aren't simulated.
+    /// If the pod doesn't exist or isn't running, or if pods aren't simulated.
     pub async fn finish_pod(&self, namespace: &str, name: &str, exit_code: i32) -> Result<(), FinishError> {
         match &self.simulation {
             Some(simulation) => simulation.finish(namespace, name, exit_code).await,
@@ -236,7 +237,7 @@ impl Cluster {
         }
     }
 
-    /// Stops everything and waits until it has ended.
+    /// Stops all parts of the cluster, and waits until they have ended.
     pub async fn shutdown(mut self) {
         let mut tasks = std::mem::take(&mut *self.tasks.lock());
         tasks.shutdown().await;
@@ -339,7 +340,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Kills all processes and prevents new ones.
+    /// Kills all processes and prevents new ones from starting.
     fn close_processes(&self) {
         self.processes.close();
     }

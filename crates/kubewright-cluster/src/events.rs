@@ -1,7 +1,7 @@
-//! Events as the scheduler and the kubelet record them: one object for each distinct occurrence, whose count grows when
-//! it repeats.
+//! Event recording for the scheduler and the kubelet: each distinct occurrence has one Event object, whose count grows
+//! with each repetition.
 //!
-//! Recording never waits: a task writes the events, and drops them when too many are pending.
+//! Recording never blocks: a background task writes the events, and events are dropped while too many are pending.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,10 +15,10 @@ use crate::object_client::{ObjectClient, ObjectPath};
 
 /// The maximum number of pending events.
 const PENDING: usize = 1000;
-/// The number of occurrences that are remembered to count repetitions.
+/// The number of occurrences that are remembered in order to count repetitions.
 const REMEMBERED: usize = 4096;
 
-/// An occurrence that concerns an object.
+/// An occurrence to record as an event.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Occurrence {
     /// The object: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
@@ -27,12 +27,12 @@ pub(crate) struct Occurrence {
     pub(crate) warning: bool,
     /// The reason, such as `Started`.
     pub(crate) reason: String,
-    /// The message for humans.
+    /// The human-readable message.
     pub(crate) message: String,
 }
 
 impl Occurrence {
-    /// Creates an occurrence that concerns a pod.
+    /// Creates an occurrence about a pod.
     pub(crate) fn of_pod(pod: &Pod, warning: bool, reason: &str, message: String) -> Self {
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let metadata = &pod.metadata;
@@ -73,7 +73,7 @@ struct Writer {
     host: &'static str,
     client: ObjectClient,
     clock: SharedClock,
-    /// The nanosecond after which the last event was named.
+    /// The nanosecond timestamp in the name of the most recent event.
     last: i128,
     /// The event's name and count of each occurrence that was written.
     written: BTreeMap<Occurrence, (String, u32)>,
@@ -143,7 +143,7 @@ impl Writer {
     }
 }
 
-/// Formats a time with whole seconds, as Kubernetes objects have it.
+/// Formats a time in whole seconds, as in Kubernetes objects.
 pub(crate) fn written(time: Timestamp) -> String {
     whole_seconds(time).to_string()
 }

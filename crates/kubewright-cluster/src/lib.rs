@@ -22,19 +22,19 @@
 //! * `node` runs pods as processes of the host, by the [`ImageTable`], or simulates them ([`Pods`]).
 //! * [`testing`] applies manifests and waits for conditions. [`faults`] injects faults between a client and the server.
 //!
-//! The controllers and the node do what their Kubernetes counterparts do, only through the API, and under the
-//! counterparts' names. Each has a pure core that decides, and a thin loop that feeds the core from
-//! [`ApiServer::feed`](kubewright_apiserver::ApiServer::feed) and executes its decisions. Nothing is polled.
+//! The controllers and the node behave like their Kubernetes counterparts, act only through the API, and use the
+//! counterparts' names. Each has a pure core that makes decisions, and a thin loop that feeds the core from
+//! [`ApiServer::feed`](kubewright_apiserver::ApiServer::feed) and executes the decisions. Nothing is polled.
 //!
 //! Services answer at their node ports on 127.0.0.1, and on Linux also at their cluster IPs, which are addresses of the
-//! loopback network. Only TCP is supported. A service without a ready endpoint refuses connections. There is no DNS: a
-//! container finds services by the variables `<NAME>_SERVICE_HOST` and `<NAME>_SERVICE_PORT`.
+//! loopback network. Only TCP is supported. A service without a ready endpoint refuses connections. There is no DNS:
+//! containers find services by the environment variables `<NAME>_SERVICE_HOST` and `<NAME>_SERVICE_PORT`.
 //!
-//! Volumes are directories below a root of the container's own, which the variable `KUBEWRIGHT_ROOT` names: what is
-//! mounted at `/etc/config` is at `$KUBEWRIGHT_ROOT/etc/config`. The types emptyDir, configMap, secret, downwardAPI,
-//! projected and hostPath are supported.
+//! Volumes are directories below a root directory of each container, whose path is in the environment variable
+//! `KUBEWRIGHT_ROOT`: a volume mounted at `/etc/config` is at `$KUBEWRIGHT_ROOT/etc/config`. The types emptyDir,
+//! configMap, secret, downwardAPI, projected and hostPath are supported.
 //!
-//! A container is authenticated as its pod's service account, by the kubeconfig that `KUBECONFIG` names. If
+//! A container authenticates as its pod's service account, with the kubeconfig at the path in `KUBECONFIG`. If
 //! [`Cluster::listen`] wasn't called before, the cluster then listens on a free loopback port.
 //!
 //! Not implemented: gRPC probes, persistent volumes, `exec`, `attach` and `port-forward`. A process that leaves its

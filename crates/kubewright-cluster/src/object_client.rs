@@ -47,7 +47,7 @@ impl ObjectPath {
 }
 
 impl fmt::Display for ObjectPath {
-    /// Writes the path.
+    /// Formats the path.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &*self.group {
             "" => write!(f, "/api/{}", self.version)?,
@@ -82,7 +82,7 @@ pub(crate) struct DeleteOptions<'a> {
 pub(crate) struct ObjectClient(Client);
 
 impl ObjectClient {
-    /// Creates a client that sends its requests by `client`.
+    /// Creates a client that sends its requests through `client`.
     pub(crate) fn new(client: Client) -> Self {
         Self(client)
     }
@@ -173,7 +173,7 @@ pub(crate) fn is_gone(error: &kube::Error) -> bool {
     code(error) == Some(404)
 }
 
-/// Returns whether the object has changed meanwhile or exists already.
+/// Returns whether the object has changed meanwhile, or already exists.
 pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     code(error) == Some(409)
 }

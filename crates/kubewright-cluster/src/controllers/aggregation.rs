@@ -54,7 +54,7 @@ fn is_aggregated(role: &Value) -> bool {
 }
 
 impl Aggregation {
-    /// Takes in a role. Any aggregated role may select it.
+    /// Processes a change of a role. Any aggregated role may select it.
     fn learn(&mut self, role: &Arc<Value>, gone: bool) -> Vec<Key> {
         let name = role["metadata"]["name"].as_str().unwrap_or_default();
         if gone {

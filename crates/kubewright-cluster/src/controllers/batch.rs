@@ -1,28 +1,28 @@
-//! Reading of the feed in batches: one change and all others that have arrived with it.
+//! Batched reading of the feed: a batch consists of one change and all others that have arrived with it.
 
 use kubewright_apiserver::{Change, Feed, Lagged};
 
-/// The maximum number of changes in a batch, so that a controller gets to act while others write without a pause.
+/// The maximum number of changes in a batch, so that a controller gets to act even while others write continuously.
 const LARGEST: usize = 4096;
 
 /// The changes since the last batch.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Whether the reader had fallen behind. Its state is void, and the changes start again with a snapshot of all
+    /// Whether the reader had fallen behind. Its state is then obsolete, and the changes start with a snapshot of all
     /// objects.
     pub(crate) restarted: bool,
     /// The changes, in order.
     pub(crate) changes: Vec<Change>,
 }
 
-/// Waits for a change and returns it with all others that have arrived. Cancelling loses no change.
+/// Waits for a change, and returns it with all others that have arrived. Cancel-safe: no change is lost.
 pub(crate) async fn next(feed: &mut Feed) -> Batch {
     let first = feed.next().await.map(Some);
     collect(feed, first)
 }
 
-/// Returns all changes that have arrived, without waiting. After an empty batch the reader knows of every write that
-/// has been answered.
+/// Returns all changes that have arrived, without waiting. After an empty batch the reader has seen every write that
+/// the API server has answered.
 pub(crate) fn ready(feed: &mut Feed) -> Batch {
     let first = feed.try_next();
     collect(feed, first)
@@ -39,7 +39,7 @@ fn collect(feed: &mut Feed, mut next: Result<Option<Change>, Lagged>) -> Batch {
                 batch = Batch { restarted: true, changes: Vec::new() };
             }
         }
-        // Checked before the next change is taken: what is taken must be returned.
+        // Checked before a change is taken from the feed, since a taken change must be returned.
         if batch.changes.len() >= LARGEST {
             return batch;
         }

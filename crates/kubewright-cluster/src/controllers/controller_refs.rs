@@ -1,4 +1,4 @@
-//! Parents of one kind and the children that they control, found by controller references and selectors. Pure.
+//! The parents of one kind and the children that they control, matched by controller references and selectors. Pure.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -43,7 +43,7 @@ impl ControllerRefs {
         Self { parent, child, parents, children, named: BTreeMap::new(), orphans: BTreeMap::new() }
     }
 
-    /// Forgets everything.
+    /// Clears the state.
     pub(crate) fn reset(&mut self) {
         *self = Self::new(self.parent, self.child);
     }
@@ -58,12 +58,12 @@ impl ControllerRefs {
         self.children.get(key)
     }
 
-    /// Returns all children whose controller has this name, whether it is the present object or an earlier one.
+    /// Returns all children whose controller has this name, whether it is the current object or a previous one.
     pub(crate) fn named(&self, key: &Key) -> impl Iterator<Item = &Arc<Value>> {
         self.named.get(key).into_iter().flatten().filter_map(|child| self.children.get(child))
     }
 
-    /// Takes in a change, and returns the parents that it concerns.
+    /// Processes a change, and returns the affected parents.
     pub(crate) fn take(&mut self, change: &Change) -> Vec<Key> {
         let Some(key) = Key::of(&change.object) else { return Vec::new() };
         let gone = change.kind == ChangeKind::Deleted;
@@ -122,7 +122,7 @@ impl ControllerRefs {
             .collect()
     }
 
-    /// Returns the controller that a child names, if it is of the parents' kind.
+    /// Returns the controller that a child refers to, if it is of the parents' kind.
     fn named_parent(&self, key: &Key, child: &Value) -> Option<Key> {
         let controller = controller_of(child)?;
         let group = controller["apiVersion"].as_str()?.split_once('/').map_or("", |(group, _)| group);
@@ -132,7 +132,7 @@ impl ControllerRefs {
     }
 
     /// Returns the children that a parent controls and selects. Selected children without a controller are adopted, and
-    /// controlled ones that it doesn't select are released; a parent that is being deleted does neither.
+    /// controlled children that no longer match the selector are released. A parent that is being deleted does neither.
     pub(crate) fn claim(&self, key: &Key, parent: &Value) -> Claim {
         let selector = selector(parent, "/spec/selector");
         let uid = &parent["metadata"]["uid"];

@@ -1,6 +1,6 @@
-//! The expiry of events: like an API server, it keeps each for an hour after its last change.
+//! Expiry of events: as with an API server, an event is kept for an hour after its last change.
 //!
-//! It looks twice an hour, which is precise enough and cheap for simulations of many hours.
+//! A sweep every 30 minutes is precise enough, and cheap for simulations of many hours.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::object_client::{is_conflict, is_gone};
 const KEPT: Duration = Duration::from_secs(60 * 60);
 /// The interval between two sweeps.
 const PERIOD: Duration = Duration::from_secs(30 * 60);
-/// The number of events in memory at once.
+/// The number of events that are listed at a time.
 const PAGE: u32 = 500;
 
 /// Deletes expired events for as long as it is polled.

@@ -1,10 +1,10 @@
-//! The kinds that the controllers know.
+//! The kinds that the controllers use.
 
 use kubewright_apiserver::Change;
 
 use crate::object_client::ObjectPath;
 
-/// A kind, as references and requests name it.
+/// A kind, with the names used in references and requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     /// The group; empty for the core group.
@@ -19,7 +19,7 @@ impl Kind {
     /// Pods.
     pub(crate) const POD: Self = Self { group: "", kind: "Pod", plural: "pods" };
 
-    /// Returns the API version. All kinds that the controllers know have the version v1.
+    /// Returns the API version. All kinds here have the version `v1`.
     pub(crate) fn api_version(&self) -> String {
         if self.group.is_empty() { "v1".into() } else { format!("{}/v1", self.group) }
     }

@@ -1,5 +1,5 @@
-//! The service `kubernetes`, by which programs find the API server. As in Kubernetes it is created again when it is
-//! deleted, and its endpoints are the server's addresses as soon as it listens.
+//! The service `kubernetes`, by which programs find the API server. As in Kubernetes, it is recreated if it is deleted.
+//! Its endpoint is the address at which the server listens.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -69,7 +69,7 @@ async fn carry_out(client: &ObjectClient, steps: Vec<(Kind, bool, Value)>) -> Re
             false => client.create(&kind.address(NAMESPACE, ""), "", &content).await,
         };
         match result {
-            // Another writer was faster; the feed delivers its object.
+            // Another writer was faster. The feed delivers its object.
             Err(error) if !is_conflict(&error) => return Err(error),
             _ => {}
         }
@@ -80,7 +80,7 @@ async fn carry_out(client: &ObjectClient, steps: Vec<(Kind, bool, Value)>) -> Re
 /// The present state of the service. Pure.
 #[derive(Debug, Default)]
 struct KubernetesService {
-    /// In the order of [`KINDS`].
+    /// The objects, in the order of [`KINDS`].
     present: [Option<Arc<Value>>; 3],
     /// The last cluster IP of the service.
     cluster_ip: Option<Value>,
@@ -104,7 +104,7 @@ impl KubernetesService {
         self.present[index] = present;
     }
 
-    /// Returns the writes that are needed: the kind, whether the object exists, and its content.
+    /// Returns the required writes: the kind, whether the object exists, and its content.
     fn decide(&self, server: Option<SocketAddr>) -> Vec<(Kind, bool, Value)> {
         let wanted = [Some(self.service(server)), server.map(slice), server.map(endpoints)];
         let mut steps = Vec::new();

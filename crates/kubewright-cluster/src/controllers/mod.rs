@@ -10,9 +10,9 @@
 //! * [`endpoints`]: EndpointSlices and Endpoints of services
 //! * [`kubernetes_service`]: the service `kubernetes`
 //!
-//! The workload controllers only decide, and one loop acts for all of them ([`reconcile`]); [`controller_refs`] finds
-//! the children of each parent. Each controller reads the feed, partly in batches ([`batch`]), and retries what fails
-//! ([`retry`]).
+//! The workload controllers only make decisions, which one shared loop executes ([`reconcile`]); [`controller_refs`]
+//! finds the children of each parent. Every controller reads the feed, some of them in batches ([`batch`]), and retries
+//! failed requests ([`retry`]).
 
 pub(crate) mod aggregation;
 pub(crate) mod batch;

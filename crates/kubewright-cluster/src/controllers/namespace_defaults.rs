@@ -1,6 +1,6 @@
 //! The objects that every namespace has: the ServiceAccount `default`, and the ConfigMap `kube-root-ca.crt` with the
-//! certificate of the API server's authority. While the server doesn't listen there is no certificate, and the
-//! ConfigMap's text is empty.
+//! API server's CA certificate. Until the server listens there is no certificate, and the value in the ConfigMap is
+//! empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::object_client::{ObjectClient, ObjectPath, is_conflict, is_gone};
 const ACCOUNT: &str = "default";
 const CONFIG_MAP: &str = "kube-root-ca.crt";
 
-/// Maintains the namespaces' objects for as long as it is polled. `certificate` is in PEM, or empty.
+/// Maintains these objects for as long as it is polled. `certificate` is in PEM, or empty.
 pub(crate) async fn run(
     api: ApiServer,
     client: ObjectClient,
@@ -57,7 +57,7 @@ enum Write {
 }
 
 impl State {
-    /// Takes in an object, and returns the namespace that it concerns.
+    /// Processes a change of an object, and returns the affected namespace.
     fn take(&mut self, kind: &str, object: &Value, gone: bool) -> Option<String> {
         let metadata = &object["metadata"];
         let name = metadata["name"].as_str()?;
@@ -153,7 +153,8 @@ impl NamespaceDefaults {
         }
     }
 
-    /// Writes what a namespace lacks. If another writer was faster, the feed delivers its object.
+    /// Creates or updates the objects that a namespace lacks. If another writer was faster, the feed delivers its
+    /// object.
     async fn complete(&self, namespace: &str) -> Result<(), kube::Error> {
         let certificate = self.certificate.borrow().clone();
         let missing = self.state.missing(namespace, &certificate);

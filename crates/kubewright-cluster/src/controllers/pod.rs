@@ -1,4 +1,4 @@
-//! Questions that the workload controllers ask about pods, and the creation of pods from templates.
+//! Predicates on pods for the workload controllers, and the creation of pods from templates.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub(crate) fn has_ended(pod: &Value) -> bool {
     matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// Returns whether the pod has neither ended nor is being deleted.
+/// Returns whether the pod has not ended and is not being deleted.
 pub(crate) fn is_active(pod: &Value) -> bool {
     !has_ended(pod) && !is_deleting(pod)
 }
@@ -22,14 +22,14 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
-/// Returns the time since which the pod is ready.
+/// Returns the time at which the pod became ready.
 pub(crate) fn ready_since(pod: &Value) -> Option<Timestamp> {
     condition(pod, "Ready")
         .filter(|ready| ready["status"] == "True")
         .and_then(|ready| time(ready, "/lastTransitionTime"))
 }
 
-/// Returns the time until the pod has been ready for `least` seconds, which is zero if it has; `None` if it isn't
+/// Returns the time until the pod has been ready for `least` seconds; zero if it has been already, `None` if it isn't
 /// ready.
 pub(crate) fn until_available(pod: &Value, least: i64, now: Timestamp) -> Option<Duration> {
     if !is_ready(pod) {
@@ -42,7 +42,7 @@ pub(crate) fn until_available(pod: &Value, least: i64, now: Timestamp) -> Option
     Some(Duration::from_secs(u64::try_from(least - ready_for).unwrap_or_default()))
 }
 
-/// Returns a pod with the content of a template and a reference to its controller.
+/// Creates a pod from a template, with a controller reference to its owner.
 pub(crate) fn from_template(template: &Value, owner: &Value, api_version: &str, kind: &str) -> Value {
     let meta = &template["metadata"];
     let mut metadata = json!({

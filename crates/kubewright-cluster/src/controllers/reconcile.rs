@@ -1,7 +1,7 @@
-//! The loop that the workload controllers share: it feeds a [`Controller`] with changes and executes its plans.
+//! The reconcile loop of the workload controllers: it feeds changes to a [`Controller`] and executes its plans.
 //!
-//! A stale view never leads to a second pod: while a plan is executed for an object, no other plan is made for it, and
-//! before the next one the feed is read to its end, which includes all writes of the plan.
+//! A stale view never results in duplicate pods: while a plan is executed for an object, no other plan is made for it,
+//! and before the next plan the feed is read to its end, which includes all writes of the previous plan.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,7 +28,7 @@ use crate::{
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
-/// The number of objects with a plan under way.
+/// The maximum number of objects with a plan in progress.
 const CONCURRENCY: usize = 32;
 /// The number of pods of one plan that are created concurrently.
 const WRITES: usize = 64;
@@ -55,15 +55,15 @@ impl Key {
     }
 }
 
-/// A controller: its state, and the decisions that follow from it. Pure.
+/// A controller: its state, and the decisions based on it. Pure.
 pub(crate) trait Controller: Send {
-    /// Forgets everything; a snapshot of all objects follows.
+    /// Clears the state. A snapshot of all objects follows.
     fn reset(&mut self);
-    /// Takes in a change, and returns the objects that it concerns.
+    /// Processes a change, and returns the affected objects.
     fn take(&mut self, change: &Change) -> Vec<Key>;
     /// Returns the plan for an object.
     fn decide(&self, key: &Key, now: Timestamp) -> Plan;
-    /// Called when a plan has been executed or has failed, then with the failed step and the server's message.
+    /// Called when a plan was executed, or failed. A failure consists of the failed step and the server's message.
     fn finished(&mut self, _key: &Key, _failure: Option<(StepKind, String)>) {}
 }
 
@@ -78,14 +78,14 @@ pub(crate) enum StepKind {
     Other,
 }
 
-/// The steps for an object.
+/// The plan for an object: a list of steps.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// The object that events are about: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
+    /// The object that events refer to: `apiVersion`, `kind`, `namespace`, `name` and `uid`.
     pub(crate) regarding: [String; 5],
     /// The steps in order. A failed step ends the plan.
     pub(crate) steps: Vec<Step>,
-    /// The delay until the next decision, if nothing changes before.
+    /// The delay until the next decision if nothing changes before.
     pub(crate) requeue_after: Option<Duration>,
 }
 
@@ -97,7 +97,7 @@ impl Plan {
         Self { regarding, ..Self::default() }
     }
 
-    /// Decides again after `delay` at the latest.
+    /// Requests another decision after `delay` at the latest.
     pub(crate) fn requeue_after(&mut self, delay: Duration) {
         self.requeue_after = Some(self.requeue_after.map_or(delay, |planned| planned.min(delay)));
     }
@@ -111,7 +111,7 @@ impl Plan {
 /// One step of a plan.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
-    /// Create pods: one, then two, then four at a time, so that a creation that fails isn't repeated often.
+    /// Create pods in batches of one, two, four and so on, so that a failure is not repeated many times.
     CreatePods(Vec<Value>),
     /// Delete pods, by name and UID.
     DeletePods(Vec<(String, String)>),
@@ -127,13 +127,13 @@ pub(crate) enum Step {
         warning: bool,
         /// The reason in one word.
         reason: &'static str,
-        /// The message for humans.
+        /// The human-readable message.
         message: String,
     },
 }
 
 impl Step {
-    /// Returns a patch of an object, with the precondition that it hasn't changed since the decision.
+    /// Returns a patch of an object, with the precondition that the object hasn't changed since the decision.
     pub(crate) fn change(kind: &Kind, object: &Value, mut patch: Value) -> Self {
         let metadata = &object["metadata"];
         patch["metadata"]["uid"] = metadata["uid"].clone();
@@ -196,7 +196,7 @@ struct Runner<C> {
     clock: SharedClock,
     controller: C,
     dirty: BTreeSet<Key>,
-    /// Objects whose plans are under way, with the delay until the next decision.
+    /// Objects with a plan in progress, with the delay until the next decision.
     busy: BTreeMap<Key, Option<Duration>>,
     work: FuturesUnordered<BoxFuture<'static, Ended>>,
     retries: Retries<Key>,
@@ -380,7 +380,8 @@ impl Worker {
     }
 }
 
-/// Ignores that the object is gone, or that another one has its name.
+/// Converts the errors "not found" and "conflict" to success: the object is gone, or was replaced by another one of
+/// that name.
 fn forgive(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
     match result {
         Err(error) if is_gone(&error) || is_conflict(&error) => Ok(()),

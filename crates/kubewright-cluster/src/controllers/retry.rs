@@ -1,4 +1,4 @@
-//! Retries with back-off: after 100 ms, then twice as long each time, up to 30 s. Pure.
+//! Retries with exponential back-off: from 100 ms, doubling up to 30 s. Pure.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,7 +14,7 @@ pub(crate) struct Retries<K> {
 #[derive(Debug)]
 struct Failed {
     delay: Duration,
-    /// The monotonic time of the next try; `None` while it is under way.
+    /// The monotonic time of the next attempt; `None` while an attempt is in progress.
     due: Option<Duration>,
 }
 
@@ -32,23 +32,23 @@ impl<K: Ord + Clone> Retries<K> {
         entry.due = Some(now + entry.delay);
     }
 
-    /// Schedules a try at `at` without a failure.
+    /// Schedules an attempt at `at` that doesn't follow a failure.
     pub(crate) fn later(&mut self, key: K, at: Duration) {
         let entry = self.failed.entry(key).or_insert(Failed { delay: FIRST / 2, due: None });
         entry.due = Some(entry.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Forgets a key that has succeeded or is obsolete.
+    /// Removes a key that has succeeded or is obsolete.
     pub(crate) fn forget(&mut self, key: &K) {
         self.failed.remove(key);
     }
 
-    /// Returns whether a key waits for its next try.
+    /// Returns whether a key waits for its next attempt.
     pub(crate) fn is_waiting(&self, key: &K) -> bool {
         self.failed.get(key).is_some_and(|failed| failed.due.is_some())
     }
 
-    /// Returns the keys whose next try is due.
+    /// Returns the keys whose next attempt is due.
     pub(crate) fn due(&mut self, now: Duration) -> Vec<K> {
         let mut due = Vec::new();
         for (key, failed) in &mut self.failed {
@@ -65,7 +65,7 @@ impl<K: Ord + Clone> Retries<K> {
     }
 }
 
-/// Waits until a monotonic time, or for ever if there is none.
+/// Waits until a monotonic time, or forever if it is `None`.
 pub(crate) async fn until(at: Option<Duration>, now: Duration) {
     match at {
         Some(at) => tokio::time::sleep(at.saturating_sub(now)).await,

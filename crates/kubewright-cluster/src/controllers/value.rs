@@ -1,4 +1,4 @@
-//! Access to objects that are JSON values. Absent values read as empty, zero or false.
+//! Accessors for objects as JSON values. Absent values read as empty, zero or false.
 
 use jiff::Timestamp;
 use kubewright_apimachinery::selector::LabelSelector;
@@ -71,7 +71,7 @@ pub(crate) fn controller_reference(owner: &Value, api_version: &str, kind: &str)
     })
 }
 
-/// Formats a time as statuses have it.
+/// Formats a time as in a status.
 pub(crate) fn stamp(time: Timestamp) -> Value {
     written(time).into()
 }

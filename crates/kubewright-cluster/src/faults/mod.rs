@@ -1,7 +1,7 @@
-//! Scripted faults between a client and an API server: refusals, lost answers, slow and broken watches.
+//! Fault injection between a client and an API server: refused requests, lost responses, and slow or broken watches.
 //!
-//! A test wraps the client that it gives to the operator, keeps the original for itself, and adds rules that say which
-//! request meets which fault:
+//! A test wraps the client that it passes to the operator, keeps the original for itself, and adds rules that assign
+//! faults to requests:
 //!
 //! ```
 //! # use kubewright_cluster::faults::{Faults, Verb};
@@ -18,8 +18,8 @@
 //! # }
 //! ```
 //!
-//! All faults can occur with a real API server and network. A watch never skips an event silently, since a real one
-//! doesn't; it ends, and the client starts another.
+//! All of these faults can occur with a real API server and network. As with a real server, a watch never skips an
+//! event silently; it ends, and the client starts another one.
 
 mod request;
 mod service;
@@ -38,10 +38,10 @@ use tower::BoxError;
 
 pub use self::request::{ApiRequest, Verb};
 
-/// The body of an answer on its way to the client.
+/// The body of a response to the client.
 type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// A script of faults. Clones share it, and rules may be added and removed at any time.
+/// A set of fault rules. Clones share it, and rules may be added and removed at any time.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Mutex<State>>);
 
@@ -52,13 +52,13 @@ struct State {
     seen: BTreeMap<u64, Seen>,
 }
 
-/// A request that was made, with its answer.
+/// A recorded request, with its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Seen {
     /// The request.
     pub request: ApiRequest,
-    /// The status code that the client received; `None` while it waits, or if the answer was lost.
+    /// The status code that the client received; `None` while the request is in progress, or if the response was lost.
     pub code: Option<u16>,
 }
 
@@ -91,46 +91,46 @@ enum Action {
 }
 
 impl Faults {
-    /// Creates a script without faults: all requests pass.
+    /// Creates a set without rules: all requests pass.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns a client whose requests meet the faults before they reach `client`'s server.
+    /// Returns a client whose requests are subject to the faults before they reach the server of `client`.
     pub fn client(&self, client: &Client) -> Client {
         Client::new(service::service(self.clone(), client.clone()), client.default_namespace())
     }
 
-    /// Starts a rule for requests with these verbs to a resource (`pods`, `podsets/status`, or `*` for any). By default
-    /// it applies once, to the next such request. If several rules match, the first one applies.
+    /// Adds a rule for requests with these verbs for a resource (`pods`, `podsets/status`, or `*` for any). By default
+    /// the rule applies once, to the next matching request. If several rules match, the first one applies.
     #[must_use = "a rule is complete with what shall happen"]
     pub fn on(&self, verbs: &'static [Verb], resource: &str) -> RuleBuilder {
         let matcher = Matcher { verbs, resource: resource.into(), name: None, skip: 0, times: Some(1) };
         RuleBuilder { faults: self.clone(), matcher, retry_after: None }
     }
 
-    /// Removes all rules. Requests that are under way still meet their faults.
+    /// Removes all rules. Requests in progress are still subject to their faults.
     pub fn clear(&self) {
         self.0.lock().rules.clear();
     }
 
-    /// Returns the requests for resources so far, in the order in which they were made.
+    /// Returns all resource requests so far, in order.
     pub fn seen(&self) -> Vec<Seen> {
         self.0.lock().seen.values().cloned().collect()
     }
 
-    /// Returns the number of write requests so far, without those for events and leases.
+    /// Returns the number of write requests so far, not counting those for events and leases.
     pub fn writes(&self) -> usize {
         let counts = |it: &&Seen| it.request.verb.is_write() && !matches!(&*it.request.resource, "events" | "leases");
         self.0.lock().seen.values().filter(counts).count()
     }
 
-    /// Forgets the requests so far.
+    /// Clears the recorded requests.
     pub fn forget(&self) {
         self.0.lock().seen.clear();
     }
 
-    /// Records a request under a number, and returns its fault.
+    /// Records a request under a number, and returns the fault to apply.
     fn admit(&self, request: &ApiRequest) -> (u64, Option<Action>) {
         let state = &mut *self.0.lock();
         let number = state.next;
@@ -139,7 +139,7 @@ impl Faults {
         (number, state.rules.iter_mut().find_map(|rule| rule.take(request)))
     }
 
-    /// Records the answer, unless the request has been forgotten.
+    /// Records the response, unless the request was cleared.
     fn answered(&self, number: u64, code: u16) {
         if let Some(seen) = self.0.lock().seen.get_mut(&number) {
             seen.code = Some(code);
@@ -165,7 +165,7 @@ impl Rule {
     }
 }
 
-/// A rule without a fault yet.
+/// A rule that has no fault yet.
 #[derive(Debug)]
 pub struct RuleBuilder {
     faults: Faults,
@@ -174,7 +174,8 @@ pub struct RuleBuilder {
 }
 
 impl RuleBuilder {
-    /// Limits the rule to requests for the object of this name. For creates, `generateName` counts as a name.
+    /// Restricts the rule to requests for the object with this name. For create requests, `generateName` counts as a
+    /// name.
     pub fn named(mut self, name: &str) -> Self {
         self.matcher.name = Some(name.into());
         self
@@ -204,12 +205,12 @@ impl RuleBuilder {
         self
     }
 
-    /// Answers with an error. The request doesn't reach the server.
+    /// Responds with an error. The request doesn't reach the server.
     pub fn refuse(self, code: u16, reason: &str) -> Fault {
         self.refuse_with(code, reason, &format!("scripted fault: {reason}"))
     }
 
-    /// Answers with an error like [`refuse`](Self::refuse), with a message.
+    /// Responds with an error and a message; see [`refuse`](Self::refuse).
     pub fn refuse_with(self, code: u16, reason: &str, message: &str) -> Fault {
         let (reason, message, retry_after) = (reason.into(), message.into(), self.retry_after);
         self.then(Action::Refuse { code, reason, message, retry_after })
@@ -220,18 +221,19 @@ impl RuleBuilder {
         self.then(Action::LoseRequest)
     }
 
-    /// Breaks the connection after the server has executed the request. Not for watches, whose answers don't end.
+    /// Breaks the connection after the server has executed the request. Not for watches, since their responses don't
+    /// end.
     pub fn lose_answer(self) -> Fault {
         self.then(Action::LoseAnswer)
     }
 
-    /// Delays the request. For watches, delays each event.
+    /// Delays the request. For a watch, delays each event.
     pub fn delay(self, by: Duration) -> Fault {
         self.then(Action::Delay(by))
     }
 
-    /// Holds the request until the gate is dropped. For watches, holds the events, also those of watches that have
-    /// begun.
+    /// Holds the request until the gate is dropped. For a watch, holds the events, including those of watches that have
+    /// already started.
     #[must_use = "the gate opens when it is dropped"]
     pub fn hold(self) -> Gate {
         let (sender, receiver) = signal::channel(());
@@ -244,7 +246,7 @@ impl RuleBuilder {
         self.then(Action::CutAfter(events))
     }
 
-    /// Ends a watch with the error 410, as for a client that has fallen behind.
+    /// Ends a watch with the error 410 `Expired`, as for a client that has fallen behind.
     pub fn expire(self) -> Fault {
         self.then(Action::Expire)
     }
@@ -269,20 +271,20 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// Returns the number of requests that have met the fault.
+    /// Returns the number of requests that the fault was applied to.
     pub fn hits(&self) -> usize {
         *self.hits.lock()
     }
 }
 
-/// Holds requests or events back until it is dropped.
+/// Holds requests or events until it is dropped.
 #[derive(Debug)]
 pub struct Gate {
     _closed: signal::Sender<()>,
 }
 
 impl Gate {
-    /// Releases everything that is held back.
+    /// Releases all held requests and events.
     pub fn open(self) {}
 }
 

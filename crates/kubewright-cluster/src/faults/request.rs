@@ -1,4 +1,4 @@
-//! The attributes of a request in the terms of RBAC, parsed from its method, path and body.
+//! The attributes of an API request in RBAC terms, parsed from the method, path and body.
 
 use bytes::Bytes;
 use http::{Method, Uri};
@@ -50,13 +50,13 @@ pub struct ApiRequest {
     pub group: String,
     /// The namespace in the path.
     pub namespace: Option<String>,
-    /// The object's name: from the path, for a create from the body (`name` or `generateName`), or for a list or watch
-    /// from its field selector.
+    /// The object's name: from the path, from the body of a create request (`name` or `generateName`), or from the
+    /// field selector of a list or watch.
     pub name: Option<String>,
 }
 
 impl ApiRequest {
-    /// Parses a request; `None` if it isn't for a resource but for discovery, health or the version.
+    /// Parses a request. Returns `None` for requests that aren't for a resource, such as discovery, health and version.
     pub(super) fn parse(method: &Method, uri: &Uri, body: &Bytes) -> Option<Self> {
         let mut path = uri.path().split('/').filter(|part| !part.is_empty());
         let group = match path.next()? {
@@ -66,7 +66,7 @@ impl ApiRequest {
         };
         path.next()?;
         let mut parts: Vec<_> = path.collect();
-        // /namespaces/<name>/status is about a namespace, /namespaces/<name>/pods is not.
+        // /namespaces/<name>/status refers to a namespace, /namespaces/<name>/pods doesn't.
         let namespaced = matches!(parts[..], ["namespaces", _, third, ..] if !matches!(third, "status" | "finalize"));
         let namespace = namespaced.then(|| parts.drain(..2).nth(1).map(str::to_owned)).flatten();
         let (plural, name, subresource) = match parts[..] {

@@ -1,4 +1,4 @@
-//! The service between client and server.
+//! The tower service between client and server.
 
 use std::io;
 
@@ -47,7 +47,7 @@ async fn send(server: &Client, request: Request<Body>) -> Result<Answer, BoxErro
 }
 
 impl Action {
-    /// Returns whether the fault concerns a request as a whole, even if it is a watch.
+    /// Returns whether the fault applies to a request as a whole, even to that of a watch.
     fn is_whole(&self) -> bool {
         matches!(self, Self::Refuse { .. } | Self::LoseRequest | Self::LoseAnswer)
     }
@@ -58,7 +58,7 @@ async fn meet(action: Action, server: &Client, request: Request<Body>) -> Result
         Action::Refuse { code, reason, message, retry_after } => refuse(code, &reason, &message, retry_after),
         Action::LoseRequest => Err(lost()),
         Action::LoseAnswer => {
-            // The server has executed the request once its answer is complete.
+            // The server has executed the request once its response is complete.
             send(server, request).await?.into_body().collect().await?;
             Err(lost())
         }

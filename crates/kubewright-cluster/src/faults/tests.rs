@@ -16,7 +16,7 @@ use tower::{BoxError, service_fn};
 
 use super::{Faults, Verb};
 
-/// A server that accepts everything and whose watches send three pods and then nothing.
+/// A server that accepts every request, and whose watches send three pods and then nothing more.
 fn server() -> Client {
     let service = service_fn(|request: Request<Body>| async move {
         let body: UnsyncBoxBody<Bytes, BoxError> = if request
@@ -29,7 +29,7 @@ fn server() -> Client {
                     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name, "resourceVersion": "1" } });
                 format!("{}\n", json!({ "type": "ADDED", "object": pod }))
             };
-            // Split in the middle of an event, as a network may.
+            // The event is split in the middle, as a network may do.
             let text = ["a", "b", "c"].map(line).concat();
             let (head, tail) = text.split_at(40);
             let frames = [head, tail].map(|part| Ok(http_body::Frame::data(Bytes::from(part.to_owned()))));

@@ -1,4 +1,4 @@
-//! Faults of a watch's events: held back, delayed, doubled, cut off.
+//! Faults in the event stream of a watch: held, delayed, doubled and cut off.
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
@@ -19,7 +19,7 @@ pub(super) fn body(action: Action, body: AnswerBody) -> AnswerBody {
     let events = lines(body);
     match action {
         Action::Delay(by) => {
-            // Every event is late by the same time, however close they follow each other.
+            // All events have the same delay, however close they follow each other.
             let late = move |line| async move {
                 sleep(by).await;
                 line
@@ -47,7 +47,7 @@ fn whole(events: impl Stream<Item = Line> + Send + 'static) -> AnswerBody {
     StreamBody::new(events.map(|line| line.map(http_body::Frame::data))).boxed_unsync()
 }
 
-/// Splits the body into lines, each with its line end: one line is one event.
+/// Splits the body into lines, including line ends. One line is one event.
 fn lines(body: AnswerBody) -> impl Stream<Item = Line> + Send {
     stream::unfold((body.into_data_stream(), BytesMut::new()), |(mut body, mut buffer)| async move {
         loop {

@@ -35,7 +35,7 @@ use crate::Cluster;
 
 /// The default deadline of [`Cluster::expect`]. On a paused clock it is virtual time.
 pub const DEADLINE: Duration = Duration::from_secs(30);
-/// The interval in which [`Cluster::expect`] lists again without a change, since a list may have failed.
+/// The interval at which [`Cluster::expect`] lists again even without a change, since a list may have failed.
 const RELIST: Duration = Duration::from_secs(1);
 
 /// The field manager of applied manifests.
@@ -48,13 +48,13 @@ pub enum ApplyError {
     /// The text is not YAML.
     #[error("invalid YAML in the manifest: {0}")]
     Yaml(String),
-    /// A document has no apiVersion, kind or name.
+    /// A document has no apiVersion, kind or name. Contains the position of the document.
     #[error("document {0} of the manifest has no apiVersion, kind or name")]
     Incomplete(usize),
     /// The server doesn't serve the kind.
     #[error("no such kind: {0}; install its CustomResourceDefinition first")]
     UnknownKind(String),
-    /// The API server refused.
+    /// The API server refused an object.
     #[error("failed to apply {0}: {1}")]
     Refused(String, #[source] Box<kube::Error>),
     /// The definition of a custom kind was not established in time.
@@ -81,11 +81,11 @@ impl std::error::Error for Unmet {}
 
 impl Cluster {
     /// Applies a manifest of one or more documents in order, as `kubectl apply --server-side` does. Namespaced objects
-    /// without a namespace go to `default`. After a CustomResourceDefinition it waits until the kind is established, so
-    /// that the next document can use it.
+    /// without a namespace are applied to `default`. After a CustomResourceDefinition, it waits until the kind is
+    /// established, so that the following documents can use it.
     ///
     /// # Errors
-    /// At the first document that can't be applied. The documents before it have been applied.
+    /// At the first document that can't be applied. The documents before it stay applied.
     pub async fn apply_yaml(&self, manifest: &str) -> Result<Vec<DynamicObject>, ApplyError> {
         let documents: Vec<serde_json::Value> =
             serde_saphyr::from_multiple(manifest).map_err(|error| ApplyError::Yaml(error.to_string()))?;
@@ -117,7 +117,7 @@ impl Cluster {
     /// ```
     ///
     /// # Errors
-    /// At the first definition that can't be applied. The definitions before it have been applied.
+    /// At the first definition that can't be applied. The definitions before it stay applied.
     pub async fn install(&self, kinds: impl IntoIterator<Item = CustomResourceDefinition>) -> Result<(), ApplyError> {
         for (index, kind) in kinds.into_iter().enumerate() {
             let object = serde_json::to_value(kind).and_then(serde_json::from_value);
@@ -189,7 +189,7 @@ impl Cluster {
         let mut objects = Vec::new();
         let met = async {
             loop {
-                // The list shows all changes up to now.
+                // The list includes all changes so far.
                 while !matches!(feed.try_next(), Ok(None)) {}
                 match api.list(&ListParams::default()).await {
                     Ok(list) => {
@@ -209,7 +209,8 @@ impl Cluster {
         Err(Unmet { last: format!("{objects:?}"), after: deadline })
     }
 
-    /// Waits until `attempt` returns a value. It is called at once, and again whenever anything in the cluster changes.
+    /// Waits until `attempt` returns a value. It is called immediately, and again whenever anything in the cluster
+    /// changes.
     ///
     /// # Errors
     /// If it returns no value within `deadline`.
@@ -220,7 +221,7 @@ impl Cluster {
         let mut feed = self.api().feed();
         let given = async {
             loop {
-                // The attempt sees all changes so far. Missing some because the feed lags doesn't matter.
+                // The attempt sees all changes so far. It doesn't matter if the feed lags and some are skipped.
                 while !matches!(feed.try_next(), Ok(None)) {}
                 if let Some(given) = attempt().await {
                     return given;

@@ -1,4 +1,5 @@
-//! The permissions that a service account uses, for tests that an operator's role is neither too small nor too large.
+//! The permissions that a service account uses, for tests that an operator's role grants neither too little nor too
+//! much.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use kubewright_apiserver::Attributes;
 use crate::Cluster;
 
 /// The permissions of a service account, each as `group resource verb`, with `-` for the core group, or as `path verb`.
-/// Namespaces and object names are left out.
+/// Namespaces and object names are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RightsUsage {
@@ -22,15 +23,15 @@ pub struct RightsUsage {
 }
 
 impl RightsUsage {
-    /// Returns the permissions that were granted and not used.
+    /// Returns the permissions that were granted but not used.
     pub fn unused(&self) -> impl Iterator<Item = &str> {
         self.granted.difference(&self.used).map(String::as_str)
     }
 }
 
 impl Cluster {
-    /// Returns the permissions that a service account has and has used so far. Roles that are bound to groups of accounts
-    /// don't count.
+    /// Returns the permissions that a service account has and those that it has used so far. Roles that are bound to
+    /// groups of accounts are ignored.
     ///
     /// ```
     /// # use kubewright_cluster::{Cluster, Pods};

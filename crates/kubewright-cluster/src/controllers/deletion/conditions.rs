@@ -8,7 +8,7 @@ use super::contents::Remains;
 /// A condition's type, status, reason and message.
 type Wanted = (&'static str, bool, &'static str, String);
 
-/// Returns the conditions of a namespace that is being deleted, as Kubernetes' namespace controller writes them.
+/// Returns the conditions of a namespace that is being deleted, in the form of Kubernetes' namespace controller.
 pub(super) fn namespace(present: &Value, remains: &Remains, failures: &[String], now: Timestamp) -> Value {
     let yes_or = |holds: bool, reason, message: String, otherwise: (&'static str, &str)| {
         if holds { (reason, message) } else { (otherwise.0, otherwise.1.to_owned()) }
@@ -72,7 +72,7 @@ pub(super) fn custom_kind(present: &Value, failures: &[String], now: Timestamp) 
     merged(present, &[("Terminating", true, reason, message)], now)
 }
 
-/// Merges the wanted conditions into the present ones; a condition whose status stays keeps its transition time.
+/// Merges the wanted conditions into the present ones. A condition whose status is unchanged keeps its transition time.
 fn merged(present: &Value, wanted: &[Wanted], now: Timestamp) -> Value {
     let mut conditions = present.as_array().cloned().unwrap_or_default();
     for (kind, holds, reason, message) in wanted {

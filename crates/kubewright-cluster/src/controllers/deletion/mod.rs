@@ -1,5 +1,5 @@
-//! The deletion of namespaces and of custom kinds: their objects are deleted first, and they are removed when none is
-//! left.
+//! Deletion of namespaces and of custom kinds: their objects are deleted first, and then the namespace or definition
+//! itself.
 //!
 //! The remaining objects are known from the feed, so nothing is polled. Objects that can't be deleted are reported in
 //! conditions.
@@ -148,7 +148,7 @@ impl Terminator {
         }
     }
 
-    /// Deletes what is not being deleted yet, and returns the failures.
+    /// Deletes the objects that are not being deleted yet, and returns the failures.
     async fn delete_contents(&self, remains: &Remains) -> Vec<String> {
         let mut failures = Vec::new();
         for collection in &remains.to_delete {
@@ -163,7 +163,7 @@ impl Terminator {
     }
 }
 
-/// Writes the conditions if they have changed. Returns false if it is too early for another write.
+/// Writes the conditions if they have changed. Returns false if the previous write was too recent.
 async fn report(
     client: &ObjectClient,
     clock: &SharedClock,
@@ -226,7 +226,7 @@ fn is_held(scope: &Scope, object: &Value) -> bool {
     list.as_array().is_some_and(|list| list.iter().any(|name| name == held))
 }
 
-/// Returns the scope that has to be emptied before the object can go.
+/// Returns the scope that must be empty before the object can be removed.
 fn scope(resource: &Resource, object: &Value) -> Option<Scope> {
     match (&*resource.group, &*resource.kind) {
         ("", "Namespace") => Some(Scope::Namespace(object["metadata"]["name"].as_str()?.into())),
@@ -244,7 +244,7 @@ fn item(resource: &Resource, object: &Value) -> Option<Item> {
     let finalizers = metadata["finalizers"].as_array().into_iter().flatten();
     Some(Item {
         uid: metadata["uid"].as_str()?.into(),
-        // Objects of built-in kinds aren't deleted with a definition, whatever its names.
+        // Objects of built-in kinds aren't deleted with a definition, whatever names the definition has.
         custom_kind: resource.schema.custom.then(|| resource.storage.to_string()),
         address: ObjectPath::of(resource, metadata["namespace"].as_str(), metadata["name"].as_str()?),
         deleting: !metadata["deletionTimestamp"].is_null(),

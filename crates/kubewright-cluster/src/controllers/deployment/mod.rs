@@ -52,7 +52,7 @@ impl Controller for Deployments {
         if !Kind::POD.is_of(change) {
             return self.sets.take(change);
         }
-        // Pods only concern deployments of the strategy `Recreate`, which wait until all old ones have gone.
+        // Pod changes only concern deployments with the strategy `Recreate`, which wait until all old pods are gone.
         let deployment = |set: &Key| {
             let owner = controller_of(self.pods.parent(set)?)?["name"].as_str()?;
             let key = Key { namespace: set.namespace.clone(), name: owner.into() };
@@ -68,7 +68,7 @@ impl Controller for Deployments {
         let mut plan = Plan::of(&DEPLOYMENT, deployment);
         plan.steps = claim.steps;
         if !plan.steps.is_empty() {
-            // Later steps would be refused, since these steps change the versions of the sets.
+            // Later steps would fail with a conflict, since these steps change the versions of the sets.
             return plan;
         }
         let runs = |set: &Value| {
@@ -109,7 +109,7 @@ impl<'a> Roles<'a> {
     }
 }
 
-/// Decides what a deployment needs next. Only one thing is changed at a time.
+/// Decides the next step for a deployment. Each decision changes one thing only.
 fn decide(view: &View<'_>, now: Timestamp, plan: &mut Plan) {
     let deployment = view.deployment;
     let roles = revision::roles(deployment, &view.sets);
@@ -160,8 +160,8 @@ fn roll_out(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Even
     status::Event::Found
 }
 
-/// Creates the replica set of the present template, whose name is derived from it. If the name is taken, the collision
-/// count in the status leads to another one.
+/// Creates the replica set of the present template. Its name is derived from the template; if the name is taken, the
+/// collision count in the status results in a different one.
 fn create(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Event {
     let deployment = view.deployment;
     let revision = revision::latest(&roles.old) + 1;
@@ -179,7 +179,7 @@ fn create(view: &View<'_>, roles: &Roles<'_>, plan: &mut Plan) -> status::Event 
     status::Event::Created(name)
 }
 
-/// Gives the new replica set and the deployment the latest revision. Returns true if the replica set has to change
+/// Assigns the latest revision to the new replica set and the deployment. Returns true if the replica set has to change
 /// first.
 fn number(deployment: &Value, roles: &Roles<'_>, plan: &mut Plan) -> bool {
     let Some(new) = roles.new else { return false };

@@ -8,11 +8,11 @@ use crate::controllers::{
     value::{controller_reference, int, is_deleting, number, text},
 };
 
-/// The label that tells the replica sets of one deployment apart.
+/// The label that distinguishes the replica sets of a deployment.
 const HASH: &str = "pod-template-hash";
 /// The annotation with the revision of a replica set or a deployment.
 const REVISION: &str = "deployment.kubernetes.io/revision";
-/// The annotation with the earlier revisions of a replica set that was rolled back to.
+/// The annotation with the earlier revisions of a replica set that a rollback has reused.
 const HISTORY: &str = "deployment.kubernetes.io/revision-history";
 /// The maximum length of that annotation in bytes.
 const HISTORY_LIMIT: usize = 2000;
@@ -92,8 +92,8 @@ fn inherited(deployment: &Value) -> Map<String, Value> {
         .collect()
 }
 
-/// Returns the hash of a template: FNV-1a over its JSON, whose fields are sorted, in the alphabet of generated names.
-/// Kubernetes hashes Go's memory layout, so its hashes differ; nobody may rely on either.
+/// Returns the hash of a template: FNV-1a over its JSON with sorted fields, in the alphabet of generated names. The
+/// hashes differ from those of Kubernetes, which hashes Go's memory layout; neither is part of the API.
 fn hash(template: &Value, collisions: Option<i64>) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let text = format!("{}{}", without_hash(template), collisions.map(|count| count.to_string()).unwrap_or_default());

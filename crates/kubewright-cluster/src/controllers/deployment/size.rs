@@ -51,8 +51,9 @@ fn amount(value: &Value, total: i64, round_up: bool) -> i64 {
     }
 }
 
-/// Returns the maximum surge and the maximum number of unavailable pods. Percentages of the former are rounded up and
-/// of the latter down. If both are zero one pod may be unavailable, since nothing could move otherwise.
+/// Returns the maximum surge and the maximum number of unavailable pods. Percentages are rounded up for the surge and
+/// down for unavailable pods. If both are zero, one pod may be unavailable, since the rollout couldn't progress
+/// otherwise.
 pub(super) fn leeway(deployment: &Value) -> (i64, i64) {
     let numbers = &deployment["spec"]["strategy"]["rollingUpdate"];
     let total = wanted(deployment);
@@ -71,13 +72,13 @@ pub(super) fn notes(deployment: &Value) -> Value {
     json!({DESIRED: total.to_string(), MAXIMUM: (total + leeway(deployment).0).to_string()})
 }
 
-/// Returns whether the deployment's replicas have changed since its replica sets were sized.
+/// Returns whether the deployment was scaled since its replica sets were sized.
 pub(super) fn is_scaled(deployment: &Value, roles: &Roles<'_>) -> bool {
     let differs = |set: &Value| annotation(set, DESIRED).is_some_and(|desired| desired != wanted(deployment));
     roles.all().any(|set| size(set) > 0 && differs(set))
 }
 
-/// Returns the size of the new replica set that the surge allows.
+/// Returns the size of the new replica set that the surge permits.
 pub(super) fn of_new(deployment: &Value, roles: &Roles<'_>, new: Option<&Value>) -> i64 {
     let (total, before) = (wanted(deployment), new.map_or(0, size));
     if text(deployment, "/spec/strategy/type") != "RollingUpdate" {
@@ -127,8 +128,8 @@ fn shrink<'a>(deployment: &Value, roles: &Roles<'a>, new: &Value) -> Sizes<'a> {
     Sizes(sizes)
 }
 
-/// Returns the sizes after the deployment has been scaled. A single replica set with pods gets all; of several, each
-/// gets its share, so that scaling neither advances nor reverts a rollout.
+/// Returns the sizes after the deployment was scaled. A single replica set with pods gets all replicas; several get
+/// proportional shares, so that scaling neither advances nor reverts a rollout.
 pub(super) fn scale<'a>(deployment: &Value, roles: &Roles<'a>) -> Sizes<'a> {
     let total = wanted(deployment);
     let mut active: Vec<&Value> = roles.all().filter(|set| size(set) > 0).collect();

@@ -14,7 +14,7 @@ use crate::controllers::{
 /// The state of the new replica set.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Nothing was done about it.
+    /// No action on it.
     None,
     /// It exists.
     Found,
@@ -86,7 +86,7 @@ pub(super) fn status(deployment: &Value, roles: &Roles<'_>, event: &Event, now: 
         ("unavailableReplicas", (total - counts.available).max(0)),
         ("collisionCount", collisions + i64::from(*event == Event::Collision)),
     ];
-    // Zeros are omitted, as in the server's own types.
+    // Zeros are omitted, as in the API types of Kubernetes.
     status.extend(
         numbers.into_iter().filter(|(_, count)| *count != 0).map(|(field, count)| (field.into(), count.into())),
     );
@@ -119,7 +119,7 @@ impl Conditions<'_> {
         self.list.retain(|one| one["type"] != kind);
     }
 
-    /// Sets a condition and its update time. The transition time stays if the status does.
+    /// Sets a condition and its update time. The transition time is kept if the status is unchanged.
     fn renew(&mut self, kind: &str, status: &str, reason: &str, message: &str) {
         let now = stamp(self.now);
         let before = self.get(kind).filter(|one| one["status"] == status);

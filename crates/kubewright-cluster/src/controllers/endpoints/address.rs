@@ -17,7 +17,7 @@ pub(super) const ENDPOINTS_MANAGER: &str = "endpoint-controller";
 /// Endpoints with the same port numbers.
 #[derive(Debug, PartialEq)]
 pub(super) struct Group<'a> {
-    /// The ports, as slices have them.
+    /// The ports, in the format of slices.
     pub(super) ports: Vec<Value>,
     /// The endpoints, ordered by the names of their pods.
     pub(super) endpoints: Vec<Endpoint<'a>>,
@@ -27,7 +27,7 @@ pub(super) struct Group<'a> {
 #[derive(Debug, PartialEq)]
 pub(super) struct Endpoint<'a> {
     pod: &'a Value,
-    /// Whether it may receive connections, which `publishNotReadyAddresses` always allows.
+    /// Whether it may receive connections. Always true with `publishNotReadyAddresses`.
     ready: bool,
     serving: bool,
     terminating: bool,
@@ -36,7 +36,7 @@ pub(super) struct Endpoint<'a> {
 }
 
 impl Endpoint<'_> {
-    /// Returns the endpoint as slices have it.
+    /// Returns the endpoint in the format of slices.
     pub(super) fn in_slice(&self) -> Value {
         let mut endpoint = json!({
             "addresses": [text(self.pod, "/status/podIP")],
@@ -50,7 +50,7 @@ impl Endpoint<'_> {
         endpoint
     }
 
-    /// Returns the endpoint as Endpoints objects have it.
+    /// Returns the endpoint in the format of Endpoints objects.
     fn in_subset(&self) -> Value {
         let mut address = json!({
             "ip": text(self.pod, "/status/podIP"),
@@ -69,7 +69,7 @@ fn reference(pod: &Value) -> Value {
     json!({"kind": "Pod", "namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]})
 }
 
-/// Returns the pods behind a service, grouped by equal ports. There is at least one group, so that there is always a
+/// Returns the pods behind a service, grouped by equal ports. There is at least one group, so that every service has a
 /// slice.
 pub(super) fn groups<'a>(service: &'a Value, pods: &[&'a Value]) -> Vec<Group<'a>> {
     let mut groups: BTreeMap<String, Group<'a>> = BTreeMap::new();
@@ -93,7 +93,7 @@ fn endpoint<'a>(service: &Value, pod: &'a Value) -> Endpoint<'a> {
     Endpoint { pod, ready: always || serving && !terminating, serving, terminating, hostname }
 }
 
-/// Returns a service's target ports in a pod. A port whose name the pod doesn't have is left out.
+/// Returns a service's target ports in a pod. A named port that the pod doesn't have is left out.
 fn ports(service: &Value, pod: &Value) -> Vec<Value> {
     let mut ports = Vec::new();
     for port in list(service, "/spec/ports") {
@@ -121,7 +121,8 @@ fn named_port(pod: &Value, name: &str, protocol: &str) -> Option<i64> {
     containers.filter(same).find_map(|port| port["containerPort"].as_i64())
 }
 
-/// Returns the groups as an Endpoints object has them, with at most `limit` addresses. Terminating pods are left out.
+/// Returns the groups in the format of an Endpoints object, with at most `limit` addresses. Terminating pods are left
+/// out.
 pub(super) fn subsets(groups: &[Group<'_>], mut limit: usize) -> Value {
     let mut subsets = Vec::new();
     for group in groups {

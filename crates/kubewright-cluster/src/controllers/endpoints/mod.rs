@@ -1,4 +1,4 @@
-//! The endpoints of services: EndpointSlices, and Endpoints objects for clients that still read those.
+//! Endpoints of services: EndpointSlices, and Endpoints objects for clients that still read those.
 //!
 //! Services without a selector are left to their creators.
 

@@ -1,8 +1,8 @@
 //! The graph of owner references, and the decisions that follow from it. Pure.
 //!
-//! The graph receives every change in revision order, so it is exact as of some revision, and each decision is about
-//! one object at one resource version. The write that executes it has both as preconditions: if the object has changed
-//! meanwhile, the write fails, the change arrives, and a new decision is made.
+//! The graph receives every change in revision order, so it is exact as of some revision, and each decision concerns
+//! one object at one resource version. The write that executes a decision has both as preconditions: if the object has
+//! changed meanwhile, the write fails, the change arrives, and a new decision is made.
 //!
 //! The rules are those of <https://kubernetes.io/docs/concepts/architecture/garbage-collection/>.
 
@@ -23,7 +23,7 @@ pub(crate) const ORPHAN: &str = "orphan";
 /// The UID of an object.
 pub(crate) type Uid = Arc<str>;
 
-/// The parts of an object that matter here.
+/// The parts of an object that the graph needs.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Object {
     /// Its UID.
@@ -47,7 +47,7 @@ impl Object {
         self.deleting && self.finalizers.iter().any(|present| present == finalizer)
     }
 
-    /// Returns what a reference to the object must contain.
+    /// Returns the values that a reference to the object must contain.
     fn identity(&self) -> OwnerIdentity {
         OwnerIdentity {
             uid: self.uid.clone(),
@@ -58,7 +58,7 @@ impl Object {
         }
     }
 
-    /// Returns whether the object may ever need a decision.
+    /// Returns whether the object may ever require a decision.
     fn matters(&self) -> bool {
         !self.owners.is_empty() || self.deleting
     }
@@ -90,8 +90,8 @@ impl OwnerIdentity {
         }
     }
 
-    /// Returns whether the reference names the object with `identity`. A cluster-scoped owner may have dependents in
-    /// every namespace.
+    /// Returns whether the reference refers to the object with `identity`. A cluster-scoped owner may have dependents
+    /// in every namespace.
     fn means(&self, identity: &Self) -> bool {
         let placed = identity.namespace.is_none() || identity.namespace == self.namespace;
         placed
@@ -107,16 +107,16 @@ pub(crate) enum OwnerState {
     Absent,
     /// The owner exists.
     Present,
-    /// It can't be known, so the owner counts as present: its kind is unknown, or can't be an owner here.
+    /// The state can't be determined, since the kind is unknown or can't be an owner here. The owner counts as present.
     Unknown,
 }
 
 /// A decision about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
-    /// Nothing, until something changes.
+    /// No action until something changes.
     Nothing,
-    /// Look up these owners, call [`Graph::verified`], and ask again.
+    /// Look up these owners, call [`Graph::verified`], and request another decision.
     Verify(Vec<OwnerIdentity>),
     /// Delete it, with this propagation policy.
     Delete(&'static str),
@@ -144,7 +144,7 @@ pub(crate) struct Graph {
     objects: BTreeMap<Uid, Object>,
     /// The dependents by the owner's UID, whether the owner exists or not.
     dependents: BTreeMap<Uid, BTreeSet<Uid>>,
-    /// The looked-up states of owners that are not in the graph as their dependents name them.
+    /// The results of lookups, for owners that are not in the graph in the form in which their dependents name them.
     verdicts: BTreeMap<OwnerIdentity, OwnerState>,
     /// Objects that need a decision.
     dirty: BTreeSet<Uid>,
@@ -217,7 +217,7 @@ impl Graph {
         owners
     }
 
-    /// Forgets the state of an owner without dependents.
+    /// Drops the state of an owner that has no dependents.
     fn forget_if_unreferenced(&mut self, owner: &Uid) {
         if self.dependents.get(owner).is_some_and(BTreeSet::is_empty) {
             self.dependents.remove(owner);
@@ -236,14 +236,14 @@ impl Graph {
         self.dirty.extend(uids.filter(|uid| objects.get(*uid).is_some_and(|object| object.deleting)).cloned());
     }
 
-    /// Takes in the result of looking up an owner.
+    /// Records the result of looking up an owner.
     pub(crate) fn verified(&mut self, claim: OwnerIdentity, verdict: OwnerState) {
         if self.dependents.contains_key(&claim.uid) {
             self.verdicts.insert(claim, verdict);
         }
     }
 
-    /// Called when kinds were added or removed: owners of unknown kinds have to be looked up again.
+    /// Called when kinds were added or removed. Owners of unknown kinds then have to be looked up again.
     pub(crate) fn kinds_changed(&mut self) {
         let unknown = self.verdicts.extract_if(.., |_, verdict| *verdict != OwnerState::Absent);
         let unknown: Vec<_> = unknown.map(|(claim, _)| claim.uid).collect();
@@ -344,8 +344,8 @@ impl Graph {
         dependents.filter(|(_, owner)| owner.block_owner_deletion == Some(true)).map(|(dependent, _)| dependent)
     }
 
-    /// Returns whether one object waits for another, directly or indirectly. Objects that wait for each other would do
-    /// so for ever, so such a cycle blocks nothing.
+    /// Returns whether one object waits for another, directly or indirectly. Objects in a cycle would wait for each
+    /// other forever, so a cycle blocks nothing.
     fn awaits(&self, waiting: &Object, object: &Object) -> bool {
         let mut seen = BTreeSet::from([&waiting.uid]);
         let mut path = vec![waiting];

@@ -26,7 +26,7 @@ use crate::{
     object_client::{DeleteOptions, ObjectClient, ObjectPath, is_conflict, is_gone},
 };
 
-/// The number of objects with a write or lookup under way.
+/// The maximum number of objects with a write or lookup in progress.
 const CONCURRENCY: usize = 32;
 
 /// Collects garbage for as long as it is polled.
@@ -50,7 +50,7 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
 
 /// The result of a write or a lookup.
 enum WorkResult {
-    /// The write succeeded, or was obsolete. The feed delivers the object's new state.
+    /// The write succeeded, or was obsolete. The feed delivers the new state of the object.
     Written,
     /// The owners were looked up.
     Verified(Vec<(OwnerIdentity, OwnerState)>),
@@ -65,11 +65,11 @@ struct Collector {
     events: Recorder,
     feed: Feed,
     graph: Graph,
-    /// The object of each request, the version that the decision was about, and the result.
+    /// For each request: the object, the version that the decision was based on, and the result.
     work: FuturesUnordered<BoxFuture<'static, (Uid, String, WorkResult)>>,
-    /// Objects with a request under way.
+    /// Objects with a request in progress.
     busy: BTreeSet<Uid>,
-    /// Objects that have been written to and whose new state has not arrived yet.
+    /// Objects that were written and whose new state has not arrived yet.
     settled: BTreeSet<Uid>,
     retries: Retries<Uid>,
     /// The dependents and owners for which an event has been recorded.
@@ -152,7 +152,7 @@ impl Collector {
                     Some(object) if object.version == version => {
                         self.settled.insert(uid);
                     }
-                    // The object's new state has arrived already.
+                    // The new state of the object has already arrived.
                     _ => self.graph.touch(uid),
                 }
             }
@@ -226,7 +226,7 @@ async fn look(api: &ApiServer, client: &ObjectClient, owner: &OwnerIdentity) -> 
     let found = resources.iter().find(|entry| *entry.group == *owner.group && *entry.kind == *owner.kind);
     let Some(resource) = found else { return Ok(OwnerState::Unknown) };
     if resource.namespaced && owner.namespace.is_none() {
-        // A cluster-scoped object can't have a namespaced owner: the reference doesn't say in which namespace.
+        // A cluster-scoped object can't have a namespaced owner, since the reference doesn't contain a namespace.
         return Ok(OwnerState::Unknown);
     }
     let address = ObjectPath::of(resource, owner.namespace.as_deref(), &owner.name);

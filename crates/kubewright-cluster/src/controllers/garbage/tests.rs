@@ -1,4 +1,4 @@
-//! The graph against a tiny API server: decisions are executed until none is left.
+//! Tests of the graph against a minimal API server: decisions are executed until there are no more.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -264,8 +264,8 @@ fn removed_objects_are_forgotten() {
     assert_eq!(format!("{:?}", world.graph), format!("{:?}", Graph::default()));
 }
 
-/// Random graphs with cycles and all policies, and deletions while others are under way: nothing gets stuck, nothing
-/// without owners remains, and what nobody deleted still exists.
+/// Generates random graphs with cycles and all policies, and deletes objects while other deletions are in progress.
+/// Nothing gets stuck, no object whose owners are gone remains, and objects that nobody deleted still exist.
 #[test]
 fn any_graph_settles() {
     for seed in 0..3000 {

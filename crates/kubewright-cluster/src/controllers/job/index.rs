@@ -1,4 +1,4 @@
-//! Sets of completion indexes, which the API writes as `1,3-5,7`.
+//! Sets of completion indexes, in the format of the API: `1,3-5,7`.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fmt};
 pub(super) struct Indexes(pub(super) BTreeSet<i64>);
 
 impl Indexes {
-    /// Parses the text; what can't be parsed, or isn't below `completions`, is left out.
+    /// Parses the text. Invalid parts, and indexes that aren't below `completions`, are left out.
     pub(super) fn parse(text: &str, completions: i64) -> Self {
         let mut all = BTreeSet::new();
         for part in text.split(',') {

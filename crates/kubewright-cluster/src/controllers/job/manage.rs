@@ -1,4 +1,4 @@
-//! The creation and deletion of a job's pods.
+//! Creation and deletion of a job's pods.
 
 use std::{cmp::Reverse, collections::BTreeSet, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::controllers::{
     value::{int, is_deleting, list, number, text, time},
 };
 
-/// The delay in seconds of the replacement of a pod after the first failure. It doubles with each further one.
+/// The delay in seconds before a pod is replaced after the first failure. It doubles with each further failure.
 const FIRST_DELAY: i64 = 10;
 /// The maximum of that delay.
 const LONGEST_DELAY: i64 = 600;
@@ -28,7 +28,7 @@ pub(super) fn manage(view: &View<'_>, progress: &Progress, plan: &mut Plan) -> V
         return Vec::new();
     }
     if *progress != Progress::Open {
-        // They count as failed, so their finalizers stay for now.
+        // These pods count as failed, so their finalizers are kept for now.
         let all: Vec<_> = view.active.iter().map(|pod| named(pod)).collect();
         return if all.is_empty() { Vec::new() } else { vec![Step::DeletePods(all)] };
     }
@@ -54,8 +54,8 @@ fn named(pod: &Value) -> (String, String) {
     (text(pod, "/metadata/name").into(), text(pod, "/metadata/uid").into())
 }
 
-/// Returns the number of pods that should be active. Without a number of completions the first success stops the
-/// creation of pods.
+/// Returns the number of pods that should be active. If `completions` is not set, the first success stops the creation
+/// of pods.
 fn wanted(view: &View<'_>) -> usize {
     let (parallel, succeeded) = (int(view.job, "/spec/parallelism"), view.counts.succeeded());
     match number(view.job, "/spec/completions") {
@@ -65,8 +65,8 @@ fn wanted(view: &View<'_>) -> usize {
     }
 }
 
-/// Deletes superfluous pods: pending ones first, then unready ones, then the youngest. Their finalizers are removed
-/// first, so that they don't count as failed.
+/// Deletes superfluous pods: pending pods first, then unready ones, then the youngest. Their finalizers are removed
+/// before, so that they don't count as failed.
 fn remove(view: &View<'_>, count: usize) -> Vec<Step> {
     let mut pods = view.active.clone();
     pods.sort_by_key(|pod| {

@@ -32,7 +32,7 @@ use super::{
 /// The kind `Job`.
 pub(crate) const JOB: Kind = Kind { group: "batch", kind: "Job", plural: "jobs" };
 
-/// The finalizer of a pod that its job hasn't counted yet.
+/// The finalizer of a pod that the job controller hasn't counted yet.
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 /// The value of `managedBy` for this controller.
 const MANAGER: &str = "kubernetes.io/job-controller";
@@ -84,8 +84,8 @@ fn release(pod: &Value) -> Step {
     Step::change(&Kind::POD, pod, json!({"metadata": {"finalizers": others}}))
 }
 
-/// Returns whether a pod has failed. One that is being deleted counts as failed at once, unless only failed pods are
-/// replaced.
+/// Returns whether a pod has failed. A pod that is being deleted counts as failed at once, unless
+/// `podReplacementPolicy` is `Failed`.
 fn has_failed(job: &Value, pod: &Value) -> bool {
     let phase = text(pod, "/status/phase");
     let waits = text(job, "/spec/podReplacementPolicy") == "Failed";
@@ -165,7 +165,7 @@ fn seconds_left(start: Timestamp, seconds: i64, now: Timestamp) -> Option<Durati
     u64::try_from(left).ok().filter(|left| *left > 0).map(Duration::from_secs)
 }
 
-/// Returns the progress of a job. A final result stays.
+/// Returns the progress of a job. Completion and failure are final.
 fn progress(view: &View<'_>, plan: &mut Plan) -> Progress {
     let job = view.job;
     if let Some(target) = condition(job, "FailureTarget").filter(|_| holds(job, "FailureTarget")) {

@@ -90,7 +90,7 @@ fn counters(view: &View<'_>, status: &mut Map<String, Value>) {
         }
     }
     for field in ["succeeded", "failed"] {
-        // A merge patch keeps fields that it doesn't name.
+        // A merge patch leaves fields that it doesn't contain unchanged.
         if uncounted.get(field).is_none() && !view.job["status"]["uncountedTerminatedPods"][field].is_null() {
             uncounted[field] = Value::Null;
         }

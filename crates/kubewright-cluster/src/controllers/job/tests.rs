@@ -22,7 +22,7 @@ fn job(spec: Value) -> Value {
     job
 }
 
-/// A pod that may have ended at a second of the first minute.
+/// A pod, optionally ended at a second of the first minute.
 fn pod(name: &str, phase: &str, ended: Option<u8>) -> Value {
     let mut pod = json!({
         "metadata": {"name": name, "namespace": "default", "uid": name, "finalizers": [FINALIZER]},
@@ -79,7 +79,7 @@ fn an_ended_pod_is_noted_then_released_then_counted() {
     assert_eq!((&status["succeeded"], conditions(&status)), (&json!(1), vec!["SuccessCriteriaMet", "Complete"]));
     assert_eq!(status["uncountedTerminatedPods"]["succeeded"], Value::Null);
     assert!(status["completionTime"].is_string());
-    // A pod that vanishes after its UID was noted is counted as well.
+    // A pod that disappears after its UID was recorded is counted as well.
     assert_eq!(status_of(&plan(&object, &[]))["succeeded"], 1);
 }
 

@@ -1,8 +1,9 @@
-//! The counts of a job's pods that have ended, each exactly once.
+//! Counts of a job's ended pods, each counted exactly once.
 //!
-//! The UID of an ended pod is first noted in `status.uncountedTerminatedPods`, then the pod's finalizer is removed, and
-//! when that is seen the pod is counted. After an interruption at any point it is either noted or counted, never both
-//! and never neither. Completion indexes need no note, since a set can't contain an index twice.
+//! The UID of an ended pod is first recorded in `status.uncountedTerminatedPods`, then the pod's finalizer is removed,
+//! and the pod is counted once its removal has been observed. After an interruption at any point a pod is either
+//! recorded or counted, never both and never neither. Completion indexes need no such record, since a set can't contain
+//! an index twice.
 
 use std::collections::BTreeSet;
 
@@ -17,17 +18,17 @@ pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// The pods that have ended.
 #[derive(Debug, Default)]
 pub(super) struct PodCounts<'a> {
-    /// The number of succeeded pods that are counted.
+    /// The number of counted succeeded pods.
     succeeded: i64,
-    /// The number of failed pods that are counted.
+    /// The number of counted failed pods.
     failed: i64,
-    /// The completion indexes that have succeeded, of an indexed job.
+    /// The succeeded completion indexes of an indexed job.
     pub(super) indexes: Option<Indexes>,
-    /// The UIDs of succeeded pods that are noted.
+    /// The recorded UIDs of succeeded pods.
     pub(super) noted_succeeded: Vec<String>,
-    /// The UIDs of failed pods that are noted.
+    /// The recorded UIDs of failed pods.
     pub(super) noted_failed: Vec<String>,
-    /// The pods whose finalizers can be removed once the notes have been written.
+    /// The pods whose finalizers can be removed once the UIDs have been written.
     pub(super) counted: Vec<&'a Value>,
 }
 
@@ -45,12 +46,12 @@ impl PodCounts<'_> {
         self.failed + number(self.noted_failed.len())
     }
 
-    /// Returns `status.succeeded`, which doesn't include noted pods.
+    /// Returns `status.succeeded`, which doesn't include pods that are only recorded.
     pub(super) fn counted_succeeded(&self) -> i64 {
         if self.indexes.is_some() { self.succeeded() } else { self.succeeded }
     }
 
-    /// Returns `status.failed`, which doesn't include noted pods.
+    /// Returns `status.failed`, which doesn't include pods that are only recorded.
     pub(super) fn counted_failed(&self) -> i64 {
         self.failed
     }
@@ -100,7 +101,7 @@ fn uid(pod: &Value) -> &str {
     text(pod, "/metadata/uid")
 }
 
-/// Takes in a pod that still has its finalizer.
+/// Processes a pod that still has its finalizer.
 fn take<'a>(job: &Value, pod: &'a Value, completions: i64, counts: &mut PodCounts<'a>) {
     let note = |notes: &mut Vec<String>| {
         if !notes.iter().any(|noted| noted == uid(pod)) {

@@ -28,7 +28,7 @@ const BURST: usize = 500;
 #[derive(Debug)]
 pub(crate) struct ReplicaSets {
     refs: ControllerRefs,
-    /// The last failures to create or delete pods.
+    /// The most recent failures to create or delete pods.
     failures: BTreeMap<Key, (StepKind, String)>,
 }
 
@@ -74,8 +74,8 @@ impl Controller for ReplicaSets {
     }
 }
 
-/// Decides what a replica set needs: more pods or fewer, and its status. The status comes first, so that a lasting
-/// failure is reported.
+/// Decides the steps for a replica set: its status, and more or fewer pods. The status comes first, so that a
+/// persistent failure is reported.
 fn decide(set: &Value, pods: &[Arc<Value>], failure: Option<(StepKind, &str)>, now: Timestamp, plan: &mut Plan) {
     let active: Vec<&Value> = pods.iter().map(|pod| &**pod).filter(|pod| is_active(pod)).collect();
     let wanted = usize::try_from(int(set, "/spec/replicas")).unwrap_or_default();
@@ -119,7 +119,7 @@ fn status(set: &Value, active: &[&Value], failure: Option<(StepKind, &str)>, now
         ("availableReplicas", available),
     ];
     for (field, count) in counts {
-        // Zeros are omitted, as in the server's own types.
+        // Zeros are omitted, as in the API types of Kubernetes.
         if count > 0 {
             status.insert(field.into(), count.into());
         }

@@ -12,8 +12,8 @@ use crate::controllers::{
 };
 
 /// Returns `count` pods to delete: unscheduled before scheduled, pending before running, unready before ready, lower
-/// deletion cost first, ready for a shorter time first, more restarts first, and the younger first. Kubernetes compares
-/// times by their order of magnitude only; here the younger pod always goes first.
+/// deletion cost first, most recently ready first, more restarts first, and younger first. Kubernetes compares the
+/// times only by order of magnitude; this implementation always deletes the younger pod first.
 pub(super) fn first_to_go<'a>(pods: &[&'a Value], count: usize) -> Vec<&'a Value> {
     let mut pods = pods.to_vec();
     pods.sort_by_cached_key(|pod| rank(pod));

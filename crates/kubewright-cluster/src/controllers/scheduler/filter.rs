@@ -1,10 +1,10 @@
-//! The filters that decide whether a pod may be bound to a node, with kube-scheduler's order and messages. Pure.
+//! The filters that decide whether a pod may be bound to a node. Order and messages are those of kube-scheduler. Pure.
 
 use serde_json::Value;
 
 use crate::controllers::value::{flag, list, text};
 
-/// The taint that corresponds to `kubectl cordon`.
+/// The taint that `kubectl cordon` results in.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
 /// Returns why a pod can't be bound to a node.

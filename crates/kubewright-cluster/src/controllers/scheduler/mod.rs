@@ -1,7 +1,8 @@
-//! Binds pods to the one node. Pods that can't be bound wait, with a condition that says why.
+//! The scheduler, which binds pods to the single node. A pod that can't be bound waits, and its condition contains the
+//! reason.
 //!
-//! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]). CPU and memory requests are
-//! ignored. A taint with the effect `NoExecute` keeps new pods away, but evicts none.
+//! It respects `cordon`, taints, node selectors and required node affinity ([`filter`]), and ignores CPU and memory
+//! requests. A taint with the effect `NoExecute` prevents new pods from being bound, but doesn't evict running ones.
 
 mod filter;
 
@@ -39,13 +40,13 @@ struct Unbound {
 #[derive(Clone, Debug, PartialEq)]
 enum Act {
     Bind,
-    /// Set the condition of a pod that can't be bound, with the reason.
+    /// Set the condition `PodScheduled` of a pod that can't be bound, with the reason.
     Report(String, Arc<Value>),
 }
 
 type Ended = (Unbound, Act, Result<(), kube::Error>);
 
-/// Binds pods for as long as it is polled. Without `events` it records none.
+/// Binds pods for as long as it is polled. Records no events if `events` is `None`.
 pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock, events: Option<Recorder>) {
     let mut feed = api.feed();
     let mut work: FuturesUnordered<BoxFuture<'_, Ended>> = FuturesUnordered::new();
@@ -79,7 +80,7 @@ pub(crate) async fn run(api: ApiServer, client: ObjectClient, clock: SharedClock
                         events.record(occurrence(pod, act));
                     }
                 }
-                // It is gone, bound already, or changed; the feed delivers that.
+                // The pod is gone, already bound, or changed. The feed delivers its new state.
                 Err(error) if is_gone(&error) || is_conflict(&error) => retries.forget(&pod),
                 Err(error) => {
                     tracing::warn!(%error, pod = pod.name, namespace = pod.namespace, "failed to bind a pod");
@@ -99,7 +100,7 @@ struct Scheduler {
 }
 
 impl Scheduler {
-    /// Takes in a change, and returns the pods that it concerns.
+    /// Processes a change, and returns the affected pods.
     fn take(&mut self, change: &Change) -> Vec<Unbound> {
         let gone = change.kind == ChangeKind::Deleted;
         match &*change.resource.storage {
