@@ -1,4 +1,4 @@
-//! The barrier: however late the cache is, a reconcile sees what its key wrote before.
+//! The read-your-writes barrier: however late the cache is, a reconcile sees the earlier writes of its key.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +32,7 @@ use crate::world::{Fleet, FleetReconciler, FleetStatus, World, controller, pass,
 
 const SIZE: usize = 12;
 
-/// The most config maps that ever existed: none is deleted here, so what is there at the end.
+/// Returns the number of config maps ever created: none is deleted here, so it is the number at the end.
 async fn ships_made(world: &World, delay: Duration) -> usize {
     let late = world.faults.on(&[Verb::Watch], "configmaps").always().delay(delay);
     let manager = run(world.manager().controller(controller(FleetReconciler::generating_names())));
@@ -43,7 +43,7 @@ async fn ships_made(world: &World, delay: Duration) -> usize {
     world.ship_names().await.len()
 }
 
-/// For any operator: a cache that is behind by any number of events.
+/// A cache that is behind by any number of events.
 #[tokio::test(start_paused = true)]
 async fn a_late_cache_never_leads_to_too_many_children() {
     for millis in [0, 1, 70, 900, 4_900, 5_100, 20_000] {
@@ -52,7 +52,7 @@ async fn a_late_cache_never_leads_to_too_many_children() {
     }
 }
 
-/// A cache that stands still is not waited for: after five seconds each reconcile reads live.
+/// A cache that stands still isn't waited for: after five seconds, each reconcile reads live.
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_stands_still_is_read_past() {
     let world = World::new().await;
@@ -69,7 +69,7 @@ async fn a_cache_that_stands_still_is_read_past() {
     world.wait_for_size("first", 1).await;
 
     let gate = world.faults.on(&[Verb::Watch], "configmaps").always().hold();
-    // The watch under way ends after its time, and the next one is held.
+    // The current watch ends after its timeout, and the next one is held.
     pass(300).await;
     world.create_fleet("a", 3).await;
     world.wait_for_size("a", 3).await;
@@ -85,7 +85,7 @@ async fn a_cache_that_stands_still_is_read_past() {
     manager.stop().await;
 }
 
-/// The object is created and the answer is lost, so that nobody knows its name.
+/// The object is created and the answer is lost, so its generated name is unknown.
 #[tokio::test(start_paused = true)]
 async fn a_create_without_an_answer_is_not_repeated() {
     let world = World::new().await;
@@ -98,7 +98,7 @@ async fn a_create_without_an_answer_is_not_repeated() {
     manager.stop().await;
 }
 
-/// How often the ships of a namespace, or all, were listed: one alone doesn't count.
+/// Returns how often the ships of a namespace, or all ships, were listed. Requests for a single ship don't count.
 fn lists(world: &World) -> usize {
     let seen = world.faults.seen().into_iter().map(|seen| seen.request);
     seen.filter(|request| (request.verb, request.resource.as_str()) == (Verb::List, "configmaps"))
@@ -106,7 +106,7 @@ fn lists(world: &World) -> usize {
         .count()
 }
 
-/// Where the name is known: only that object is asked for.
+/// If the name is known, only that object is read.
 #[tokio::test(start_paused = true)]
 async fn a_named_create_without_an_answer_costs_no_list() {
     let world = World::new().await;
@@ -120,7 +120,7 @@ async fn a_named_create_without_an_answer_costs_no_list() {
     manager.stop().await;
 }
 
-/// Where nothing is known of what many have written: those that wait for a list share it.
+/// If the names written by many keys are unknown, the waiting keys share one list.
 #[tokio::test(start_paused = true)]
 async fn keys_with_lost_answers_share_a_list() {
     const FLEETS: usize = 16;
@@ -141,7 +141,7 @@ async fn keys_with_lost_answers_share_a_list() {
     manager.stop().await;
 }
 
-/// A cache that stands still is made to list anew, once for all keys that wait for it.
+/// A cache that stands still has to list again, once for all keys that wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_stands_still_lists_anew_once() {
     const FLEETS: usize = 16;
@@ -150,7 +150,7 @@ async fn a_cache_that_stands_still_lists_anew_once() {
     world.create_fleet("first", 1).await;
     world.wait_for_size("first", 1).await;
     let gate = world.faults.on(&[Verb::Watch], "configmaps").always().hold();
-    // The watch under way ends after its time, and the next one is held.
+    // The current watch ends after its timeout, and the next one is held.
     pass(300).await;
     let before = lists(&world);
     for number in 0..FLEETS {
@@ -165,7 +165,8 @@ async fn a_cache_that_stands_still_lists_anew_once() {
     manager.stop().await;
 }
 
-/// Deletes all ships that the API server knows, once for each size, and notes each that the cache shows after that.
+/// Deletes all ships that the API server has, once for each size, and records those that the cache still returns
+/// afterwards.
 #[derive(Clone, Default)]
 struct Sinker {
     size: Arc<AtomicUsize>,
@@ -188,12 +189,12 @@ impl Reconciler<Fleet> for Sinker {
             }
         }
         ctx.set_status(FleetStatus { size: fleet.spec.size, note: None }).await?;
-        // It is to be seen what the cache shows while it comes.
+        // Runs again while the cache receives the events, to check what it returns meanwhile.
         Ok(Action::requeue_after(Duration::from_millis(100)))
     }
 }
 
-/// What was deleted before the cache had ever seen it doesn't show after.
+/// An object that was deleted before the cache had seen it doesn't appear afterwards.
 #[tokio::test(start_paused = true)]
 async fn what_was_deleted_unseen_is_never_seen() {
     let world = World::new().await;
@@ -206,7 +207,7 @@ async fn what_was_deleted_unseen_is_never_seen() {
         let metadata = ObjectMeta { name: Some("s".into()), ..ObjectMeta::default() };
         let ship = ConfigMap { metadata, ..ConfigMap::default() };
         world.ships().create(&Default::default(), &ship).await.expect("accepted");
-        // So long the cache will show it.
+        // The cache would show the deleted ship for this long.
         pass(1).await;
         world.resize("a", size).await;
         world.wait_for_size("a", size).await;
@@ -217,7 +218,7 @@ async fn what_was_deleted_unseen_is_never_seen() {
     manager.stop().await;
 }
 
-/// Never comes back from a write.
+/// Never returns after a write.
 struct Lost(FleetReconciler);
 
 impl Reconciler<Fleet> for Lost {
@@ -229,7 +230,7 @@ impl Reconciler<Fleet> for Lost {
     }
 }
 
-/// A reconcile that is cut off has written what it has written.
+/// The writes of a reconcile that was cancelled are waited for as well.
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_cut_off_by_the_time_limit_is_waited_for_too() {
     let world = World::new().await;
@@ -242,8 +243,8 @@ async fn a_reconcile_cut_off_by_the_time_limit_is_waited_for_too() {
     manager.stop().await;
 }
 
-/// Copies the size of a fleet to its status, unless a live read of the config map `settings` shows another state of it than
-/// the cache: then it looks again in a second.
+/// Copies the size of a fleet to its status. If a live read of the config map `settings` returns another state than the
+/// cache, it tries again after a second instead.
 struct Reader {
     settings: ObjectKey,
 }
@@ -262,8 +263,8 @@ impl Reconciler<Fleet> for Reader {
     }
 }
 
-/// A live read that shows a newer state than the cache makes the cache catch up: a connection may be half open, and its watch
-/// silent for minutes.
+/// A live read that returns a newer state than the cache makes the cache list again: the connection may be half open,
+/// and the watch silent for minutes.
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_is_older_than_a_live_read_is_made_to_list() {
     for is_deleted in [false, true] {
@@ -295,21 +296,21 @@ async fn a_cache_that_is_older_than_a_live_read_is_made_to_list() {
     }
 }
 
-/// What a live read has shown may be gone when the cache lists: the list is as new nevertheless.
+/// An object that a live read has returned may be gone when the cache lists; the list still counts as newer.
 #[tokio::test(start_paused = true)]
 async fn a_list_counts_as_newer_than_every_live_read_before_it() {
     let world = World::new().await;
     let _silent = world.faults.on(&[Verb::Watch], "configmaps").always().hold();
     let reconciler = FleetReconciler::generating_names();
     let manager = run(world.manager().controller(controller(reconciler.clone())));
-    // The answer is lost, so that the ship is known by a live read alone.
+    // The answer is lost, so the ship is known only from a live read.
     let lost = world.faults.on(&[Verb::Create], "configmaps").lose_answer();
     world.create_fleet("a", 1).await;
     world.wait_for_size("a", 1).await;
     assert_eq!(lost.hits(), 1);
     let name = world.ship_names().await.pop().expect("a ship");
     world.ships().delete(&name, &Default::default()).await.expect("deleted");
-    // The cache is made to list, which shows nothing, and nothing else happens to config maps.
+    // The cache has to list, the list is empty, and no further events for config maps follow.
     world.resize("a", 0).await;
     world.wait_for_size("a", 0).await;
     pass(120).await;
@@ -322,7 +323,7 @@ async fn a_list_counts_as_newer_than_every_live_read_before_it() {
     manager.stop().await;
 }
 
-/// Deletes the config map `s` by its name, and notes whether its later runs see it.
+/// Deletes the config map `s` by name, and records whether its later runs see it.
 struct Deleter {
     key: ObjectKey,
     has_deleted: AtomicBool,
@@ -343,7 +344,7 @@ impl Reconciler<Fleet> for Deleter {
     }
 }
 
-/// The answer to a deletion by name needn't say which object it was about: then it is the one that the cache has.
+/// The response to a deletion by name may not identify the deleted object; then it is taken to be the one in the cache.
 #[tokio::test(start_paused = true)]
 async fn an_object_deleted_by_its_name_alone_is_never_seen_again() {
     for is_gone in [false, true] {
@@ -355,7 +356,7 @@ async fn an_object_deleted_by_its_name_alone_is_never_seen_again() {
         let sees = Arc::new(AtomicBool::new(false));
         let key = ObjectKey::namespaced("default", "s");
         let deleter = Deleter { key, has_deleted: AtomicBool::new(false), sees: sees.clone() };
-        // An API server that answers with a status without details, as aggregated ones may.
+        // An API server that responds with a status without details, as aggregated ones may.
         let controller = Controller::new(deleter).reads::<ConfigMap>().client(|client| {
             client.intercept(|next| async move {
                 let is_delete = next.call().verb() == rbac::Verb::Delete;
@@ -378,7 +379,7 @@ async fn an_object_deleted_by_its_name_alone_is_never_seen_again() {
     }
 }
 
-/// Makes a config map by a name, and doesn't look whether it is there.
+/// Creates a config map with a fixed name, without checking whether it exists.
 struct Maker;
 
 impl Reconciler<Fleet> for Maker {
@@ -403,7 +404,7 @@ impl Reconciler<ConfigMap> for Onlooker {
     }
 }
 
-/// A controller waits for its own kinds: what is wrong with the others' copies keeps it from nothing.
+/// A controller waits only for its own kinds: a broken cache of another controller's kind doesn't delay it.
 #[tokio::test(start_paused = true)]
 async fn what_only_another_controller_reads_is_not_waited_for() {
     let world = World::new().await;
@@ -421,7 +422,7 @@ async fn what_only_another_controller_reads_is_not_waited_for() {
     manager.stop().await;
 }
 
-/// And the barrier's other side: what changes nothing is not waited for.
+/// The opposite case: without writes there is nothing to wait for.
 #[tokio::test(start_paused = true)]
 async fn a_steady_state_has_no_writes() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! What a CRD says of its fields, to an API server.
+//! The schemas of CRDs, as an API server enforces them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Managers that divide the keys: never two on one, and none left without anyone.
+//! Managers that divide the keys: no key is processed by two of them, and none is left out.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -28,17 +28,17 @@ use crate::world::{Fleet, FleetStatus, Running, World, pass, run, until};
 
 const FLEETS: usize = 200;
 
-/// What all replicas together do.
+/// A record of the work of all replicas.
 #[derive(Clone, Default)]
 struct Log {
     at_work: Arc<Mutex<BTreeMap<ObjectKey, String>>>,
     runs: Arc<AtomicUsize>,
     interrupted: Arc<AtomicUsize>,
-    /// Keys that were worked on by two.
+    /// Keys that two replicas worked on at once.
     doubled: Arc<Mutex<Vec<String>>>,
 }
 
-/// Writes its replica's name into the status, and takes a while for it.
+/// Writes the name of its replica into the status, and takes some time for it.
 #[derive(Clone)]
 struct Signing {
     replica: String,
@@ -46,7 +46,7 @@ struct Signing {
     seconds: f64,
 }
 
-/// A key that is worked on, however that ends.
+/// A key that is being worked on, until this is dropped.
 struct AtWork<'a>(&'a Log, &'a ObjectKey, bool);
 
 impl Drop for AtWork<'_> {
@@ -63,7 +63,7 @@ impl Reconciler<Fleet> for Signing {
 
     async fn reconcile(&self, fleet: &Fleet, ctx: &Context<Fleet>) -> Result<Action, ClientError> {
         let other = self.log.at_work.lock().insert(ctx.key().clone(), self.replica.clone());
-        // A panic would be caught.
+        // Recorded, since a panic would be caught.
         if let Some(other) = other {
             self.log.doubled.lock().push(format!("{} begins {} while {other} is at it", self.replica, ctx.key()));
         }
@@ -79,7 +79,7 @@ impl Reconciler<Fleet> for Signing {
     }
 }
 
-/// Replicas on one world.
+/// Replicas that share one world.
 struct Replicas {
     world: World,
     log: Log,
@@ -109,7 +109,7 @@ impl Replicas {
         self.running.insert(replica.into(), run(manager));
     }
 
-    /// How many fleets each replica has signed, of those that have this size.
+    /// Returns the number of fleets of this size that each replica has signed.
     async fn signed(&self, size: usize) -> BTreeMap<String, usize> {
         let mut signed = BTreeMap::new();
         for fleet in self.world.fleets().list(&Default::default()).await.expect("a list") {
@@ -121,12 +121,12 @@ impl Replicas {
         signed
     }
 
-    /// Waits until exactly these have signed all fleets of this size, each a fair part.
+    /// Waits until exactly these replicas have signed all fleets of this size, each a fair share.
     async fn wait_for_shares(&self, size: usize, replicas: &[&str]) {
         let expected = replicas.iter().map(|replica| (*replica).to_owned()).collect::<BTreeSet<_>>();
         let fair = FLEETS / replicas.len();
         until(&format!("{replicas:?} share the fleets"), || async {
-            // It is not looked at too often: each look is at all of them.
+            // Each check reads all fleets, so checks are not too frequent.
             tokio::time::sleep(Duration::from_millis(500)).await;
             let signed = self.signed(size).await;
             signed.values().sum::<usize>() == FLEETS
@@ -156,18 +156,19 @@ async fn replicas_divide_the_keys_and_take_over_from_each_other() {
     }
     replicas.wait_for_shares(1, &["a", "b", "c"]).await;
 
-    // One dies without a word, in the middle of much work.
+    // A replica crashes in the middle of much work.
     replicas.resize_all(2).await;
     until("some work", || async { replicas.log.at_work.lock().len() > 6 }).await;
     let died = replicas.world.clock.monotonic();
     replicas.running.remove("b").expect("it runs").crash().await;
     replicas.log.interrupted.store(0, Ordering::SeqCst);
     replicas.wait_for_shares(2, &["a", "c"]).await;
-    // The lease's time, two looks, and a third of two hundred fleets by four workers, half a second each.
+    // The lease duration, two rounds of the protocol, and a third of two hundred fleets by four workers, half a second
+    // each.
     let took = (replicas.world.clock.monotonic() - died).as_secs();
     assert!((13..40).contains(&took), "{took} s");
 
-    // One comes, while all are at work.
+    // A replica joins while all others are working.
     replicas.resize_all(3).await;
     until("some work", || async { replicas.log.at_work.lock().len() > 6 }).await;
     let came = replicas.world.clock.monotonic();
@@ -176,7 +177,7 @@ async fn replicas_divide_the_keys_and_take_over_from_each_other() {
     let took = (replicas.world.clock.monotonic() - came).as_secs();
     assert!(took < 40, "{took} s");
 
-    // One leaves in good order: nobody waits for its lease to run out.
+    // A replica leaves gracefully, so nobody waits for its lease to expire.
     replicas.resize_all(4).await;
     let left = replicas.world.clock.monotonic();
     replicas.running.remove("a").expect("it runs").stop().await;
@@ -186,7 +187,7 @@ async fn replicas_divide_the_keys_and_take_over_from_each_other() {
     assert_eq!(replicas.log.interrupted.load(Ordering::SeqCst), 0, "nothing was cut off half-way");
     assert_eq!(*replicas.log.doubled.lock(), Vec::<String>::new());
 
-    // What those that are gone have left behind is cleared away, and then all is quiet.
+    // The leases of the replicas that are gone are deleted, and then nothing more happens.
     until("two leases are left", || async { replicas.leases().await.len() == 2 }).await;
     assert!(
         replicas
@@ -204,13 +205,13 @@ async fn replicas_divide_the_keys_and_take_over_from_each_other() {
     }
 }
 
-/// Who comes gets its part of the keys although one of those that move is worked on for ever.
+/// A new replica gets its share of the keys although one of the keys to be moved is worked on forever.
 #[tokio::test(start_paused = true)]
 async fn a_reconcile_that_never_ends_holds_up_its_own_key_alone() {
     let mut replicas = Replicas::new(FLEETS).await;
     replicas.start("a");
     replicas.wait_for_shares(1, &["a"]).await;
-    // Four workers hang, each on a key. Of those that are to move some are among them, by all odds.
+    // Four workers hang, each on a key. With high probability, some of these keys are to be moved.
     let slow = replicas.running.remove("a").expect("it runs");
     slow.stop().await;
     replicas.resize_all(2).await;
@@ -219,7 +220,7 @@ async fn a_reconcile_that_never_ends_holds_up_its_own_key_alone() {
     let busy = replicas.log.at_work.lock().keys().cloned().collect::<BTreeSet<_>>();
     replicas.start("b");
     replicas.start("c");
-    // What is theirs: two thirds, without what the first is busy with.
+    // The share of the new replicas: two thirds, without the keys that the first one is working on.
     until("all that may move has moved", || async {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let signed = replicas.signed(2).await;
@@ -235,7 +236,7 @@ async fn a_reconcile_that_never_ends_holds_up_its_own_key_alone() {
     }
 }
 
-/// For shards: one that reaches nobody stops before the others take its keys.
+/// A disconnected replica stops before the others take over its keys.
 #[tokio::test(start_paused = true)]
 async fn a_disconnected_replica_has_stopped_when_others_take_over() {
     let mut replicas = Replicas::new(4).await;
@@ -269,12 +270,12 @@ async fn a_name_that_cannot_be_a_label_is_refused() {
     );
 }
 
-/// What a check of the readiness says.
+/// Returns the result of the readiness check.
 async fn readiness(probes: &kubewright_runtime::probe::Probes) -> String {
     crate::faults::page(probes, "/readyz/shards").await
 }
 
-/// One that doesn't see the others can't tell which keys are its own: it must not look as if all were well.
+/// A replica that can't see the others doesn't know which keys it owns, so it must not report that it is ready.
 #[tokio::test(start_paused = true)]
 async fn a_replica_that_may_not_list_the_leases_is_not_ready() {
     let replicas = Replicas::new(4).await;
@@ -291,7 +292,7 @@ async fn a_replica_that_may_not_list_the_leases_is_not_ready() {
     until("it is ready", || async { readiness(&probes).await == "ok" }).await;
     until("it works", || async { replicas.signed(1).await.get("a") == Some(&4) }).await;
 
-    // The right is taken away: what it has it keeps, but it can't go on so for ever.
+    // The permission is revoked: the replica keeps its keys, but can't continue like this indefinitely.
     network.on(&[Verb::List], "leases").always().refuse(403, "Forbidden");
     pass(5).await;
     assert_eq!(readiness(&probes).await, "ok");
@@ -301,7 +302,7 @@ async fn a_replica_that_may_not_list_the_leases_is_not_ready() {
     running.stop().await;
 }
 
-/// What comes from outside comes to one replica, whose the key may not be.
+/// An external event arrives at one replica, which may not own the key.
 #[tokio::test(start_paused = true)]
 async fn a_wake_from_outside_reaches_the_owner_of_the_key() {
     let mut replicas = Replicas::new(FLEETS).await;

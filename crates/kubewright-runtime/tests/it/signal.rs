@@ -1,4 +1,4 @@
-//! Signals, sent to a process of its own: this test binary, started again with one test selected.
+//! Signals, sent to a separate process: this test binary, run again with one test selected.
 
 use std::{
     io::{Read, Write},
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const ROLE: &str = "KUBEWRIGHT_TEST_SIGNAL_ROLE";
 
-/// What the child does, when it is one.
+/// The child process, if this is one; otherwise it does nothing.
 #[tokio::test]
 async fn child() -> anyhow::Result<()> {
     let Ok(role) = std::env::var(ROLE) else { return Ok(()) };
@@ -31,7 +31,7 @@ fn say(word: &str) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// A child, killed with its test.
+/// A child process, which is killed when this is dropped.
 struct Process(Child);
 
 impl Process {

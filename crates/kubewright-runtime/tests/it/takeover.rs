@@ -1,4 +1,5 @@
-//! Keys that come from another replica: whatever that wrote, and however late the cache is, its next owner sees it.
+//! Keys taken over from another replica: whatever that one wrote, and however late the cache is, the next owner sees
+//! it.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::world::{FleetReconciler, Running, World, controller, pass, run, until
 
 const SIZE: usize = 6;
 
-/// A replica with a network of its own.
+/// A replica with its own network.
 struct Replica {
     faults: Faults,
     running: Running,
@@ -47,25 +48,26 @@ impl Replica {
         Self::start(world, faults, |manager| manager.sharding(options))
     }
 
-    /// How often it has listed these.
+    /// Returns how often the replica has listed a resource.
     fn lists(&self, resource: &str) -> usize {
         let seen = self.faults.seen().into_iter().map(|seen| seen.request);
         seen.filter(|request| request.verb == Verb::List && request.resource == resource).count()
     }
 }
 
-/// A network in which news of ships come late.
+/// A network that delays the watch events of ships.
 fn late(by: Duration) -> Faults {
     let faults = Faults::new();
     faults.on(&[Verb::Watch], "configmaps").always().delay(by);
     faults
 }
 
-/// One that stood by, with a cache that is late by any time, takes over from one that dies or ends
-/// right after its writes, and makes none again.
+/// A standby replica, whose cache is late by any time, takes over from a leader that crashes or stops right after its
+/// writes, and repeats none of them.
 #[tokio::test(start_paused = true)]
 async fn a_standby_sees_the_last_writes_of_the_former_leader() {
-    // Whether the first dies or ends in good order, how many ships it leaves, and how many are wanted of the second.
+    // Whether the first replica crashes instead of stopping, the number of ships it leaves, and the number wanted from
+    // the second.
     for (dies, left, wanted) in [(true, SIZE, SIZE + 1), (false, SIZE, SIZE + 1), (true, 2, 3)] {
         for seconds in [0, 3, 30, 4_000] {
             let world = World::new().await;
@@ -74,7 +76,7 @@ async fn a_standby_sees_the_last_writes_of_the_former_leader() {
             pass(1).await;
             let second = Replica::elected(&world, "second", late(Duration::from_secs(seconds)));
             pass(20).await;
-            // Ships are lost and made again, which the cache must hear of both ways.
+            // Ships are deleted and created again; the cache has to receive both kinds of events.
             world.create_fleet("a", 4).await;
             world.wait_for_size("a", 4).await;
             pass(10).await;
@@ -82,7 +84,7 @@ async fn a_standby_sees_the_last_writes_of_the_former_leader() {
             world.resize("a", size).await;
             world.wait_for_size("a", size).await;
             if left < 4 {
-                // All that it saw made it is to see deleted.
+                // Some time to receive the creations, so that the deletions have to be received as well.
                 pass(20).await;
             }
             world.resize("a", left).await;
@@ -96,7 +98,7 @@ async fn a_standby_sees_the_last_writes_of_the_former_leader() {
             second.faults.forget();
             world.resize("a", wanted).await;
             world.wait_for_size("a", wanted).await;
-            // What it says is so at once, and stays so when the cache has heard of all.
+            // The number is right at once, and still right when the cache has caught up.
             for time in [0, 60] {
                 pass(time).await;
                 let there = world.ship_names().await.len();
@@ -108,7 +110,7 @@ async fn a_standby_sees_the_last_writes_of_the_former_leader() {
     }
 }
 
-/// What can't be asked is asked again, and nothing is done until it is answered.
+/// A list that fails is retried, and nothing is reconciled until it succeeds.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_waits_until_its_lists_are_answered() {
     let world = World::new().await;
@@ -130,7 +132,7 @@ async fn a_takeover_waits_until_its_lists_are_answered() {
     second.running.stop().await;
 }
 
-/// The same for what a shard gains, at the cost of one list for each kind.
+/// The same for the keys that a shard gains, at the cost of one list for each kind.
 #[tokio::test(start_paused = true)]
 async fn a_shard_sees_what_the_former_owner_of_its_keys_wrote() {
     const FLEETS: usize = 16;
@@ -160,8 +162,8 @@ async fn a_shard_sees_what_the_former_owner_of_its_keys_wrote() {
     }
 }
 
-/// Lists that hang, as on a connection that is dead, are given up and asked for again, both that of the takeover and that of the
-/// cache.
+/// Lists that hang, as on a dead connection, time out and are requested again, both those of the takeover and those of
+/// the cache.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_outlasts_lists_that_hang() {
     let world = World::new().await;
@@ -184,8 +186,8 @@ async fn a_takeover_outlasts_lists_that_hang() {
     second.running.stop().await;
 }
 
-/// An object that no longer matches the cache's selector when the takeover lists, and does again before the cache has heard of
-/// that, is not waited for to go.
+/// An object doesn't match the cache's selector when the takeover lists, but matches again before the cache has
+/// received that change. The takeover doesn't wait for its removal.
 #[tokio::test(start_paused = true)]
 async fn a_takeover_does_not_wait_for_the_end_of_an_object_that_came_back() {
     let world = World::new().await;
@@ -226,7 +228,7 @@ async fn a_takeover_does_not_wait_for_the_end_of_an_object_that_came_back() {
     second.running.stop().await;
 }
 
-/// Who has no predecessor asks for nothing more than the cache's own lists.
+/// A replica without a predecessor sends only the lists of its cache.
 #[tokio::test(start_paused = true)]
 async fn one_that_works_alone_lists_nothing_twice() {
     let world = World::new().await;

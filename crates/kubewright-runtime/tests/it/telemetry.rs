@@ -1,4 +1,5 @@
-//! Spans, as a collector gets them: from a process of its own, since they are set up once for a whole process, by environment.
+//! Spans as a collector receives them, from a separate process, since they are configured once for a whole process, by
+//! environment variables.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +25,7 @@ use crate::world::{Fleet, World, run, until};
 
 const ROLE: &str = "KUBEWRIGHT_TEST_TELEMETRY";
 
-/// What is sent, as far as it is looked at: `ExportTraceServiceRequest` of OTLP.
+/// The checked part of what is exported: `ExportTraceServiceRequest` of OTLP.
 #[derive(Clone, PartialEq, Message)]
 struct Export {
     #[prost(message, repeated, tag = "1")]
@@ -61,7 +62,7 @@ struct Span {
     parent: Vec<u8>,
     #[prost(string, tag = "5")]
     name: String,
-    /// 3 is a client's.
+    /// 3 is the client kind.
     #[prost(int32, tag = "6")]
     kind: i32,
     #[prost(message, repeated, tag = "9")]
@@ -100,7 +101,7 @@ fn values(attributes: &[KeyValue]) -> BTreeMap<&str, String> {
     attributes.iter().filter_map(|pair| Some((pair.key.as_str(), value(pair.value.as_ref()?)?))).collect()
 }
 
-/// Makes a config map for `good`, fails at `bad`.
+/// Creates a config map for `good`, and fails for `bad`.
 struct Moody;
 
 impl Reconciler<Fleet> for Moody {
@@ -116,7 +117,7 @@ impl Reconciler<Fleet> for Moody {
     }
 }
 
-/// What the child does, when it is one: a manager's life.
+/// The child process, if this is one: it runs a manager.
 #[tokio::test]
 async fn child() -> anyhow::Result<()> {
     if std::env::var(ROLE).is_err() {
@@ -133,7 +134,7 @@ async fn child() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs a child to its end, which has to come.
+/// Runs a child process, and waits for its exit.
 async fn live(endpoint: &str) {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "telemetry::child", "--nocapture"])

@@ -1,4 +1,4 @@
-//! On several threads and real time: several namespaces, a mapper that is slow, and many workers at once.
+//! Several threads in real time: several namespaces, a slow mapper, and many workers at once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,10 +29,10 @@ use crate::world::{Fleet, FleetStatus, World, fleet, run};
 const NAMESPACES: [&str; 3] = ["one", "two", "three"];
 const FLEETS: usize = 12;
 const ROUNDS: usize = 8;
-/// How long the whole may take on a machine that is busy with other things.
+/// The timeout of the whole test, generous because the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Writes into the status what the orders say, which are config maps that name a fleet.
+/// Writes the content of the orders, which are config maps that name a fleet, into the status.
 #[derive(Clone, Default)]
 struct Admiral {
     at_work: Arc<Mutex<BTreeSet<ObjectKey>>>,
@@ -80,7 +80,7 @@ impl Sea {
         orders.patch(&name, &PatchParams::apply("test"), &Patch::Apply(order)).await.expect("accepted");
     }
 
-    /// What the statuses say, by namespace and name.
+    /// Returns the sizes in the statuses, by namespace and name.
     async fn sizes(&self) -> BTreeMap<String, usize> {
         let fleets = Api::<Fleet>::all(self.client.clone()).list(&Default::default()).await.expect("a list");
         let told = |fleet: Fleet| {
@@ -106,7 +106,7 @@ async fn many_threads_namespaces_and_a_slow_mapper_come_to_what_is_wanted() {
     let admiral = Admiral::default();
     let controller = Controller::<Fleet>::new(admiral.clone())
         .watches(|order: &ConfigMap, _| {
-            // It holds up the events of its kind, and loses none.
+            // Delays the events of its kind, and loses none.
             std::thread::sleep(Duration::from_millis(2));
             let name = order.data.as_ref().and_then(|data| data.get("fleet"));
             name.map(|name| ObjectKey::of(order).sibling(name)).into_iter().collect()

@@ -1,4 +1,4 @@
-//! The traces: why a key ran, what the run did, and why nothing happens.
+//! Traces: why a key ran, what the run did, and why nothing happens.
 
 use std::{
     io,
@@ -46,7 +46,7 @@ async fn start(world: &World, controller: Controller<Fleet>) -> (Running, Traces
     (running, traces)
 }
 
-/// The triggers of all runs of `a`, as `reason Kind namespace/name`.
+/// Returns the triggers of all these runs, as `reason Kind namespace/name`.
 fn triggers(runs: &[Arc<Trace>]) -> Vec<String> {
     let told = runs.iter().flat_map(|run| &run.triggers).map(|trigger| {
         let kind = trigger.kind.as_deref().unwrap_or_default();
@@ -56,7 +56,7 @@ fn triggers(runs: &[Arc<Trace>]) -> Vec<String> {
     told.collect()
 }
 
-/// The writes of a run, as `verb Kind namespace/name/subresource status`.
+/// Returns the writes of a run, as `verb Kind namespace/name/subresource status`.
 fn writes(run: &Trace) -> Vec<String> {
     let told = run.writes.iter().map(|write| {
         let subresource = write.subresource.as_ref().map(|name| format!("/{name}")).unwrap_or_default();
@@ -127,7 +127,7 @@ async fn a_first_list_is_told_and_a_key_keeps_its_last_runs() {
     manager.stop().await;
 }
 
-/// Says aloud what it was told of a Secret, after so many writes that no more are kept.
+/// Fails or panics with the server's message about a Secret, after so many writes that no more are recorded.
 struct Teller {
     panics: bool,
 }
@@ -166,7 +166,7 @@ async fn what_is_said_of_a_secret_is_not_told() {
     }
 }
 
-/// A run that fails is told with its error, its retry follows with the number of its attempt.
+/// A failed run is recorded with its error, and its retry with the number of the attempt.
 #[tokio::test(start_paused = true)]
 async fn a_failure_is_told_with_its_retry() {
     let world = World::new().await;
@@ -192,7 +192,7 @@ async fn a_failure_is_told_with_its_retry() {
     manager.stop().await;
 }
 
-/// A write that gets no answer stays told.
+/// A write without an answer is recorded as unanswered.
 #[tokio::test(start_paused = true)]
 async fn a_lost_answer_is_told_as_such() {
     let world = World::new().await;
@@ -208,7 +208,7 @@ async fn a_lost_answer_is_told_as_such() {
     manager.stop().await;
 }
 
-/// The barrier holds a key back: while it does that is told, and afterwards how long it was.
+/// While the barrier delays a key, this is reported; afterwards the trace has the duration.
 #[tokio::test(start_paused = true)]
 async fn a_key_that_is_held_back_says_so() {
     let world = World::new().await;
@@ -230,7 +230,7 @@ async fn a_key_that_is_held_back_says_so() {
     manager.stop().await;
 }
 
-/// Comes back every minute, reads and tells all sorts of things.
+/// Depending on the size, reads a lot and requeues itself after a minute, panics, hangs, or fails.
 struct Busy;
 
 impl Reconciler<Fleet> for Busy {
@@ -300,7 +300,7 @@ async fn every_end_and_what_comes_next_is_told() {
     manager.stop().await;
 }
 
-/// A controller that can't begin says what it waits for.
+/// A controller that can't start reports what it waits for.
 #[tokio::test(start_paused = true)]
 async fn a_controller_that_waits_says_for_what() {
     let world = World::without_fleets();
@@ -329,7 +329,7 @@ async fn switched_off_nothing_is_kept() {
     manager.stop().await;
 }
 
-/// Says something, and fails.
+/// Logs a line, and fails.
 struct Talkative;
 
 impl Reconciler<Fleet> for Talkative {
@@ -343,7 +343,7 @@ impl Reconciler<Fleet> for Talkative {
     }
 }
 
-/// Takes what is logged on this thread, on which all tasks of a test run.
+/// Captures the log of this thread, on which all tasks of a test run.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -358,8 +358,8 @@ impl io::Write for Lines {
     }
 }
 
-/// Every line that a reconcile logs, its own and the runtime's, has the id that its trace has: as people and as machines
-/// read it.
+/// Every line logged during a reconcile, by the reconciler or the runtime, has the id of the trace, in the text and in
+/// the JSON format.
 #[tokio::test(start_paused = true)]
 async fn every_line_of_a_reconcile_has_its_id() {
     let world = World::new().await;
@@ -396,7 +396,7 @@ async fn every_line_of_a_reconcile_has_its_id() {
     assert!(told.len() == 2 && told[0].contains("looking") && told[1].contains("the reconcile failed"), "{people}");
 }
 
-/// Writes a field again and again that no config map has.
+/// Repeatedly writes a field that config maps don't have.
 struct Sloppy;
 
 impl Reconciler<Fleet> for Sloppy {
@@ -434,7 +434,7 @@ async fn what_the_api_server_warns_of_is_logged_once() {
     assert_eq!(warning["path"], "/api/v1/namespaces/default/configmaps/a");
 }
 
-/// Writes the same twice.
+/// Writes the same value twice.
 struct Twice;
 
 impl Reconciler<Fleet> for Twice {
@@ -471,7 +471,7 @@ async fn who_has_woken_and_what_has_changed_is_told() {
     assert!(text.contains("because the channel orders named it") && text.contains("(200, no change)"), "{text}");
 }
 
-/// The body of an answer, and its content type.
+/// Returns the status code, content type and body of a response.
 async fn fetch(port: u16, path: &str, accept: &str) -> (u16, String, String) {
     fetch_as((Ipv4Addr::LOCALHOST, port).into(), "localhost", path, accept).await
 }
@@ -488,7 +488,7 @@ async fn fetch_as(address: SocketAddr, host: &str, path: &str, accept: &str) -> 
     (code, kind.into(), body.into())
 }
 
-/// Over a real socket, so on real time.
+/// Uses a real socket, and so real time.
 #[tokio::test]
 async fn the_probe_port_shows_them_as_json_and_as_text() {
     let world = World::new().await;
@@ -529,7 +529,7 @@ async fn the_probe_port_shows_them_as_json_and_as_text() {
     manager.stop().await;
 }
 
-/// The address by which other machines reach this one, if there is one. Nothing is sent.
+/// Returns the address at which other machines reach this one, if there is one. Sends nothing.
 fn public_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
@@ -590,7 +590,7 @@ async fn traces_of_a_pod_are_on_its_loopback() {
     manager.stop().await;
 }
 
-/// Reads in every way that the cache has.
+/// Reads the cache in every possible way.
 struct Bookworm;
 
 impl Reconciler<Fleet> for Bookworm {

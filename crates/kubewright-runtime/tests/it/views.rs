@@ -1,4 +1,4 @@
-//! Kinds that are read as less than they are.
+//! Types that contain only a part of their kind's fields.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -39,7 +39,7 @@ struct Cargo {
 /// The cargo of each ship by name, and the labels of the secrets.
 type Seen = (BTreeMap<String, Option<String>>, BTreeMap<String, String>);
 
-/// Sinks empty ships, and notes the others.
+/// Deletes empty ships, and records the others.
 #[derive(Clone, Default)]
 struct Captain {
     seen: Arc<Mutex<Seen>>,
@@ -111,7 +111,7 @@ async fn a_view_stands_wherever_a_kind_does() {
     manager.stop().await;
 }
 
-/// Notes what it sees of a kind that it knows by name.
+/// Records what it sees of a kind that it knows only by name.
 struct ByName {
     maps: ApiResource,
     cargo: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! Kinds that are watched because a reconcile asks for them, and as long as one does.
+//! Kinds that are watched on demand, while at least one reconcile uses them.
 
 use std::{
     collections::BTreeMap,
@@ -31,10 +31,10 @@ use crate::{
     world::{Fleet, FleetReconciler, World, controller, pass, run, until},
 };
 
-/// What a run saw: the names of the objects of its kind, or why there were none.
+/// What a run saw: the names of the objects of its kind, or the reason why there were none.
 type Sight = Result<Vec<String>, Unsynced>;
 
-/// Watches what its fleet's annotation says, and notes what it sees. It fails as long as it is told to.
+/// Watches the kind in its fleet's annotation, and records what it sees. It fails while the test wants it to.
 #[derive(Clone, Default)]
 struct Spotter {
     sights: Arc<Mutex<BTreeMap<String, Vec<Sight>>>>,
@@ -87,7 +87,7 @@ async fn create_secret(world: &World, name: &str, fleet: &str) {
     secrets.create(&PostParams::default(), &secret.expect("a secret")).await.expect("accepted");
 }
 
-/// How often the manager has listed these, and begun to watch them.
+/// Returns how often the manager has listed and watched a resource.
 fn asked(world: &World, resource: &str) -> (usize, usize) {
     let seen = world.faults.seen();
     let count =
@@ -106,7 +106,7 @@ async fn a_kind_is_watched_as_long_as_a_reconcile_asks_for_it() {
     pass(10).await;
     assert_eq!(asked(&world, "secrets"), (0, 0), "nobody has asked");
 
-    // The first list wakes who waits for it, also if it is empty.
+    // The first list triggers the waiting keys, even if it is empty.
     for fleet in ["a", "b"] {
         aim(&world, fleet, "secrets").await;
         spotter.sees(fleet, &[]).await;
@@ -114,14 +114,14 @@ async fn a_kind_is_watched_as_long_as_a_reconcile_asks_for_it() {
     assert!(spotter.sights("a")[0].as_ref().is_err_and(|unsynced| unsynced.kind.plural == "secrets"));
     assert_eq!(asked(&world, "secrets"), (1, 1), "one watch for both");
 
-    // What passes wakes the key, and no other.
+    // A change triggers this key, and no other.
     let before = spotter.sights("b").len();
     create_secret(&world, "one", "a").await;
     spotter.sees("a", &["one"]).await;
     pass(1).await;
     assert_eq!(spotter.sights("b").len(), before);
 
-    // One that no longer asks hears nothing; the other does.
+    // A key that no longer uses the kind isn't triggered; the other one is.
     aim(&world, "a", "nothing").await;
     pass(1).await;
     let before = spotter.sights("a").len();
@@ -130,21 +130,21 @@ async fn a_kind_is_watched_as_long_as_a_reconcile_asks_for_it() {
     spotter.sees("b", &["one", "three", "two"]).await;
     assert_eq!(spotter.sights("a").len(), before);
 
-    // With the last that asks, here by its end, the watch ends.
+    // The watch ends with its last user, whose object is deleted here.
     world.fleets().delete("b", &Default::default()).await.expect("deleted");
     pass(1).await;
     let ended = asked(&world, "secrets");
     pass(3600).await;
     assert_eq!(asked(&world, "secrets"), ended);
 
-    // And begins anew.
+    // The watch starts again.
     aim(&world, "a", "secrets").await;
     spotter.sees("a", &["one", "three", "two"]).await;
     assert_eq!(asked(&world, "secrets"), (ended.0 + 1, ended.1 + 1));
     manager.stop().await;
 }
 
-/// A run that fails before it could ask has given up nothing.
+/// A run that fails before it could request its watches keeps them.
 #[tokio::test(start_paused = true)]
 async fn a_run_that_fails_gives_up_no_watch() {
     let world = World::new().await;
@@ -158,14 +158,15 @@ async fn a_run_that_fails_gives_up_no_watch() {
     pass(60).await;
     assert_eq!(asked(&world, "secrets").0, 1);
     spotter.fails.store(false, Ordering::SeqCst);
-    // It would come back by itself only after minutes.
+    // The retry would come only after minutes.
     create_secret(&world, "one", "a").await;
     tokio::time::timeout(Duration::from_secs(1), spotter.sees("a", &["one"])).await.expect("the secret wakes it");
     assert_eq!(asked(&world, "secrets").0, 1);
     manager.stop().await;
 }
 
-/// A kind that isn't there, or may not be read, is no one's business but theirs who ask for it; and it may come.
+/// A kind that doesn't exist, or may not be read, affects only the keys that request it, and may become available
+/// later.
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_is_asked_for_may_come_later() {
     let world = World::new().await;
@@ -177,7 +178,7 @@ async fn a_kind_that_is_asked_for_may_come_later() {
     world.create_fleet("a", 0).await;
     aim(&world, "a", "secrets").await;
     until("it is refused", || async { refused.hits() > 0 }).await;
-    // A later run hears why.
+    // A later run gets the reason.
     world.resize("a", 1).await;
     until("it knows why", || async {
         let told = spotter.last("a").and_then(Result::err).map(|unsynced| unsynced.to_string());
@@ -190,7 +191,7 @@ async fn a_kind_that_is_asked_for_may_come_later() {
     manager.stop().await;
 }
 
-/// Of a config map, nothing.
+/// A view of config maps without any content.
 #[derive(Clone, Debug, Deserialize, Serialize, Resource)]
 #[resource(inherit = "ConfigMap")]
 struct Shadow {
@@ -198,7 +199,7 @@ struct Shadow {
     metadata: ObjectMeta,
 }
 
-/// Notes the data of config maps, of which its controller keeps only names.
+/// Records the data of config maps, of which its controller stores only names.
 #[derive(Clone, Default)]
 struct Reader(Arc<Mutex<Vec<Option<Value>>>>);
 
@@ -213,7 +214,7 @@ impl Reconciler<Fleet> for Reader {
     }
 }
 
-/// A kind that is cached already, but without what the new type reads of it, is given only when it has that.
+/// A kind that is cached without the fields of a newly requested type is available for that type only after a new list.
 #[tokio::test(start_paused = true)]
 async fn a_kind_of_which_less_was_kept_is_listed_again() {
     let world = World::new().await;
@@ -231,7 +232,7 @@ async fn a_kind_of_which_less_was_kept_is_listed_again() {
     manager.stop().await;
 }
 
-/// Notes whether it sees config maps, at first by their names alone.
+/// Records whether it sees config maps, first only by name.
 #[derive(Clone, Default)]
 struct Curious(Arc<Mutex<Vec<bool>>>);
 
@@ -248,7 +249,7 @@ impl Reconciler<Fleet> for Curious {
     }
 }
 
-/// A list that hangs is not waited for by those who want another, and one that only takes long is.
+/// A request for more fields doesn't wait for a list that hangs, but does wait for one that is only slow.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_stands_still_is_begun_anew_for_who_wants_another() {
     let world = World::new().await;
@@ -263,7 +264,7 @@ async fn a_list_that_stands_still_is_begun_anew_for_who_wants_another() {
     until("it is wanted", || async { curious.0.lock().len() == 2 }).await;
     pass(8).await;
     assert_eq!(asked(&world, "configmaps").0, 1, "it may come yet");
-    // The client itself would wait for a minute and a half.
+    // The client's own timeout is a minute and a half.
     let seen = until("it sees them", || async { curious.0.lock().last() == Some(&true) });
     tokio::time::timeout(Duration::from_secs(4), seen).await.expect("soon");
     assert_eq!(asked(&world, "configmaps"), (2, 1));
@@ -271,7 +272,7 @@ async fn a_list_that_stands_still_is_begun_anew_for_who_wants_another() {
     manager.stop().await;
 }
 
-/// Watches the one secret that its fleet's annotation names, and notes whether it is there.
+/// Watches the one secret named by its fleet's annotation, and records whether it exists.
 #[derive(Clone, Default)]
 struct Keen(Arc<Mutex<BTreeMap<String, Vec<bool>>>>);
 
@@ -287,7 +288,7 @@ impl Reconciler<Fleet> for Keen {
     }
 }
 
-/// The changes of an object wake those that watch this one.
+/// Changes of an object trigger the keys that watch this object.
 #[tokio::test(start_paused = true)]
 async fn one_object_wakes_who_watches_it() {
     let world = World::new().await;
@@ -318,7 +319,7 @@ async fn one_object_wakes_who_watches_it() {
     manager.stop().await;
 }
 
-/// Makes config maps until there are enough, of a kind that it watches as it goes.
+/// Creates config maps until there are enough, of a kind that it watches on demand.
 struct Maker;
 
 impl Reconciler<Fleet> for Maker {
@@ -340,7 +341,7 @@ impl Reconciler<Fleet> for Maker {
     }
 }
 
-/// For a kind that nobody declared: what is written is waited for.
+/// The reconcile sees its own writes of a kind that no controller declared.
 #[tokio::test(start_paused = true)]
 async fn a_dynamically_watched_kind_shows_the_keys_own_writes() {
     let world = World::new().await;
@@ -352,7 +353,7 @@ async fn a_dynamically_watched_kind_shows_the_keys_own_writes() {
     manager.stop().await;
 }
 
-/// Another controller's declared kind is left alone when the last that asked is gone.
+/// A kind that another controller declared stays watched when the last key stops using it.
 #[tokio::test(start_paused = true)]
 async fn a_declared_kind_stays_when_no_one_asks_any_more() {
     let world = World::new().await;

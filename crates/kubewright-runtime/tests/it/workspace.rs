@@ -1,4 +1,4 @@
-//! The workspace: what a reconciler remembers survives whatever happens between two writes.
+//! The workspace: the stored memory of a reconciler survives anything that happens between two writes.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -23,7 +23,7 @@ use crate::world::{Fleet, FleetStatus, Running, World, pass, run, until};
 
 const NAME: &str = "a.fleet.workspace";
 
-/// What is remembered.
+/// The content of the workspace.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct Memory {
@@ -32,7 +32,7 @@ struct Memory {
     ballast: String,
 }
 
-/// A service outside the cluster that makes one instance for each token.
+/// A service outside the cluster that creates one instance for each token.
 #[derive(Clone, Default)]
 struct Cloud {
     tokens: Arc<Mutex<BTreeSet<String>>>,
@@ -49,7 +49,7 @@ impl Cloud {
     }
 }
 
-/// Launches one instance for a fleet, and remembers which. Its error is kept for the tests.
+/// Launches one instance for a fleet, and stores its id in the workspace. Errors are kept for the tests.
 #[derive(Clone, Default)]
 struct Launcher {
     cloud: Cloud,
@@ -115,7 +115,7 @@ async fn store(world: &World, annotations: &[(&str, &str)], text: &str) {
     world.ships().create(&PostParams::default(), &config).await.expect("stored");
 }
 
-/// A crash after each write, and the answer to each write lost.
+/// A crash after each write, and a lost answer to each write.
 #[tokio::test(start_paused = true)]
 async fn a_crash_after_any_write_launches_nothing_twice() {
     for survived in 0..=3 {
@@ -150,7 +150,7 @@ async fn a_lost_answer_launches_nothing_twice() {
     }
 }
 
-/// Two writes for two changes, and none for none.
+/// Two writes for two changes, and none without a change.
 #[tokio::test(start_paused = true)]
 async fn an_unchanged_workspace_is_not_written_again() {
     let (world, launcher) = (World::new().await, Launcher::default());
@@ -170,7 +170,7 @@ async fn an_unchanged_workspace_is_not_written_again() {
     manager.stop().await;
 }
 
-/// Two replicas that both believe to lead: the one that comes second has decided on what is no longer so.
+/// Two replicas both believe that they lead: the decision of the second one is based on an outdated state.
 #[tokio::test(start_paused = true)]
 async fn a_second_writer_gets_a_conflict() {
     let (world, launcher) = (World::new().await, Launcher::default());
@@ -202,7 +202,7 @@ async fn a_write_of_what_has_changed_is_refused() {
     manager.stop().await;
 }
 
-/// Nothing collects garbage here, so the memory of the earlier object is still there.
+/// No garbage collector runs here, so the workspace of the earlier object still exists.
 #[tokio::test(start_paused = true)]
 async fn a_recreated_object_starts_with_an_empty_workspace() {
     let (world, launcher) = (World::new().await, Launcher::default());
@@ -219,7 +219,7 @@ async fn a_recreated_object_starts_with_an_empty_workspace() {
     manager.stop().await;
 }
 
-/// A replica whose cache still has the earlier object leaves the memory of the later one alone.
+/// A replica whose cache still has the earlier object doesn't touch the workspace of the later one.
 #[tokio::test(start_paused = true)]
 async fn who_is_late_does_not_clear_away_the_memory_of_a_later_object() {
     let (world, launcher) = (World::new().await, Launcher::default());
@@ -258,7 +258,7 @@ async fn a_foreign_object_of_its_name_is_never_taken_over() {
     manager.stop().await;
 }
 
-/// What a later or an earlier version has written is an error that says what to do, or none if that is asked for.
+/// Content from an incompatible version causes an error that says what to do. With `or_default` it counts as empty.
 #[tokio::test(start_paused = true)]
 async fn content_that_is_not_as_the_type_says_is_an_error_or_none() {
     for or_default in [false, true] {
@@ -289,7 +289,7 @@ async fn there_is_an_end_to_what_can_be_remembered() {
     manager.stop().await;
 }
 
-/// Remembers once, forgets when the size is zero.
+/// Writes the workspace once, and clears it when the size is zero.
 struct Forgetful;
 
 impl Reconciler<Fleet> for Forgetful {

@@ -1,4 +1,4 @@
-//! What the tests share: a cluster, a kind `Fleet` that wants a number of config maps, and a reconciler for it.
+//! Shared test code: a cluster, a kind `Fleet` that wants a number of config maps, and a reconciler for it.
 
 use std::{
     net::SocketAddr,
@@ -47,11 +47,11 @@ pub(crate) struct FleetStatus {
     pub(crate) note: Option<String>,
 }
 
-/// Creates and deletes config maps until there are as many as wanted: one that trusts its cache.
+/// Creates and deletes config maps until the number is right. It relies on its cache.
 #[derive(Clone, Default)]
 pub(crate) struct FleetReconciler {
     pub(crate) runs: Arc<AtomicUsize>,
-    /// Names that the API server makes up, so that nothing but a count keeps it from making too many.
+    /// Lets the API server generate the names, so that only the count prevents too many children.
     pub(crate) generate_names: bool,
 }
 
@@ -64,7 +64,7 @@ impl Reconciler<Fleet> for FleetReconciler {
         let size = fleet.spec.size;
         if ships.len() < size {
             ctx.get_or_create_child(self.ship(fleet, &ships)).await?;
-            // One at a time, and at once again: the worst case for a stale cache.
+            // One child per run, and the next run at once: the worst case for a stale cache.
             return Ok(Action::requeue_after(Duration::ZERO));
         }
         for ship in ships.iter().skip(size) {
@@ -100,14 +100,14 @@ pub(crate) fn fleet(name: &str, size: usize) -> Fleet {
 /// A cluster on virtual time, with scripted faults between it and the manager.
 pub(crate) struct World {
     pub(crate) clock: Arc<VirtualClock>,
-    /// Past the faults.
+    /// A client that bypasses the faults.
     pub(crate) client: Client,
     pub(crate) faults: Faults,
     pub(crate) random: Random,
 }
 
 impl World {
-    /// A cluster that knows fleets. Call it in a runtime whose time is paused.
+    /// Creates a cluster with the kind `Fleet`. Call it in a runtime whose time is paused.
     pub(crate) async fn new() -> Self {
         let world = Self::without_fleets();
         world.install_fleets().await;
@@ -129,7 +129,7 @@ impl World {
         until("fleets are served", || async { fleets.list(&Default::default()).await.is_ok() }).await;
     }
 
-    /// A manager whose requests meet the faults.
+    /// Returns a manager whose requests meet the faults.
     pub(crate) fn manager(&self) -> Manager {
         Manager::new(self.faults.client(&self.client)).clock(self.clock.clone()).random(self.random.clone())
     }
@@ -151,14 +151,14 @@ impl World {
         self.fleets().patch(name, &PatchParams::default(), &patch).await.expect("the fleet is resized");
     }
 
-    /// The names of the ships, in order.
+    /// Returns the names of the ships in order.
     pub(crate) async fn ship_names(&self) -> Vec<String> {
         let ships = self.ships().list(&Default::default()).await.expect("a list").items;
         let ours = ships.iter().filter(|ship| !ship.owner_references().is_empty());
         ours.map(ResourceExt::name_any).collect()
     }
 
-    /// Waits until the fleet says that it has its size.
+    /// Waits until the fleet reports its size.
     pub(crate) async fn wait_for_size(&self, name: &str, size: usize) {
         let fleets = self.fleets();
         until(&format!("{name} has {size} ships"), || async {
@@ -169,7 +169,7 @@ impl World {
     }
 }
 
-/// The controller of [`FleetReconciler`].
+/// Returns the controller of a [`FleetReconciler`].
 pub(crate) fn controller(reconciler: FleetReconciler) -> Controller<Fleet> {
     Controller::new(reconciler).owns::<ConfigMap>()
 }
@@ -187,20 +187,20 @@ pub(crate) fn run(manager: Manager) -> Running {
 }
 
 impl Running {
-    /// Stops it as a signal would, and waits.
+    /// Stops it gracefully, as a signal does, and waits.
     pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
         self.task.await.expect("it doesn't panic").expect("it ends well");
     }
 
-    /// Ends it as a crash would: at its next `await`, without any clearing up.
+    /// Aborts it at its next `await`, without any cleanup, as a crash does.
     pub(crate) async fn crash(self) {
         self.task.abort();
         let _ = self.task.await;
     }
 }
 
-/// A loopback address that no other test of this machine uses, whose port is therefore free.
+/// Returns a loopback address that no other test on this machine uses, so its port is free.
 pub(crate) fn own_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let process = std::process::id();
@@ -209,7 +209,7 @@ pub(crate) fn own_address() -> SocketAddr {
     SocketAddr::from((host, 9443))
 }
 
-/// Logs with what fails, and only what `RUST_LOG` asks for.
+/// Prints logs with failing tests, filtered by `RUST_LOG`.
 pub(crate) fn log() {
     let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse::<Targets>().ok()).unwrap_or_default();
     let lines = fmt::layer().with_test_writer().with_ansi(false);
@@ -226,7 +226,7 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, condition: impl 
     tokio::time::timeout(Duration::from_secs(600), holds).await.unwrap_or_else(|_| panic!("it never came: {what}"));
 }
 
-/// Lets this much virtual time pass.
+/// Lets some virtual time pass, in seconds.
 pub(crate) async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }

@@ -1,4 +1,4 @@
-//! Self-managed certificates: made once, renewed without a gap, healed.
+//! Self-managed certificates: creation, renewal without a gap, and repair.
 
 use std::sync::{
     Arc,
@@ -34,7 +34,7 @@ async fn two_replicas_that_start_at_once_end_with_one_authority() {
             scene.bundles().await == [authorities.clone(), authorities.clone()]
         })
         .await;
-        // The API server believes the other one, too.
+        // The API server trusts the other replica, too.
         let [one, other] = replicas;
         scene.lead_to(&[other.address]).await;
         one.stop().await;
@@ -43,7 +43,7 @@ async fn two_replicas_that_start_at_once_end_with_one_authority() {
     }
 }
 
-/// Three years, in which both certificates and authorities are renewed, with requests all the time.
+/// Three years in which both certificates and authorities are renewed, with requests all the time.
 #[tokio::test]
 async fn renewals_cost_no_request() {
     let scene = Arc::new(Scene::new());
@@ -69,7 +69,7 @@ async fn renewals_cost_no_request() {
     let (mut certificates, mut authorities, mut most) = (vec![], vec![], 0);
     for step in 0..55 {
         scene.clock.jump(20 * DAY);
-        // Each time a new connection must be made, in good faith.
+        // A changed configuration makes the API server open a new connection, whose certificate it verifies.
         let patch = json!([{"op": "replace", "path": "/webhooks/0/timeoutSeconds", "value": 20 + step % 2}]);
         let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
         scene.all::<ValidatingWebhookConfiguration>().patch(&name, &PatchParams::default(), &patch).await.unwrap();
@@ -119,7 +119,7 @@ async fn what_is_deleted_tampered_with_or_expired_is_healed() {
         scene.until_asked().await;
     }
 
-    // Nobody was there for three years: replica and Secret are from another time.
+    // Nothing ran for three years: the certificates of the replica and of the Secret have expired.
     scene.clock.jump(1100 * DAY);
     scene.until_asked().await;
     until("it is ready", async || replica.is_ready().await).await;
@@ -142,17 +142,17 @@ async fn a_secret_of_someone_else_is_left_alone() {
     .unwrap();
     let created = scene.api::<Secret>().create(&PostParams::default(), &foreign).await.unwrap();
     let replica = scene.start(|server| server);
-    // The start waits for the certificate in vain; then the check is there, and fails.
+    // The start waits for the certificate in vain; then the readiness check exists, and fails.
     until("the check is there", async || replica.check().await == Some(false)).await;
     replica.looks().await;
     assert_eq!(scene.secret().await.unwrap().metadata.resource_version, created.metadata.resource_version);
-    // Once it is out of the way, all goes well.
+    // Once the Secret is deleted, the replica becomes ready.
     scene.api::<Secret>().delete(SECRET, &DeleteParams::default()).await.unwrap();
     until("it is ready", async || replica.is_ready().await).await;
     replica.stop().await;
 }
 
-/// The names that the API server dials, for which it is only believed under exactly these.
+/// The API server connects to the name of the service, and accepts the certificate only for that name.
 #[tokio::test]
 async fn a_service_of_another_name_is_served_too() {
     let scene = Scene::new();

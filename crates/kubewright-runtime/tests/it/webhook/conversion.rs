@@ -1,4 +1,4 @@
-//! Versions that a manager converts, as the API server, clients and stock kubectl see them.
+//! Conversion between versions by a manager, as seen by the API server, clients and stock kubectl.
 
 use std::{
     io::Write,
@@ -89,7 +89,7 @@ async fn define(scene: &Scene, definition: CustomResourceDefinition) {
     scene.all().create(&PostParams::default(), &definition).await.unwrap();
 }
 
-/// Waits until the API server asks.
+/// Waits until the API server calls the conversion webhook.
 async fn until_converted(scene: &Scene) {
     let panes: Api<v1::Pane> = scene.api();
     let probe = v1::Pane::new("probe", v1::PaneSpec { size: "1x1".into() });
@@ -97,7 +97,7 @@ async fn until_converted(scene: &Scene) {
     panes.delete("probe", &Default::default()).await.unwrap();
 }
 
-/// A manager that converts panes, which are stored in this version.
+/// A manager that converts panes, with this storage version.
 pub(super) async fn local(scene: &Scene, stored: &str) -> Running {
     define(scene, definition(stored)).await;
     let manager = run(manager(scene, WebhookServer::local()));
@@ -125,7 +125,7 @@ async fn clients_of_either_version_share_objects_and_lose_nothing() {
     let stored = new.get("a").await.unwrap();
     assert_eq!(stored.spec, v2::PaneSpec { width: 5, height: 6, glass: glass.clone() }, "v1 has carried it along");
     assert_eq!(stored.metadata.annotations, None);
-    // An apply says less than was read, and takes nothing away that isn't its own.
+    // An apply contains fewer fields than were read, and removes no fields of other owners.
     let apply = v1::Pane::new("a", v1::PaneSpec { size: "7x8".into() });
     old.patch("a", &PatchParams::apply("test").force(), &Patch::Apply(apply)).await.unwrap();
     assert_eq!(new.get("a").await.unwrap().spec, v2::PaneSpec { width: 7, height: 8, glass });
@@ -133,7 +133,7 @@ async fn clients_of_either_version_share_objects_and_lose_nothing() {
     let message = wrong.unwrap_err().to_string();
     assert!(message.contains("failed: default/b: spec.size: use <width>x<height>"), "{message}");
     manager.stop().await;
-    // The definition keeps its conversion: a refusal is better than half an object.
+    // The CRD keeps its conversion: an error is better than an incomplete object.
     let unasked = old.create(&PostParams::default(), &v1::Pane::new("c", v1::PaneSpec { size: "1x1".into() })).await;
     assert!(
         unasked.unwrap_err().to_string().contains("conversion webhook for test.kubewright.dev/v1, Kind=Pane failed")
@@ -176,7 +176,7 @@ async fn a_kind_has_one_hub() {
     assert!(matches!(refused, ManagerError::SameHub(kind) if kind == "Pane.test.kubewright.dev"));
 }
 
-/// Runs kubectl, which must succeed, and gives back what it prints.
+/// Runs kubectl, which must succeed, and returns its output.
 async fn kubectl(config: &std::path::Path, arguments: &str, input: Option<Value>) -> String {
     let mut command = Command::new("kubectl");
     command.arg("--kubeconfig").arg(config).args(arguments.split(' ')).stdin(Stdio::piped());

@@ -18,7 +18,7 @@ use kubewright_runtime::webhook::{Certificates, WebhookServer};
 
 use super::scene::{Replica, Scene, until};
 
-/// Writes a new certificate and its key, and gives the certificate.
+/// Writes a new certificate and its key, and returns the certificate.
 fn renew(folder: &Path) -> CertificateDer<'static> {
     let key = rcgen::KeyPair::generate().unwrap();
     let certificate = rcgen::CertificateParams::new(vec!["hook.test".into()]).unwrap().self_signed(&key).unwrap();
@@ -31,7 +31,7 @@ async fn connect(replica: &Replica, trusted: &CertificateDer<'static>) -> std::i
     connect_as(replica, trusted, None).await
 }
 
-/// With a certificate and its key, if the caller has some.
+/// Connects with an optional client certificate and its key.
 async fn connect_as(
     replica: &Replica,
     trusted: &CertificateDer<'static>,
@@ -51,11 +51,11 @@ async fn connect_as(
     TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("hook.test").unwrap(), stream).await
 }
 
-/// Whether a request on this connection is answered.
+/// Returns whether a request on this connection is answered.
 async fn answers(stream: &mut TlsStream<TcpStream>) -> bool {
     let request = b"POST /validate--v1-configmap HTTP/1.1\r\nhost: hook.test\r\ncontent-length: 0\r\n\r\n";
     let mut answer = [0; 4096];
-    // Who isn't let in learns it after the handshake.
+    // A client without access is rejected after the handshake.
     let Ok(()) = stream.write_all(request).await else { return false };
     let Ok(length) = stream.read(&mut answer).await else { return false };
     String::from_utf8_lossy(&answer[..length]).contains("request body is empty")
@@ -95,7 +95,7 @@ async fn certificates_from_files_are_read_again_without_cutting_connections() {
     replica.stop().await;
 }
 
-/// An authority, and a certificate of its with the key.
+/// Returns an authority, and a certificate issued by it with its key.
 fn authority() -> (String, CertificateDer<'static>, PrivateKeyDer<'static>) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new(vec![]).unwrap();

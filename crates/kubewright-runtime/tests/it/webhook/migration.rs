@@ -1,4 +1,4 @@
-//! Objects that move to another stored version.
+//! Migration of stored objects to another version.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -29,7 +29,7 @@ async fn patch(scene: &Scene, patch: serde_json::Value) {
     scene.all::<CustomResourceDefinition>().patch(NAME, &params, &Patch::Merge(patch)).await.unwrap();
 }
 
-/// Stores panes in the first version, and has the second stored from then on.
+/// Stores panes in the first version, and then makes the second the storage version.
 async fn move_on(scene: &Scene, panes: &[(&str, &str)]) {
     for (name, size) in panes {
         let pane = v1::Pane::new(name, v1::PaneSpec { size: (*size).into() });
@@ -52,7 +52,7 @@ async fn a_migration_goes_on_where_it_was_stopped() {
     let (client, first) = (faults.client(&scene.client), migrator.clone());
     let run = tokio::spawn(async move { first.run(&client).await });
     let patched = |faults: &Faults| faults.seen().iter().filter(|seen| seen.request.resource == "panes").count();
-    // Four lists or patches of two whole pages each, a third list, and two patches of which one is held.
+    // Two pages with a list and two patches each, the third list, and two patches, one of which is held.
     until("the third page is begun", async || patched(&faults) == 9).await;
     run.abort();
     assert!(run.await.unwrap_err().is_cancelled());
@@ -64,7 +64,7 @@ async fn a_migration_goes_on_where_it_was_stopped() {
     assert_eq!((migrated.version.as_str(), migrated.objects, migrated.removed), ("v2", 3, vec!["v1".to_owned()]));
     assert_eq!(stored(&scene).await, ["v2"]);
     assert!(!found(&scene).await.annotations().contains_key("kubewright.dev/migration"));
-    // Nothing is left to do, or to convert: the old version can go, and its webhook with it.
+    // Nothing is left to migrate or to convert: the old version can be removed, and the webhook with it.
     assert_eq!(migrator.run(&scene.client).await.unwrap().objects, 0);
     manager.stop().await;
     let versions = definition("v2").spec.versions;
@@ -84,7 +84,7 @@ async fn what_cant_be_written_is_named_and_keeps_its_version() {
     assert!(error.starts_with("can't list panes panes.test.kubewright.dev: "), "{error}");
     assert!(error.contains("default/odd: spec.size: use <width>x<height>"), "{error}");
     assert_eq!(stored(&scene).await, ["v1", "v2"]);
-    // The list that was begun shows it as it was: a new one is.
+    // The unfinished list would return the object as it was, so a new list is started.
     let odd: Api<v1::Pane> = scene.api();
     let mended = Patch::Merge(json!({"spec": {"size": "5x6"}}));
     odd.patch("odd", &PatchParams::default(), &mended).await.unwrap();
@@ -96,7 +96,7 @@ async fn what_cant_be_written_is_named_and_keeps_its_version() {
     assert!(text.starts_with("1 objects can't be written in their new version: default/odd: "), "{text}");
     assert!(text.contains("it is odd"), "{text}");
     assert_eq!(stored(&scene).await, ["v1", "v2"]);
-    // The one before it is not written again, the others are.
+    // The object before it is not written again; the others are.
     let migrated = migrator.run(&scene.client).await.unwrap();
     assert_eq!((migrated.objects, stored(&scene).await), (2, vec!["v2".to_owned()]));
     manager.stop().await;

@@ -1,6 +1,7 @@
-//! The runtime's webhooks, asked by the embedded API server over real TLS.
+//! The runtime's webhooks, called by the embedded API server over real TLS.
 //!
-//! Time is real, since sockets are; the clock that API server and managers share begins where it is told, and jumps.
+//! The tests run in real time, since they use sockets. The clock shared by API server and managers starts at a given
+//! time, and jumps.
 
 mod certificates;
 mod conversion;

@@ -1,4 +1,5 @@
-//! Conversions and a migration by the files that `kubewright manifests` writes, under exactly the rights in them.
+//! Conversion and migration with the files that `kubewright manifests` generates, and only the permissions granted by
+//! them.
 
 use std::time::Duration;
 
@@ -23,12 +24,12 @@ use super::{
 };
 use crate::world::{own_address, run};
 
-/// The names of the files, which kustomize would put a prefix before.
+/// The names in the files, before kustomize adds a prefix.
 const NAMESPACE: &str = "system";
 const ACCOUNT: &str = "controller-manager";
 const SERVICE: &str = "webhook-service";
 
-/// What the scaffold has beside the files, once.
+/// The scaffolded objects that are not generated.
 fn scaffold(endpoint: std::net::SocketAddr) -> String {
     let binding = |kind: &str, role_kind: &str, name: &str, place: &str| {
         format!(
@@ -72,7 +73,7 @@ async fn conversions_and_migrations_need_what_their_manifests_say() {
     let account = UserInfo::service_account(NAMESPACE, ACCOUNT);
     let operator = manager(cluster.api().client_of(account));
 
-    // What was there before the second version was.
+    // The state before the second version existed.
     cluster.apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: system}}").await.unwrap();
     cluster.install([definition("v1")]).await.unwrap();
     let old: Api<v1::Pane> = Api::default_namespaced(cluster.client());

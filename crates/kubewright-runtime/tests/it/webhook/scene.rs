@@ -1,4 +1,4 @@
-//! What the tests share: webhooks for ConfigMaps that do as the object says, an API server, managers.
+//! Shared test code: webhooks for ConfigMaps that follow instructions in the object, an API server, and managers.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ use tower::ServiceExt;
 
 use crate::world::{Running, own_address, run};
 
-/// Sets `data.default` to who asked, and breaks the object if `data.break` says how.
+/// Sets `data.default` to the name of the requesting user, and breaks the object as `data.break` says.
 pub(super) struct Defaults;
 
 impl Defaulter<ConfigMap> for Defaults {
@@ -52,7 +52,8 @@ impl Defaulter<ConfigMap> for Defaults {
     }
 }
 
-/// Refuses `data.bad` and `data.worse`, panics at `data.panic`, sleeps at `data.slow`, and keeps what has `data.keep`.
+/// Denies `data.bad` and `data.worse`, panics for `data.panic`, sleeps for `data.slow`, and denies the deletion of
+/// objects with `data.keep`.
 pub(super) struct Rules;
 
 impl Validator<ConfigMap> for Rules {
@@ -105,7 +106,7 @@ pub(super) struct Scene {
     pub(super) client: Client,
 }
 
-/// A manager that runs, and what can be asked of it.
+/// A running manager with access to its state.
 pub(super) struct Replica {
     pub(super) metrics: Metrics,
     pub(super) address: SocketAddr,
@@ -123,14 +124,14 @@ impl Replica {
         self.running.crash().await;
     }
 
-    /// What its metrics say of this family, summed up.
+    /// Returns the sum of a metric family.
     pub(super) fn count(&self, family: &str) -> f64 {
         let text = self.metrics.encode().unwrap();
         let lines = text.lines().filter(|line| line.split(['{', ' ']).next() == Some(family));
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
-    /// Whether its readiness check `webhook` passes; none if there is no such check yet.
+    /// Returns whether the readiness check `webhook` passes, or `None` if it doesn't exist yet.
     pub(super) async fn check(&self) -> Option<bool> {
         let request = Request::get("/readyz/webhook").body(Body::empty()).unwrap();
         let code = self.probes.router().oneshot(request).await.unwrap().status();
@@ -141,11 +142,12 @@ impl Replica {
         self.check().await == Some(true)
     }
 
-    /// Waits until it has looked at everything that is now, and done what it then had to.
+    /// Waits until the replica has checked the present state completely, and acted on it.
     pub(super) async fn looks(&self) {
         self.faults.forget();
         let is_look = |seen: &Seen| seen.request.resource == "secrets" && seen.request.verb == Verb::Get;
-        // The first may have begun before, and a new certificate is served with the look after the one that made it.
+        // The first check may have begun before, and a new certificate is served with the check after the one that
+        // created it.
         until("it has looked", async || self.faults.seen().iter().filter(|seen| is_look(seen)).count() > 3).await;
     }
 }
@@ -156,7 +158,7 @@ impl Scene {
         Self::at("2026-01-30T10:00:00Z".parse().unwrap())
     }
 
-    /// A scene whose clock stands where that of other programs does.
+    /// A scene with the current time, for use with other programs.
     pub(super) fn now() -> Self {
         Self::at(SystemClock::shared().now())
     }
@@ -167,7 +169,7 @@ impl Scene {
         Self { clock, client: api.client(), server: api }
     }
 
-    /// A manager with the webhooks, not yet run.
+    /// Returns a manager with the webhooks, which is not running yet.
     pub(super) fn manager(&self, server: WebhookServer) -> Manager {
         self.manager_of(self.client.clone(), server)
     }
@@ -189,7 +191,7 @@ impl Scene {
         Replica { metrics, address, probes, faults, running: run(manager) }
     }
 
-    /// Installs the configurations as manifests do, leading to the service, whose endpoints are these.
+    /// Installs the webhook configurations as the manifests do: they refer to the service, which gets these endpoints.
     pub(super) async fn install(&self, endpoints: &[SocketAddr]) {
         let target = Target::Service { namespace: NAMESPACE.into(), name: format!("{NAME}-webhook-service") };
         let webhooks = self.manager(WebhookServer::local()).describe().webhooks;
@@ -204,7 +206,7 @@ impl Scene {
         self.all().create(&PostParams::default(), &made.validating.unwrap()).await.unwrap();
     }
 
-    /// Makes the service lead to these, of which the first that answers is taken.
+    /// Sets the endpoints of the service, of which the first that responds is used.
     pub(super) async fn lead_to(&self, endpoints: &[SocketAddr]) {
         let addresses: Vec<_> = endpoints.iter().map(|endpoint| endpoint.ip().to_string()).collect();
         let slice: EndpointSlice = serde_json::from_value(json!({
@@ -235,7 +237,7 @@ impl Scene {
         self.api::<ConfigMap>().create(&PostParams::default(), &config).await
     }
 
-    /// The refusal of such a ConfigMap: code and message.
+    /// Creates a ConfigMap that must be denied; returns the status code and message.
     pub(super) async fn refused(&self, name: &str, data: Value) -> (u16, String) {
         match self.create(name, data).await.expect_err("it is refused") {
             kube::Error::Api(status) => (status.code, status.message),
@@ -243,7 +245,7 @@ impl Scene {
         }
     }
 
-    /// Waits until a harmless ConfigMap is defaulted, and so asked about. It is gone afterwards.
+    /// Waits until the webhooks are called, by creating a valid ConfigMap, which is deleted afterwards.
     pub(super) async fn until_asked(&self) {
         until("the webhooks are asked", async || {
             let made = self.create("probe", json!({})).await;
@@ -261,14 +263,14 @@ impl Scene {
         self.api::<Secret>().get_opt(SECRET).await.unwrap()
     }
 
-    /// What a key of the Secret holds.
+    /// Returns the value of a key of the Secret.
     pub(super) async fn held(&self, key: &str) -> String {
         let secret = self.secret().await.expect("the secret");
         let ByteString(bytes) = secret.data.unwrap_or_default().remove(key).expect("the key");
         String::from_utf8(bytes).unwrap()
     }
 
-    /// The authorities that the two configurations trust.
+    /// Returns the CA bundles of the two configurations.
     pub(super) async fn bundles(&self) -> Vec<String> {
         let bundle = |config: &k8s_openapi::api::admissionregistration::v1::WebhookClientConfig| {
             let bytes = config.ca_bundle.clone().unwrap_or_default().0;

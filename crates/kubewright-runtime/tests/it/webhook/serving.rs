@@ -1,4 +1,4 @@
-//! What is asked and what is answered, and what goes wrong with it.
+//! Requests, responses and failures of the webhook server.
 
 use k8s_openapi::api::{
     admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
@@ -16,7 +16,7 @@ fn merge(data: Value) -> Patch<Value> {
     Patch::Merge(json!({"data": data}))
 }
 
-/// In one process, as tests and demos do it.
+/// In one process, as in tests and demos.
 #[tokio::test]
 async fn a_local_server_installs_its_configurations_and_takes_them_away() {
     let scene = Scene::new();
@@ -26,7 +26,7 @@ async fn a_local_server_installs_its_configurations_and_takes_them_away() {
         scene.all::<ValidatingWebhookConfiguration>().get_opt(&validating).await.unwrap().is_some()
     })
     .await;
-    // From the moment it is there, it is answered.
+    // The webhooks are effective from the moment the configuration exists.
     let (code, message) = scene.refused("c", json!({"bad": "1", "worse": "2"})).await;
     assert_eq!(code, 422, "{message}");
     let expected = "ConfigMap \"c\" is invalid: [data.bad: Invalid value: \"1\": must not be, \
@@ -86,15 +86,15 @@ async fn row_52_slow_down_and_broken_webhooks_are_told_clearly() {
     scene.install(&[replica.address]).await;
     scene.until_asked().await;
 
-    // Slow: the API server gives up first, and says so.
+    // Slow: the API server times out first, and reports that.
     patience(&scene, 1).await;
     let (code, message) = scene.refused("c", json!({"slow": "1"})).await;
     assert_eq!(code, 500, "{message}");
     let late = message.contains("context deadline exceeded") || message.contains("the webhook took longer than 1s");
     assert!(late, "{message}");
 
-    // An answer of ten megabytes, and patches that break the object: nothing is stored.
-    // A debug build on a busy machine takes its time for them.
+    // A response of ten megabytes, and patches that break the object: nothing is stored. A debug build on a busy
+    // machine takes its time for them.
     patience_for_defaults(&scene, 30).await;
     let (code, message) = scene.refused("c", json!({"break": "huge"})).await;
     assert_eq!(code, 500, "{message}");
@@ -107,21 +107,21 @@ async fn row_52_slow_down_and_broken_webhooks_are_told_clearly() {
     assert!(message.contains("metadata.name may not be changed from \"c\" to \"another\""), "{message}");
     assert!(scene.api::<ConfigMap>().get_opt("c").await.unwrap().is_none());
 
-    // A stranger's certificate authority in the configuration is found and put right.
+    // A wrong certificate authority in the configuration is detected and corrected.
     let name = format!("{NAME}-validating-webhook-configuration");
     let wrong = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": stranger()}]);
     let wrong = Patch::Json::<()>(serde_json::from_value(wrong).unwrap());
     scene.all::<ValidatingWebhookConfiguration>().patch(&name, &PatchParams::default(), &wrong).await.unwrap();
     scene.until_asked().await;
 
-    // Down.
+    // The server is down.
     replica.stop().await;
     let (code, message) = scene.refused("c", json!({})).await;
     assert_eq!(code, 500, "{message}");
     assert!(message.contains("failed calling webhook") && message.contains("connection refused"), "{message}");
 }
 
-/// The certificate of an authority that has nothing to do with it, as a configuration has it.
+/// Returns the certificate of an unrelated authority, encoded as in a configuration.
 fn stranger() -> String {
     use base64::Engine;
     let key = rcgen::KeyPair::generate().unwrap();
@@ -129,7 +129,7 @@ fn stranger() -> String {
     base64::engine::general_purpose::STANDARD.encode(certificate.pem())
 }
 
-/// A review under way when the manager is told to stop is answered: here, with a refusal after its two seconds.
+/// A review in progress when the manager is stopped is answered: here, by a timeout after two seconds.
 #[tokio::test]
 async fn shutdown_lets_reviews_finish() {
     let scene = Scene::new();
@@ -146,14 +146,14 @@ async fn shutdown_lets_reviews_finish() {
     assert!(message.contains("context deadline exceeded") || message.contains("took longer than 2s"), "{message}");
 }
 
-/// How many seconds the API server waits for the validator.
+/// Sets the timeout of the validating webhook, in seconds.
 async fn patience(scene: &Scene, seconds: u64) {
     let name = format!("{NAME}-validating-webhook-configuration");
     let patch = patience_patch(seconds);
     scene.all::<ValidatingWebhookConfiguration>().patch(&name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-/// How many seconds it waits for the defaulter.
+/// Sets the timeout of the mutating webhook, in seconds.
 async fn patience_for_defaults(scene: &Scene, seconds: u64) {
     let name = format!("{NAME}-mutating-webhook-configuration");
     let patch = patience_patch(seconds);
