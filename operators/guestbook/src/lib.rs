@@ -1,4 +1,4 @@
-//! The Guestbook operator, which runs pods of a web page: one serves, the others stand by.
+//! The Guestbook operator, which runs the pods of a web page: one serves, and the others stand by.
 //!
 //! [`api`] contains the kind `Guestbook`, [`register`] adds its controller to a manager, and [`crds`] returns the
 //! definitions to install. [`page`] is the web page itself, the program of the pods' image.

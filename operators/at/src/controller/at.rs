@@ -1,22 +1,22 @@
 //! Runs the command of each At once, in a pod.
 //!
-//! [`plan`] decides, [`report`] describes the result, and this module executes the plan. After a crash between any two
-//! writes, with a wiped status, and without the pod, the command must still run exactly **once**. That is ensured by the
-//! order of the writes:
+//! [`plan`] decides, [`report`] describes the result, and this module executes the plan. The command must run exactly
+//! **once**, even after a crash between any two writes, with a wiped status, or without the pod. The order of the
+//! writes ensures that:
 //!
-//! 1. The pod is created with a name that only the At's pod has, and with the finalizer [`UNRECORDED`], so that a
-//!    deletion can't remove it yet.
+//! 1. The pod is created with a name that only this At's pod has, and with the finalizer [`UNRECORDED`], so that it
+//!    can't be removed yet.
 //! 2. The run is recorded in an annotation of the At ([`Run`]).
 //! 3. The finalizer is removed.
 //!
-//! So an At without a record and without a pod was never run, and one with a record never runs again, whatever happens
-//! to the pod. Both are read live before a pod is created, first the pod and then the At: if another leader has run it
-//! meanwhile, either the pod exists or the record. What remains is a leader that is delayed between these reads and the
-//! create for so long that another one takes over, runs the command, and sees the pod deleted; that leader is cancelled
-//! by the loss of its lease.
+//! An At without a record and without a pod has therefore never run, and one with a record never runs again, whatever
+//! happens to the pod. Before a pod is created, both are read live, first the pod and then the At: if another leader
+//! has run the command meanwhile, either the pod or the record exists. One case remains: a leader is delayed between
+//! these reads and the create for so long that another leader takes over, runs the command, and sees the pod deleted.
+//! Losing its lease cancels such a leader.
 //!
-//! The status is only used to prevent another run: one that names a pod counts as a record, since `kubectl replace`
-//! removes the annotation.
+//! The status is only used to prevent another run: a status that names a pod counts as a record, since `kubectl
+//! replace` removes the annotation.
 //!
 //! "Once" refers to the pod. Its restart policy is `OnFailure`, so the kubelet restarts a command that fails.
 
@@ -34,27 +34,27 @@ use super::{
 };
 use crate::api::v1alpha1::{At, Phase};
 
-/// The delay before a pod that the API server refused is tried again.
+/// The delay before a pod that the API server refused is created again.
 const REFUSED_DELAY: Duration = Duration::from_secs(30);
-/// The delay before a taken name is checked again. The pod's deletion wakes the At earlier, unless its name is
-/// shortened.
+/// The delay before a taken name is checked again. The deletion of the pod triggers a reconcile earlier, unless its
+/// name was shortened.
 const TAKEN: Duration = Duration::from_secs(60);
-/// The delay before an At with a stale cache is reconciled again. Its event wakes it earlier.
+/// The delay before an At with a stale cache is reconciled again. An event usually triggers a reconcile earlier.
 const STALE_DELAY: Duration = Duration::from_secs(1);
 
-/// The controller of Ats.
+/// Returns the controller of Ats.
 pub(crate) fn controller() -> Controller<At> {
     Controller::<At>::new(AtReconciler)
         .name("at-controller")
         .field_manager("at-controller")
         .owns::<Pod>()
         .watches::<Pod>(|pod, ats| {
-            // A foreign pod whose name an At waits for.
+            // A pod of another owner may have the name that an At waits for.
             let at = plan::at_name(pod.metadata.name.as_deref().unwrap_or_default());
             let key = at.map(|at| ObjectKey::of(pod).sibling(at));
             key.filter(|key| ats.get(key).is_some()).into_iter().collect()
         })
-        // The run is recorded on the At itself, and its pods are deleted with it.
+        // The run is recorded on the At itself, which needs a patch permission. Pods are garbage collected with the At.
         .rbac(|role| role.allow(PolicyRule::of::<At>([Verb::Patch])).omit(PolicyRule::of::<Pod>([Verb::Delete])))
         .concurrency(4)
 }
@@ -79,7 +79,7 @@ impl Reconciler<At> for AtReconciler {
     // ANCHOR_END: action
 
     async fn cleanup(&self, _: &At, ctx: &Context<At>) -> Result<Action, ClientError> {
-        // With foreground deletion the At waits for its pod, and the pod would wait for its run to be recorded.
+        // With foreground deletion the At waits for its pod, and the pod would wait until its run is recorded.
         self.deleted(ctx.key(), ctx).await?;
         Ok(Action::await_change())
     }
@@ -96,7 +96,7 @@ fn pod_key(ctx: &Context<At>) -> ObjectKey {
     ctx.key().sibling(&plan::pod_name(ctx.key().name()))
 }
 
-/// Advances the At as far as possible now; `None` if the cache is stale.
+/// Advances the At as far as currently possible. Returns `None` if the cache is stale.
 async fn advance(at: &mut At, ctx: &Context<At>) -> Result<Option<Situation>, ClientError> {
     let mut pod = ctx.get::<Pod>(&pod_key(ctx))?.map(|pod| pod.as_ref().clone());
     if let Some(other) = pod.take_if(|pod| plan::owner_of(at, pod) != PodOwner::Ours) {
@@ -125,7 +125,7 @@ async fn advance(at: &mut At, ctx: &Context<At>) -> Result<Option<Situation>, Cl
         release(pod, ctx).await?;
     }
     if pod.is_none() && !report::is_over(at, &run) {
-        // Before a pod counts as gone, it is looked up live, since the cache may be stale after a restart.
+        // Before a pod is considered gone it is looked up live, since the cache may be stale after a restart.
         pod = ctx.live().get::<Pod>(&pod_key(ctx)).await?.filter(|pod| plan::owner_of(at, pod) == PodOwner::Ours);
     }
     Ok(Some(Situation::Ran(run, plan::progress(pod.as_ref()))))
@@ -142,7 +142,7 @@ enum Launch {
 }
 
 // ANCHOR: once
-/// Creates the pod of an At that is due and, as far as the cache shows, never ran.
+/// Creates the pod of an At that is due and, according to the cache, has never run.
 async fn launch(at: &mut At, command: Vec<String>, ctx: &Context<At>) -> Result<Launch, ClientError> {
     if at.status.as_ref().is_none_or(|status| status.phase != Some(Phase::Pending)) {
         write_status(at, &Situation::Due { command: command.clone() }, ctx).await?;

@@ -1,7 +1,7 @@
 //! The record of a run, which prevents a second one.
 //!
-//! It is an annotation of the At, because the status may be wiped and pods may be deleted. It contains the UID of the
-//! At: a manifest that was exported from a finished At and applied again creates a new At, which runs again.
+//! The record is an annotation of the At, because the status may be wiped and pods may be deleted. It contains the UID
+//! of the At: a manifest that was exported from a finished At and is applied again creates a new At, which runs again.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ impl Run {
 
     /// Returns the run that the status shows.
     ///
-    /// It is only used to prevent another run, since `kubectl replace` removes annotations.
+    /// Only used to prevent another run, since `kubectl replace` removes annotations.
     pub(crate) fn witnessed(at: &At) -> Option<Self> {
         let status = at.status.as_ref()?;
         Some(Self {
@@ -71,7 +71,8 @@ impl Run {
         })
     }
 
-    /// Returns the merge patch that records the run. Its UID makes it fail on another At of the same name.
+    /// Returns the merge patch that records the run. It contains the UID, so that it fails on another At of the same
+    /// name.
     pub(crate) fn patch(&self) -> Value {
         let annotations = BTreeMap::from([(RUN, serde_json::to_string(self).unwrap_or_default())]);
         json!({"metadata": {"uid": self.at, "annotations": annotations}})

@@ -1,7 +1,7 @@
 //! The time in `spec.schedule`, in RFC 3339 format (<https://www.rfc-editor.org/rfc/rfc3339#section-5.6>).
 //!
-//! It is parsed as strictly as the API server parses times: a text that only some tools accept is better refused than
-//! run at an unintended time.
+//! The parser is as strict as the API server's: it is better to refuse a text that only some tools accept than to run a
+//! command at an unintended time.
 
 use jiff::{
     SignedDuration, Timestamp,
@@ -29,11 +29,11 @@ const QUOTED: usize = 64;
 
 /// Parses a schedule.
 ///
-/// A leap second (`:60`) becomes the second after it, since the system clock has none: the command never runs early. A
-/// time beyond the last supported one, at the end of the year 9999, becomes that one.
+/// A leap second (`:60`) becomes the following second, since the system clock has no leap seconds and the command must
+/// not run early. A time after the last supported one, at the end of the year 9999, becomes that one.
 ///
 /// # Errors
-/// [`ScheduleError`], for the author of the schedule.
+/// [`ScheduleError`], with a message for the author of the schedule.
 pub(crate) fn parse(text: &str) -> Result<Timestamp, ScheduleError> {
     if text.trim().is_empty() {
         return Err(ScheduleError::Empty);
@@ -101,7 +101,7 @@ fn instant(fields: &Fields) -> Result<Timestamp, String> {
     if offset_hours > 23 || offset_minutes > 59 {
         return Err("an offset has up to 23 hours and 59 minutes".into());
     }
-    // The calendar's own errors name the field and its range.
+    // The calendar's error messages name the field and its range.
     let small = |field: i16| i8::try_from(field).unwrap_or(i8::MAX);
     let date = Date::new(year, small(month), small(day)).map_err(|error| error.to_string())?;
     let leap = second == 60;
@@ -110,7 +110,7 @@ fn instant(fields: &Fields) -> Result<Timestamp, String> {
     let sign = if fields.offset_negative { -1 } else { 1 };
     let offset =
         Offset::from_seconds(sign * (offset_hours * 3600 + offset_minutes * 60)).map_err(|it| it.to_string())?;
-    // A year has four digits and no sign, so that only the upper end can be out of range.
+    // A year has four digits and no sign, so only the upper end can be out of range.
     let instant = offset.to_timestamp(DateTime::from_parts(date, time)).unwrap_or(Timestamp::MAX);
     Ok(if leap { next_second(instant) } else { instant })
 }

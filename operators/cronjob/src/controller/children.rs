@@ -1,4 +1,4 @@
-//! The Jobs of a CronJob by their state.
+//! The Jobs of a CronJob, grouped by state.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -37,10 +37,10 @@ impl Children {
         self.active.iter().chain(&self.succeeded).chain(&self.failed)
     }
 
-    /// Returns the references to active Jobs for the status.
+    /// Returns the references to active Jobs, for the status.
     pub(crate) fn references(&self) -> Vec<ObjectReference> {
         let references = self.active.iter().map(|job| ObjectReference {
-            // The version changes with each counted pod, and the status should not.
+            // The version changes whenever a pod is counted, and the status should not change with it.
             resource_version: None,
             ..job.object_ref(&())
         });
@@ -92,7 +92,7 @@ fn may_go(job: &Job) -> bool {
     job.metadata.deletion_timestamp.is_none() && !job::is_unrecorded(job)
 }
 
-/// Returns the sort key of a Job, oldest first. A Job that never started is the oldest.
+/// Returns the sort key of a Job, oldest first. A Job that has never started comes first.
 fn age(job: &Job) -> (Option<jiff::Timestamp>, Option<jiff::Timestamp>, String) {
     let started = job.status.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
     (started, job.creation_timestamp().map(|time| time.0), job.name_any())

@@ -1,25 +1,25 @@
 //! Creates a Job at each time of a schedule.
 //!
-//! [`plan`] decides, [`report`] describes the result, and this module executes the plan. After a crash between any two
-//! writes, with a wiped status, and without earlier Jobs, each scheduled time must still have exactly **one** Job. That
-//! is ensured by the order of the writes:
+//! [`plan`] decides, [`report`] describes the result, and this module executes the plan. Each scheduled time must have
+//! exactly **one** Job, even after a crash between any two writes, with a wiped status, or without earlier Jobs. The
+//! order of the writes ensures that:
 //!
 //! 1. The Job is created with a name that only the Job of this time has, and with the finalizer [`job::UNRECORDED`], so
-//!    that a deletion can't remove it yet.
-//! 2. Its time is recorded in an annotation of the CronJob ([`record`]). It isn't a field of the status, since the status
-//!    may be wiped, and it is written by a merge patch instead of an apply, since only a patch can have the version that
-//!    was read as a precondition.
-//! 3. The finalizer is removed in the next run, before any other Job is launched.
+//!    that it can't be removed yet.
+//! 2. Its time is recorded in an annotation of the CronJob ([`record`]). It isn't a field of the status, since the
+//!    status may be wiped. It is written by a merge patch instead of an apply, since only a patch can have the version
+//!    that was read as a precondition.
+//! 3. The finalizer is removed in the next reconcile, before any other Job is launched.
 //!
-//! Every run then writes the status and trims the history, even if it launched a Job or failed to: where a launch takes
-//! longer than the period of the schedule, every run finds another time due.
+//! Every reconcile then writes the status and trims the history, even if it launched a Job or failed to: if launching
+//! takes longer than the period of the schedule, another time is due in every reconcile.
 //!
-//! So a time after the recorded one without a Job was never run, and a time up to the recorded one never runs again. The
-//! record is read live before a Job is created, and the Job's unique name makes a second creation fail. The status is
-//! only used if the annotation was removed.
+//! A time after the recorded one that has no Job has therefore never run, and a time up to the recorded one never runs
+//! again. The record is read live before a Job is created, and the Job's unique name makes a second creation fail. The
+//! status is only used if the annotation was removed.
 //!
-//! A missed time is caught up until the next one comes: with at most one Job, however many times were missed, and only
-//! within the deadline. That also applies to times that `Forbid` delayed.
+//! A missed time is caught up until the next time comes: with at most one Job, however many times were missed, and only
+//! within the deadline. The same applies to times that `Forbid` delayed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -37,18 +37,18 @@ use super::{
 };
 use crate::api::v1::{ConcurrencyPolicy, CronJob};
 
-/// The delay before a Job that the API server refused is tried again.
+/// The delay before a Job that the API server refused is created again.
 const REFUSED_DELAY: Duration = Duration::from_secs(30);
 /// The delay before a taken name or a failed deletion is checked again.
 const RECHECK_DELAY: Duration = Duration::from_secs(60);
-/// The delay before a CronJob with a stale cache is reconciled again. Its event wakes it earlier.
+/// The delay before a CronJob with a stale cache is reconciled again. An event usually triggers a reconcile earlier.
 const STALE_DELAY: Duration = Duration::from_secs(1);
 
-/// The index of unrecorded Jobs by the key of their CronJob, or of a former one of that name.
+/// The index of unrecorded Jobs by the key of their CronJob, including former CronJobs of that name.
 const UNRECORDED_OF: &str = "unrecorded jobs of a cronjob";
 
 // ANCHOR: controller
-/// The controller of CronJobs.
+/// Returns the controller of CronJobs.
 pub(crate) fn controller() -> Controller<CronJob> {
     Controller::<CronJob>::new(CronJobReconciler)
         .name("cronjob-controller")
@@ -59,12 +59,12 @@ pub(crate) fn controller() -> Controller<CronJob> {
             cronjob.map(|(name, _)| ObjectKey::of(job).sibling(name).to_string()).into_iter().collect()
         })
         .watches::<Job>(|job, cronjobs| {
-            // A foreign Job whose name a CronJob waits for.
+            // A Job of another owner may have the name that a CronJob waits for.
             let cronjob = job::cronjob_name(job.metadata.name.as_deref().unwrap_or_default());
             let key = cronjob.map(|cronjob| ObjectKey::of(job).sibling(cronjob));
             key.filter(|key| cronjobs.get(key).is_some()).into_iter().collect()
         })
-        // The last scheduled time is recorded on the CronJob itself.
+        // The last scheduled time is recorded on the CronJob itself, which needs a patch permission.
         .rbac(|role| role.allow(PolicyRule::of::<CronJob>([Verb::Patch])))
         .concurrency(16)
 }
@@ -77,7 +77,7 @@ impl Reconciler<CronJob> for CronJobReconciler {
 
     // ANCHOR: reconcile
     async fn reconcile(&self, cronjob: &CronJob, ctx: &Context<CronJob>) -> Result<Action, ClientError> {
-        // If the CronJob was recreated before its end was seen, its deletion is never reported.
+        // If the CronJob was recreated before its deletion was observed, `deleted` is never called for it.
         release_orphans(ctx.key(), cronjob.metadata.uid.as_deref(), ctx).await?;
         let mut children: Children = ctx.children::<Job>()?.into_iter().collect();
         let mut last = record::last(cronjob, &children);
@@ -106,7 +106,7 @@ impl Reconciler<CronJob> for CronJobReconciler {
     // ANCHOR_END: reconcile
 
     async fn cleanup(&self, _: &CronJob, ctx: &Context<CronJob>) -> Result<Action, ClientError> {
-        // With foreground deletion the CronJob waits for its Jobs, and they would wait for their times to be recorded.
+        // With foreground deletion the CronJob waits for its Jobs, and they would wait until their times are recorded.
         self.deleted(ctx.key(), ctx).await?;
         Ok(Action::await_change())
     }
@@ -116,7 +116,7 @@ impl Reconciler<CronJob> for CronJobReconciler {
     }
 }
 
-/// Returns when to reconcile again.
+/// Returns the time of the next reconcile.
 fn action(plan: &Plan, trimmed: bool, now: Timestamp) -> Action {
     let wait = match plan.situation {
         Situation::Refused { .. } => Some(REFUSED_DELAY),
@@ -157,7 +157,7 @@ fn is_same(cached: &CronJob, live: &CronJob) -> bool {
 
 /// The result of [`act`].
 enum Acted {
-    /// The plan asked for no Job.
+    /// The plan required no Job.
     Nothing,
     /// The Job exists, and its time is recorded.
     Launched(Arc<Job>),
@@ -184,7 +184,7 @@ async fn act(
     }
 }
 
-/// Creates the Job for a time that has none in the cache, and records the time.
+/// Creates the Job of a time that has none according to the cache, and records the time.
 async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<CronJob>) -> Result<Acted, ClientError> {
     let name = job.name_any();
     if cronjob.spec.concurrency_policy.unwrap_or_default() != ConcurrencyPolicy::Allow {
@@ -199,7 +199,7 @@ async fn launch(cronjob: &CronJob, time: Timestamp, job: Job, ctx: &Context<Cron
         }
     }
     let named = ctx.key().sibling(&name);
-    // A conflict that the cache shows needs no failing request.
+    // If the cache already shows the conflict, no request is needed.
     if ctx.get::<Job>(&named)?.is_some_and(|job| !job::is_own(cronjob, &job))
         && let Some(job) = ctx.live().get::<Job>(&named).await?.filter(|job| !job::is_own(cronjob, job))
     {
@@ -233,7 +233,7 @@ async fn replace(active: &[Arc<Job>], time: Timestamp, ctx: &Context<CronJob>) -
     Ok(())
 }
 
-/// Deletes the Jobs beyond the history limits, as far as possible. Returns whether all could be deleted.
+/// Deletes the Jobs beyond the history limits, as far as possible. Returns whether all of them were deleted.
 async fn trim(cronjob: &CronJob, children: &Children, ctx: &Context<CronJob>) -> bool {
     let mut all = true;
     for job in children.excess(cronjob) {
@@ -245,7 +245,7 @@ async fn trim(cronjob: &CronJob, children: &Children, ctx: &Context<CronJob>) ->
     all
 }
 
-/// Removes the finalizer from the Jobs of all former CronJobs of this name, except the one with this UID.
+/// Removes the finalizer from the Jobs of all former CronJobs of this name, that is, those with another UID than `but`.
 async fn release_orphans(key: &ObjectKey, but: Option<&str>, ctx: &Context<CronJob>) -> Result<(), ClientError> {
     for job in ctx.cached::<Job>()?.indexed(UNRECORDED_OF, &key.to_string()) {
         if job::cronjob_of(&job).is_some_and(|(_, uid)| Some(uid) != but) {

@@ -29,7 +29,7 @@ pub(crate) fn cronjob_name(job: &str) -> Option<&str> {
 
 /// Returns the Job for a time, without an owner reference.
 ///
-/// Its finalizer keeps it until its time is recorded.
+/// The finalizer keeps the Job until its time is recorded.
 pub(crate) fn job(cronjob: &CronJob, template: JobTemplateSpec, time: Timestamp) -> Job {
     let metadata = template.metadata.unwrap_or_default();
     let mut annotations = metadata.annotations.unwrap_or_default();
@@ -55,7 +55,7 @@ pub(crate) fn cronjob_of(job: &Job) -> Option<(&str, &str)> {
     ours.then_some((controller.name.as_str(), controller.uid.as_str()))
 }
 
-/// Returns whether the CronJob controls a Job, by UID.
+/// Returns whether the CronJob controls a Job, compared by UID.
 pub(crate) fn is_own(cronjob: &CronJob, job: &Job) -> bool {
     cronjob_of(job).is_some_and(|(_, uid)| Some(uid) == cronjob.metadata.uid.as_deref())
 }

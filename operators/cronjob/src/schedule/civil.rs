@@ -1,6 +1,6 @@
 //! The next and the previous matching time on a clock without jumps.
 //!
-//! Local times are seconds since 1970 on that clock.
+//! Local times are in seconds since 1970 on that clock.
 
 use jiff::{
     Timestamp,
@@ -10,7 +10,7 @@ use jiff::{
 
 use super::fields::{Fields, Set};
 
-/// The number of months to search: 29 February may be eight years away. Its weekday can't postpone it further, since
+/// The number of months to search. 29 February may be eight years away; its weekday can't postpone it further, since
 /// either the date or the weekday has to match.
 const MONTHS: usize = 12 * 9;
 

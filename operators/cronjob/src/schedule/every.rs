@@ -1,4 +1,4 @@
-//! Durations in the format of Go: `1h30m`, `1.5h`, `300ms`.
+//! Durations in Go's format: `1h30m`, `1.5h`, `300ms`.
 
 /// The units, in nanoseconds.
 const UNITS: [(&str, i128); 8] = [
@@ -12,8 +12,8 @@ const UNITS: [(&str, i128); 8] = [
     ("h", 3_600_000_000_000),
 ];
 
-/// Parses a duration into whole seconds, rounded down like in robfig/cron; `None` if it is malformed or exceeds Go's
-/// range.
+/// Parses a duration into whole seconds, rounded down as in robfig/cron. Returns `None` if it is malformed or exceeds
+/// Go's range.
 pub(super) fn whole_seconds(text: &str) -> Option<i64> {
     i64::try_from(nanoseconds(text)?.div_euclid(1_000_000_000)).ok()
 }
@@ -48,7 +48,7 @@ fn nanoseconds(text: &str) -> Option<i128> {
     Some(if negative { -total } else { total })
 }
 
-/// Returns the value of the digits after a decimal point. More than 15 digits are ignored.
+/// Returns the value of the digits after a decimal point. Digits after the fifteenth are ignored.
 fn part(fraction: &str, unit: i128) -> i128 {
     let digits = fraction.bytes().take(15);
     let (value, scale) =

@@ -75,12 +75,13 @@ impl Fields {
         })
     }
 
-    /// Returns whether both days have to match. By cron's special rule one of them is enough if both are restricted.
+    /// Returns whether both the date and the weekday have to match. By cron's special rule, one of them suffices if
+    /// both are restricted.
     pub(super) fn both_days(&self) -> bool {
         self.day.open || self.weekday.open
     }
 
-    /// Returns whether any date and time matches.
+    /// Returns whether any date and time can match.
     pub(super) fn can_match(&self) -> bool {
         let day = (1..=12).any(|month| {
             self.month.contains(month) && self.day.first(1).is_some_and(|day| day <= LONGEST[month as usize - 1])
@@ -94,7 +95,7 @@ impl Fields {
 impl Range {
     fn set(&self, text: &str) -> Result<Set, ScheduleError> {
         let mut set = Set::default();
-        // Empty parts are skipped, like in robfig/cron.
+        // Empty parts are skipped, as in robfig/cron.
         for part in text.split(',').filter(|part| !part.is_empty()) {
             let part = self.part(part).map_err(|problem| ScheduleError::Field {
                 field: self.name,
@@ -117,13 +118,13 @@ impl Range {
             None => (range, None),
         };
         let (min, max, open) = if matches!(low, "*" | "?") {
-            // robfig/cron ignores what follows a star and a hyphen, so it is no error here either.
+            // robfig/cron ignores the text after a star and a hyphen, so it isn't an error here either.
             (self.min, self.max, step.is_none_or(|step| step == 1))
         } else {
             let min = self.value(low)?;
             let max = match high {
                 Some(high) => self.value(high)?,
-                // A number with a step starts a range.
+                // A number with a step is the start of a range.
                 None if step.is_some() => self.max,
                 None => min,
             };
@@ -145,7 +146,7 @@ impl Range {
 
     fn value(&self, text: &str) -> Result<u32, String> {
         let named = self.names.iter().position(|name| name.eq_ignore_ascii_case(text));
-        // Names count from the smallest number of their field.
+        // Names are numbered from the smallest number of their field.
         named.map_or_else(|| number(text), |position| Ok(position as u32 + self.min))
     }
 }

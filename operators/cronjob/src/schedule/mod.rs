@@ -1,16 +1,16 @@
-//! Schedules in the format of `ParseStandard` of Go's robfig/cron, with time zones and defined behaviour at daylight
+//! Schedules in the format of `ParseStandard` in Go's robfig/cron, with time zones and defined behaviour at daylight
 //! saving changes.
 //!
-//! No crate parses this format: `croner` accepts Sunday as 7, `L`, `W` and `#`, and `jiff-cron` counts Sunday as 1 and
+//! No crate parses this format: `croner` accepts 7 as Sunday, `L`, `W` and `#`, and `jiff-cron` numbers Sunday as 1 and
 //! requires seconds; neither supports `@every` or `TZ=`. The time zone database is compiled in, so that a schedule
 //! means the same on every host.
 //!
-//! The time before or after another one is computed from the fields, without iterating: it costs the same after ten
-//! years of missed minutes as after one.
+//! The next and the previous time are computed from the fields instead of by iteration, so the cost is the same after
+//! ten years of missed minutes as after one.
 //!
 //! # Daylight saving
-//! A local time that is skipped runs once, later by the length of the gap: 02:30 runs at 03:30, and not twice if the
-//! schedule contains that too. A local time that occurs twice runs the first time. If the hour is `*`, though, the
+//! A local time that is skipped runs once, delayed by the length of the gap: 02:30 runs at 03:30, and only once if the
+//! schedule also contains 03:30. A local time that occurs twice runs the first time. If the hour is `*`, however, the
 //! schedule has no fixed local times but minutes of every hour, and runs in both hours.
 
 mod civil;
@@ -25,7 +25,7 @@ use thiserror::Error;
 
 use self::fields::Fields;
 
-/// The maximum length of a schedule in bytes. One that lists every value of each field has some 400.
+/// The maximum length of a schedule in bytes. A schedule that lists every value of each field has about 400.
 const MAX_LENGTH: usize = 1024;
 
 /// A parsed schedule.
@@ -83,7 +83,7 @@ pub enum ScheduleError {
 }
 
 impl Schedule {
-    /// Parses a schedule. `zone` is the time zone of a schedule that doesn't start with one; without either it is UTC.
+    /// Parses a schedule. `zone` is the time zone of a schedule that doesn't contain one. The default is UTC.
     ///
     /// # Errors
     /// If the schedule is malformed, or a time zone is unknown.
@@ -130,7 +130,8 @@ impl Schedule {
         matches!(&self.rule, Rule::Fields(fields) if !fields.can_match())
     }
 
-    /// Returns the first time of the schedule after `after`; `None` if there is none before the year 9999.
+    /// Returns the first time of the schedule after `after`; `None` if there is none before the end of the supported
+    /// range.
     ///
     /// `@every` counts from `anchor`, the last run or else the creation.
     pub fn next(&self, anchor: Timestamp, after: Timestamp) -> Option<Timestamp> {
@@ -146,7 +147,7 @@ impl Schedule {
         Timestamp::from_second(next).ok()
     }
 
-    /// Returns the last time of the schedule at or before `until`; `None` if it is not after `anchor`.
+    /// Returns the last time of the schedule at or before `until`; `None` if that is not after `anchor`.
     pub fn latest(&self, anchor: Timestamp, until: Timestamp) -> Option<Timestamp> {
         let (anchor, until) = (floor(anchor), floor(until));
         let latest = match &self.rule {

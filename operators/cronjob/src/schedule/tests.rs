@@ -284,7 +284,7 @@ fn ten_years_of_missed_minutes_cost_no_more_than_one() {
             assert_eq!(schedule.latest(anchor, now), Some(time("2023-07-12T00:00:00Z")));
         }
         let each = (clock.monotonic() - begun) / 100;
-        // A generous limit for a busy machine: iterating over five million minutes would take many times as long.
+        // A generous limit for a busy machine: iterating over five million minutes would take much longer.
         assert!(each.as_millis() < 50, "{each:?}");
     }
 }
@@ -316,7 +316,7 @@ const DAYS: [(&str, &str); 9] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Compares with an iteration over every minute that a clock could show.
+    /// Compares the results with an iteration over every minute that a clock could show.
     #[test]
     fn next_and_latest_find_what_a_walk_finds(
         minute in field(0, 59),
@@ -359,7 +359,7 @@ proptest! {
         prop_assert_eq!(&backward, &expect, "{} backwards", text);
     }
 
-    /// Any text is parsed or refused quickly, with a short message.
+    /// Any text is parsed or refused quickly, and an error has a short message.
     #[test]
     fn any_text_is_read_or_refused(text in prop_oneof![
         any::<String>(),

@@ -1,13 +1,13 @@
 //! The next and the previous matching time on a clock with jumps.
 //!
-//! Between two jumps, clock and real time differ by a fixed offset. After a jump forward, for the length of the jump,
-//! skipped times are made up for. After a jump back, for the length of the jump, local times have occurred before.
+//! Between two jumps, local time and UTC differ by a fixed offset. After a jump forward, skipped times are made up for
+//! during a period as long as the jump. After a jump back, local times repeat during a period as long as the jump.
 
 use jiff::{Timestamp, tz::TimeZone};
 
 use super::fields::Fields;
 
-/// The number of intervals to search: nine years of a zone with ten jumps a year.
+/// The number of intervals to search: nine years of a zone with ten jumps per year.
 const STRETCHES: usize = 90;
 
 /// Returns a time zone of the compiled-in database.
@@ -32,7 +32,7 @@ impl Stretch {
     fn at(zone: &TimeZone, second: i64) -> Option<Self> {
         let time = Timestamp::from_second(second).ok()?;
         let offset = |time| i64::from(zone.to_offset(time).seconds());
-        // A jump at this very second counts as one before the next second.
+        // A jump exactly at this second belongs to the interval that it starts.
         let following = Timestamp::from_second(second + 1).ok();
         let begin = following.and_then(|following| zone.preceding(following).next());
         let begin = begin.map_or(i64::MIN, |jump| jump.timestamp().as_second());
@@ -41,12 +41,12 @@ impl Stretch {
         Some(Self { begin, end, offset: offset(time), before: earlier.map_or(offset(time), offset) })
     }
 
-    /// Returns the first second that the initial jump doesn't affect.
+    /// Returns the first second that is not affected by the initial jump.
     fn settled(&self) -> i64 {
         self.begin.saturating_add((self.offset - self.before).abs()).min(self.end)
     }
 
-    /// Returns the offsets by which to read the clock before it has settled.
+    /// Returns the offsets that apply to the clock before it has settled.
     fn unsettled_offsets(&self, fields: &Fields) -> Vec<i64> {
         if self.offset > self.before {
             vec![self.offset, self.before]

@@ -1,4 +1,4 @@
-//! The wanted children of a Guestbook: its pods, and the Service that selects one of them.
+//! Builds the children of a Guestbook: its pods, and the Service that selects one of them.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(crate) const POD: &str = "webapp.my.domain/pod";
 /// The annotation of a pod with its [`revision`].
 pub(crate) const REVISION: &str = "webapp.my.domain/revision";
 
-/// The variable with the address of the Service, for the page.
+/// The environment variable with the address of the Service, for the page.
 const SERVICE: &str = "SERVICE";
 /// The port at which the page listens.
 const PAGE_PORT: i32 = 8080;
@@ -55,28 +55,28 @@ fn labelled<const N: usize>(labels: [(&str, String); N]) -> Labels {
     labels.map(|(key, value)| (key.to_owned(), value)).into()
 }
 
-/// Returns a hash of what pods are created from, which is stable across releases.
+/// Returns a hash of everything that pods are created from. It is stable across releases.
 pub(crate) fn revision(guestbook: &Guestbook, texts: &Texts) -> String {
     let made_from = json!([FORM, image(guestbook), guestbook.spec.alias, guestbook.spec.config_map_name, texts]);
     let digest = digest(&SHA256, made_from.to_string().as_bytes());
     digest.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The version of [`pod`]'s output; another number replaces the pods of earlier releases.
+/// The version of the output of [`pod`]. Changing it replaces the pods of earlier releases.
 const FORM: u32 = 1;
 
 fn image(guestbook: &Guestbook) -> &str {
     guestbook.spec.image.as_deref().unwrap_or(IMAGE)
 }
 
-/// Returns a pod with a name of its own and no owner reference. `service` is the address of the Guestbook's Service, by
-/// which the page gets the present entries.
+/// Returns a pod with a unique name and without an owner reference. `service` is the address of the Guestbook's
+/// Service, from which the page gets the existing entries.
 ///
-/// The name is generated here and not by the API server, so that a request that is repeated after a lost answer finds
-/// the pod that the first one has created.
+/// The name is generated here instead of by the API server, so that a request that is repeated after a lost response
+/// finds the pod that the first one created.
 pub(crate) fn pod(guestbook: &Guestbook, revision: &str, service: Option<&str>, random: &Random) -> Pod {
     let suffix = random.suffix(5);
-    // The name is also a label's value.
+    // The name is also the value of a label.
     let name = format!("{}-{suffix}", shorten(&guestbook.name_any(), MAX_LABEL - 1 - suffix.len()));
     Pod {
         metadata: ObjectMeta {
@@ -103,14 +103,14 @@ pub(crate) fn pod(guestbook: &Guestbook, revision: &str, service: Option<&str>, 
     }
 }
 
-/// Returns whether a pod was created from this, even if it was edited since.
+/// Returns whether a pod was created from this revision, even if it was edited since.
 pub(crate) fn is_made_from(guestbook: &Guestbook, pod: &Pod, revision: &str, service: Option<&str>) -> bool {
     let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
     let known =
         container.and_then(|container| container.env.as_ref()?.iter().find(|variable| variable.name == SERVICE));
     pod.annotations().get(REVISION).is_some_and(|made_from| made_from == revision)
         && container.and_then(|container| container.image.as_deref()) == Some(image(guestbook))
-        // While there is no Service, any address is right.
+        // While there is no Service, any address is accepted.
         && (service.is_none() || known.and_then(|variable| variable.value.as_deref()) == service)
 }
 
@@ -118,7 +118,7 @@ fn container(guestbook: &Guestbook, service: Option<&str>) -> Container {
     let plain = |name: &str, value: &str| EnvVar { name: name.into(), value: Some(value.into()), value_from: None };
     let from = |name: &str, source: EnvVarSource| EnvVar { name: name.into(), value: None, value_from: Some(source) };
     let text = |name: &str, key: &str| {
-        // Optional, so that the loss of the ConfigMap doesn't stop a running page.
+        // Optional, so that a running page survives the deletion of the ConfigMap.
         let key = ConfigMapKeySelector {
             name: guestbook.spec.config_map_name.clone(),
             key: key.into(),
@@ -177,9 +177,9 @@ fn quantities<const N: usize>(list: [(&str, &str); N]) -> BTreeMap<String, Quant
     list.map(|(name, amount)| (name.to_owned(), Quantity(amount.into()))).into()
 }
 
-/// Returns the Service that selects the pod of this name, or none.
+/// Returns the Service that selects the pod of this name, or no pod.
 ///
-/// It only has the necessary fields: type, addresses, node ports and further labels are left to others.
+/// It has only the necessary fields: the type, addresses, node ports and further labels are left to others.
 pub(crate) fn service(guestbook: &Guestbook, pod: Option<&str>) -> Service {
     let mut selector = labels(guestbook);
     selector.insert(POD.into(), pod.unwrap_or_default().into());

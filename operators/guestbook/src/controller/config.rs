@@ -6,10 +6,10 @@ use k8s_openapi::{NamespaceResourceScope, apimachinery::pkg::apis::meta::v1::Obj
 use kube::Resource;
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The maximum length of a title or greeting in bytes. With more than some 128 KiB no program could be started.
+/// The maximum length of a title or greeting in bytes. No program could be started with more than about 128 KiB.
 pub(crate) const LONGEST: usize = 1024;
 
-/// A ConfigMap without the data that this operator doesn't need, which may be a megabyte.
+/// A ConfigMap without the data that this operator doesn't need, which may be up to a megabyte.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ConfigMap {
     metadata: ObjectMeta,
@@ -26,7 +26,7 @@ pub(crate) struct Texts {
     pub(crate) greeting: Option<String>,
 }
 
-/// Keeps only as much of a text as shows that it is too long.
+/// Truncates a text to a length that still shows that it is too long.
 fn beginning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let mut text = Option::<String>::deserialize(deserializer)?;
     if let Some(text) = text.as_mut().filter(|text| text.len() > LONGEST) {
@@ -43,7 +43,7 @@ pub(crate) enum Config {
     Missing,
     /// The value of this key is invalid, with the reason.
     Invalid(&'static str),
-    /// The texts. Absent ones have defaults.
+    /// The texts. Missing texts have defaults.
     Found(Texts),
 }
 

@@ -1,17 +1,18 @@
-//! Runs the pods of a guestbook's page: one serves, the others stand by.
+//! Runs the pods of a guestbook's page: one serves, and the others stand by.
 //!
 //! [`plan`] decides, [`report`] describes the result, [`children`] builds the wanted objects, and this module executes
 //! the plan.
 //!
-//! * **The active pod** is defined by the selector of the Service alone, which selects one pod. So a takeover is one
-//!   write, and at no time are two pods active, however many leaders there are. It precedes all other writes, with the
-//!   Service's UID and version as preconditions.
-//! * The cache decides whether anything has to be done; the actual writes are then decided by live reads, so that no
-//!   stale cache, lost answer or other leader causes too many pods or the deletion of a wrong one. A steady Guestbook
-//!   costs no request.
-//! * Pods and Services belong to the Guestbook by the UID of their controller. A foreign Service is never touched.
-//! * Refusals of the API server are reported with its message and retried slowly, and pods that disappear as fast as
-//!   they are created are replaced with back-off ([`kubewright::create_backoff`]).
+//! * **The active pod** is defined solely by the selector of the Service, which selects one pod. A takeover is
+//!   therefore one write, and two pods are never active at the same time, however many leaders there are. It precedes
+//!   all other writes, with the Service's UID and version as preconditions.
+//! * The cache decides whether anything has to be done, and live reads then decide the actual writes, so that a stale
+//!   cache, a lost response or another leader causes neither too many pods nor the deletion of a wrong one. A steady
+//!   Guestbook costs no requests.
+//! * Pods and Services belong to the Guestbook by the UID of their controller. A Service of another owner is never
+//!   changed.
+//! * If the API server refuses a write, its message is reported, and the write is retried slowly. Pods that disappear
+//!   as fast as they are created are replaced with back-off ([`kubewright::create_backoff`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -34,17 +35,17 @@ use super::{
 };
 use crate::api::v1::Guestbook;
 
-/// The delay before a Guestbook with a stale cache is reconciled again. Its event wakes it earlier.
+/// The delay before a Guestbook with a stale cache is reconciled again. An event usually triggers a reconcile earlier.
 const STALE_DELAY: Duration = Duration::from_secs(1);
 /// The index of Guestbooks by the key of their ConfigMap.
 const BY_CONFIG_MAP: &str = "spec.configMapName";
 
-/// The controller of Guestbooks.
+/// Returns the controller of Guestbooks.
 pub(crate) fn controller() -> Controller<Guestbook> {
     Controller::<Guestbook>::new(GuestbookReconciler { memory: Mutex::default() })
         .owns::<Pod>()
         .watches::<Service>(|service, guestbooks| {
-            // The Guestbook that owns the Service, and the one of the same name.
+            // A change of a Service concerns the Guestbook that owns it, and the Guestbook of the same name.
             let key = ObjectKey::of(service);
             guestbooks.get(&key).map(|_| key).into_iter().collect()
         })
@@ -67,14 +68,14 @@ struct GuestbookReconciler {
     memory: Mutex<BTreeMap<ObjectKey, Memory>>,
 }
 
-/// In-memory state of a Guestbook. Losing it only makes the next writes faster.
+/// The in-memory state of a Guestbook. Losing it only makes the next writes earlier.
 #[derive(Default)]
 struct Memory {
     /// The back-off of pod creations.
     pods: CreateBackoff,
-    /// The back-off of Service writes that restore its fields.
+    /// The back-off of writes that restore fields of the Service.
     service: CreateBackoff,
-    /// The pod that the Service was last set to select.
+    /// The pod that the Service was most recently set to select.
     last_selected: Option<String>,
 }
 
@@ -83,7 +84,7 @@ struct Objects {
     config: Config,
     service: Option<Arc<Service>>,
     pods: Vec<Arc<Pod>>,
-    /// Whether an object had changed since it was read, so that not everything was done.
+    /// Whether an object had changed since it was read, so that some writes were skipped.
     is_stale: bool,
 }
 
@@ -98,8 +99,8 @@ impl Objects {
         })
     }
 
-    /// Reads the objects live; `None` if the Guestbook differs from the cached one. Of pods without their labels, only
-    /// cached ones are read.
+    /// Reads the objects live. Returns `None` if the Guestbook differs from the cached one. Pods that lost their labels
+    /// are only read from the cache.
     async fn live(guestbook: &Guestbook, cached: Self, ctx: &Context<Guestbook>) -> Result<Option<Self>, ClientError> {
         let now = ctx.live().get::<Guestbook>(ctx.key()).await?;
         let state = |it: &Guestbook| {
@@ -163,7 +164,7 @@ impl Reconciler<Guestbook> for GuestbookReconciler {
 }
 
 impl GuestbookReconciler {
-    /// Returns what prevents the planned writes at present.
+    /// Returns the problems that currently prevent planned writes.
     fn problems(
         &self,
         guestbook: &Guestbook,
@@ -244,7 +245,7 @@ impl GuestbookReconciler {
         }
     }
 
-    /// Deletes the pods that have to go, and restores lost labels.
+    /// Deletes superfluous and outdated pods, and restores lost labels.
     async fn change_pods(
         &self,
         guestbook: &Guestbook,
@@ -253,7 +254,7 @@ impl GuestbookReconciler {
     ) -> Result<(), ClientError> {
         let mut plan = objects.plan(guestbook);
         if plan.writes_service() {
-            // The pod that the Service still selects, because it couldn't be written, stays.
+            // The pod that the Service still selects, because the Service couldn't be written, is kept.
             plan.delete.retain(|pod| pod.metadata.name != plan.present);
         }
         for pod in &plan.delete {
@@ -273,7 +274,7 @@ impl GuestbookReconciler {
         Ok(())
     }
 
-    /// Creates the missing pods: one, and the others if that is accepted.
+    /// Creates the missing pods: first one, and the others if that succeeds.
     async fn create(
         &self,
         guestbook: &Guestbook,
@@ -312,7 +313,7 @@ impl GuestbookReconciler {
             }
             Some((pod, error)) => {
                 let Some(message) = error.refusal() else { return Err(error) };
-                // The message must not contain the generated name, since it would change with every try.
+                // The message must not contain the generated name, since it would change with every attempt.
                 let message = message.replace(&pod, &format!("{}-*", guestbook.name_any()));
                 self.remember(ctx, |memory| memory.pods.refused(message, ctx.monotonic()));
                 Ok(())
@@ -325,7 +326,7 @@ impl GuestbookReconciler {
     }
 }
 
-/// Returns a hash that changes with what pods are created from.
+/// Returns a number that changes with everything that pods are created from.
 fn edition(guestbook: &Guestbook, plan: &Plan) -> Option<i64> {
     let revision = plan.revision.as_ref().and_then(|revision| u64::from_str_radix(revision, 16).ok());
     guestbook.metadata.generation.map(|generation| generation ^ revision.unwrap_or_default().cast_signed())
@@ -335,7 +336,7 @@ fn size(guestbook: &Guestbook) -> usize {
     usize::try_from(guestbook.spec.size).unwrap_or(0)
 }
 
-/// Returns the labels to apply to a pod. It has the UID, so that a deleted pod isn't created again.
+/// Returns the labels to apply to a pod. The UID is included, so that a deleted pod isn't recreated.
 fn labelled(guestbook: &Guestbook, pod: &Pod) -> Pod {
     let metadata = ObjectMeta {
         name: pod.metadata.name.clone(),
@@ -347,7 +348,7 @@ fn labelled(guestbook: &Guestbook, pod: &Pod) -> Pod {
     Pod { metadata, ..Pod::default() }
 }
 
-/// Returns a message about the owner of the Service with the Guestbook's name.
+/// Returns a message about the owner of the Service that has the Guestbook's name.
 fn taken(service: &Service) -> String {
     let whose = controller_of(service).map_or("nobody".into(), |owner| format!("{} {}", owner.kind, owner.name));
     let (kind, key) = (KindName::of::<Service>(), ObjectKey::of(service));

@@ -1,11 +1,11 @@
-//! The entries, their validation, and the merging of two books.
+//! Entries, their validation, and the merging of two books.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The maximum number of entries. A full book refuses further ones and never drops any.
+/// The maximum number of entries. A full book refuses further entries and never drops any.
 pub const MAX_ENTRIES: usize = 1000;
 /// The maximum number of characters of an entry.
 pub const MAX_LENGTH: usize = 200;
@@ -15,13 +15,13 @@ pub const MAX_LENGTH: usize = 200;
 pub struct Entry {
     /// The time of the entry.
     pub at: Timestamp,
-    /// A random number that distinguishes entries of the same time.
+    /// A random number that distinguishes entries with the same time.
     pub id: u64,
     /// The text: one line without control characters.
     pub text: String,
 }
 
-/// An error in an entry, shown to the guest.
+/// An error in an entry, which is shown to the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The entry is empty.
@@ -53,7 +53,7 @@ impl Book {
         Ok(self.log.len())
     }
 
-    /// Adds the entries of another replica that this one lacks. Invalid ones are left out.
+    /// Adds the entries of another replica that are missing here. Invalid entries are skipped.
     pub fn merge(&mut self, entries: impl IntoIterator<Item = Entry>) {
         for entry in entries {
             let is_entry = clean(&entry.text).is_ok_and(|text| text == entry.text);
@@ -84,7 +84,7 @@ impl Book {
     }
 }
 
-/// Returns one line of text, with every run of whitespace and control characters replaced by a space.
+/// Returns the text as one line, in which every run of whitespace and control characters is a single space.
 fn clean(text: &str) -> Result<String, Refusal> {
     let is_gap = |c: char| c.is_whitespace() || c.is_control() || is_invisible(c);
     let text = text.split(is_gap).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
@@ -95,7 +95,8 @@ fn clean(text: &str) -> Result<String, Refusal> {
     }
 }
 
-/// Characters that are invisible, change the direction of text, hide other characters, or stand for undecodable text.
+/// Returns whether a character is invisible, changes the direction of text, hides other characters, or stands for
+/// undecodable text.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fffd}')
 }

@@ -8,7 +8,7 @@
 //! | `GET /readyz` | answers once the pod has the entries of the active one |
 //! | `POST /replica` | replication between the pods |
 //!
-//! Entries are in the memory of all pods: the module `replica` describes which failures they survive.
+//! Entries are kept in the memory of all pods. The module `replica` describes which failures they survive.
 
 mod book;
 mod replica;
@@ -37,7 +37,7 @@ pub use self::book::{Book, Entry, MAX_ENTRIES, MAX_LENGTH, Refusal};
 use self::{replica::Replica, view::Notice};
 use crate::api::v1::Alias;
 
-/// The maximum size of a form in bytes, larger than any entry with percent-encoding.
+/// The maximum size of a form in bytes, which is larger than any percent-encoded entry.
 const MAX_FORM: usize = 8 << 10;
 
 /// The guestbook page: a small web server that takes an entry and lists the entries.
@@ -152,7 +152,7 @@ async fn sign(
     headers: HeaderMap,
     signature: Result<Form<Signature>, FormRejection>,
 ) -> Response {
-    // The form of another site must not sign on behalf of its visitors.
+    // A form on another site must not sign on behalf of its visitors.
     if headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site") {
         return page.answer(StatusCode::FORBIDDEN, &Notice::Unreadable);
     }

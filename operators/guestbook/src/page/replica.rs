@@ -1,14 +1,14 @@
 //! The replication of the book between pods, so that a takeover loses no entry.
 //!
-//! The active pod is the one that the Guestbook's Service selects. Every pod asks there, again and again, for the
-//! entries that it lacks, and sends those that the other lacks; the active pod, asking itself, learns that it is
-//! active. A request waits until there is something to answer, and thereby also acknowledges what its sender has
-//! received. So the active pod knows when an entry has reached all other pods, and waits for that before it confirms
-//! the entry to the guest: for a second at most, and only for pods that asked recently. A pod that has just become
-//! active doesn't know these pods yet, so its first guests wait until the others have had time to ask.
+//! The active pod is the one that the Guestbook's Service selects. Every pod polls it for the entries that it lacks,
+//! and sends the entries that the active pod lacks. The active pod polls itself, and thereby detects that it is active.
+//! A request waits until there is something to answer (long polling), and also acknowledges what its sender has
+//! received. The active pod therefore knows when an entry has reached all other pods. It waits for that before it
+//! confirms the entry to the guest, but for a second at most, and only for pods that have polled recently. A pod that
+//! has just become active doesn't know these pods yet, so its first guests wait until the others have had time to poll.
 //!
-//! What can be lost: everything, if all pods end at once; and an entry that was confirmed after that second, or without
-//! standby pods, if the active pod ends before another one has asked.
+//! Data loss is possible in two cases: if all pods end at once, every entry is lost; and an entry that was confirmed
+//! after that second, or without standby pods, is lost if the active pod ends before another pod has polled it.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -33,19 +33,19 @@ use tokio::{
 
 use super::book::{Book, Entry};
 
-/// The time for which a request waits for something to answer.
+/// The maximum time for which a request waits for something to answer.
 const POLL: Duration = Duration::from_secs(1);
-/// The time for which a guest waits until the other pods have the entry.
+/// The maximum time for which a guest waits until the other pods have the entry.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The time after its last request from which on a pod is not waited for.
+/// The time after its last request from which a pod is no longer waited for.
 const LATELY: Duration = Duration::from_secs(3);
 /// The delay before a failed request is repeated.
 const AGAIN: Duration = Duration::from_millis(200);
-/// The time that the other pods need to find a new active pod: they ask again after [`AGAIN`].
+/// The time that the other pods need to find a new active pod: they poll again after [`AGAIN`].
 const SETTLING: Duration = Duration::from_millis(600);
-/// The number of failed requests after which there is no active pod.
+/// The number of failed requests after which a pod assumes that there is no active pod.
 const ALONE: u32 = 5;
-/// The maximum number of remembered pods. A Guestbook has ten, and one more while a single one is replaced.
+/// The maximum number of remembered pods. A Guestbook has up to ten, and one more while a single one is replaced.
 const MAX_FOLLOWERS: usize = 16;
 /// The maximum size of a message in bytes: a full book of long entries.
 pub(super) const MAX_MESSAGE: usize = 2 << 20;
@@ -55,22 +55,22 @@ pub(super) const MAX_MESSAGE: usize = 2 << 20;
 pub(super) struct Question {
     /// The sender.
     from: u64,
-    /// The replica that answered the sender last.
+    /// The replica that answered the sender's previous request.
     to: Option<u64>,
-    /// The number of entries that the sender has received from there.
+    /// The number of entries that the sender has received from that replica.
     after: usize,
-    /// Entries of the sender that it hasn't sent there yet.
+    /// Entries that the sender has not sent to that replica yet.
     entries: Vec<Entry>,
 }
 
 /// The answer to a [`Question`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
-    /// The replica that answers.
+    /// The answering replica.
     of: u64,
     /// The entries that it received after those that the sender has.
     entries: Vec<Entry>,
-    /// The number of entries that the sender then has.
+    /// The number of entries that the sender has after this answer.
     next: usize,
 }
 
@@ -80,12 +80,13 @@ pub(super) struct Replica {
     id: u64,
     clock: SharedClock,
     pub(super) book: Mutex<Book>,
-    /// The number of entries that each other replica has received from this one, and the time of its last request.
+    /// For each other replica: the number of entries that it has received from this one, and the time of its last
+    /// request.
     followers: Mutex<BTreeMap<u64, (usize, Duration)>>,
     standing: Mutex<Standing>,
-    /// Notifies of changes of the book, the followers and the standing.
+    /// Notifies of changes of the book, the followers and the role.
     changes: watch::Sender<()>,
-    /// Whether the book is up to date: it has all entries of the active pod, or there is none.
+    /// Whether the book is up to date: it has all entries of the active pod, or there is no active pod.
     ready: watch::Sender<bool>,
 }
 
@@ -98,7 +99,7 @@ enum Standing {
     Unknown,
     /// Another pod is active.
     Following,
-    /// It is active, and has known that since this time.
+    /// This replica is active, and has known that since this time.
     Active(Duration),
 }
 
@@ -139,7 +140,7 @@ impl Replica {
         }
     }
 
-    /// Returns how long to wait until the others have the first `count` entries.
+    /// Returns how long to wait until the others have the first `count` entries; `None` if no wait is needed.
     fn awaits(&self, count: usize) -> Option<Duration> {
         let now = self.clock.monotonic();
         let settling = match *self.standing.lock() {
@@ -194,7 +195,7 @@ impl Replica {
         self.changes.send_replace(());
     }
 
-    /// Replicates the active pod's book for ever. Without a Service there is no other pod.
+    /// Replicates the active pod's book forever. Without a Service there are no other pods.
     pub(super) async fn follow(&self, service: Option<&str>) {
         let Some(service) = service else {
             self.ready.send_replace(true);
@@ -208,7 +209,7 @@ impl Replica {
             match ask(service, &question).await {
                 Ok(answer) => {
                     self.stand(answer.of);
-                    // A new active pod has nothing of this book yet.
+                    // A new active pod has no entries of this book yet.
                     let is_known = active == Some(answer.of);
                     (active, after, given, failures) =
                         (Some(answer.of), answer.next, if is_known { next } else { 0 }, 0);
@@ -240,8 +241,8 @@ pub(super) async fn serve(State(page): State<super::Page>, Json(question): Json<
     Json(page.replica.answer(question).await)
 }
 
-/// Sends a request to the active pod. Each one uses a new connection, since an old one would reach the pod that the
-/// Service selected before.
+/// Sends a request to the active pod. Each request uses a new connection, since an existing one would reach the pod
+/// that the Service selected before.
 async fn ask(service: &str, question: &Question) -> Result<Answer> {
     let exchange = async {
         let stream = TcpStream::connect(service).await.context("connect")?;

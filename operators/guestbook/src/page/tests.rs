@@ -113,7 +113,7 @@ async fn eventually(what: &str, so: impl Fn() -> bool) {
         .unwrap_or_else(|_| panic!("in 30 s it did not come about that {what}"));
 }
 
-/// A Service: forwards connections to the pod that it is set to.
+/// A Service: forwards connections to the pod that is currently selected.
 async fn service() -> (String, tokio::sync::watch::Sender<Option<std::net::SocketAddr>>) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -174,7 +174,7 @@ async fn a_new_active_pod_gets_the_former_ones_entries_and_restarted_pods_get_al
     let two = Pod::start(Some(&address)).await;
     eventually("they are the same", || two.texts() == ["Ada"]).await;
     leads.send_replace(Some(two.server.address()));
-    // The former active pod accepted this from a guest on the way.
+    // The former active pod accepted this entry from a guest before the takeover.
     one.sign("Bob").await;
     eventually("it came along", || two.texts().len() == 2).await;
     two.kill().await;
@@ -191,7 +191,7 @@ async fn a_pod_that_no_longer_asks_holds_nobody_up() {
     let request = Request::post("/replica").header(header::CONTENT_TYPE, "application/json");
     let (status, ..) = send(&one.page, request.body(Body::from(question.to_string())).unwrap()).await;
     assert_eq!(status, StatusCode::OK);
-    // The other one asked a moment ago and never comes back: the guest waits no longer than the timeout.
+    // The other pod polled a moment ago and never returns: the guest waits no longer than the timeout.
     timeout(Duration::from_secs(5), one.sign("Ada")).await.unwrap();
     assert_eq!(one.texts(), ["Ada"]);
 }

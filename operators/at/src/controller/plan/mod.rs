@@ -1,4 +1,4 @@
-//! The decision what to do for an At, and its pod. Pure.
+//! Decides the next step for an At, and builds its pod. Pure.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{
@@ -18,17 +18,17 @@ use crate::api::v1alpha1::At;
 /// The default image, and the name of the container.
 const BUSYBOX: &str = "busybox";
 
-/// Returns the name of an At's pod. It is shortened if it would be too long.
+/// Returns the name of an At's pod, shortened if necessary.
 pub(crate) fn pod_name(at: &str) -> String {
     format!("{}-pod", shorten(at, 253 - "-pod".len()))
 }
 
-/// Returns the name of the At whose pod would have this name; `None` for a shortened one.
+/// Returns the name of the At whose pod would have this name; `None` for a shortened name.
 pub(crate) fn at_name(pod: &str) -> Option<&str> {
     pod.strip_suffix("-pod").filter(|at| !at.is_empty())
 }
 
-/// An error in a spec, which only an edit can fix.
+/// An error in a spec that only an edit can fix.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum SpecError {
     /// The schedule is invalid.
@@ -68,12 +68,12 @@ pub(crate) enum Situation {
     Taken {
         /// The name of the pod.
         pod: String,
-        /// Whether that pod belongs to a former At of this name, so that the garbage collector will delete it.
+        /// Whether that pod belongs to a former At of the same name, so that the garbage collector will delete it.
         former: bool,
     },
     /// The API server refuses the pod.
     Refused {
-        /// The server's message.
+        /// The message of the API server.
         message: String,
     },
     /// The command was started.
@@ -87,9 +87,9 @@ pub(crate) enum Progress {
     Running,
     /// The pod has not ended, and the command makes no progress.
     Stuck {
-        /// The reason in one word.
+        /// The reason in CamelCase.
         reason: &'static str,
-        /// The message, which stays the same for as long as the reason.
+        /// The message, which is stable for as long as the reason is.
         message: String,
     },
     /// The pod has ended.
@@ -103,11 +103,11 @@ pub(crate) enum Progress {
         /// The pod's message.
         message: Option<String>,
     },
-    /// The pod is gone; the status may contain its result.
+    /// The pod is gone. The status may contain its result.
     Gone,
 }
 
-/// Returns the situation of an At that has not run, as far as its spec shows.
+/// Returns the situation of an At that has not run, according to its spec.
 pub(crate) fn situation(at: &At, now: Timestamp) -> Situation {
     let (due, command) = match read(at) {
         Ok(read) => read,
@@ -127,7 +127,7 @@ pub(crate) fn situation(at: &At, now: Timestamp) -> Situation {
 fn read(at: &At) -> Result<(Timestamp, Vec<String>), SpecError> {
     let due = schedule::parse(&at.spec.schedule)?;
     let command = shell_words::split(&at.spec.command).map_err(|_| SpecError::OpenQuote)?;
-    // An empty first word, as in `''`, is no program either.
+    // An empty first word, as in `''`, isn't a program either.
     if command.first().is_none_or(String::is_empty) {
         return Err(SpecError::EmptyCommand);
     }
@@ -136,7 +136,7 @@ fn read(at: &At) -> Result<(Timestamp, Vec<String>), SpecError> {
 
 /// Returns the pod of the command, without an owner reference.
 ///
-/// Its finalizer keeps it until its run is recorded.
+/// The finalizer keeps the pod until its run is recorded.
 pub(crate) fn pod(at: &At, command: Vec<String>) -> Pod {
     let container = Container {
         name: BUSYBOX.into(),
@@ -163,14 +163,14 @@ pub(crate) fn pod(at: &At, command: Vec<String>) -> Pod {
     }
 }
 
-/// The owner of the pod with the name of an At's pod.
+/// The owner of a pod that has the name of an At's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodOwner {
     /// This At, by UID.
     Ours,
     /// A former At of the same name.
     Former,
-    /// Another controller, or none.
+    /// Another controller, or no controller.
     Foreign,
 }
 
@@ -214,7 +214,8 @@ pub(crate) fn progress(pod: Option<&Pod>) -> Progress {
     }
 }
 
-/// Returns why a pod makes no progress. The kubelet's messages alternate between tries; this one stays the same.
+/// Returns the reason why a pod makes no progress. The kubelet's messages alternate between attempts; this one is
+/// stable.
 fn stuck(pod: &Pod) -> Option<Progress> {
     let status = container(pod)?;
     let waiting = status.state.as_ref().and_then(|state| state.waiting.as_ref());

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::api::v1alpha1::{At, AtStatus, Phase};
 
-/// Returns whether the status has the result of this run, so that its pod needn't be looked up.
+/// Returns whether the status contains the result of this run, so that the pod doesn't have to be looked up.
 pub(crate) fn is_over(at: &At, run: &Run) -> bool {
     at.status.as_ref().is_some_and(|status| {
         status.phase == Some(Phase::Done)
@@ -21,7 +21,7 @@ pub(crate) fn is_over(at: &At, run: &Run) -> bool {
     })
 }
 
-/// Returns the status. If nothing has changed, it equals the present one.
+/// Returns the status. If nothing has changed, it equals the present status.
 pub(crate) fn status(at: &At, situation: &Situation, now: Timestamp) -> AtStatus {
     let before = at.status.clone().unwrap_or_default();
     if let Situation::Ran(run, Progress::Gone) = situation
@@ -52,7 +52,7 @@ pub(crate) fn status(at: &At, situation: &Situation, now: Timestamp) -> AtStatus
     status
 }
 
-/// Returns the status of an At whose pod is gone, with the result that it already has.
+/// Returns the status of an At whose pod is gone, with the result from the present status.
 fn remembered(at: &At, run: &Run, before: AtStatus, now: Timestamp) -> AtStatus {
     let mut status = AtStatus { observed_generation: at.metadata.generation, ..before };
     let reported = status.conditions.clone();
@@ -123,7 +123,7 @@ fn describe(situation: &Situation) -> Description {
     Description { ready, reason, message }
 }
 
-/// Sets the condition about an edit that came too late.
+/// Sets the condition for an edit that came too late.
 fn report_late_edit(at: &At, situation: &Situation, conditions: &mut Conditions<'_>) {
     let edited = match situation {
         Situation::Ran(Run { generation: Some(ran), .. }, _) => at.metadata.generation.is_some_and(|now| now > *ran),
@@ -137,7 +137,7 @@ fn report_late_edit(at: &At, situation: &Situation, conditions: &mut Conditions<
     }
 }
 
-/// Returns the events about changes of the status.
+/// Returns the events for changes of the status.
 pub(crate) fn events(before: Option<&AtStatus>, after: &AtStatus) -> Vec<Event> {
     let ran = after.pod_uid.is_some();
     let phases = transitions(before.and_then(|before| before.phase), after.phase, ran);
@@ -164,7 +164,7 @@ pub(crate) fn events(before: Option<&AtStatus>, after: &AtStatus) -> Vec<Event> 
 fn transitions(before: Option<Phase>, after: Option<Phase>, ran: bool) -> &'static [Phase] {
     match (before, after) {
         (before, after) if before == after => &[],
-        // Nothing runs before PENDING was written, so this status was wiped and is only rebuilt.
+        // PENDING is always written before the command runs, so this status was wiped and is only rebuilt.
         (None, Some(Phase::Running | Phase::Done)) if ran => &[],
         (Some(Phase::Pending), Some(Phase::Done)) if ran => &[Phase::Running, Phase::Done],
         (_, Some(Phase::Pending)) => &[Phase::Pending],

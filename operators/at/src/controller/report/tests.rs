@@ -84,7 +84,7 @@ fn a_reported_result_outlives_the_pod() {
     let later = time("2021-01-01T00:00:00Z");
     assert_eq!(status(&before, &ran(&before, None), later), before.status.clone().unwrap());
 
-    // The result of another pod, or a phase written by a user, is not kept.
+    // The result of another pod, or a phase written by a user, is discarded.
     let mut forged = before.clone();
     forged.status.as_mut().unwrap().pod_uid = Some("pod-0".into());
     assert_eq!(ready(&status(&forged, &ran(&forged, None), later)), ("False", "PodLost"));

@@ -1,4 +1,4 @@
-//! The decision what to do for a CronJob. Pure.
+//! Decides the next step for a CronJob. Pure.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::{
     schedule::{Schedule, ScheduleError},
 };
 
-/// The maximum length of a CronJob's name: with a hyphen and ten digits it must still be a valid label.
+/// The maximum length of a CronJob's name: with a hyphen and ten digits, the name of a Job must be a valid label.
 pub(crate) const MAX_NAME: usize = 52;
 
-/// An error in a spec, which only an edit can fix.
+/// An error in a spec that only an edit can fix.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(crate) enum SpecError {
     /// The schedule is invalid.
@@ -50,7 +50,7 @@ pub(crate) enum Situation {
     Replacing { time: Timestamp, active: Vec<String> },
     /// The latest scheduled time has come.
     Due { time: Timestamp, job: Box<Job> },
-    /// A foreign Job has the name.
+    /// A Job of another owner has the name.
     Taken { job: String },
     /// The API server refuses the Job.
     Refused { message: String },
@@ -74,7 +74,7 @@ pub(crate) fn plan(cronjob: &CronJob, children: &Children, last: Option<Timestam
         return Plan { situation: Situation::Suspended, next: None };
     }
     let anchor = last.or_else(|| cronjob.creation_timestamp().map(|time| time.0)).unwrap_or(now);
-    // If the clock is before the anchor, nothing runs until it has passed the anchor.
+    // If the clock is before the anchor, nothing runs until the clock has passed it.
     let next = schedule.next(anchor, now.max(anchor));
     let situation = match schedule.latest(anchor, now) {
         None => Situation::Waiting,
@@ -84,7 +84,7 @@ pub(crate) fn plan(cronjob: &CronJob, children: &Children, last: Option<Timestam
 }
 // ANCHOR_END: plan
 
-/// Returns the situation of the latest scheduled time, which has no Job.
+/// Returns the situation of the latest scheduled time, given that it has no Job.
 fn missed(
     cronjob: &CronJob,
     children: &Children,
@@ -101,7 +101,7 @@ fn missed(
         .unwrap_or_else(|| Situation::Due { time, job: Box::new(job(cronjob, template, time)) })
 }
 
-/// Returns how active Jobs restrict a new one.
+/// Returns the situation in which active Jobs prevent a new one, if any.
 pub(crate) fn blocked(cronjob: &CronJob, active: &[Arc<Job>], time: Timestamp) -> Option<Situation> {
     let active: Vec<_> = active.iter().map(|job| job.name_any()).collect();
     match cronjob.spec.concurrency_policy.unwrap_or_default() {
@@ -125,7 +125,7 @@ fn read(cronjob: &CronJob) -> Result<(Schedule, JobTemplateSpec), SpecError> {
     Ok((schedule, template))
 }
 
-/// Returns whether the deadline is so short that a busy cluster misses it.
+/// Returns whether the deadline is so short that a busy cluster may miss it.
 pub(crate) fn has_short_deadline(cronjob: &CronJob) -> bool {
     const LATENCY: SignedDuration = SignedDuration::from_secs(10);
     cronjob.spec.starting_deadline_seconds.is_some_and(|deadline| deadline < LATENCY.as_secs())

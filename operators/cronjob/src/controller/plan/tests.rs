@@ -97,7 +97,7 @@ fn the_deadline_counts_from_the_time_of_the_schedule() {
         assert_eq!(matches!(situation, Situation::TooLate { .. }), late, "{deadline} {now}: {situation:?}");
         assert_eq!(matches!(situation, Situation::Due { .. }), !late, "{deadline} {now}: {situation:?}");
     };
-    // The whole second counts as on time.
+    // The deadline includes the whole second.
     check(0, "2020-01-30T11:00:00.9Z", false);
     check(0, "2020-01-30T11:00:01Z", true);
     check(60, "2020-01-30T11:01:00Z", false);

@@ -16,7 +16,7 @@ use crate::{
     schedule::ScheduleError,
 };
 
-/// Returns the status. If nothing has changed, it equals the present one.
+/// Returns the status. If nothing has changed, it equals the present status.
 pub(crate) fn status(
     cronjob: &CronJob,
     children: &Children,
@@ -29,7 +29,7 @@ pub(crate) fn status(
     let mut status = CronJobStatus {
         active: children.references(),
         last_schedule_time: last.map(Time),
-        // The Job may have been deleted because of the history limit.
+        // The Job may already have been deleted by the history limit.
         last_successful_time: succeeded.into_iter().flatten().max_by_key(|time| time.0),
         next_schedule_time: plan.next.map(Time),
         observed_generation: cronjob.metadata.generation,
@@ -40,7 +40,7 @@ pub(crate) fn status(
     conditions.set("Ready", ready, reason, &message);
     match missed(&plan.situation) {
         Some((reason, message)) => conditions.set("Missed", true, reason, &message),
-        // Its Job could not be launched; the next try decides.
+        // The Job could not be launched; the next attempt decides.
         None if matches!(plan.situation, Situation::Due { .. }) => false,
         None if last.is_some() && ready && plan.situation != Situation::Suspended => {
             conditions.set("Missed", false, "Started", "the latest scheduled time has its job")
@@ -56,7 +56,7 @@ pub(crate) fn status(
     status
 }
 
-/// Returns whether the schedule is followed, the reason, and the message.
+/// Returns whether the CronJob follows its schedule, the reason, and the message.
 fn ready(situation: &Situation) -> (bool, &'static str, String) {
     match situation {
         Situation::Invalid(error) => (false, reason(error), error.to_string()),
@@ -81,7 +81,7 @@ fn reason(error: &SpecError) -> &'static str {
     }
 }
 
-/// Returns why the latest scheduled time has no Job.
+/// Returns the reason why the latest scheduled time has no Job.
 fn missed(situation: &Situation) -> Option<(&'static str, String)> {
     match situation {
         Situation::TooLate { time, deadline } => {
@@ -107,7 +107,7 @@ fn some(names: &[String]) -> String {
     }
 }
 
-/// Returns the warnings about conditions that have changed.
+/// Returns the warnings for conditions that have changed.
 pub(crate) fn warnings(before: Option<&CronJobStatus>, after: &CronJobStatus) -> Vec<Event> {
     let before = before.map_or(&[][..], |before| &before.conditions);
     let new = after.conditions.iter().filter(|after| {
@@ -126,7 +126,7 @@ pub(crate) fn warnings(before: Option<&CronJobStatus>, after: &CronJobStatus) ->
 fn is_trouble(condition: &Condition) -> bool {
     match condition.type_.as_str() {
         "Ready" => condition.status == "False",
-        // Each replaced Job has an event of its own.
+        // Each replaced Job has its own event.
         "Missed" => condition.status == "True" && condition.reason != "Replacing",
         _ => condition.status == "True",
     }

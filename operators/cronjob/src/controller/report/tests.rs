@@ -28,7 +28,7 @@ fn each_situation_has_its_conditions() {
         let status = reported(&cronjob, last, NOW);
         assert_eq!(conditions(&status), expect);
         assert_eq!(status.observed_generation, Some(1));
-        // The status doesn't change without a reason.
+        // The status is stable.
         cronjob.status = Some(status.clone());
         assert_eq!(reported(&cronjob, last, "2020-01-30T10:02:45Z"), status);
         assert_eq!(warnings(Some(&status), &status), []);

@@ -1,6 +1,6 @@
-//! Defaults and validation of CronJobs at admission.
+//! Defaulting and validation of CronJobs at admission.
 //!
-//! Without these webhooks ([`ENABLE_WEBHOOKS=false`](kubewright::args::ManagerArgs::enable_webhooks)) errors are only
+//! Without these webhooks ([`ENABLE_WEBHOOKS=false`](kubewright::args::ManagerArgs::enable_webhooks)), errors are only
 //! reported later: the controller writes the same messages into conditions.
 
 use kubewright::{
@@ -19,7 +19,7 @@ pub(crate) fn webhook() -> Webhook<CronJob> {
     Webhook::new().defaulting(Defaults).validating(Validation)
 }
 
-/// Sets defaults: policy `Allow`, not suspended, and limits of three succeeded and one failed Job.
+/// Sets defaults: concurrency policy `Allow`, not suspended, and limits of three succeeded Jobs and one failed Job.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Defaults;
 
@@ -39,7 +39,7 @@ fn complete(spec: &mut CronJobSpec) {
 }
 // ANCHOR_END: defaults
 
-/// Refuses invalid CronJobs with all causes at once, and warns of unusual ones.
+/// Refuses invalid CronJobs with all causes at once, and warns about unusual ones.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Validation;
 
@@ -49,7 +49,7 @@ impl Validator<CronJob> for Validation {
         Ok(look(cronjob))
     }
 
-    /// Errors that were stored before must not prevent changes of labels or finalizers, nor deletion.
+    /// Errors that were stored earlier must not prevent deletion, or changes of labels or finalizers.
     async fn validate_update(&self, old: &CronJob, new: &CronJob, _: &Request) -> Result<ValidationErrors, Denied> {
         // The new object has its defaults; the old one may have been stored without them.
         let [old_spec, new_spec] = [&old.spec, &new.spec].map(|spec| {
@@ -93,7 +93,7 @@ fn look_at_schedule(cronjob: &CronJob, errors: &mut ValidationErrors) {
         Err(error) => drop(errors.invalid("spec.schedule", &spec.schedule, error)),
     }
     let Some(zone) = &spec.time_zone else { return };
-    // If the schedule is invalid, a valid one stands in, so that the time zone is still checked.
+    // An invalid schedule is replaced by a valid one here, so that the time zone is still checked.
     let readable = if schedule.is_ok() { &spec.schedule } else { "@daily" };
     if let Err(error @ (ScheduleError::Zone(_) | ScheduleError::TwoZones)) = Schedule::parse(readable, Some(zone)) {
         errors.invalid("spec.timeZone", zone, error);

@@ -1,4 +1,4 @@
-//! Defaults and validation with values.
+//! Tests of defaulting and validation.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kubewright::{

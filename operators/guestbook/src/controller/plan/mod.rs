@@ -1,4 +1,4 @@
-//! The decision what to do about the children of a Guestbook. Pure.
+//! Decides the next steps for the children of a Guestbook. Pure.
 
 use std::{cmp::Reverse, collections::BTreeSet, sync::Arc};
 
@@ -9,32 +9,32 @@ use kubewright::owner::is_controlled_by;
 use super::{children, config::Config};
 use crate::api::v1::Guestbook;
 
-/// The writes that are needed, and the observed state.
+/// The required writes, and the observed state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     /// The active pods, oldest first: Pending or Running, and not being deleted.
     pub(crate) alive: Vec<Arc<Pod>>,
-    /// The name of the pod that has to serve. While none is ready, it is the last one that served.
+    /// The name of the pod that should serve. While no pod is ready, it is the last one that served.
     pub(crate) chosen: Option<String>,
-    /// The name of the pod that the Service selects at present.
+    /// The name of the pod that the Service currently selects.
     pub(crate) present: Option<String>,
     /// The address of the Service.
     pub(crate) address: Option<String>,
-    /// The revision of new pods; `None` without the texts.
+    /// The revision of new pods; `None` if the texts aren't available.
     pub(crate) revision: Option<String>,
-    /// The names of the pods of another revision.
+    /// The names of the pods with another revision.
     pub(crate) outdated: BTreeSet<String>,
-    /// The write of the Service, which comes before those of the pods.
+    /// The write of the Service, which precedes those of the pods.
     pub(crate) service: Step,
     /// The pods that lost a label.
     pub(crate) relabel: Vec<Arc<Pod>>,
     /// The number of missing pods.
     pub(crate) create: usize,
-    /// The pods that have ended, are superfluous, or are the next outdated one.
+    /// The pods to delete: those that have ended, superfluous ones, and the next outdated one.
     pub(crate) delete: Vec<Arc<Pod>>,
 }
 
-/// The write of the Service.
+/// The required write of the Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// It is correct.
@@ -43,7 +43,7 @@ pub(crate) enum Step {
     Create,
     /// It selects another pod, or was edited.
     Apply,
-    /// It belongs to another owner, and is left alone.
+    /// It belongs to another owner, and is not changed.
     Foreign,
 }
 
@@ -63,7 +63,7 @@ impl Plan {
         !self.outdated.contains(&pod.name_any())
     }
 
-    /// Returns the active pod: the chosen one, if it is ready.
+    /// Returns the active pod, that is, the chosen one if it is ready.
     pub(crate) fn active(&self) -> Option<&Arc<Pod>> {
         self.alive.iter().find(|pod| pod.metadata.name == self.chosen && is_ready(pod))
     }
@@ -110,10 +110,10 @@ pub(crate) fn plan(guestbook: &Guestbook, config: &Config, service: Option<&Serv
     plan
 }
 
-/// Chooses the pod that has to serve.
+/// Chooses the pod that should serve.
 ///
-/// A ready one stays, so that nothing moves without need. Otherwise the oldest ready one takes over. An outdated one
-/// hands over when it is the last one, so that it is replaced without a gap.
+/// A ready pod keeps serving, so that nothing moves without need. Otherwise the oldest ready pod takes over. An
+/// outdated pod hands over when it is the last outdated one, so that it is replaced without a gap.
 fn choose(plan: &Plan) -> Option<String> {
     let mut ready = plan.alive.iter().filter(|pod| is_ready(pod));
     let Some(active) = plan.alive.iter().find(|pod| pod.metadata.name == plan.present && is_ready(pod)) else {
@@ -124,10 +124,10 @@ fn choose(plan: &Plan) -> Option<String> {
     successor.unwrap_or(active).metadata.name.clone()
 }
 
-/// Decides how many pods are missing, and which have to go: superfluous ones, or else one of the outdated ones.
+/// Decides how many pods are missing, and which pods to delete: superfluous ones, or else one of the outdated ones.
 fn count(guestbook: &Guestbook, plan: &mut Plan) {
     let size = usize::try_from(guestbook.spec.size).unwrap_or(0);
-    // A single pod can't hand over, so its successor is created before it goes.
+    // A single pod can't hand over, so its successor is created before it is deleted.
     let is_replaced_alone = size == 1 && plan.active().is_some_and(|active| !plan.is_updated(active));
     let desired = size + usize::from(is_replaced_alone);
     let mut by_worth = plan.alive.clone();
@@ -142,7 +142,7 @@ fn count(guestbook: &Guestbook, plan: &mut Plan) {
     if plan.alive.len() != desired || waits {
         return;
     }
-    // The last is the least useful. The active pod is never next, since it hands over before.
+    // The last one is the least useful. The active pod is never next, since it hands over first.
     let outdated = by_worth.iter().rev().find(|pod| !plan.is_updated(pod) && !is_active(pod));
     plan.delete.extend(outdated.cloned());
 }

@@ -141,7 +141,7 @@ fn a_change_replaces_the_standbys_one_by_one_and_the_active_one_last() {
 fn a_pod_that_is_out_of_date_and_not_ready_goes_first() {
     let pods = [("a", 3, "old", "ready"), ("b", 2, "older", "starting"), ("c", 1, "old", "ready")];
     check(3, Some(selecting(Some("a"))), &pods, (Keep, Some("a"), 0, &["b"]));
-    // Without a ready pod, they are only replaced one by one.
+    // As long as no pod is ready, outdated pods are replaced one by one.
     let pods = [("a", 3, "old", "starting"), ("b", 2, "old", "starting")];
     check(2, Some(selecting(Some("a"))), &pods, (Keep, Some("a"), 0, &["b"]));
 }

@@ -23,12 +23,12 @@ pub(crate) enum Problem {
     Taken(String),
     /// The API server refuses it, with the server's message. It is retried after a delay.
     Refused(Duration, String),
-    /// It disappears or is changed as fast as it is written. It is written again after a delay.
+    /// It disappears or changes as fast as it is written. It is written again after a delay.
     Slow(Duration),
 }
 
 impl Problem {
-    /// Returns the delay before the next try; `None` if an event will wake the Guestbook.
+    /// Returns the delay before the next attempt; `None` if an event will trigger it.
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self {
             Self::Taken(_) => None,
@@ -47,13 +47,13 @@ pub(crate) struct Problems {
 }
 
 impl Problems {
-    /// Returns the delay before the next try.
+    /// Returns the delay before the next attempt.
     pub(crate) fn wait(&self) -> Option<Duration> {
         [&self.service, &self.pods].into_iter().flatten().filter_map(Problem::wait).min()
     }
 }
 
-/// Returns the status. If nothing has changed, it equals the present one.
+/// Returns the status. If nothing has changed, it equals the present status.
 pub(crate) fn status(
     guestbook: &Guestbook,
     config: &Config,
@@ -137,7 +137,7 @@ fn whole(
 ) -> Fact {
     let size = usize::try_from(guestbook.spec.size).unwrap_or(0);
     let counts = format!("{ready} of {size} pods are ready");
-    // While a single pod is being replaced, one more is ready.
+    // While a single pod is being replaced, there is one more ready pod.
     if plan.alive.len() >= size && ready >= size && serves && plan.revision.is_some() {
         return Fact(true, "PodsReady", format!("{size} of {size} pods are ready"));
     }
@@ -156,7 +156,7 @@ fn whole(
     }
 }
 
-/// Returns the warnings about new problems, each of which is reported once.
+/// Returns the warnings for new problems. Each problem is reported once.
 pub(crate) fn warnings(before: Option<&GuestbookStatus>, after: &GuestbookStatus) -> Vec<Event> {
     let before = before.map_or(&[][..], |before| &before.conditions);
     let is_new = |after: &&Condition| {
@@ -166,7 +166,7 @@ pub(crate) fn warnings(before: Option<&GuestbookStatus>, after: &GuestbookStatus
     let new = after.conditions.iter().filter(is_new);
     let mut warnings: Vec<Event> = new.map(|it| Event::warning(&it.reason, &it.message)).collect();
     warnings.dedup_by(|a, b| a == b);
-    // A new Guestbook can't serve without a ready pod; only the loss is worth a warning.
+    // A new Guestbook can't serve before a pod is ready; only the loss of the active pod is worth a warning.
     let served = condition::is_true(before, "Serving");
     warnings.retain(|warning| warning.reason != "NoReadyPod" || served);
     warnings

@@ -68,7 +68,7 @@ fn while_the_service_leads_to_a_pod_that_is_not_ready_none_is_active() {
     assert_eq!(warnings(None, &status), []);
     let served = reported(None, &found(), &[true, true], &none());
     assert_eq!(warnings(Some(&served), &status), [Event::warning("NoReadyPod", "no pod is ready to serve")]);
-    // A ready standby pod isn't active before the Service selects it.
+    // A ready standby pod isn't active until the Service selects it.
     assert_eq!(reported(None, &found(), &[false, true], &none()).active, "");
 }
 
