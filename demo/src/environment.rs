@@ -1,4 +1,4 @@
-//! The environment of the demo: a cluster that listens, a kubeconfig for another shell, and the operators in one
+//! The environment of the demo: a cluster that listens, a kubeconfig for use in another shell, and the operators in one
 //! manager.
 
 use std::{
@@ -40,15 +40,15 @@ pub(crate) const FIRST_PODSET_SAMPLE: &str =
 /// The sample of PodSet's second flavour.
 pub(crate) const SECOND_PODSET_SAMPLE: &str =
     include_str!("../../operators/podset/config/samples/app_v1alpha1_podset.yaml");
-/// CronJob's sample.
+/// The sample of CronJob.
 pub(crate) const CRONJOB_SAMPLE: &str = include_str!("../../operators/cronjob/config/samples/batch_v1_cronjob.yaml");
 /// The sample of Guestbook, with the ConfigMap that it refers to.
 pub(crate) const GUESTBOOK_SAMPLE: &str =
     include_str!("../../operators/guestbook/config/samples/webapp_v1_guestbook.yaml");
-/// Lolcow's sample.
+/// The sample of Lolcow.
 pub(crate) const LOLCOW_SAMPLE: &str = include_str!("../../operators/lolcow/config/samples/v1alpha1_lolcow.yaml");
 
-/// The cluster, the operators, and a client like kubectl.
+/// The cluster, the operators, and a client in the role of kubectl.
 pub(crate) struct Environment {
     cluster: Cluster,
     clock: Arc<VirtualClock>,
@@ -62,7 +62,7 @@ pub(crate) struct Environment {
 impl Environment {
     /// Starts the cluster, installs the CRDs, and starts the operators.
     pub(crate) async fn start() -> Result<Self> {
-        // The clock starts at the present time, and can be moved.
+        // The clock starts at the current time, and can be advanced.
         let clock = VirtualClock::starting_at(SystemClock::shared().now());
         let builder = Cluster::builder().clock(clock.clone()).pods(Pods::Run).images(image::table()?);
         let cluster = builder.start().await.context("start the cluster")?;
@@ -75,7 +75,7 @@ impl Environment {
             .context("create a folder for the kubeconfig")?;
         let path = folder.path().join("kubeconfig");
         std::fs::write(&path, listener.kubeconfig()).with_context(|| format!("write {}", path.display()))?;
-        // Operators and user connect as to any cluster: over TLS, with the kubeconfig.
+        // The operators and the user connect as to any cluster: over TLS, with the kubeconfig.
         let user = client(&path).await?;
 
         for crd in crds() {
@@ -90,14 +90,14 @@ impl Environment {
         let manager = Manager::new(client(&path).await?).clock(clock.clone());
         let manager = operators(manager).webhook_server(WebhookServer::local().name("demo").namespace("default"));
         let manager = tokio::spawn(async move {
-            // Dropping the sender stops the manager like a sent message.
+            // A dropped sender stops the manager in the same way as a sent message.
             manager.run_until(async { drop(stopped.await) }).await.context("run the operators")
         });
         println!("cluster ready in {} ms; from another shell: export KUBECONFIG={}", ready.as_millis(), path.display());
         Ok(Self { cluster, clock, user, kubeconfig: path, _folder: folder, stop, manager })
     }
 
-    /// Returns a client with the rights of the kubeconfig.
+    /// Returns a client with the permissions of the kubeconfig.
     pub(crate) fn user(&self) -> Client {
         self.user.clone()
     }
@@ -123,7 +123,7 @@ impl Environment {
         &self.clock
     }
 
-    /// Moves the clock of cluster and operators to the next full minute, and returns that.
+    /// Advances the clock of the cluster and the operators to the next full minute, and returns that time.
     pub(crate) fn to_the_next_minute(&self) -> Result<jiff::Timestamp> {
         let now = self.clock.now();
         let minute = jiff::Timestamp::from_second((now.as_second() / 60 + 1) * 60)?;
@@ -145,7 +145,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Applies the Lolcow with a node port that is free on this machine, preferably the sample's own.
+    /// Applies the Lolcow with a node port that is free on this machine, preferably the port in the sample.
     pub(crate) async fn apply_lolcow(&self) -> Result<DynamicObject> {
         let mut lolcow: DynamicObject = serde_saphyr::from_str(LOLCOW_SAMPLE).context("read Lolcow's sample")?;
         let wanted = lolcow.data["spec"]["port"].as_u64().and_then(|port| u16::try_from(port).ok());
@@ -154,7 +154,8 @@ impl Environment {
         self.apply_object(&lolcow).await
     }
 
-    /// Applies the Guestbook and its ConfigMap, and makes its Service a NodePort one: the type is the user's choice.
+    /// Applies the Guestbook and its ConfigMap, and changes the type of its Service to NodePort: the operator leaves
+    /// the type to the user.
     pub(crate) async fn apply_guestbook(&self) -> Result<DynamicObject> {
         let objects: Vec<DynamicObject> =
             serde_saphyr::from_multiple(GUESTBOOK_SAMPLE).context("read Guestbook's sample")?;

@@ -1,8 +1,8 @@
 //! `cargo demo`: an embedded cluster, all five operators in one manager, and their samples, applied as a user would.
 //!
-//! On a terminal it shows a live view until Ctrl-C. With `--once` it walks through the scripts of the operators'
-//! tutorials, prints each check, and exits with 0, or with 1 and the differences. This program also runs as the images
-//! of the web pages ([`image`]).
+//! On a terminal it shows a live view until Ctrl-C. With `--once` it runs the scripts of the operators' tutorials,
+//! prints the result of each check, and exits with 0, or with 1 and the differences. The same program also serves the
+//! web pages, in place of their images ([`image`]).
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a demo prints")]
 

@@ -1,4 +1,4 @@
-//! The live view of the cluster until Ctrl-C.
+//! The live view of the cluster, until Ctrl-C.
 
 mod model;
 mod picture;
@@ -22,7 +22,7 @@ use crate::environment::Environment;
 
 /// The interval in which ages are updated.
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
-/// The delay after a change before the view is drawn, since many changes arrive at once.
+/// The delay between a change and drawing the view, since many changes arrive at once.
 const SETTLE: Duration = Duration::from_millis(30);
 
 /// The size of a picture in cells.
@@ -70,7 +70,7 @@ async fn watch(environment: &Environment, terminal: &mut DefaultTerminal) -> Res
     }
 }
 
-/// Returns whether a key quits. In raw mode Ctrl-C is a key.
+/// Returns whether a key quits the view. In raw mode Ctrl-C is an ordinary key.
 fn ends(key: KeyEvent) -> bool {
     match key.code {
         KeyCode::Char('q') | KeyCode::Esc => true,
@@ -114,7 +114,7 @@ pub(crate) async fn print(environment: &Environment) -> Result<()> {
     }
 }
 
-/// Takes in changes until the model meets a condition.
+/// Processes changes until the model meets a condition.
 async fn wait_until(model: &mut Model, feed: &mut Feed, condition: fn(&Model) -> bool) {
     while !condition(model) {
         let change = feed.next().await;
@@ -129,14 +129,14 @@ pub(crate) async fn snapshot(environment: &Environment, file: &Path) -> Result<(
     eprintln!("waiting for the samples to settle");
     let settled = async {
         wait_until(&mut model, &mut feed, Model::is_ready).await;
-        // Moves the clock to the CronJob's next run. Anything created after that would look younger than the rest.
+        // Advances the clock to the CronJob's next run. Anything created after that would look younger than the rest.
         environment.to_the_next_minute()?;
         wait_until(&mut model, &mut feed, Model::has_cronjob_run).await;
         anyhow::Ok(())
     };
     let came = tokio::time::timeout(TIMEOUT, settled).await;
     came.with_context(|| format!("the samples have not settled after {} s", TIMEOUT.as_secs()))??;
-    // Lets changes complete that are under way.
+    // Waits for changes in progress.
     tokio::time::sleep(REDRAW_EVERY).await;
     drain(&mut model, &mut feed);
     let kubeconfig = environment.kubeconfig().display().to_string();

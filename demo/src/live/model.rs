@@ -1,4 +1,4 @@
-//! The content of the live view: objects in, lines out. Pure.
+//! The content of the live view: objects are input, lines are output. Pure.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -59,7 +59,7 @@ pub(crate) struct EventLine {
 }
 
 impl Model {
-    /// Takes in a change; `gone` when the object was removed.
+    /// Processes a change. `gone` is true if the object was removed.
     pub(crate) fn take(&mut self, object: &Value, gone: bool) {
         let kind = text(object, "/kind");
         if kind == "Event" && !gone {
@@ -83,7 +83,7 @@ impl Model {
         lines
     }
 
-    /// Returns whether each operator's resource exists, is ready, and has run if it runs once.
+    /// Returns whether each operator's resource exists and is ready, and has run if it runs only once.
     pub(crate) fn is_ready(&self) -> bool {
         let roots = self.roots();
         let is_over = |root: &Value| text(root, "/kind") != "At" || text(root, "/status/phase") == "DONE";

@@ -7,11 +7,11 @@ use ratatui::{
     style::{Color, Modifier},
 };
 
-/// The size of a cell in the picture's units: as wide as a character of [`FONT_SIZE`] in common fonts, and so high that
-/// frames join between rows.
+/// The size of a cell in SVG units: as wide as a character of [`FONT_SIZE`] in common fonts, and as high as needed for
+/// frames to join between rows.
 const CELL: (f64, f64) = (8.0, 16.0);
 const FONT_SIZE: f64 = 13.29;
-/// The margin view the cells.
+/// The margin around the cells.
 const MARGIN: f64 = 16.0;
 const PAPER: &str = "#11151c";
 const INK: &str = "#d8dee6";
@@ -46,7 +46,7 @@ fn looks_like(one: &Cell, other: &Cell) -> bool {
     (one.fg, one.bg, one.modifier) == (other.fg, other.bg, other.modifier)
 }
 
-/// Draws cells of one style. Their length is given, so that they are aligned in any font.
+/// Draws cells of one style. Their total length is specified, so that they are aligned in any font.
 fn write_run(svg: &mut String, (x, y): (u16, u16), cells: u16, text: &str, style: &Cell) {
     let reversed = style.modifier.contains(Modifier::REVERSED);
     let (left, top) = (f64::from(x).mul_add(CELL.0, MARGIN), f64::from(y).mul_add(CELL.1, MARGIN));

@@ -1,4 +1,4 @@
-//! The drawing of the live view: lines in, cells out.
+//! Drawing of the live view: lines are input, cells are output.
 
 use ratatui::{
     Frame,
@@ -39,7 +39,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, view: &ViewContext<'_>)
     frame.render_widget(footing(), foot);
 }
 
-/// Returns the height that the tree leaves, at least a quarter.
+/// Returns the height that the tree leaves for the events, at least a quarter of the area.
 fn events_height(area: Rect, lines: usize) -> u16 {
     // The header, the footer, and the tree's frame and heading.
     let tree = u16::try_from(lines).unwrap_or(u16::MAX).saturating_add(2 + 3 + 3);

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{phase, report::Report};
 use crate::environment::{AT_SAMPLE, Environment};
 
-/// The phases in the events of an At.
+/// The phases that occur in the events of an At.
 const PHASES: [&str; 3] = ["PENDING", "RUNNING", "DONE"];
 
 pub(super) async fn in_the_past(environment: &Environment, report: &mut Report) -> Result<()> {
@@ -24,7 +24,7 @@ pub(super) async fn in_the_past(environment: &Environment, report: &mut Report) 
 
 pub(super) async fn ahead(environment: &Environment, report: &mut Report) -> Result<()> {
     report.title("At, three seconds ahead: it waits, then runs");
-    // Whole seconds, as users write them.
+    // Whole seconds, as a user would write them.
     let due = Timestamp::from_second((environment.clock().now() + SignedDuration::from_secs(3)).as_second())?;
     let manifest = json!({
         "apiVersion": "cnat.d2iq.com/v1alpha1", "kind": "At", "metadata": { "name": "at-soon" },
@@ -47,7 +47,7 @@ pub(super) async fn ahead(environment: &Environment, report: &mut Report) -> Res
     Ok(())
 }
 
-/// Checks the result of an At: its pod has run, its log has the output, and its events have the phases in order.
+/// Checks the result of an At: its pod has run, its log contains the output, and its events have the phases in order.
 async fn runs(environment: &Environment, report: &mut Report, at: &DynamicObject) -> Result<()> {
     let (ats, pods) = (environment.resources(at)?, environment.pods());
     let name = at.name_any();

@@ -1,4 +1,4 @@
-//! The script of CronJob, with the clock moved to each minute, and of its webhooks.
+//! The script of CronJob, with the clock advanced to each minute, and of its webhooks.
 
 use anyhow::{Context, Result};
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::{edit, has_condition, report::Report, status};
 use crate::environment::{CRONJOB_SAMPLE, Environment};
 
-/// The time by which the clock is moved ahead for the catch-up.
+/// The time by which the clock is advanced to test catching up.
 const DOWNTIME: SignedDuration = SignedDuration::from_hours(3);
 
 fn manifest(name: &str, command: &str, spec: Value) -> Value {
@@ -38,7 +38,7 @@ async fn jobs(environment: &Environment, cronjob: &DynamicObject) -> Result<Vec<
     Ok(jobs.iter().map(ResourceExt::name_any).collect())
 }
 
-/// Returns the name of the Job of a time.
+/// Returns the name of the Job for a time.
 fn job_of(cronjob: &DynamicObject, time: Timestamp) -> String {
     format!("{}-{}", cronjob.name_any(), time.as_second())
 }
@@ -134,7 +134,7 @@ pub(super) async fn catches_up(environment: &Environment, report: &mut Report) -
             Ok(has_condition(&status(environment, &asleep).await?, "Ready", "True", "Suspended"))
         })
         .await?;
-    // To the middle of a minute, so that the latest scheduled time stays the same for a while.
+    // In the middle of a minute the latest scheduled time stays the same for a while.
     let now = environment.clock().now();
     environment.clock().jump(DOWNTIME + SignedDuration::from_secs(75 - now.as_second() % 60));
     let latest = Timestamp::from_second(environment.clock().now().as_second() / 60 * 60)?;

@@ -1,4 +1,4 @@
-//! The script of Guestbook, with a guest.
+//! The script of Guestbook, including a guest.
 
 use anyhow::{Context, Result};
 use kube::{
@@ -45,7 +45,7 @@ async fn shows(url: &str, words: &str) -> Result<bool> {
     Ok(web::get(url).await.is_ok_and(|page| page.contains(words)))
 }
 
-/// Returns the active pod, and the standby pods, oldest first.
+/// Returns the active pod and the standby pods, oldest first.
 async fn roles(environment: &Environment, guestbook: &DynamicObject) -> Result<(String, Vec<String>)> {
     let status = status(environment, guestbook).await?;
     let name = |value: &Value| value.as_str().unwrap_or_default().to_owned();

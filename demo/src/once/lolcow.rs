@@ -1,4 +1,4 @@
-//! The script of Lolcow, with a visitor.
+//! The script of Lolcow, including a visitor.
 
 use anyhow::{Context, Result};
 use kube::{
@@ -25,7 +25,7 @@ pub(super) async fn says_the_greeting(environment: &Environment, report: &mut Re
         .await?;
     says(environment, report, &lolcow, &url, "never seen a flying cow").await?;
 
-    // Any port will do; the next one may be another demo's.
+    // Any free port is suitable. The next one may be in use by another demo.
     let moved = free_port(u16::try_from(port)?.saturating_add(2))?;
     edit(environment, &lolcow, json!({ "spec": { "port": moved } })).await?;
     let new = format!("http://127.0.0.1:{moved}");
@@ -40,7 +40,7 @@ pub(super) async fn says_the_greeting(environment: &Environment, report: &mut Re
     report.until("nothing answers once it is deleted", || async { Ok(web::get(&new).await.is_err()) }).await
 }
 
-/// Waits until the page at the address in the status has a text.
+/// Waits until the page at the address in the status contains a text.
 async fn says(
     environment: &Environment,
     report: &mut Report,

@@ -40,7 +40,7 @@ async fn edit(environment: &Environment, object: &DynamicObject, patch: Value) -
     edited.with_context(|| format!("edit {name}"))
 }
 
-/// Returns the object's present status.
+/// Returns the object's current status.
 async fn status(environment: &Environment, object: &DynamicObject) -> Result<Value> {
     Ok(environment.resources(object)?.get(&object.name_any()).await?.data["status"].take())
 }

@@ -12,7 +12,7 @@ use kubewright_apimachinery::clock::{Clock, VirtualClock};
 
 /// The timeout of a check.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The interval between two tries.
+/// The interval between two attempts.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The duration after which a check shows its progress.
 const LONG: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ impl Report {
         title.clone_into(&mut self.title);
     }
 
-    /// Checks a condition now.
+    /// Checks a condition immediately.
     pub(crate) fn check(&mut self, what: &str, holds: bool, found: impl FnOnce() -> String) {
         self.line(what, holds.then_some(Duration::ZERO), found);
     }
@@ -101,12 +101,12 @@ impl Report {
     }
 }
 
-/// Colours a word on a terminal.
+/// Adds colour to a word on a terminal.
 fn painted(word: &str, colour: &str) -> String {
     if std::io::stdout().is_terminal() { format!("\x1b[{colour}m{word}\x1b[0m") } else { word.to_owned() }
 }
 
-/// Shows the progress of a long check: on a terminal each second, in a line that is removed at the end.
+/// Shows the progress of a long check. On a terminal it is updated each second, in a line that is removed at the end.
 struct Progress<'a> {
     what: &'a str,
     said: u64,
@@ -125,7 +125,7 @@ impl<'a> Progress<'a> {
         }
         if self.on_terminal {
             print!("\r\x1b[2K  ...   {} ({seconds} s)", self.what);
-            // A failure to show progress is no reason to stop.
+            // A failure to show progress is ignored.
             let _ = std::io::stdout().flush();
         } else if self.said == 0 {
             println!("  ...   {}", self.what);

@@ -1,5 +1,5 @@
-//! The conformance tests for all operators, one function each; [`conformance_tests!`](crate::conformance_tests!) turns
-//! them into tests. Panics are tested in the runtime.
+//! The conformance tests for all operators, one function each; [`conformance_tests!`](crate::conformance_tests!)
+//! declares them as tests. Panics are tested in the runtime.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use crate::{
     History, Invalid, Operator, Subject, TestEnv, assert_quiet, eventually, minutes, with_a_fault_at_each_write,
 };
 
-/// Declares the conformance tests of a [`Subject`]. With `invalid` it includes the test of invalid specs, for an
-/// [`Invalid`](crate::Invalid) subject. With a list of names it declares only those tests.
+/// Declares the conformance tests of a [`Subject`]. With `invalid`, the test of invalid specs is included, which
+/// requires an [`Invalid`](crate::Invalid) subject. With a list of names, only those tests are declared.
 #[macro_export]
 macro_rules! conformance_tests {
     ($subject:ty, invalid) => {
@@ -70,7 +70,7 @@ async fn stable_status<S: Subject>(env: &TestEnv) -> Value {
     S::stable_status(&env.get(S::NAME).await)
 }
 
-/// Waits until the status is as before.
+/// Waits until the status is restored.
 async fn has_status_again<S: Subject>(env: &TestEnv, before: &Value) {
     eventually(&format!("it is reported again: {before}"), async || stable_status::<S>(env).await == *before).await;
 }
@@ -106,7 +106,7 @@ fn child<S: Subject>() -> String {
     S::Child::plural(&()).into_owned()
 }
 
-/// Checks that events are recorded at most once each, and that none is a Warning.
+/// Checks that each event is recorded at most once, and that none is a Warning.
 async fn assert_no_warnings<S: Subject>(env: &TestEnv, expect: usize) {
     let mut events = env.events(S::NAME).await;
     assert!(events.iter().all(|event| event.starts_with("Normal")), "{events:?}");
@@ -115,7 +115,7 @@ async fn assert_no_warnings<S: Subject>(env: &TestEnv, expect: usize) {
     assert!(events.windows(2).all(|two| two[0] != two[1]), "{events:?}");
 }
 
-/// A fault at any write in the whole life of the resource.
+/// Tests a fault at any write in the whole life of the resource.
 pub async fn a_fault_at_any_write_duplicates_nothing<S: Subject>() {
     let writes = with_a_fault_at_each_write(S::env, async |env| {
         let mut history = History::of::<S::Child>(env);
@@ -124,14 +124,14 @@ pub async fn a_fault_at_any_write_duplicates_nothing<S: Subject>() {
         assert_eq!(history.created(), S::CHILDREN);
         S::finish(env).await;
         assert_eq!(history.created(), S::CHILDREN_AT_END);
-        // A crash may lose an event, but must not duplicate one.
+        // A crash may lose an event, but must not record one twice.
         assert_no_warnings::<S>(env, S::EVENTS).await;
     })
     .await;
     assert!(writes >= S::WRITES, "{writes} writes");
 }
 
-/// A fault at any write while the resource is deleted as soon as it has a child.
+/// Tests a fault at any write while the resource is deleted as soon as it has a child.
 pub async fn a_fault_at_any_write_during_deletion_leaves_no_children<S: Subject>() {
     with_a_fault_at_each_write(S::env, async |env| {
         env.create(S::sample()).await;
@@ -143,7 +143,7 @@ pub async fn a_fault_at_any_write_during_deletion_leaves_no_children<S: Subject>
     .await;
 }
 
-/// A fault at any write while the resource is deleted and created again.
+/// Tests a fault at any write while the resource is deleted and created again.
 pub async fn a_fault_at_any_write_during_replacement_leaves_the_children_of_the_new_object<S: Subject>() {
     with_a_fault_at_each_write(S::env, async |env| {
         env.create(S::sample()).await;
@@ -161,7 +161,7 @@ pub async fn a_fault_at_any_write_during_replacement_leaves_the_children_of_the_
     .await;
 }
 
-/// A child whose creation was not answered is found again.
+/// Tests that a child is found if the response to its creation was lost.
 pub async fn lost_answers_to_creates_cause_no_additional_child<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let mut history = History::of::<S::Child>(&env);
@@ -175,7 +175,7 @@ pub async fn lost_answers_to_creates_cause_no_additional_child<S: Subject>() {
     operator.stop().await;
 }
 
-/// Conflicts on writes to the resource.
+/// Tests conflicts on writes to the resource.
 pub async fn conflicts_are_retried<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let mut history = History::of::<S::Child>(&env);
@@ -193,7 +193,7 @@ pub async fn conflicts_are_retried<S: Subject>() {
     operator.stop().await;
 }
 
-/// The API server is overloaded, failing or slow.
+/// Tests an API server that is overloaded, failing or slow.
 pub async fn server_errors_are_retried_with_back_off<S: Subject>() {
     for code in [429, 500, 503, 504] {
         let (env, faults) = (S::env().await, Faults::new());
@@ -211,7 +211,7 @@ pub async fn server_errors_are_retried_with_back_off<S: Subject>() {
     }
 }
 
-/// The watch of the children is interrupted, fails for a while, and then has to list again.
+/// Tests a watch of the children that is interrupted, fails for a while, and then has to list again.
 pub async fn deletions_during_an_interrupted_watch_are_noticed<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let cut = faults.on(&[Verb::Watch], &child::<S>()).cut_after(S::CHILD_EVENTS);
@@ -221,7 +221,7 @@ pub async fn deletions_during_an_interrupted_watch_are_noticed<S: Subject>() {
     env.create(S::sample()).await;
     S::settled(&env).await;
     S::delete_child(&env).await;
-    // This may happen before the watch is back, since the operator reads its own writes past the cache until then.
+    // This may happen before the watch is restored, since the operator reads its own writes live until then.
     let before = stable_status::<S>(&env).await;
     sleep(minutes(5)).await;
     assert_eq!((cut.hits(), refused.hits(), expired.hits()), (1, 5, 1));
@@ -229,7 +229,7 @@ pub async fn deletions_during_an_interrupted_watch_are_noticed<S: Subject>() {
     operator.stop().await;
 }
 
-/// Events arrive twice, or late.
+/// Tests events that arrive twice, or late.
 pub async fn doubled_and_delayed_events_lead_to_the_same_state<S: Subject>() {
     let faulty: [fn(&Faults); 2] = [
         |faults| drop(faults.on(&[Verb::Watch], "*").always().double()),
@@ -252,7 +252,7 @@ pub async fn doubled_and_delayed_events_lead_to_the_same_state<S: Subject>() {
     }
 }
 
-/// A former leader has listed its objects, receives no further events, and its reads are delayed.
+/// Tests a former leader that has listed its objects, receives no further events, and whose reads are delayed.
 pub async fn a_former_leader_with_a_stale_cache_repeats_nothing<S: Subject>() {
     let (env, stale, faults) = (S::env().await, Faults::new(), Faults::new());
     let mut history = History::of::<S::Child>(&env);
@@ -269,7 +269,7 @@ pub async fn a_former_leader_with_a_stale_cache_repeats_nothing<S: Subject>() {
     S::settled(&env).await;
     let made = S::CHILDREN + S::delete_child(&env).await;
     let before = stable_status::<S>(&env).await;
-    // It still has the old state, and now its read arrives.
+    // The former leader still has the old state, and its delayed read now completes.
     slow.open();
     sleep(minutes(10)).await;
     assert_eq!(history.created(), made);
@@ -281,7 +281,7 @@ pub async fn a_former_leader_with_a_stale_cache_repeats_nothing<S: Subject>() {
     new.stop().await;
 }
 
-/// The resource is deleted and created again, while a finalizer holds its old children.
+/// Tests a resource that is deleted and created again while a finalizer holds its old children.
 pub async fn children_of_a_former_owner_are_neither_counted_nor_deleted<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let operator = env.start(&faults);
@@ -308,7 +308,7 @@ pub async fn children_of_a_former_owner_are_neither_counted_nor_deleted<S: Subje
     operator.stop().await;
 }
 
-/// The resource is being deleted when it is due, or when its children disappear.
+/// Tests a resource that is being deleted when it is due, or when its children disappear.
 pub async fn an_object_that_is_being_deleted_creates_no_children<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let mut history = History::of::<S::Child>(&env);
@@ -325,7 +325,7 @@ pub async fn an_object_that_is_being_deleted_creates_no_children<S: Subject>() {
     operator.stop().await;
 }
 
-/// With foreground deletion the children go first, even if they were never recorded.
+/// Tests that foreground deletion deletes the children first, even if they were never recorded.
 pub async fn foreground_deletion_deletes_the_children_first<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     faults.on(&[Verb::Patch], &resource::<S>()).always().refuse(500, "InternalError");
@@ -341,7 +341,7 @@ pub async fn foreground_deletion_deletes_the_children_first<S: Subject>() {
     operator.stop().await;
 }
 
-/// Nothing is written while nothing happens, nor after a restart.
+/// Tests that nothing is written while nothing happens, nor after a restart.
 pub async fn a_steady_state_writes_nothing<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let operator = env.start(&faults);
@@ -359,7 +359,7 @@ pub async fn a_steady_state_writes_nothing<S: Subject>() {
     operator.stop().await;
 }
 
-/// The spec is invalid.
+/// Tests an invalid spec.
 pub async fn an_invalid_spec_is_reported_and_retried_only_after_an_edit<S: Invalid>() {
     let (env, faults) = (S::env().await, Faults::new());
     let operator = env.start(&faults);
@@ -379,7 +379,7 @@ async fn wipe<S: Subject>(env: &TestEnv) {
     env.edit_status::<S::Resource>(S::NAME, Value::Null).await;
 }
 
-/// The status is lost, also while the operator is down.
+/// Tests the loss of the status, including while the operator is down.
 pub async fn a_wiped_status_is_rebuilt_and_nothing_is_repeated<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let mut history = History::of::<S::Child>(&env);
@@ -394,7 +394,7 @@ pub async fn a_wiped_status_is_rebuilt_and_nothing_is_repeated<S: Subject>() {
     operator.stop().await;
 }
 
-/// Wipes the status while the operator runs and while it is stopped; returns the restarted operator.
+/// Wipes the status while the operator runs and while it is stopped, and returns the restarted operator.
 async fn loses_its_status<S: Subject>(env: &TestEnv, faults: &Faults, operator: Operator) -> Operator {
     let before = stable_status::<S>(env).await;
     wipe::<S>(env).await;
@@ -407,7 +407,7 @@ async fn loses_its_status<S: Subject>(env: &TestEnv, faults: &Faults, operator: 
     operator
 }
 
-/// A user writes a wrong status.
+/// Tests a wrong status that a user has written.
 pub async fn a_wrong_status_is_corrected<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let operator = env.start(&faults);
@@ -419,7 +419,7 @@ pub async fn a_wrong_status_is_corrected<S: Subject>() {
     operator.stop().await;
 }
 
-/// Two operators both believe that they lead.
+/// Tests two operators that both believe to be the leader.
 pub async fn two_leaders_converge<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let mut history = History::of::<S::Child>(&env);
@@ -443,7 +443,7 @@ pub async fn two_leaders_converge<S: Subject>() {
     two.stop().await;
 }
 
-/// The API server refuses the children.
+/// Tests an API server that refuses the children.
 pub async fn a_refused_child_is_reported_with_the_servers_message_and_retried_slowly<S: Subject>() {
     for (code, reason) in [(403, "Forbidden"), (422, "Invalid")] {
         let (env, faults) = (S::env().await, Faults::new());
@@ -453,7 +453,7 @@ pub async fn a_refused_child_is_reported_with_the_servers_message_and_retried_sl
         env.create(S::sample()).await;
         env.create(named(S::sample(), "other")).await;
         assert_eq!(ready::<S>(&env, S::NAME, S::REFUSED).await["message"], message);
-        // Other resources are not delayed.
+        // Other resources must not be delayed.
         let since = env.now();
         ready::<S>(&env, "other", S::REFUSED).await;
         assert!(env.now().duration_since(since) < SignedDuration::from_secs(61));
@@ -468,7 +468,7 @@ pub async fn a_refused_child_is_reported_with_the_servers_message_and_retried_sl
     }
 }
 
-/// A mixture of faults that then stops.
+/// Tests a mixture of faults that stops after some time.
 pub async fn after_faults_stop_it_converges_and_stays_quiet<S: Subject>() {
     let (env, faults) = (S::env().await, Faults::new());
     let mut history = History::of::<S::Child>(&env);

@@ -1,5 +1,5 @@
-//! An operator deployed as its users deploy it: by `kubectl apply -k`, as a Deployment on the embedded cluster's node,
-//! with its own service account and role. These tests run in real time.
+//! An operator that is deployed as by its users: with `kubectl apply -k`, as a Deployment on the embedded cluster's
+//! node, with its own service account and role. These tests run in real time.
 
 use std::{fs, path::PathBuf, process::Stdio, time::Duration};
 
@@ -33,8 +33,8 @@ pub struct Deployed {
 }
 
 impl Deployed {
-    /// Deploys `config/default` of the operator in `crate_folder`, for whose image `program` runs, and waits until it
-    /// is available. `images` adds the images of the operator's own pods.
+    /// Deploys `config/default` of the operator in `crate_folder`, and waits until it is available. `program` runs in
+    /// place of the operator's image, and `images` contains the images of the operator's own pods.
     pub async fn start(
         name: &'static str,
         crate_folder: &str,
@@ -47,7 +47,7 @@ impl Deployed {
         Self::install(name, images, &["apply", "-k", &config.to_string_lossy()]).await
     }
 
-    /// Installs an operator by a kubectl command, and waits until it is available. `images` must have its image.
+    /// Installs an operator with a kubectl command, and waits until it is available. `images` must contain its image.
     pub async fn install(name: &'static str, images: ImageTable, kubectl: &[&str]) -> Self {
         let deployed = Self::nothing(name, images).await;
         deployed.kubectl(kubectl).await;
@@ -64,7 +64,7 @@ impl Deployed {
         Self { cluster, name, folder }
     }
 
-    /// Returns the path of a kubeconfig with all rights.
+    /// Returns the path of a kubeconfig with all permissions.
     pub fn kubeconfig(&self) -> PathBuf {
         self.folder.path().join("kubeconfig")
     }
@@ -83,14 +83,14 @@ impl Deployed {
         format!("{}-{MANAGER}", self.name)
     }
 
-    /// Runs kubectl with all rights, and returns its output. Panics if it fails.
+    /// Runs kubectl with all permissions, and returns its output. Panics if it fails.
     pub async fn kubectl(&self, arguments: &[&str]) -> String {
         let (succeeded, printed) = self.try_kubectl(arguments).await;
         assert!(succeeded, "kubectl {}: {printed}", arguments.join(" "));
         printed
     }
 
-    /// Runs kubectl, and returns whether it succeeded, and its output or error output.
+    /// Runs kubectl, and returns whether it succeeded, with its output or error output.
     pub async fn try_kubectl(&self, arguments: &[&str]) -> (bool, String) {
         let mut command = Command::new("kubectl");
         command.args(arguments).env("KUBECONFIG", self.kubeconfig()).env("HOME", self.folder.path());
@@ -152,7 +152,8 @@ impl Deployed {
         self.replicas().await.iter().map(ResourceExt::name_any).find(|name| holder.starts_with(name.as_str()))
     }
 
-    /// Scales to two replicas, deletes the leader, and waits until the other one leads and two are available again.
+    /// Scales the operator to two replicas, deletes the leader, and waits until the other replica leads and two are
+    /// available again.
     pub async fn hand_over(&self) {
         let deployment = format!("deployment/{}", self.manager());
         self.kubectl(&["scale", &deployment, "-n", &self.namespace(), "--replicas=2"]).await;
@@ -163,8 +164,8 @@ impl Deployed {
         self.is_available(2).await;
     }
 
-    /// Checks that the metrics are served over HTTPS as the manifests say, only to clients whose token grants access,
-    /// and that the reader role of the manifests does.
+    /// Checks that the metrics are served over HTTPS as the manifests specify, only to clients whose token grants
+    /// access, and that the reader role in the manifests grants it.
     pub async fn check_metrics(&self) {
         let (stranger, reader) = (self.token("stranger").await, self.token("reader").await);
         let role = format!("--clusterrole={}-metrics-reader", self.name);
@@ -172,7 +173,7 @@ impl Deployed {
         let services: Api<Service> = Api::namespaced(self.cluster.client(), &self.namespace());
         let service = services.get(&format!("{}-metrics-service", self.manager())).await.unwrap();
         let address = format!("{}:8443", service.spec.and_then(|spec| spec.cluster_ip).unwrap());
-        // Any pod of the service may answer, and it may not have started to listen yet.
+        // Any pod of the service may answer, and it may not listen yet.
         let answer = async |token: Option<&str>, wanted: Result<(), u16>| {
             let mut page = String::new();
             self.eventually(&format!("{address} answers {wanted:?}"), async || {
@@ -193,7 +194,7 @@ impl Deployed {
         }
     }
 
-    /// Creates a service account in the namespace `default`, and returns a token of it.
+    /// Creates a service account in the namespace `default`, and returns a token for it.
     pub async fn token(&self, account: &str) -> String {
         self.kubectl(&["create", "serviceaccount", account]).await;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.cluster.client(), "default");
@@ -202,7 +203,7 @@ impl Deployed {
         made.status.unwrap().token.unwrap()
     }
 
-    /// Checks that the operator was never denied anything, and has used all of its permissions but `spare` (`group
+    /// Checks that the operator was never denied a request, and has used all of its permissions except `spare` (`group
     /// resource verb`, with `-` for the core group), which are for situations that don't occur in the test.
     pub async fn check_rights(&self, spare: &[&str]) {
         let rights = self.cluster.rights_of(&self.namespace(), &self.manager()).await.unwrap();
@@ -220,8 +221,8 @@ impl Deployed {
     }
 }
 
-/// Requests the metrics at an address without verifying its certificate. The error is the status code, or 0 without an
-/// answer.
+/// Requests the metrics at an address without verifying its certificate. The error is the status code, or 0 if there
+/// was no response.
 pub async fn metrics(address: &str, token: Option<&str>) -> Result<String, u16> {
     let url: Uri = format!("https://{address}").parse().unwrap();
     let mut config = Config::new(url);

@@ -1,5 +1,5 @@
-//! A test environment: an embedded cluster on virtual time, an operator whose requests may meet faults, and helpers for
-//! the test as user.
+//! A test environment: an embedded cluster on virtual time, an operator with fault injection, and helpers for a test in
+//! the role of a user.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -62,7 +62,7 @@ pub const NAMESPACE: &str = "default";
 /// A function that adds an operator to a manager.
 pub type Register = fn(Manager) -> Manager;
 
-/// A cluster with an operator's kinds. Without a node the test sets the status of pods itself.
+/// A cluster with an operator's kinds. If it has no node, the test sets the status of pods itself.
 #[derive(Clone)]
 pub struct TestEnv {
     /// The cluster.
@@ -101,7 +101,7 @@ impl TestEnv {
         env
     }
 
-    /// Returns the user's client, which meets no faults.
+    /// Returns the client of the user, which is not subject to faults.
     pub fn client(&self) -> Client {
         self.cluster.client()
     }

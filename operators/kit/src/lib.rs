@@ -1,7 +1,7 @@
-//! Shared code of the operators' tests: a [`TestEnv`] on virtual time, an operator whose requests meet faults and which
-//! may crash at any write, and the conformance tests that every operator has to pass.
+//! Shared code of the operators' tests: a [`TestEnv`] on virtual time, fault injection including crashes at any write,
+//! and the conformance tests that every operator has to pass.
 //!
-//! [`Deployed`] is an operator in a pod, in real time, with its own permissions only.
+//! [`Deployed`] is an operator in a pod, in real time, with only its own permissions.
 //!
 //! A test crate implements [`Subject`] for its resource and invokes [`conformance_tests!`]. Nothing here depends on a
 //! particular operator.

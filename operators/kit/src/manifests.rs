@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, path::PathBuf};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kubewright_cluster::faults::Faults;
 
-/// Returns the permissions that the requests so far need: `group resource verb`, with `-` for the core group.
+/// Returns the permissions that the requests so far required, as `group resource verb`, with `-` for the core group.
 pub fn needed(faults: &Faults) -> BTreeSet<String> {
     let seen = faults.seen().into_iter().map(|seen| seen.request);
     seen.map(|it| {
@@ -30,10 +30,10 @@ fn allowed(role: &str) -> BTreeSet<String> {
     allowed
 }
 
-/// The `config` folder of an operator; [`config!`](crate::config) returns that of the crate under test.
+/// The `config` directory of an operator; [`config!`](crate::config) returns that of the crate under test.
 pub struct Config(PathBuf);
 
-/// The `config` folder of the crate that invokes this.
+/// Returns the `config` directory of the invoking crate.
 #[macro_export]
 macro_rules! config {
     () => {
@@ -42,7 +42,7 @@ macro_rules! config {
 }
 
 impl Config {
-    /// Returns the `config` folder below a crate's folder.
+    /// Returns the `config` directory below a crate's directory.
     pub fn of(krate: &str) -> Self {
         Self(PathBuf::from(krate).join("config"))
     }

@@ -1,4 +1,4 @@
-//! The test in the role of the kubelet.
+//! Helpers for a test in the role of the kubelet.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};

@@ -5,11 +5,11 @@ use serde_json::Value;
 
 use crate::{Object, TestEnv};
 
-/// An operator's resource, as the conformance tests use it. They have at most ten objects at a time, and observe the
-/// one called [`NAME`](Self::NAME).
+/// An operator's resource for the conformance tests. The tests have at most ten objects at a time, and observe the one
+/// with the name [`NAME`](Self::NAME).
 ///
-/// Its phases: seen (its status is written, though it may not be due), settled (its children exist and its status says
-/// so), finished (everything else that can happen to it has happened).
+/// A resource has these phases: seen (its status is written, though it may not be due), settled (its children exist,
+/// and its status shows that), finished (everything else that can happen to it has happened).
 pub trait Subject: 'static {
     /// The kind of the resource.
     type Resource: Object;
@@ -32,9 +32,10 @@ pub trait Subject: 'static {
     const CHILD_EVENTS: usize;
     /// The reason of the condition `Ready`, and of the Warning event, when the API server refuses a child.
     const REFUSED: &'static str;
-    /// Whether the operator records its progress in the resource's metadata, with a finalizer on the child until then.
+    /// Whether the operator records its progress in the resource's metadata, with a finalizer on the child until it
+    /// has.
     const HAS_RECORD: bool = false;
-    /// Whether no child is created twice even when two operators believe that they lead.
+    /// Whether no child is created twice even if two operators believe to be the leader.
     const AT_MOST_ONCE: bool;
 
     /// Creates an environment with the operator's kinds.
@@ -43,12 +44,12 @@ pub trait Subject: 'static {
     /// Returns the sample object. Its children exist within two minutes.
     fn sample() -> Self::Resource;
 
-    /// Returns the object that replaces the sample after that was settled and deleted.
+    /// Returns the object that replaces the sample after the sample was settled and deleted.
     fn replacement() -> Self::Resource {
         Self::sample()
     }
 
-    /// Returns the part of the status that must be the same after it was rebuilt: all but transition times.
+    /// Returns the part of the status that must be the same after the status was rebuilt: all but transition times.
     fn stable_status(resource: &Self::Resource) -> Value {
         let mut status = serde_json::to_value(resource).unwrap_or_default()["status"].take();
         for condition in status["conditions"].as_array_mut().into_iter().flatten() {
@@ -57,7 +58,7 @@ pub trait Subject: 'static {
         status
     }
 
-    /// Returns a wrong status, to be merged into the right one.
+    /// Returns a wrong status, which is merged into the right one.
     fn wrong_status() -> Value;
 
     /// Waits until the operator has written the sample's status, whether it is due or not.
@@ -68,11 +69,11 @@ pub trait Subject: 'static {
     /// Waits until the sample, or its replacement, is settled.
     fn settled(env: &TestEnv) -> impl Future<Output = ()>;
 
-    /// Makes everything else happen to the settled sample, and waits until its status says so.
+    /// Makes everything else happen to the settled sample, and waits until its status shows that.
     fn finish(env: &TestEnv) -> impl Future<Output = ()>;
 
     /// Deletes a child of the settled sample, waits for the operator's reaction, and returns the number of children
-    /// created again.
+    /// that were created again.
     fn delete_child(env: &TestEnv) -> impl Future<Output = usize>;
 }
 
@@ -84,6 +85,6 @@ pub trait Invalid: Subject {
     /// Returns an invalid sample.
     fn invalid() -> Self::Resource;
 
-    /// Returns the patch that makes it valid.
+    /// Returns the patch that makes the sample valid.
     fn valid_patch() -> Value;
 }

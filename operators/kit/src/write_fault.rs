@@ -14,9 +14,9 @@ pub enum WriteFault {
     CrashBefore,
     /// The operator crashes after the write took effect, and is restarted.
     CrashAfter,
-    /// The write doesn't reach the API server, and the operator gets no answer.
+    /// The write doesn't reach the API server, and the operator gets no response.
     LostRequest,
-    /// The write takes effect, and the operator gets no answer.
+    /// The write takes effect, and the operator gets no response.
     LostAnswer,
 }
 
@@ -28,9 +28,9 @@ impl WriteFault {
     }
 }
 
-/// An operator that will meet one fault.
+/// An operator with one injected fault.
 pub struct FaultyOperator {
-    /// The faults of its requests; none after a crash.
+    /// The faults of its requests; no more faults after a crash.
     pub faults: Faults,
     fault: Fault,
     task: JoinHandle<Operator>,
@@ -38,8 +38,8 @@ pub struct FaultyOperator {
 }
 
 impl TestEnv {
-    /// Starts an operator with a fault at its `nth` write, counted from 0. After a crash no further write of it
-    /// arrives.
+    /// Starts an operator with a fault at its `nth` write, counted from 0. After a crash, none of its further writes
+    /// reaches the API server.
     pub fn start_faulty(&self, nth: usize, kind: WriteFault) -> FaultyOperator {
         let faults = Faults::new();
         let rule = faults.on(Verb::WRITES, "*").skip(nth);
@@ -79,13 +79,13 @@ impl FaultyOperator {
     }
 }
 
-/// The environment variable that enables every kind of fault at every write, which takes four times as long. `cargo xtask
-/// test --all` sets it.
+/// The environment variable that enables every kind of fault at every write, which takes four times as long. `cargo
+/// xtask test --all` sets it.
 const EXHAUSTIVE: &str = "KUBEWRIGHT_EXHAUSTIVE";
 
 /// Runs a scenario once for each write of the operator, in a fresh environment each time: the first run has a fault at
-/// the first write, the second at the second, and so on until there is no such write. After each run the operator must
-/// have nothing more to write.
+/// the first write, the second run at the second write, and so on until there is no such write. After each run the
+/// operator must have nothing left to write.
 ///
 /// The kinds of faults are used in turn; with [`EXHAUSTIVE`] set, all runs are repeated for each kind.
 ///

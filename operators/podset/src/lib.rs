@@ -1,4 +1,4 @@
-//! The PodSet operator, which keeps a number of pods running, with the APIs of two tutorials.
+//! The PodSet operator, which keeps a number of pods running. It serves the APIs of two tutorials.
 //!
 //! [`api`] contains the kind `PodSet` in its two groups, [`register`] adds their controllers to a manager, and [`crds`]
 //! returns the definitions to install.

@@ -1,6 +1,6 @@
-//! The two wanted children, with only the fields that are applied.
+//! Builds the two children of a Lolcow, with only the fields that are applied.
 //!
-//! Other fields belong to others: the number of replicas to an autoscaler, addresses to the API server.
+//! Other fields are left to others: the number of replicas to an autoscaler, addresses to the API server.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ pub(crate) const PORT: i32 = 8080;
 /// The name of the container, and of its port.
 const CONTAINER: &str = "lolcow";
 const PORT_NAME: &str = "http";
-/// The user `nonroot` of images without a distribution.
+/// The user `nonroot` of distroless images.
 const USER: i64 = 65532;
 
 type Labels = BTreeMap<String, String>;
@@ -91,14 +91,14 @@ fn container(cow: &Lolcow) -> Container {
     Container {
         name: CONTAINER.into(),
         image: Some(IMAGE.into()),
-        // Set even if empty, so that an earlier greeting is removed.
+        // Set even if empty, so that a previous greeting is removed.
         args: Some(greeting(cow).map(escaped).into_iter().collect()),
         ports: Some(vec![ContainerPort {
             name: Some(PORT_NAME.into()),
             container_port: PORT,
             ..ContainerPort::default()
         }]),
-        // The page itself, since the original image answers no other path.
+        // Requests the page itself, since the original image answers no other path.
         readiness_probe: Some(Probe {
             http_get: Some(HTTPGetAction {
                 path: Some("/".into()),
@@ -118,7 +118,7 @@ fn container(cow: &Lolcow) -> Container {
     }
 }
 
-/// Returns the Service of the page. Without a port in the spec the API server chooses one and keeps it.
+/// Returns the Service of the page. If the spec has no port, the API server chooses one and keeps it.
 pub(crate) fn service(cow: &Lolcow) -> Service {
     Service {
         metadata: metadata(cow),
@@ -127,7 +127,7 @@ pub(crate) fn service(cow: &Lolcow) -> Service {
             selector: Some(selector(cow)),
             ports: Some(vec![ServicePort {
                 name: Some(PORT_NAME.into()),
-                // Set because it is part of the key of the list of ports.
+                // Set because the protocol is part of the key of the list of ports.
                 protocol: Some("TCP".into()),
                 port: PORT,
                 target_port: Some(IntOrString::Int(PORT)),
@@ -163,7 +163,7 @@ pub(crate) fn port_of(service: &Service) -> Option<i32> {
     ports.iter().find(|port| port.port == PORT)?.node_port.filter(|port| *port != 0)
 }
 
-/// Escapes a greeting as an argument, in which `$(NAME)` would be expanded and `$$` stands for `$`.
+/// Escapes a greeting for use as an argument, in which `$(NAME)` would be expanded and `$$` stands for `$`.
 fn escaped(greeting: &str) -> String {
     greeting.replace('$', "$$")
 }

@@ -1,9 +1,10 @@
 //! A limit on how often a field is taken back from another writer.
 //!
-//! A manual edit of a child is reverted. Another controller that insists on its value would be reverted too, and the
-//! two would write for ever: after a few rounds the other's value is left, and reported in a condition.
+//! A manual edit of a child is reverted. Another controller that keeps writing its value would be reverted too, and the
+//! two would overwrite each other forever. After a few rounds the other value is therefore left in place, and reported
+//! in a condition.
 //!
-//! A state machine: monotonic time is passed in.
+//! A state machine: the monotonic time is passed in.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ const LIMIT: u32 = 5;
 /// The length of the window.
 const WINDOW: Duration = Duration::from_secs(600);
 
-/// The edits that were reverted lately.
+/// The edits that were reverted recently.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct TakeBackLimit {
     times: u32,
@@ -20,7 +21,7 @@ pub(crate) struct TakeBackLimit {
 }
 
 impl TakeBackLimit {
-    /// Returns whether fields may be taken back once more.
+    /// Returns whether fields may be taken back again.
     pub(crate) fn is_allowed(&self, now: Duration) -> bool {
         self.times < LIMIT || now.saturating_sub(self.since) >= WINDOW
     }

@@ -1,18 +1,19 @@
-//! Runs a page with a cow at a node port: a Deployment and a Service, both with the name of the Lolcow.
+//! Serves a web page with a cow at a node port, by a Deployment and a Service with the name of the Lolcow.
 //!
 //! [`children`] builds the wanted objects, [`plan`] decides, [`report`] describes the result, and this module executes
 //! the plan.
 //!
-//! * Both are **applied** as a whole by one manager. Other fields belong to others: replicas to an autoscaler, addresses
-//!   to the API server. A steady Lolcow costs no request.
-//! * The children are independent: each has its condition, with the API server's message if it refuses.
-//! * **Nothing is taken over.** An object of that name with another controller, or none, is left alone. That is checked
-//!   live before a child is created; an object that is created meanwhile is safe, too, since its selector conflicts.
+//! * Both are **applied** as a whole by one field manager. Other fields are left to others: replicas to an autoscaler,
+//!   addresses to the API server. A steady Lolcow costs no requests.
+//! * The children are independent: each has its own condition, with the API server's message if it refuses the child.
+//! * **Nothing is taken over.** An object of that name with another controller, or without one, is not changed. This is
+//!   checked live before a child is created; an object that is created meanwhile is safe as well, since its selector
+//!   conflicts.
 //! * **Field conflicts**: manual edits (updates) are reverted, with an event that names them. A field that another
-//!   manager *applied* is a permanent claim: it is left, reported in a condition, and tried again slowly. So is an
-//!   update that is repeated ([`TakeBackLimit`]).
-//! * Immutable fields, such as a Deployment's selector, are reported in the same way: nothing that runs is deleted. If a
-//!   user deletes the child, it is created again.
+//!   manager has *applied* is a permanent claim: it is left in place, reported in a condition, and tried again slowly.
+//!   The same applies to an update that is repeated ([`TakeBackLimit`]).
+//! * Immutable fields, such as a Deployment's selector, are reported in the same way: nothing that runs is deleted. If
+//!   a user deletes the child, it is created again.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -29,12 +30,12 @@ use super::{
 };
 use crate::api::v1alpha1::Lolcow;
 
-/// The delay before a child that the API server refused is tried again.
+/// The delay before a child that the API server refused is applied again.
 const REFUSED_DELAY: Duration = Duration::from_secs(30);
-/// The delay before a Lolcow with a stale cache is reconciled again. Its event wakes it earlier.
+/// The delay before a Lolcow with a stale cache is reconciled again. An event usually triggers a reconcile earlier.
 const STALE_DELAY: Duration = Duration::from_secs(1);
 
-/// The controller of Lolcows, whose pages are at this address.
+/// Returns the controller of Lolcows, whose pages are served at this address.
 pub(crate) fn controller(node_address: &str) -> Controller<Lolcow> {
     let reconciler = LolcowReconciler { node_address: node_address.into(), memory: Mutex::default() };
     Controller::<Lolcow>::new(reconciler)
@@ -44,14 +45,14 @@ pub(crate) fn controller(node_address: &str) -> Controller<Lolcow> {
         .owns::<Service>()
         .watches::<Deployment>(of_that_name)
         .watches::<Service>(of_that_name)
-        // Both are garbage collected with their owner.
+        // Both children are garbage collected with their owner.
         .rbac(|role| {
             role.omit(PolicyRule::of::<Deployment>([Verb::Delete])).omit(PolicyRule::of::<Service>([Verb::Delete]))
         })
         .concurrency(4)
 }
 
-/// Returns the Lolcow that may wait for this name.
+/// Returns the Lolcow that may be waiting for this name.
 fn of_that_name<T: Object>(object: &T, cows: &Reader<Lolcow>) -> Vec<ObjectKey> {
     Some(ObjectKey::of(object)).filter(|key| cows.get(key).is_some()).into_iter().collect()
 }
@@ -61,17 +62,17 @@ struct LolcowReconciler {
     memory: Mutex<BTreeMap<ObjectKey, Memory>>,
 }
 
-/// In-memory state of a Lolcow. Losing it costs a few requests and log lines.
+/// The in-memory state of a Lolcow. Losing it costs a few requests and log lines.
 #[derive(Default)]
 struct Memory {
-    /// The UID and generation of the Lolcow that were logged last.
+    /// The UID and generation of the Lolcow at the last log entry.
     logged: Option<(Option<String>, Option<i64>)>,
     take_backs: TakeBackLimit,
-    /// The last refusals, by the kind of the child.
+    /// The most recent refusals, by the kind of the child.
     refusals: BTreeMap<String, Refusal>,
 }
 
-/// A refusal of the API server, which would be repeated unless something changes.
+/// A refusal by the API server, which would be repeated unless something changes.
 #[derive(Clone)]
 struct Refusal {
     /// The Lolcow's generation and the child's version.
@@ -109,7 +110,7 @@ impl Reconciler<Lolcow> for LolcowReconciler {
     }
 }
 
-/// Returns the cached child if the Lolcow controls it.
+/// Returns the cached child, if the Lolcow controls it.
 fn own<T: Object>(cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<Option<Arc<T>>, ClientError> {
     Ok(ctx.get::<T>(ctx.key())?.filter(|found| plan::is_own(cow, found.as_ref())))
 }
@@ -121,7 +122,7 @@ async fn is_current(cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<bool, ClientE
     Ok(live.as_ref().map(state) == Some(state(cow)))
 }
 
-/// Turns a failed request into a state to report and an error to retry.
+/// Converts a failed request to a state to report and an error to retry.
 fn settled<T: Object>(
     kept: Result<Child<T>, ClientError>,
     cow: &Lolcow,
@@ -139,7 +140,7 @@ fn action(states: &[State]) -> Action {
 }
 
 impl LolcowReconciler {
-    /// Makes a child as wanted.
+    /// Brings a child into the desired state.
     async fn reconcile_child<T: Object>(
         &self,
         cow: &Lolcow,
@@ -171,7 +172,7 @@ impl LolcowReconciler {
             Some(found) => Some(found),
             None => ctx.live().get::<T>(ctx.key()).await?.map(Arc::new),
         };
-        // The cache will show it, too, and wake this Lolcow.
+        // The cache will show this object as well, and trigger a reconcile.
         let blocker = match found.as_deref().and_then(|found| plan::blocker(cow, found)) {
             Some(Step::Taken(message)) => Some(ChildError::Taken(message)),
             Some(Step::Deleting(message)) => Some(ChildError::Deleting(message)),
@@ -180,7 +181,7 @@ impl LolcowReconciler {
         if let Some(error_state) = blocker {
             return Ok(Child { object: None, state: State::Failed(error_state) });
         }
-        // With its UID the apply can't reach another object of the same name.
+        // With its UID, the apply can't affect another object of the same name.
         wanted.meta_mut().uid = found.as_ref().and_then(|found| found.meta().uid.clone());
         let mut answer = ctx.apply_child(wanted.clone()).await;
         if let Err(error) = &answer {
@@ -206,7 +207,7 @@ impl LolcowReconciler {
         }
     }
 
-    /// Returns the last refusal of an apply if it isn't due for another try.
+    /// Returns the last refusal of an apply, unless the apply is due for another attempt.
     fn last_refusal<T: Object>(&self, cow: &Lolcow, found: Option<&T>, ctx: &Context<Lolcow>) -> Option<ChildError> {
         self.with_memory(ctx, |memory| {
             let refusal = memory.refusals.get(T::kind(&()).as_ref())?;
@@ -219,7 +220,7 @@ impl LolcowReconciler {
         self.with_memory(ctx, |memory| memory.take_backs.is_allowed(ctx.monotonic()))
     }
 
-    /// Logs what the spec contains and what it contained before, once for each change of the spec and each start of the
+    /// Logs the values in the spec and the previous ones, once for each change of the spec and for each start of the
     /// operator.
     fn log(&self, cow: &Lolcow, ctx: &Context<Lolcow>) -> Result<(), ClientError> {
         let state = Some((cow.uid(), cow.metadata.generation));
@@ -248,12 +249,12 @@ impl LolcowReconciler {
     }
 }
 
-/// Returns the versions of the Lolcow and the child that an answer of the API server was about.
+/// Returns the versions of the Lolcow and the child that a response of the API server refers to.
 fn states<T: Object>(cow: &Lolcow, found: Option<&T>) -> (Option<i64>, Option<String>) {
     (cow.metadata.generation, found.and_then(|found| found.meta().resource_version.clone()))
 }
 
-/// Returns the refusal if another try would get the same answer; `None` if it is worth a try.
+/// Returns the refusal if another attempt would fail in the same way; `None` if it is worth another attempt.
 fn lasting_refusal(error: &ClientError) -> Option<ChildError> {
     if !error.field_conflicts().is_empty() {
         return error.status().map(|status| ChildError::Contested(status.message.clone()));

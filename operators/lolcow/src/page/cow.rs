@@ -1,4 +1,4 @@
-//! The ASCII cow and its balloon, laid out like `cowsay`.
+//! The ASCII cow and its balloon, in the layout of `cowsay`.
 
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
@@ -23,12 +23,12 @@ pub struct Balloon {
 }
 
 impl Balloon {
-    /// Wraps a text to [`COLUMNS`] columns, at spaces if possible. Line breaks of the text are kept, and every other
+    /// Wraps a text to [`COLUMNS`] columns, at spaces if possible. Line breaks in the text are kept, and every other
     /// control character counts as a space.
     pub fn of(text: &str) -> Self {
         let text = text.replace("\r\n", "\n").replace('\t', "    ");
         let mut lines: Vec<_> = text.trim_end().split('\n').flat_map(wrapped).collect();
-        // Empty lines at the beginning are kept, those at the end dropped.
+        // Empty lines at the beginning are kept, and those at the end are dropped.
         lines.truncate(lines.iter().rposition(|line| !line.is_empty()).map_or(1, |last| last + 1));
         let width = lines.iter().map(|line| line.width()).max().unwrap_or(0);
         Self { lines, width }
@@ -84,7 +84,7 @@ impl Balloon {
 fn wrapped(line: &str) -> Vec<String> {
     let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     let mut lines = vec![String::new()];
-    // A word with the spaces after it; those at the end of a line are dropped.
+    // A word with the spaces after it. Spaces at the end of a line are dropped.
     for word in line.trim_end().split_inclusive(' ') {
         let fits = |lines: &[String], width: usize| lines.last().is_some_and(|last| last.width() + width <= COLUMNS);
         let bare = word.trim_end();

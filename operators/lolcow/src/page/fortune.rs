@@ -1,4 +1,4 @@
-//! The texts of a cow without a greeting.
+//! The texts of a cow that has no greeting.
 
 use kubewright::random::Random;
 

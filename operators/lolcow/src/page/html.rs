@@ -44,8 +44,8 @@ pub(super) fn document(text: &str, balloon: &Balloon) -> String {
     )
 }
 
-/// The ASCII cow. Each line of text has a box of its own, of the same width as the others, since no font has a fixed
-/// width for all scripts; and its own direction.
+/// Returns the ASCII cow as HTML. Each line of text has a box of its own, of the same width as the others, since no
+/// font has a fixed width for all scripts. It also has its own text direction.
 fn drawing(balloon: &Balloon) -> String {
     let lines = balloon.lines().zip(balloon.edges()).map(|(line, (left, right))| {
         let edge = |edge: char| escaped(&edge.to_string());

@@ -1,7 +1,7 @@
 //! The web page that runs in place of the image: a cow says the greeting, above an animated picture.
 //!
-//! Like the image, the program takes the greeting as its argument, prints the cow and its address, and serves the page
-//! on port 8080.
+//! As in the original image, the program takes the greeting as its argument, prints the cow and its address, and serves
+//! the page on port 8080.
 
 mod cow;
 mod fortune;
@@ -27,7 +27,7 @@ use tokio::time::timeout;
 pub use self::cow::{Balloon, COLUMNS};
 use crate::api::v1alpha1::MAX_GREETING;
 
-/// The time that answers have to complete at shutdown: in total it takes less than a second.
+/// The time that responses have to complete at shutdown, which takes less than a second in total.
 const DRAIN: Duration = Duration::from_millis(700);
 
 /// The Content-Security-Policy: no external resources, no frames.
@@ -56,7 +56,7 @@ impl Arguments {
     /// Parses the arguments of a program, its name first.
     ///
     /// # Errors
-    /// If several arguments are invalid, or the variable `LISTEN` is no address.
+    /// If there are several arguments and they are invalid, or if the variable `LISTEN` is not a valid address.
     pub fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         let mut arguments: Vec<_> = arguments.into_iter().collect();
         if arguments.len() == 2 {
@@ -67,7 +67,7 @@ impl Arguments {
     }
 }
 
-/// An error that keeps the page from being served.
+/// An error that prevents the page from being served.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PageError {
@@ -93,7 +93,7 @@ pub struct Page {
 }
 
 impl Page {
-    /// Creates the page for a greeting, or with a fortune if there is none or it is blank.
+    /// Creates the page for a greeting, or with a fortune if the greeting is missing or blank.
     pub fn new(greeting: Option<&str>, random: &Random) -> Self {
         let text = match greeting.filter(|greeting| !greeting.trim().is_empty()) {
             Some(greeting) if greeting.chars().count() > MAX_GREETING => {
@@ -122,7 +122,7 @@ impl Page {
         let headers = [
             (header::CONTENT_SECURITY_POLICY, POLICY),
             (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-            // With another greeting the same address shows another page.
+            // The same address shows another page after a change of the greeting.
             (header::CACHE_CONTROL, "no-store"),
         ];
         Router::new()
@@ -134,7 +134,7 @@ impl Page {
 /// Prints the cow, and serves the page until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// If the address can't be bound, or nothing can be printed.
+/// If the address can't be bound, or standard output can't be written.
 pub async fn run(arguments: Arguments) -> Result<(), PageError> {
     let signals = Signals::install().map_err(PageError::Signals)?;
     let page = Page::new(arguments.greeting.as_deref(), &Random::from_entropy());
@@ -143,7 +143,7 @@ pub async fn run(arguments: Arguments) -> Result<(), PageError> {
     let text = format!("{} * Running on http://{}\n", page.drawing(), server.address());
     io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()).map_err(PageError::Print)?;
     signals.shutdown().cancelled().await;
-    // A client that doesn't read its answer is disconnected.
+    // A client that doesn't read its response is disconnected.
     let _ = timeout(DRAIN, server.shutdown()).await;
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The API types, one module per group.
 //!
-//! Both describe a number of pods, as two tutorials define it. The second flavour has narrower bounds.
+//! Both groups describe a number of pods, each as defined in a different tutorial. The second flavour has narrower
+//! bounds.
 
 pub mod app;
 pub mod k8stest;

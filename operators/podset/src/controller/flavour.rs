@@ -33,8 +33,8 @@ pub(crate) trait Flavour:
 
     /// Returns a name for a new pod, and its `generateName` if the flavour has one.
     ///
-    /// The name is generated here and not by the API server, so that a request that is repeated after a lost answer
-    /// finds the pod that the first one has created.
+    /// The name is generated here instead of by the API server, so that a request that is repeated after a lost
+    /// response finds the pod that the first one created.
     fn pod_name(&self, random: &Random) -> (String, Option<String>);
 
     /// Returns the flavour's status.
@@ -118,7 +118,7 @@ impl Flavour for app::v1alpha1::PodSet {
 
     fn pod_name(&self, random: &Random) -> (String, Option<String>) {
         let generate_name = format!("{}-pod", shorten(&self.name_any(), MAX_NAME - "-pod".len()));
-        // The API server's own rule: five characters, after at most 58 of the given ones.
+        // The API server's rule: five characters after at most 58 characters of the given name.
         let base: String = generate_name.chars().take(58).collect();
         (format!("{base}{}", random.suffix(5)), Some(generate_name))
     }
@@ -145,12 +145,12 @@ impl Flavour for app::v1alpha1::PodSet {
 /// The maximum length of a pod's name in bytes.
 const MAX_NAME: usize = 253;
 
-/// Shortens a name to the value of a label, which has at most 63 bytes.
+/// Shortens a name to a label value, which has at most 63 bytes.
 fn label_value(name: &str) -> String {
     shorten(name, 63)
 }
 
-/// Returns twelve digits in base 36, the format of the time in nanoseconds that the first tutorial uses.
+/// Returns twelve digits in base 36, the format of the time in nanoseconds in the first tutorial.
 fn base36(number: u64) -> String {
     const DIGITS: &[u8] = b"0123456789abcdefghijklmnopqrstuvwxyz";
     let digit = |place: u32| DIGITS[usize::try_from(number / 36u64.pow(place) % 36).unwrap_or(0)];

@@ -1,6 +1,6 @@
 //! The controllers, one module per kind.
 //!
-//! Both share one reconciler ([`reconcile`]); their differences are in [`flavour`].
+//! Both share one reconciler ([`reconcile`]). Their differences are in [`flavour`].
 
 pub(crate) mod app;
 mod flavour;

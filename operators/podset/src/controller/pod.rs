@@ -17,7 +17,7 @@ pub(crate) struct TemplateError(#[from] serde_json::Error);
 
 /// Returns the template of a PodSet's pods, with the labels that select them.
 ///
-/// Of the metadata only labels and annotations are used, as Kubernetes' own controllers do.
+/// Only labels and annotations of the metadata are used, as in Kubernetes' own controllers.
 ///
 /// # Errors
 /// If the template is malformed.
@@ -32,7 +32,7 @@ pub(crate) fn template<K: Flavour>(set: &K) -> Result<PodTemplateSpec, TemplateE
     Ok(PodTemplateSpec { metadata: Some(metadata), spec })
 }
 
-/// Returns a pod with a name of its own and no owner reference.
+/// Returns a pod with a unique name and without an owner reference.
 pub(crate) fn pod<K: Flavour>(set: &K, template: &PodTemplateSpec, random: &Random) -> Pod {
     let (name, generate_name) = set.pod_name(random);
     let metadata = ObjectMeta {

@@ -1,16 +1,16 @@
 //! Keeps the desired number of pods of a PodSet. One reconciler serves both flavours ([`flavour::Flavour`]).
 //!
-//! [`plan`] decides, [`report`] describes the result, and this module executes the plan. Missing pods are created by the
-//! state of the cache, which contains all that this process, or an earlier one that worked on the PodSet, has created.
-//! Others may have deleted what it still contains, so the live state is read before a pod is deleted or replaced; see
-//! [`Plan::needs_live_state`]. A new PodSet costs one request per pod and the status, and a steady one none.
+//! [`plan`] decides, [`report`] describes the result, and this module executes the plan. Missing pods are created
+//! according to the cache, which contains every pod that this process, or an earlier one that worked on the PodSet, has
+//! created. Others may have deleted pods that it still contains, so the live state is read before a pod is deleted or
+//! replaced; see [`Plan::needs_live_state`]. A new PodSet costs one request per pod and one for the status; a steady
+//! PodSet costs none.
 //!
-//! * Pods belong to the PodSet by the UID of their controller. A pod with the labels but without an owner is
-//!   **ignored**, not adopted. One that loses a label is released: it stays without its owner reference, and is
-//!   replaced.
+//! * Pods belong to the PodSet by the UID of their controller. A pod that has the labels but no owner is **ignored**,
+//!   not adopted. A pod that loses a label is released: it is kept without its owner reference, and is replaced.
 //! * Ended pods are replaced, and the newest three are kept for their logs.
-//! * Refusals of the API server are reported with its message and retried slowly, and pods that disappear as fast as
-//!   they are created are replaced with back-off ([`kubewright::create_backoff`]).
+//! * If the API server refuses a pod, its message is reported, and the creation is retried slowly. Pods that disappear
+//!   as fast as they are created are replaced with back-off ([`kubewright::create_backoff`]).
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ use super::{
 
 /// The number of concurrent requests for one PodSet.
 const PARALLEL: usize = 16;
-/// The delay before a PodSet with a stale cache is reconciled again. Its event wakes it earlier.
+/// The delay before a PodSet with a stale cache is reconciled again. An event usually triggers a reconcile earlier.
 const STALE_DELAY: Duration = Duration::from_secs(1);
 
 // ANCHOR: controller
@@ -46,16 +46,16 @@ pub(crate) fn controller<K: Flavour>(name: &str) -> Controller<K> {
 // ANCHOR_END: controller
 
 struct PodSetReconciler {
-    /// The back-off of creations. Losing it only makes the next ones faster.
+    /// The back-off of creations. Losing it only makes the next creations earlier.
     backoff: Mutex<BTreeMap<ObjectKey, CreateBackoff>>,
 }
 
-/// The pods after the writes of a reconcile.
+/// The state after the writes of a reconcile.
 #[derive(Default)]
 struct After {
     active: Vec<Arc<PodView>>,
     problem: Option<Problem>,
-    /// Whether an object had changed since it was read, so that not everything was done.
+    /// Whether an object had changed since it was read, so that some writes were skipped.
     is_stale: bool,
 }
 
@@ -88,7 +88,7 @@ impl<K: Flavour> Reconciler<K> for PodSetReconciler {
 }
 
 impl PodSetReconciler {
-    /// Returns what prevents the creation of pods at present.
+    /// Returns the problem that currently prevents the creation of pods.
     fn problem<K: Flavour>(&self, set: &K, ctx: &Context<K>) -> Option<Problem> {
         let mut backoff = self.backoff.lock();
         let backoff = backoff.entry(ctx.key().clone()).or_default();
@@ -100,7 +100,7 @@ impl PodSetReconciler {
     }
 
     // ANCHOR: act
-    /// Executes the plan that follows from the cache; `None` if the PodSet differs from the cached one.
+    /// Executes the plan based on the cache. Returns `None` if the PodSet differs from the cached one.
     async fn act<K: Flavour>(&self, set: &K, cached: Plan, ctx: &Context<K>) -> Result<Option<After>, ClientError> {
         for pod in &cached.release {
             release(set, pod, ctx).await?;
@@ -129,7 +129,7 @@ impl PodSetReconciler {
     }
     // ANCHOR_END: act
 
-    /// Creates pods in batches that double until one is refused.
+    /// Creates pods in batches, which double in size until one is refused.
     async fn create<K: Flavour>(
         &self,
         set: &K,
@@ -167,7 +167,7 @@ impl PodSetReconciler {
             }
             Some((pod, error)) => {
                 let Some(message) = error.refusal() else { return Err(error) };
-                // The message must not contain the generated name, since it would change with every try.
+                // The message must not contain the generated name, since it would change with every attempt.
                 let message = message.replace(&pod, &format!("{}-*", set.name_any()));
                 self.with_backoff(ctx, |backoff| backoff.refused(message, ctx.monotonic()));
                 after.problem = self.problem(set, ctx);
@@ -182,7 +182,7 @@ impl PodSetReconciler {
 }
 
 // ANCHOR: live
-/// Reads all pods that the PodSet controls live; `None` if the PodSet differs from the cached one.
+/// Reads all pods that the PodSet controls live. Returns `None` if the PodSet differs from the cached one.
 async fn pods<K: Flavour>(set: &K, ctx: &Context<K>) -> Result<Option<Vec<Arc<PodView>>>, ClientError> {
     let now = ctx.live().get::<K>(ctx.key()).await?;
     let state = |set: &K| (set.meta().uid.clone(), set.meta().generation, set.meta().deletion_timestamp.is_some());
@@ -195,7 +195,8 @@ async fn pods<K: Flavour>(set: &K, ctx: &Context<K>) -> Result<Option<Vec<Arc<Po
 }
 // ANCHOR_END: live
 
-/// Creates a batch of pods. The first error is returned with the name of its pod; the rest of the batch continues.
+/// Creates a batch of pods. The first error is returned with the name of its pod; the rest of the batch still
+/// completes.
 async fn create_batch<K: Flavour>(
     set: &K,
     template: &PodTemplateSpec,
@@ -212,7 +213,7 @@ async fn create_batch<K: Flavour>(
     (created.into_iter().flatten().map(|pod| Arc::new(pod.into())).collect(), failed.into_iter().find_map(Result::err))
 }
 
-/// Deletes a pod, unless it has changed since it was read. Returns whether it did.
+/// Deletes a pod, unless it has changed since it was read. Returns whether it was deleted.
 async fn delete<K: Flavour>(pod: &PodView, ctx: &Context<K>) -> Result<bool, ClientError> {
     match ctx.delete(pod).await {
         Ok(()) => Ok(true),
@@ -222,7 +223,7 @@ async fn delete<K: Flavour>(pod: &PodView, ctx: &Context<K>) -> Result<bool, Cli
 }
 
 // ANCHOR: release
-/// Removes the PodSet's reference from a pod that lost a label.
+/// Removes the PodSet's owner reference from a pod that lost a label.
 async fn release<K: Flavour>(set: &K, pod: &PodView, ctx: &Context<K>) -> Result<(), ClientError> {
     let reference = json!({"$patch": "delete", "uid": set.meta().uid});
     let patch = json!({"metadata": {"uid": pod.metadata.uid, "ownerReferences": [reference]}});
@@ -234,7 +235,7 @@ async fn release<K: Flavour>(set: &K, pod: &PodView, ctx: &Context<K>) -> Result
 // ANCHOR_END: release
 
 // ANCHOR: tell
-/// Writes the status, and an event about a new problem.
+/// Writes the status, and an event for a new problem.
 async fn write_status<K: Flavour>(set: &K, after: &After, ctx: &Context<K>) -> Result<(), ClientError> {
     let mut names: Vec<String> = after.active.iter().map(|pod| pod.name_any()).collect();
     names.sort();

@@ -9,19 +9,19 @@ use kubewright::{
     event::Event,
 };
 
-/// A problem with missing pods.
+/// A problem that prevents missing pods from being created.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Problem {
-    /// The template is malformed, which only an edit can fix.
+    /// The template is malformed; only an edit can fix it.
     Template(String),
-    /// The API server refuses a pod, with its message. It is retried after a delay.
+    /// The API server refuses a pod, with its message. The creation is retried after a delay.
     Refused(Duration, String),
     /// Pods disappear as fast as they are created. They are replaced after a delay.
     Slow(Duration),
 }
 
 impl Problem {
-    /// Returns the delay before the next try.
+    /// Returns the delay before the next attempt.
     pub(crate) fn wait(&self) -> Option<Duration> {
         match self {
             Self::Template(_) => None,
@@ -30,7 +30,7 @@ impl Problem {
     }
 }
 
-/// Returns the conditions, which say how many of the desired pods are ready and why not all are.
+/// Returns the conditions, which contain the number of ready pods, and the reason if it is too small.
 pub(crate) fn conditions(
     before: &[Condition],
     (ready, desired): (usize, usize),
@@ -54,7 +54,7 @@ pub(crate) fn conditions(
 }
 
 // ANCHOR: event
-/// Returns the event about a new problem.
+/// Returns the event for a new problem.
 pub(crate) fn event(before: &[Condition], after: &[Condition]) -> Option<Event> {
     let (before, after) = (condition::get(before, "Ready"), condition::get(after, "Ready")?);
     let bad = after.status == "False" && after.reason != "PodsNotReady";

@@ -1,7 +1,7 @@
-//! The decision what to do about a child. Pure.
+//! Decides the next step for a child. Pure.
 //!
-//! A child is applied when it differs. That is decided without a request: every field to apply must be present with its
-//! value, whatever fields the API server or others have added.
+//! A child is applied if it differs. No request is needed for that decision: every field to apply must be present with
+//! its value, whatever fields the API server or others have added.
 
 #[cfg(test)]
 mod tests;
@@ -24,13 +24,13 @@ pub(crate) enum Step {
     Keep,
     /// It is missing or differs.
     Apply,
-    /// It is being deleted, with a message; its end is waited for.
+    /// It is being deleted, with a message. The operator waits until it is gone.
     Deleting(String),
-    /// An object of its name belongs to another owner, with a message.
+    /// An object of the same name belongs to another owner, with a message.
     Taken(String),
 }
 
-/// Returns the action, given the object with the child's name.
+/// Returns the step, given the object with the child's name.
 pub(crate) fn step<T: Object>(cow: &Lolcow, wanted: &T, found: Option<&T>) -> Step {
     let Some(found) = found else { return Step::Apply };
     if let Some(blocker) = blocker(cow, found) {
@@ -40,7 +40,8 @@ pub(crate) fn step<T: Object>(cow: &Lolcow, wanted: &T, found: Option<&T>) -> St
     if says(&value(found), &value(wanted)) { Step::Keep } else { Step::Apply }
 }
 
-/// Returns why the object with the child's name can't be applied: it belongs to another owner, or is being deleted.
+/// Returns the reason why the object with the child's name can't be applied: it belongs to another owner, or is being
+/// deleted.
 pub(crate) fn blocker<T: Object>(cow: &Lolcow, found: &T) -> Option<Step> {
     let object = format!("{} {:?}", T::kind(&()).to_lowercase(), found.name_any());
     if is_own(cow, found) {
@@ -70,7 +71,7 @@ fn says(found: &Value, wanted: &Value) -> bool {
             // An additional label in a selector makes it another selector.
             if field == "selector" { found == wanted } else { says(found, wanted) }
         }),
-        // Others may add containers, ports or owners. Each of ours is found by its content.
+        // Others may add containers, ports or owners, so each wanted item is found by its content.
         (Value::Array(found), Value::Array(wanted)) if wanted.iter().any(Value::is_object) => {
             wanted.iter().all(|wanted| found.iter().any(|found| says(found, wanted)))
         }
@@ -103,12 +104,12 @@ impl<T: PartialEq> Change<T> {
     }
 }
 
-/// Returns the greeting, and the one in the Deployment.
+/// Returns the wanted greeting, and the present one in the Deployment.
 pub(crate) fn greeting(cow: &Lolcow, deployment: Option<&Deployment>) -> Change<String> {
     Change { wanted: children::greeting(cow).map(str::to_owned), found: deployment.and_then(children::greeting_of) }
 }
 
-/// Returns the port, and the one of the Service. Without one in the spec, that of the Service is right.
+/// Returns the wanted port, and the present one in the Service. If the spec has none, that of the Service is right.
 pub(crate) fn port(cow: &Lolcow, service: Option<&Service>) -> Change<i32> {
     let found = service.and_then(children::port_of);
     Change { wanted: children::port(cow).or(found), found }
@@ -121,9 +122,9 @@ pub(crate) enum Rollout {
     Complete,
     /// The Deployment is scaled to zero.
     ScaledToZero,
-    /// The rollout is under way.
+    /// The rollout is in progress.
     Underway {
-        /// The number of wanted pods with the present greeting.
+        /// The desired number of pods with the present greeting.
         desired: i32,
         /// The number of such pods that are available.
         updated: i32,
@@ -149,7 +150,7 @@ pub(crate) fn rollout(deployment: &Deployment) -> Rollout {
     let stalled = conditions.iter().find(|it| it.type_ == "Progressing" && it.status == "False" && observed);
     match stalled {
         Some(condition) => Rollout::Stalled(condition.message.clone().unwrap_or_default()),
-        // Unavailable pods may be old or new ones, so the number of new available ones can be overestimated.
+        // Unavailable pods may be old or new, so the number of new available pods may be overestimated.
         None => Rollout::Underway { desired, updated: if observed { updated.min(available) } else { 0 } },
     }
 }

@@ -33,22 +33,22 @@ pub(crate) struct Child<T> {
 /// The state of a child.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum State {
-    /// It is as wanted.
+    /// It is in the desired state.
     Applied,
-    /// The API server could not be reached. The last reported state of the child stays.
+    /// The API server could not be reached. The previously reported state of the child is kept.
     Unknown,
-    /// It can't be made as wanted.
+    /// It can't be brought into the desired state.
     Failed(ChildError),
 }
 
-/// Why a child can't be made as wanted.
+/// The reason why a child can't be brought into the desired state.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum ChildError {
     /// An object of that name belongs to another owner.
     Taken(String),
-    /// The API server refuses it, with its message.
+    /// The API server refuses the child, with its message.
     Refused(String),
-    /// Another manager insists on fields, with the API server's message, which names both.
+    /// Another manager claims fields, with the API server's message, which names both.
     Contested(String),
     /// It is being deleted.
     Deleting(String),
@@ -158,7 +158,7 @@ fn ready(
     }
 }
 
-/// Returns the events about changes of the conditions.
+/// Returns the events for changes of the conditions.
 pub(crate) fn events(before: &[Condition], after: &[Condition]) -> Vec<Event> {
     let new = |type_: &str| {
         let (before, after) = (condition::get(before, type_), condition::get(after, type_)?);
@@ -170,7 +170,7 @@ pub(crate) fn events(before: &[Condition], after: &[Condition]) -> Vec<Event> {
     let mut events = Vec::new();
     for (type_, kind) in [("DeploymentApplied", "Deployment"), ("ServiceApplied", "Service")] {
         if let Some((_, after)) = new(type_).filter(|(_, after)| after.status == "False") {
-            // The deletion of a child needs no event of this operator.
+            // The deletion of a child doesn't need an event from this operator.
             if after.reason != "BeingDeleted" {
                 events.push(Event::warning(format!("{kind}{}", after.reason), &after.message));
             }

@@ -1,4 +1,4 @@
-//! The decision what to do about the pods of a PodSet. Pure.
+//! Decides the next steps for the pods of a PodSet. Pure.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -10,21 +10,21 @@ use super::view::PodView;
 /// The number of ended pods that are kept for their logs; older ones are deleted.
 pub(crate) const KEPT: usize = 3;
 
-/// The labels that a pod of a PodSet must have.
+/// The labels that the pods of a PodSet must have.
 pub(crate) type Labels = BTreeMap<String, String>;
 
-/// The writes that are needed.
+/// The required writes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Plan {
-    /// The active pods: Pending or Running, not being deleted, and with all labels. Sorted by name.
+    /// The active pods, sorted by name: Pending or Running, not being deleted, and with all labels.
     pub(crate) active: Vec<Arc<PodView>>,
     /// The number of missing pods.
     pub(crate) create: usize,
     /// The superfluous active pods, in the order of their deletion.
     pub(crate) delete: Vec<Arc<PodView>>,
-    /// The ended pods that aren't kept, oldest first.
+    /// The ended pods that are not kept, oldest first.
     pub(crate) discard: Vec<Arc<PodView>>,
-    /// The pods that lost a label, and so no longer belong to the PodSet.
+    /// The pods that lost a label, and therefore no longer belong to the PodSet.
     pub(crate) release: Vec<Arc<PodView>>,
 }
 
@@ -34,12 +34,12 @@ impl Plan {
         self.create > 0 || !(self.delete.is_empty() && self.discard.is_empty() && self.release.is_empty())
     }
 
-    /// Returns whether the plan needs fresh pods and a fresh PodSet: it deletes active pods, or creates some in place
-    /// of pods that the status has.
+    /// Returns whether the plan needs live pods and a live PodSet: it deletes active pods, or creates pods in place of
+    /// pods in the status.
     ///
-    /// A deleted pod doesn't come back, even if another one that the cache still shows is already gone. And where pods
-    /// disappear, their PodSet may be disappearing too. A superfluous pod, created because fewer are desired by now, is
-    /// only deleted again.
+    /// A deleted pod doesn't come back if it turns out that another pod in the cache was already gone. And where pods
+    /// disappear, their PodSet may be disappearing too. In contrast, a superfluous pod, created although fewer are
+    /// desired by now, is simply deleted again.
     pub(crate) fn needs_live_state(&self, reported: &[String]) -> bool {
         let is_active = |name: &String| self.active.iter().any(|pod| pod.name_any() == *name);
         !self.delete.is_empty() || (self.create > 0 && !reported.iter().all(is_active))
@@ -73,7 +73,8 @@ pub(crate) fn plan(desired: usize, labels: &Labels, pods: Vec<Arc<PodView>>) -> 
 }
 // ANCHOR_END: plan
 
-/// Returns the sizes of the batches in which to create missing pods: 1, 2, 4 and so on, so that a refusal concerns few.
+/// Returns the sizes of the batches in which to create missing pods: 1, 2, 4 and so on, so that a refusal affects few
+/// requests.
 pub(crate) fn batches(missing: usize) -> impl Iterator<Item = usize> {
     let mut left = missing;
     let sizes = std::iter::successors(Some(1usize), |size| size.checked_mul(2));

@@ -13,7 +13,7 @@ fn time(second: i64) -> Time {
     Time(jiff::Timestamp::from_second(second).unwrap())
 }
 
-/// A pod called `name`, created at this second, in this phase; a `+` after the phase means ready.
+/// A pod with the name `name`, created at this second, in this phase; a `+` after the phase stands for ready.
 fn pod(name: &str, created: i64, phase: &str) -> PodView {
     let ready = PodCondition { type_: "Ready".into(), status: "True".into() };
     PodView {
@@ -115,11 +115,11 @@ fn to_delete_and_to_replace_is_grave() {
     check(3, &[], false);
     check(3, &["a"], false);
     check(5, &["a", "b"], false);
-    // `c` has ended, `d` has disappeared.
+    // `c` has ended, and `d` has disappeared.
     check(3, &["a", "b", "c"], true);
     check(3, &["d"], true);
     check(1, &["a", "b"], true);
-    // The whole status is wrong, but nothing needs to be done.
+    // The whole status is wrong, but no write is needed.
     check(2, &["c", "d"], false);
 }
 
