@@ -88,3 +88,8 @@ pub mod prelude {
         webhook::{Defaulter, Denied, Request, ValidationErrors, Validator, Webhook},
     };
 }
+
+/// The example in the repository's README, which `cargo test` compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
