@@ -1,9 +1,9 @@
-//! `#[derive(Convert)]`: its own property tests run here, too, one for each struct (`…_round_trips`).
+//! Tests of `#[derive(Convert)]`, including the property tests that it generates for each struct (`…_round_trips`).
 
 use kubewright::conversion::{ANNOTATION, ConversionError, Convert, Convertible, Data, testing};
 use serde_json::json;
 
-/// The hub: what is stored.
+/// The hub: the stored version.
 mod v2 {
     use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ mod v2 {
     }
 }
 
-/// A spoke, which differs in every way there is.
+/// A spoke with every supported kind of difference.
 mod v1 {
     use kube::CustomResource;
     use kubewright::conversion::Convert;
@@ -111,7 +111,7 @@ mod v1 {
     }
 }
 
-/// `3x4` is a width and a height.
+/// Converts between `3x4` and a width and a height.
 mod size {
     use super::ConversionError;
 
@@ -125,7 +125,7 @@ mod size {
     }
 }
 
-/// The number in another type.
+/// Converts between two types of numbers.
 mod tenths {
     use std::num::TryFromIntError;
 

@@ -21,7 +21,7 @@ use crate::{
 pub(crate) const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 pub(crate) const MERGE: &str = "Content-Type: application/merge-patch+json";
 
-/// A webhook entry that wants all ConfigMaps; `more` goes over it.
+/// A webhook entry for all ConfigMaps; `more` overrides its fields.
 pub(crate) fn entry(name: &str, client: Value, more: Value) -> Value {
     let mut entry = json!({
         "name": format!("{name}.example.com"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
@@ -87,7 +87,7 @@ async fn webhooks_change_an_object_in_the_order_of_their_configurations() {
     assert_eq!((&request["operation"], &request["dryRun"]), (&json!("CREATE"), &json!(false)));
     assert_eq!(request["userInfo"]["username"], "system:admin");
     assert_eq!((&request["oldObject"], &request["options"]["kind"]), (&Value::Null, &json!("CreateOptions")));
-    // One connection serves one webhook for all its requests.
+    // Each webhook uses one connection for all its requests.
     create(&api, CONFIG_MAPS, config("d")).await;
     assert_eq!(hook.connections(), 3);
 }
@@ -122,7 +122,7 @@ async fn webhooks_are_reinvoked_after_others_changed_the_object() {
     ];
     configure(&api, "Mutating", "m", &hooks).await;
     assert_eq!(create(&api, CONFIG_MAPS, config("c")).await.code, 201);
-    // `/last` was the last to change anything, so nobody changed it after that one.
+    // `/last` made the last change, so it isn't reinvoked.
     assert_eq!(hook.paths(), ["/first", "/never", "/idle", "/second", "/last", "/first", "/idle"]);
 }
 
@@ -199,7 +199,7 @@ async fn a_webhook_is_called_only_for_objects_that_it_selects() {
     assert_eq!(hook.paths(), ["/namespaces"]);
     create(&api, CONFIG_MAPS, config("special-one")).await;
     assert_eq!(hook.paths(), ["/conditions"]);
-    // A label that is set or taken away selects the change.
+    // An object selector matches if the label was set before the change or is set after it.
     for labels in [json!({"watched": "yes"}), json!({"watched": null})] {
         let body = json!({"metadata": {"labels": labels}}).to_string();
         assert_eq!(send(&api, &format!("PATCH {CONFIG_MAPS}/plain"), &[MERGE], body).await.code, 200);
@@ -339,7 +339,7 @@ async fn webhooks_are_not_called_for_their_configurations() {
         assert_eq!(send(&api, &format!("DELETE {path}"), &[], "").await.code, 200);
     }
     assert_eq!(hook.requests(), Vec::<Value>::new());
-    // Gone, they have no say any more.
+    // Deleted webhooks aren't called.
     assert_eq!(create(&api, CONFIG_MAPS, config("c")).await.code, 201);
 }
 
@@ -353,7 +353,7 @@ async fn a_change_that_conflicts_is_reviewed_again() {
     let (hurry, mut hurried) = tokio::sync::mpsc::unbounded_channel::<std::sync::mpsc::Sender<()>>();
     let overtake = tokio::spawn(async move {
         let done = hurried.recv().await.unwrap();
-        // The rival's write is of a kind of change that the webhook does not want to see.
+        // The rival's write is an update that the webhook doesn't match.
         let body = json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c"}, "data": {"rival": "1"}});
         send(&rival, &format!("PUT {CONFIG_MAPS}/c"), &["User-Agent: rival"], body.to_string()).await;
         done.send(()).unwrap();
@@ -508,6 +508,7 @@ async fn a_round_trip_is_short() {
     }
     spans.sort();
     assert_eq!(hook.connections(), 1, "one connection serves them all");
-    // Generous, for a busy machine and a build that is not optimised: the benchmark holds the real figure.
+    // Generous, because the machine may be busy and the build is not optimised; the benchmark measures the actual
+    // value.
     assert!(spans[TIMES / 2] < Duration::from_millis(50), "{:?}", spans[TIMES / 2]);
 }

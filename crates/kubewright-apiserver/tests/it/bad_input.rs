@@ -13,7 +13,7 @@ fn config(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
 }
 
-/// Creates, and checks the answer, and that the server has not changed.
+/// Sends a create request, and checks the response and that nothing is stored.
 async fn check(api: &ApiServer, content: &str, body: impl Into<Vec<u8>>, code: u16, message: &str) -> Value {
     let before = send(api, &format!("GET {CONFIGS}"), &[], "").await.text;
     let answer = send(api, &format!("POST {CONFIGS}?fieldValidation=Strict"), &[content], body).await;

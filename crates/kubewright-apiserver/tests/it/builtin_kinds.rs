@@ -108,10 +108,10 @@ async fn a_definition_is_not_served_in_a_built_in_group_version() {
     assert!(message.contains("rbac.authorization.k8s.io/v1"), "{message}");
     send(&api, "GET /apis/rbac.authorization.k8s.io/v1/others", &[], "").await.expect_code(404);
 
-    // Another version of the same group is free, as in Kubernetes.
+    // Another version of the same group is allowed, as in Kubernetes.
     define(&api, &definition("more", "More", "v1alpha7")).await;
     send(&api, "GET /apis/rbac.authorization.k8s.io/v1alpha7/more", &[], "").await.expect_code(200);
-    // An established definition keeps what it has, and gets no version of the server's.
+    // An established CRD keeps its versions, and an added version that is built in is not served from it.
     let mut versions = definition("more", "More", "v1alpha7")["spec"]["versions"].clone();
     let mut builtin = versions[0].clone();
     builtin["name"] = "v1".into();

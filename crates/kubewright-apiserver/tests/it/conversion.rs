@@ -56,7 +56,7 @@ pub(crate) fn by_webhook(client: Value) -> Value {
     json!({"strategy": "Webhook", "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]}})
 }
 
-/// The object in the other version.
+/// Returns the object in the other version.
 pub(crate) fn converted(object: &Value, to: &Value) -> Value {
     let mut object = object.clone();
     object["apiVersion"] = to.clone();
@@ -81,7 +81,7 @@ pub(crate) fn convert(request: &Value) -> Reply {
 
 type Act = dyn Fn(&Value) -> Reply + Send + Sync;
 
-/// A server with panes in two versions, stored as the second, and who converts them.
+/// A server with panes in two versions, stored as the second, and the webhook that converts them.
 pub(crate) struct World {
     pub(crate) api: ApiServer,
     pub(crate) hook: Hook,
@@ -112,7 +112,7 @@ impl World {
         by_webhook(self.hook.client("/convert"))
     }
 
-    /// Has the webhook do something else from now on.
+    /// Replaces the webhook's behaviour.
     pub(crate) fn becomes(&self, act: impl Fn(&Value) -> Reply + Send + Sync + 'static) {
         *self.act.lock() = Arc::new(act);
     }
@@ -133,7 +133,7 @@ impl World {
         self.send(&format!("POST {path}"), &[], pane(version, name, spec)).await.expect_code(201).json()
     }
 
-    /// The requests to the webhook since the last call: the desired version and the number of objects.
+    /// Returns the requests to the webhook since the last call: the desired version and the number of objects.
     fn asked(&self) -> Vec<(String, usize)> {
         let summary = |request: Value| {
             let version = request["desiredAPIVersion"].as_str().unwrap_or("admission").to_owned();
@@ -360,7 +360,7 @@ async fn versions_are_in_kubernetes_order_with_their_schemas() {
     assert_eq!(warned.header("warning"), r#"299 - "example.com/v1 Pane is deprecated; use example.com/v10 Pane""#);
 }
 
-/// The events of a watch that ends after a while, as type, size and resource version.
+/// Returns the events of a watch that ends after a while, as type, size and resource version.
 async fn events(world: &World, query: &str) -> Vec<Value> {
     let answer = world.send(&format!("GET {V1}?watch=true&{query}"), &[], Value::Null).await.expect_code(200);
     answer.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

@@ -44,7 +44,7 @@ async fn only_labels_and_annotations_of_the_metadata_may_change() {
     assert_eq!(read["spec"], json!({"size": "1x2"}), "what the version doesn't know is dropped");
     let stored = world.get(&format!("{V2}/a")).await;
     assert_eq!(metadata["resourceVersion"], stored["metadata"]["resourceVersion"]);
-    // A version's labels are selected by that version.
+    // Label selectors apply to the labels of the requested version.
     let selected = async |version: &str| {
         let list = world.get(&format!("{version}?labelSelector=by%3Dhook")).await;
         list["items"].as_array().unwrap().len()
@@ -102,7 +102,7 @@ async fn a_failed_conversion_is_reported_and_nothing_is_written() {
     world.becomes(|_| Reply::Raw(StatusCode::OK, b"<html>".to_vec()));
     refused(&create().await, 500, failing);
     assert_eq!(world.get(V2).await["items"], json!([]));
-    // One that isn't there is named by its address; other versions go on.
+    // An unreachable webhook is named by its address in the error; requests in the stored version still succeed.
     let nowhere = by_webhook(json!({"url": "https://127.0.0.1:1/convert", "caBundle": world.hook.authority}));
     let patch = json!({"spec": {"conversion": nowhere}});
     world.send(&format!("PATCH {DEFINITIONS}/panes.example.com"), &[MERGE], patch).await.expect_code(200);

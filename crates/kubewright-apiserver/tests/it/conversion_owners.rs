@@ -12,7 +12,7 @@ use crate::{
 
 const APPLY: &str = "Content-Type: application/apply-patch+yaml";
 
-/// Applies panes, as managers do.
+/// Applies panes as several managers.
 struct Appliers(World);
 
 impl Appliers {
@@ -35,14 +35,14 @@ impl Appliers {
         spec
     }
 
-    /// The fields of the spec that each manager owns, with the version in which it does.
+    /// Returns the fields of the spec that each manager owns, with the version of its entry.
     async fn owners(&self) -> BTreeMap<String, String> {
         let pane = self.0.get(&format!("{V2}/a")).await;
         let entry = |entry: &Value| {
             let text = |field: &str| entry[field].as_str().unwrap().to_owned();
             let fields = entry["fieldsV1"]["f:spec"].as_object().into_iter().flatten();
             let fields = fields.map(|(field, _)| field.trim_start_matches("f:"));
-            // A default, which comes with the first write in v2.
+            // The default of this field is added by the first write in v2.
             let fields: Vec<_> = fields.filter(|field| *field != "glass").collect();
             (text("manager"), format!("{} {}", text("apiVersion").replace("example.com/", ""), fields.join(" ")))
         };
@@ -63,7 +63,7 @@ async fn an_apply_in_one_version_conflicts_with_owners_in_another() {
     let message = refused["message"].as_str().unwrap();
     assert!(message.contains("conflict with \"old\": .spec.size"), "{message}");
     panes.own(&[("old", "v1 size")]).await;
-    // The same value is no conflict: both own it, each by its own name.
+    // Applying the same value is no conflict: both managers own it, each by the field names of its version.
     panes.apply("v2", "new", json!({"width": 3, "height": 4})).await;
     panes.own(&[("new", "v2 height width"), ("old", "v1 size")]).await;
     // Untouched fields keep their owner; changed ones lose it.
@@ -80,7 +80,7 @@ async fn an_apply_in_one_version_conflicts_with_owners_in_another() {
 async fn an_update_in_one_version_takes_from_owners_in_another() {
     let panes = Appliers(World::start().await);
     panes.apply("v1", "old", json!({"size": "3x4", "replicas": 1})).await;
-    // The stored version is v2, so that this needs no conversion but for the owner's sake.
+    // The storage version is v2, so only the ownership of the fields needs a conversion.
     let patch = async |line: String, spec: Value| {
         panes.0.send(&line, &[MERGE], json!({"spec": spec})).await.expect_code(200);
     };

@@ -112,7 +112,7 @@ async fn all_versions_serve_the_same_objects() {
     v1.create(&PostParams::default(), &widget("w", &json!({"replicas": 1}))).await.unwrap();
     let read = v1beta1.get("w").await.unwrap();
     assert_eq!(read.types.unwrap().api_version, "example.com/v1beta1");
-    // The stored version moves on; what was written before is still served in every version.
+    // The storage version changes; objects written before are still served in every version.
     let moved = Patch::Merge(json!({"spec": {"versions": [version("v1", false), version("v1beta1", true)]}}));
     definitions.patch("widgets.example.com", &PatchParams::default(), &moved).await.unwrap();
     for (api, version) in [(&v1, "example.com/v1"), (&v1beta1, "example.com/v1beta1")] {

@@ -56,7 +56,7 @@ async fn an_object_larger_than_a_request_to_etcd_is_not_created() {
     send(&api, &format!("POST {BLOBS}"), &[], blob("fits", LIMIT - 1024)).await.expect_code(201);
     too_large(send(&api, &format!("POST {BLOBS}"), &[], blob("large", LIMIT)).await);
     send(&api, &format!("GET {BLOBS}/large"), &[], "").await.expect_code(404);
-    // As in Kubernetes nothing is written in a dry run, and so nothing is too large.
+    // As in Kubernetes, a dry run writes nothing, and so nothing is too large.
     send(&api, &format!("POST {BLOBS}?dryRun=All"), &[], blob("large", LIMIT)).await.expect_code(201);
 }
 
@@ -86,7 +86,7 @@ async fn an_object_does_not_grow_past_the_limit_by_updates_patches_or_status() {
 async fn an_object_that_is_too_large_loses_its_managed_fields() {
     let (api, _) = start();
     define(&api).await;
-    // Many small fields: as managed fields they take as much room again.
+    // Many small fields: the managed fields take as much space again.
     let fields: serde_json::Map<String, Value> =
         (0..30_000).map(|number| (format!("field-number-{number:06}"), json!(1))).collect();
     let object = json!({
@@ -149,7 +149,7 @@ async fn connections_are_limited() {
     assert!(!greeted(&mut third).await, "the third waits");
     drop(first);
     let mut rest = Vec::new();
-    // Whether it ends with an alert or a reset: the server has read the request, and refused it.
+    // The connection ends with an alert or a reset; either way the server has read and refused the request.
     let _ = timeout(Duration::from_secs(10), third.read_to_end(&mut rest)).await.expect("it is served by now");
     drop(second);
     listener.shutdown().await;

@@ -34,7 +34,7 @@ fn start() -> (ApiServer, kube::Client) {
     (api, client)
 }
 
-/// The request must fail with this code and a message that says this.
+/// Asserts that a request failed with this code and a message that contains this text.
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: kube::Result<T>, code: u16, message: &str) {
     match result.unwrap_err() {

@@ -91,7 +91,7 @@ async fn unknown_and_tampered_credentials_are_refused() {
             Err(other) => panic!("{name}: {other}"),
         };
         assert_eq!(code, expect, "{name}");
-        // Health and version are for everyone, except for whoever shows something wrong.
+        // Health and version are available to everyone except clients with invalid credentials.
         let version = client.apiserver_version().await;
         assert_eq!(version.is_ok(), expect.is_none() || name == "none", "{name}");
     }

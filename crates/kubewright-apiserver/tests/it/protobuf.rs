@@ -11,7 +11,7 @@ use crate::raw::{Answer, send};
 const PROTOBUF: &str = "Content-Type: application/vnd.kubernetes.protobuf";
 const ACCEPT: &str = "Accept: application/vnd.kubernetes.protobuf,application/json";
 
-/// A server that is the same every time.
+/// A server whose responses are the same in every run.
 fn start() -> ApiServer {
     let clock = VirtualClock::starting_at(Timestamp::UNIX_EPOCH);
     ApiServer::builder().clock(clock).random(Random::seeded(1)).build()

@@ -39,7 +39,7 @@ fn robot_subject() -> Value {
     json!([{"kind": "ServiceAccount", "name": "robot", "namespace": "default"}])
 }
 
-/// Gives the robot these rights in `default`.
+/// Grants the robot these permissions in `default`.
 async fn give(api: &ApiServer, name: &str, rules: Value) {
     create(api, &format!("{ACCESS}/namespaces/default/roles"), role(name, rules)).await;
     let binding = binding(name, "Role", name, robot_subject());
@@ -77,7 +77,7 @@ async fn without_a_role_only_public_requests_are_allowed() {
     let metrics = get(&robot(), "/metrics").await.expect_code(403).json();
     let said = "forbidden: User \"system:serviceaccount:default:robot\" cannot get path \"/metrics\"";
     assert_eq!((&metrics["message"], &metrics["reason"]), (&json!(said), &json!("Forbidden")));
-    // Resources that aren't served are forbidden, too.
+    // Requests for resources that aren't served are forbidden as well.
     let unknown = get(&robot(), "/apis/x.example.com/v1/namespaces/a/things/b").await.expect_code(403).json();
     let said = "things.x.example.com \"b\" is forbidden: User \"system:serviceaccount:default:robot\" cannot get \
                 resource \"things\" in API group \"x.example.com\" in the namespace \"a\"";
@@ -112,7 +112,7 @@ async fn a_role_applies_to_its_subjects_in_its_namespace() {
     refused(maps.delete("mine", &Default::default()).await, 403, "cannot delete");
     refused(maps.delete_collection(&Default::default(), &Default::default()).await, 403, "cannot deletecollection");
     refused(config_maps(&client, "kube-system").get("mine").await, 403, "in the namespace \"kube-system\"");
-    // An apply that creates needs both.
+    // An apply that creates an object needs both verbs.
     let apply = PatchParams::apply("robot");
     maps.patch("new", &apply, &Patch::Apply(config_map("new"))).await.unwrap();
     api_replace_role(&admin, json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}])).await;
@@ -186,7 +186,7 @@ async fn nobody_grants_rights_that_they_do_not_hold() {
                 not currently held:\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"delete\"]}\n{APIGroups:[\"\"], \
                 Resources:[\"secrets\"], Verbs:[\"get\" \"delete\"]}";
     assert_eq!(refused["message"], said);
-    // Nor by a change of a role, nor by a binding of one.
+    // Changing a role or binding one must not grant more permissions either.
     let change = json!({"rules": many}).to_string();
     let merge = ["Content-Type: application/merge-patch+json"];
     send_as(&api, &robot(), &format!("PATCH {roles}/few"), &merge, change).await.expect_code(403);
@@ -196,7 +196,7 @@ async fn nobody_grants_rights_that_they_do_not_hold() {
     bind("a", "Role", "few").await.expect_code(201);
     bind("b", "ClusterRole", "cluster-admin").await.expect_code(403);
     bind("c", "Role", "nowhere").await.expect_code(404);
-    // The verbs `bind` and `escalate` say that one may all the same.
+    // The verbs `bind` and `escalate` permit it.
     let more = json!([
         {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"], "resourceNames": ["edit"], "verbs": ["bind"]},
         {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["roles"], "verbs": ["escalate"]},
@@ -234,7 +234,7 @@ async fn an_aggregated_role_is_changed_only_with_all_rights() {
     }
     let view = send_as(&api, &UserInfo::admin(), &format!("GET {ACCESS}/clusterroles/view"), &[], "").await.json();
     assert!(!view["rules"].as_array().unwrap().is_empty() && view["aggregationRule"].is_object());
-    // Owners and finalizers alone may change, as the garbage collector needs it.
+    // Changing only owner references and finalizers is allowed, as the garbage collector needs it.
     patch(json!({"metadata": {"finalizers": ["example.com/wait"]}})).await.expect_code(200);
 }
 
@@ -272,7 +272,7 @@ async fn impersonation_needs_a_right() {
     let as_robot = format!("Impersonate-User: {robot_name}");
     let user = whoami(&UserInfo::admin(), &[&as_robot]).await.expect_code(201).json()["status"]["userInfo"].clone();
     assert_eq!(user["groups"], json!(robot().groups));
-    // With the name one has the rights, not one's own.
+    // Impersonation replaces the permissions of the requesting user with those of the impersonated one.
     send_as(&api, &UserInfo::admin(), "GET /api/v1/pods", &["Impersonate-User: jane"], "").await.expect_code(403);
 
     let refused = whoami(&robot(), &as_jane).await.expect_code(403).json();

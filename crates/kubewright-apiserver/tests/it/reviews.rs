@@ -44,7 +44,7 @@ async fn a_self_subject_access_review_decides_for_the_requester() {
     let (code, rules) = ask(&api, &path, json!({"namespace": "default"})).await;
     assert_eq!((code, &rules["status"]["resourceRules"][0]["verbs"]), (201, &json!(["*"])));
     assert_eq!(ask(&api, &path, json!({})).await.0, 400);
-    // Go clients send what they have not set, too.
+    // Go clients also send fields that are not set.
     let status = json!({"resourceRules": null, "nonResourceRules": null, "incomplete": false});
     let question = json!({"metadata": {"creationTimestamp": null}, "spec": {"namespace": "default"}, "status": status});
     assert_eq!(send(&api, &format!("POST {path}"), &[], question.to_string()).await.code, 201);

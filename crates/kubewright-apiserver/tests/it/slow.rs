@@ -37,7 +37,7 @@ async fn a_slow_watch_ends_with_410() {
     let mut events = std::pin::pin!(events);
     write(&configs, 1).await;
     assert!(matches!(events.try_next().await.unwrap(), Some(WatchEvent::Modified(_))));
-    // Nothing is queued for the watcher meanwhile: what it missed is in the server's history, or nowhere.
+    // Nothing is queued for the watcher meanwhile: it gets missed events only from the server's history.
     write(&configs, 2 * HISTORY).await;
     let Some(WatchEvent::Error(status)) = events.try_next().await.unwrap() else { panic!("no error") };
     assert_eq!((status.code, status.reason.as_str()), (410, "Expired"));

@@ -13,7 +13,7 @@ use crate::raw::{send, send_as};
 
 const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
 
-/// A server with a service account, on a clock that stands until time passes.
+/// A server with a service account, on a virtual clock.
 async fn start() -> ApiServer {
     let api = ApiServer::builder().clock(VirtualClock::starting_at(Timestamp::UNIX_EPOCH)).build();
     create(&api, ACCOUNTS, json!({"metadata": {"name": "robot"}})).await;

@@ -24,11 +24,11 @@ use tokio_rustls::TlsAcceptor;
 
 /// The response of a webhook.
 pub(crate) enum Reply {
-    /// This response, to either kind of review; it gets the uid of its request if it has none.
+    /// A response to either kind of review. It gets the uid of its request if it has none.
     Response(Value),
-    /// Any body.
+    /// An arbitrary body.
     Raw(StatusCode, Vec<u8>),
-    /// Nothing, ever.
+    /// No response.
     Silence,
 }
 
@@ -78,22 +78,22 @@ impl Hook {
         Self { address, authority: STANDARD.encode(certificate.pem()), seen, connections, task }
     }
 
-    /// A `clientConfig` that leads here.
+    /// Returns a `clientConfig` for this server.
     pub(crate) fn client(&self, path: &str) -> Value {
         json!({"url": format!("https://{}{path}", self.address), "caBundle": self.authority})
     }
 
-    /// The requests since last asked.
+    /// Returns the requests since the last call.
     pub(crate) fn requests(&self) -> Vec<Value> {
         std::mem::take(&mut *self.seen.lock()).into_iter().map(|(_, request)| request).collect()
     }
 
-    /// The paths of the requests since last asked.
+    /// Returns the paths of the requests since the last call.
     pub(crate) fn paths(&self) -> Vec<String> {
         std::mem::take(&mut *self.seen.lock()).into_iter().map(|(path, _)| path).collect()
     }
 
-    /// The number of connections that were made.
+    /// Returns the number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -116,7 +116,7 @@ async fn serve(
             let Ok(stream) = acceptor.accept(stream).await else { return };
             connections.fetch_add(1, Ordering::Relaxed);
             let service = service_fn(|request| answer(request, &handler, &seen));
-            // A client that goes away breaks its connection off, which is not this server's affair.
+            // A client may break off its connection, which is not an error of this server.
             let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
     }
@@ -154,18 +154,18 @@ async fn answer(
     Ok(answer)
 }
 
-/// Lets the request pass.
+/// Allows the request.
 pub(crate) fn allow() -> Reply {
     Reply::Response(json!({"allowed": true}))
 }
 
-/// Lets it pass with a JSON patch.
+/// Allows the request, with a JSON patch.
 pub(crate) fn patch(operations: &Value) -> Reply {
     let patch = STANDARD.encode(operations.to_string());
     Reply::Response(json!({"allowed": true, "patchType": "JSONPatch", "patch": patch}))
 }
 
-/// Sets an annotation, by a patch that works whether or not there are others.
+/// Sets an annotation by a patch that works with or without other annotations.
 pub(crate) fn annotate(request: &Value, key: &str, value: &str) -> Reply {
     let mut annotations = request["object"]["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
     annotations.insert(key.into(), value.into());

@@ -62,7 +62,7 @@ fn a_token_authenticates_as_its_service_account() {
     assert!(said.contains("User \"system:serviceaccount:default:robot\" cannot list resource \"secrets\""), "{said}");
     cluster.kubectl(&["create", "rolebinding", "edits", "--clusterrole=edit", "--serviceaccount=default:robot"]);
     cluster.kubectl(&["get", "secrets", "--user=robot"]);
-    // An invalid token is not anonymous.
+    // A request with an invalid token is rejected, and not treated as anonymous.
     cluster.kubectl(&["config", "set-credentials", "robot", &format!("--token={token}x")]);
     let said = cluster.kubectl_fails(&["get", "secrets", "--user=robot"]);
     assert!(said.contains("Unauthorized") || said.contains("must be logged in"), "{said}");

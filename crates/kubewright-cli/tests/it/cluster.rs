@@ -37,10 +37,10 @@ impl TestCluster {
         Self::start_in(&std::env::temp_dir(), arguments)
     }
 
-    /// As [`TestCluster::start`], with a temporary directory.
+    /// Like [`TestCluster::start`], with a temporary directory.
     pub(crate) fn start_in(temporary: &Path, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // A test under nohup would pass on its ignored SIGHUP, which the command respects.
+        // Resets SIGHUP: under nohup the command would inherit that it is ignored, and respect it.
         let mut child = Command::new("env")
             .args(["--default-signal=HUP", env!("CARGO_BIN_EXE_kubewright"), "cluster", "--kubeconfig"])
             .arg(folder.path().join("kubeconfig"))

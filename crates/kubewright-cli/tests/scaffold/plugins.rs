@@ -1,4 +1,4 @@
-//! External plugins, by kubebuilder's protocol: programs written in shell.
+//! External plugins that use kubebuilder's protocol, written as shell scripts.
 
 use std::{
     fs,
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::folder::Folder;
 
-/// A folder of plugins, and a project beside it.
+/// A directory of plugins, and a project.
 struct Scene {
     project: Folder,
     plugins: tempfile::TempDir,
 }
 
-/// What plugins of a test answer, by command: a shell's `case`.
+/// The responses of the test plugin by command, as branches of a shell `case`.
 const GREET: &str = r#"
 '"command":"flags"'*--init*) say '{"flags":[{"Name":"greeting","Type":"string","Default":"Ahoy","Usage":"What to say."},{"Name":"loud","Type":"bool"}]}' ;;
 '"command":"flags"'*--api*) say '{"flags":[{"Name":"masts","Type":"int"},{"Name":"kind","Type":"string"}]}' ;;
@@ -59,7 +59,7 @@ impl Scene {
         told
     }
 
-    /// That a line is refused in these words, and nothing has changed.
+    /// Asserts that a command fails with some texts, and changes nothing.
     #[track_caller]
     fn refused(&self, line: &str, says: &[&str]) {
         let before = self.project.all();
@@ -72,14 +72,15 @@ impl Scene {
         assert!(self.project.all() == before, "kubewright {line} has changed something");
     }
 
-    /// What the plugin was asked last for a command.
+    /// Returns the last request that the plugin received for a command.
     fn asked(&self, command: &str) -> Value {
         let file = self.plugins.path().join(command.replace(' ', "-"));
         serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap()
     }
 }
 
-/// A script that keeps what it is asked in the folder of plugins, and answers by `cases` on the question from its command on.
+/// Returns a script that stores each request in the directory of plugins, and selects its response from `cases` by the
+/// command and the arguments of the request.
 fn answers(cases: &str) -> String {
     format!(
         r#"say() {{ printf '%s\n' "$1"; }}
@@ -111,7 +112,7 @@ fn a_chain_scaffolds_in_turn() {
     assert_eq!(asked.get("config"), None, "there is no PROJECT yet");
     assert_eq!(asked["universe"]["src/main.rs"], *scene.project.read("src/main.rs"));
 
-    // From now on PROJECT says who scaffolds.
+    // From now on, PROJECT names the plugins.
     fs::write(scene.project.path().join("picture.png"), b"\x89PNG\xff").unwrap();
     scene.project.write("target/debug/ship", "x");
     scene.project.write(".git/HEAD", "ref");
@@ -207,7 +208,7 @@ fn missing_plugins_are_an_error() {
     let output = command.env("EXTERNAL_PLUGINS_PATH", "/nowhere/plugins").output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.contains("find /nowhere/plugins, the directory in EXTERNAL_PLUGINS_PATH"), "{told}");
-    // Without the variable, where kubebuilder looks.
+    // Without the variable, plugins are found in kubebuilder's directory.
     let settings = tempfile::tempdir().unwrap();
     fs::create_dir_all(settings.path().join("kubebuilder")).unwrap();
     std::os::unix::fs::symlink(scene.plugins.path(), settings.path().join("kubebuilder/plugins")).unwrap();
@@ -224,7 +225,7 @@ fn invalid_responses_change_nothing() {
     let outside = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(outside.path(), scene.project.path().join("out")).unwrap();
     fs::write(scene.project.path().join("picture.png"), b"\x89PNG\xff").unwrap();
-    // All but what is no text, and the link.
+    // All files except the binary one and the link.
     let texts = |scene: &Scene| {
         let [picture, out] = ["picture.png", "out"].map(|name| scene.project.path().join(name));
         let (data, target) = (fs::read(&picture).unwrap(), fs::read_link(&out).unwrap());

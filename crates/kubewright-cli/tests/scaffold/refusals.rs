@@ -60,7 +60,7 @@ fn invalid_names_are_errors() {
     );
 }
 
-/// What is wrong whatever stands around it: each of these, and nothing comes of it.
+/// Each of these names is invalid by itself: the command fails, and changes nothing.
 #[test]
 fn names_that_kubernetes_and_rust_have_no_place_for() {
     let folder = Folder::new("ship");

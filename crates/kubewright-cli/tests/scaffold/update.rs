@@ -1,7 +1,7 @@
-//! `kubewright alpha update`: a project that was scaffolded by an older program and edited since.
+//! `kubewright alpha update`: a project that was scaffolded by an older version and edited since.
 //!
-//! There is only one program, so what an older one had scaffolded is made of a project of this one: lines are taken back to what they might
-//! have been, in the files and in the record of them.
+//! There is only one version, so the older scaffold is derived from the present one: lines are changed to what they
+//! might have been, in the files and in the record.
 
 use std::{fs, process::Command};
 
@@ -12,7 +12,7 @@ use crate::folder::Folder;
 const RECORD: &str = ".kubewright/scaffold.yaml";
 const UPDATE: &str = "alpha update";
 
-/// A project with a kind, in git.
+/// Creates a project with a kind in a git repository.
 fn project() -> Folder {
     let folder = Folder::with_captain();
     git(&folder, &["init", "--quiet"]);
@@ -33,14 +33,14 @@ fn commit(folder: &Folder) {
     git(folder, &["commit", "--quiet", "--message", "as it is"]);
 }
 
-/// Has an older program scaffolded a file otherwise.
+/// Makes a file look as if an older version had scaffolded it with other content.
 #[track_caller]
 fn was(folder: &Folder, path: &str, now: &str, then: &str) {
     folder.edit(path, now, then);
     folder.edit(RECORD, now, then);
 }
 
-/// That a command fails in these words.
+/// Asserts that a command fails with some texts.
 #[track_caller]
 fn fails(folder: &Folder, line: &str, says: &[&str]) {
     let output = folder.try_run(line);
@@ -55,7 +55,7 @@ fn fails(folder: &Folder, line: &str, says: &[&str]) {
 fn what_is_new_comes_to_what_was_edited() {
     let folder = project();
     let fresh = folder.all();
-    // An older scaffold …
+    // The scaffold of an older version.
     was(&folder, "Dockerfile", "USER 65532:65532", "USER 1000:1000");
     was(&folder, "src/lib.rs", "/// Adds the operator to a manager.", "/// Adds it.");
     let mut record = Record::read(&folder.read(RECORD)).unwrap();
@@ -66,10 +66,10 @@ fn what_is_new_comes_to_what_was_edited() {
     folder.write("Makefile", "all:\n");
     was(&folder, "src/main.rs", "#[tokio::main]", "#[tokio::main(flavor = \"current_thread\")]");
     was(&folder, "PROJECT", "cliVersion: \"0.1.0\"", "cliVersion: \"0.0.9\"");
-    // … to which the older program added a kind …
+    // The older version added a kind.
     folder.run("create api --group crew --version v1 --kind Cook");
     was(&folder, "src/controller/cook.rs", "The reconciler for `Cook`", "The controller of `Cook`");
-    // … and in which someone wrote.
+    // The user's edits.
     folder.edit("src/lib.rs", "// +kubebuilder:scaffold:modules", "mod menu;\n// +kubebuilder:scaffold:modules");
     folder.edit("src/controller/captain.rs", "async fn reconcile", "// Mine.\n    async fn reconcile");
     folder.write("src/menu.rs", "//! Mine.\n");
@@ -126,7 +126,7 @@ fn conflicts_get_markers() {
         "<<<<<<< ours\nUSER 7:7\n||||||| original\nUSER 1000:1000\n=======\nUSER 65532:65532\n>>>>>>> theirs\n";
     assert!(text.contains(marked), "{text}");
     assert!(folder.read("src/lib.rs").contains("mod controller;"));
-    // Until it is resolved git has changes; then it is done.
+    // The next update succeeds only after the conflict is resolved and committed.
     fails(&folder, UPDATE, &["commit them first", "M Dockerfile"]);
     folder.edit("Dockerfile", marked, "USER 7:7\n");
     commit(&folder);
@@ -174,7 +174,7 @@ fn files_of_newer_versions_are_an_error() {
     refused(RECORD, &newer, &["scaffold.yaml was written by kubewright 9.0.0"]);
     refused(RECORD, &format!("<<<<<<< mine\n{record}"), &["cannot read .kubewright/scaffold.yaml", "version control"]);
     refused(RECORD, &record.replace("kind: Captain", "kind: captain"), &["cannot read", "Captain"]);
-    // Paths of the record are never written to: what is written is what is scaffolded now.
+    // Paths in the record are never written to: only the present scaffold is written.
     let escaping = record.replacen("\n  Dockerfile: ", "\n  ../escaped: ", 1);
     assert!(escaping != record);
     folder.write(RECORD, &escaping);
@@ -185,7 +185,7 @@ fn files_of_newer_versions_are_an_error() {
     fs::remove_file(folder.path().join(RECORD)).unwrap();
     commit(&folder);
     fails(&folder, UPDATE, &[".kubewright/scaffold.yaml does not exist", "another directory"]);
-    // All else does without.
+    // Other commands work without the record.
     folder.run("create api --group crew --version v1 --kind Cook");
     assert!(!folder.path().join(RECORD).exists());
 }

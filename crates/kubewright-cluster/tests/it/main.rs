@@ -1,4 +1,4 @@
-//! The embedded cluster from outside: through the API alone.
+//! Tests of the embedded cluster through its API.
 
 mod crds;
 mod deployment;

@@ -77,7 +77,7 @@ impl<K: Flavour> Invalid for Five<K> {
 }
 
 // ANCHOR: conformance
-/// Both flavours share one reconciler. These tests cover what differs in the first: names, labels and status.
+/// Both flavours share one reconciler. These tests cover the differences of the first: names, labels and status.
 mod first {
     operator_kit::conformance_tests!(super::Five<super::First>;
         a_fault_at_any_write_duplicates_nothing

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use crate::fixtures::{First, Flavour, Second, active, env, reaches, reported, scale, stray};
 
 // ANCHOR: kept
-/// From 3 to 5 to 2 pods, in all ways that users have.
+/// Scales from 3 to 5 to 2 pods, in every way available to users.
 async fn is_kept_at_its_number<K: Flavour>() {
     let (env, faults) = (env().await, Faults::new());
     let operator = env.start(&faults);
@@ -165,7 +165,7 @@ async fn a_pod_that_loses_its_label_is_released_and_replaced() {
     a_pod_that_loses_its_label::<Second>().await;
 }
 
-/// With a cache that sees pods a minute late, no pod too many is created or deleted.
+/// A cache that sees pods a minute late causes no excess creation or deletion of pods.
 async fn a_stale_cache<K: Flavour>() {
     let (env, faults) = (env().await, Faults::new());
     let mut history = History::of::<Pod>(&env);

@@ -1,4 +1,4 @@
-//! However stale the cache is, and whatever else fails, no pod too many is created or deleted.
+//! However stale the cache is, and whatever else fails, the operator never creates or deletes too many pods.
 
 use std::{collections::BTreeSet, mem::replace, sync::Arc, time::Duration};
 

@@ -8,7 +8,7 @@ use tower::ServiceExt;
 use super::*;
 use crate::webhook::{Denied, Request as Asked, ValidationErrors, Validator, Webhook};
 
-/// A validator whose behavior depends on the object's name.
+/// A validator whose behaviour depends on the object's name.
 struct Moody;
 
 impl Validator<ConfigMap> for Moody {
