@@ -1,6 +1,6 @@
-//! The one place where time is read (architecture, invariant 3).
+//! The only module that reads the time (architecture, invariant 3).
 //!
-//! Everything else takes a [`Clock`]. Sleeping is left to tokio (`tokio::time::sleep`), so that a test on a paused
+//! All other code takes a [`Clock`]. Sleeping is left to tokio (`tokio::time::sleep`), so that a test with a paused
 //! runtime advances both together.
 
 #![allow(clippy::disallowed_methods, reason = "this is the one module that may")]
@@ -16,21 +16,21 @@ pub trait Clock: Debug + Send + Sync + 'static {
     /// Returns the wall-clock time, which may jump in either direction.
     fn now(&self) -> Timestamp;
 
-    /// Returns the time since an arbitrary fixed point. It never goes back, and pauses with a paused tokio runtime.
+    /// Returns the time since an arbitrary fixed point. It never goes back, and stops while tokio's time is paused.
     fn monotonic(&self) -> Duration;
 }
 
 /// A shared clock.
 pub type SharedClock = Arc<dyn Clock>;
 
-/// The machine's clock.
+/// The system clock.
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
 }
 
 impl SystemClock {
-    /// Returns the machine's clock, ready to share.
+    /// Returns a shared system clock.
     pub fn shared() -> SharedClock {
         Arc::new(Self { start: Instant::now() })
     }
@@ -46,7 +46,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that starts at a given time, advances with tokio's time (also when that is paused), and can be made to jump.
+/// A clock that starts at a given time, advances with tokio's time (even if paused), and can jump.
 #[derive(Debug)]
 pub struct VirtualClock {
     start: Instant,
@@ -54,12 +54,13 @@ pub struct VirtualClock {
 }
 
 impl VirtualClock {
-    /// Creates a clock whose wall-clock time is `start` now. Must be called inside the runtime whose time it follows.
+    /// Creates a clock whose current wall-clock time is `start`. Must be called inside the tokio runtime whose time it
+    /// follows.
     pub fn starting_at(start: Timestamp) -> Arc<Self> {
         Arc::new(Self { start: Instant::now(), wall: Mutex::new(start) })
     }
 
-    /// Moves the wall-clock time forward or back, as an administrator may. Monotonic time is not affected.
+    /// Moves the wall-clock time forward or back, as an administrator may. The monotonic time is unaffected.
     pub fn jump(&self, by: SignedDuration) {
         let mut wall = self.wall.lock();
         *wall = wall.saturating_add(by).unwrap_or(*wall);

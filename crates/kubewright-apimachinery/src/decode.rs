@@ -1,7 +1,7 @@
-//! Strict decoding of JSON and YAML: duplicate fields are reported, and documents are refused that could break the server
-//! later.
+//! Strict decoding of JSON and YAML. Reports duplicate fields, and rejects documents that are too deep or expand too
+//! much.
 //!
-//! The caller bounds the size of the text. Its nesting is bounded by [`depth::LIMIT`].
+//! The caller limits the size of the text. [`depth::LIMIT`] limits its nesting.
 
 use std::fmt;
 
@@ -11,33 +11,33 @@ use serde_saphyr::{DuplicateKeyPolicy, Options};
 
 use crate::{depth, field_path::FieldPath};
 
-/// The limit of duplicate fields that are reported.
+/// The maximum number of duplicate fields that are reported.
 const DUPLICATES_LIMIT: usize = 100;
 
-/// The limit of nodes of a YAML document that come from aliases instead of its text.
+/// The maximum number of nodes of a YAML document that come from aliases.
 const REPLAY_LIMIT: usize = 100_000;
 
-/// The stack of the thread that parses YAML, in bytes.
+/// The stack size of the thread that parses YAML, in bytes.
 const YAML_STACK: usize = 8 << 20;
 
 /// A decoded document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
-    /// The document. The last value of a duplicate field counts.
+    /// The document. The last value of a duplicate field applies.
     pub value: Value,
-    /// One message for each duplicate field, as strict field validation words them:
+    /// One message for each duplicate field, in the wording of strict field validation:
     /// `duplicate field "spec.replicas"`.
     pub duplicates: Vec<String>,
 }
 
-/// A text can't be decoded: answered with 400.
+/// The error that a text can't be decoded. The response is 400.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The text is not JSON, is nested too deeply, or has a number out of range.
     #[error("error decoding JSON: {0}")]
     Json(String),
-    /// The text is not YAML, is nested too deeply, or expands by aliases far beyond its size.
+    /// The text is not YAML, is nested too deeply, or expands by aliases beyond the limit.
     #[error("error converting YAML to JSON: yaml: {0}")]
     Yaml(String),
 }
@@ -52,7 +52,7 @@ pub fn json(text: &[u8]) -> Result<Decoded, DecodeError> {
     Ok(Decoded { value, duplicates })
 }
 
-/// Decodes one YAML document. JSON, which clients also send as YAML for apply, is decoded as JSON.
+/// Decodes one YAML document. JSON, which clients also send with a YAML media type for apply, is decoded as JSON.
 ///
 /// Keys that are not strings are converted to strings, as Kubernetes does.
 pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
@@ -63,7 +63,7 @@ pub fn yaml(text: &[u8]) -> Result<Decoded, DecodeError> {
     }
     let failed = |why: &dyn fmt::Display| DecodeError::Yaml(why.to_string());
     let text = std::str::from_utf8(text).map_err(|error| failed(&error))?;
-    // A debug build of the parser uses some 25 KB of stack for each level, more than a server's threads have.
+    // A debug build of the parser uses about 25 KB of stack per level, more than a server's threads have.
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("yaml".into()).stack_size(YAML_STACK);
         let thread = thread.spawn_scoped(scope, || yaml_document(text)).map_err(|error| failed(&error))?;
@@ -105,13 +105,13 @@ impl<'de> de::Deserialize<'de> for Document {
 /// Builds one value of a document.
 struct Builder<'a> {
     path: &'a FieldPath<'a>,
-    /// The number of containers around the value.
+    /// The number of enclosing containers.
     depth: usize,
     duplicates: &'a mut Vec<String>,
 }
 
 impl Builder<'_> {
-    /// The depth of a value inside this container, if the limit allows it.
+    /// Returns the depth of a value inside this container, if the limit allows it.
     fn deeper<E: de::Error>(&self) -> Result<usize, E> {
         if self.depth < depth::LIMIT {
             Ok(self.depth + 1)

@@ -1,23 +1,23 @@
-//! The limit of nesting.
+//! The limit of the nesting depth of documents.
 //!
-//! Cloning, comparing, printing and dropping a [`Value`] recurse, so the decoder and the patches bound the depth of every
-//! value that comes in.
+//! Cloning, comparing, printing and dropping a [`Value`] recurse, so the decoder and the patches limit the depth of
+//! every incoming value.
 
 use serde_json::Value;
 
-/// Levels of lists and objects that a decoded or patched document may have.
+/// The maximum number of levels of lists and objects in a decoded or patched document.
 ///
-/// Kubernetes allows 10,000. This is lower on purpose: with what a server puts around an object (a list, a watch event)
-/// and inside it (the managed fields repeat its nesting), it stays below the 128 levels that `serde_json`, and with it
-/// every Rust client, reads.
+/// Kubernetes allows 10,000. This limit is deliberately lower: a server adds levels around an object (a list, a watch
+/// event) and inside it (the managed fields repeat its nesting). Even with them, a response stays below the 128 levels
+/// that `serde_json`, and with it every Rust client, accepts.
 pub const LIMIT: usize = 110;
 
-/// Levels of lists and objects in `value`; a scalar has none. Doesn't recurse.
+/// Returns the number of levels of lists and objects in `value`, 0 for a scalar. Doesn't recurse.
 pub fn of(value: &Value) -> usize {
     measure(value).0
 }
 
-/// The levels, as [`of`] counts them, and how many values were visited for it.
+/// Returns the number of levels, as [`of`] does, and the number of visited values.
 pub(crate) fn measure(value: &Value) -> (usize, usize) {
     let (mut deepest, mut visited) = (0, 0);
     let mut stack = vec![(value, 0)];

@@ -1,4 +1,4 @@
-//! The fields that a write changed, found in one walk over the old and the new object.
+//! Finds the fields that a write changed, in one walk over the old and the new object.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use super::{
 pub(crate) struct Comparison {
     /// Fields that were added or have another value.
     pub(crate) changed: FieldSet,
-    /// Fields that were removed: only the topmost path, since the fields below are removed with it.
+    /// Removed fields. Contains only the topmost path, since the fields below it are removed with it.
     pub(crate) removed: FieldSet,
 }
 
 impl Comparison {
-    /// Compares two values. Everything is visited once; beyond that, work and memory are in proportion to the difference.
+    /// Compares two values. Visits every value once; beyond that, time and memory are proportional to the difference.
     pub(crate) fn of(cursor: Cursor<'_>, old: &Value, new: &Value) -> Self {
         match (cursor.shape(old), cursor.shape(new)) {
             (Shape::Map(old), Shape::Map(new)) => Self::of_fields(cursor, old, new),
@@ -34,12 +34,12 @@ impl Comparison {
         }
     }
 
-    /// The creation of an object.
+    /// Returns the difference that the creation of an object makes.
     pub(crate) fn creation(cursor: Cursor<'_>, new: &Value) -> Self {
         Self { changed: cursor.created(new), removed: FieldSet::default() }
     }
 
-    /// Returns whether nothing differs.
+    /// Returns whether there is no difference.
     pub(crate) fn is_empty(&self) -> bool {
         self.changed.is_empty() && self.removed.is_empty()
     }
@@ -91,7 +91,8 @@ impl Comparison {
                 ([old], [new]) => Self::of(items.item(), old, new),
                 (_, []) => Self { changed: FieldSet::default(), removed: FieldSet::leaf() },
                 (old, new) if old == new => Self::default(),
-                // Of items with equal keys it is unknown which one changed, so the item changes as a whole.
+                // If several items have equal keys, it is unknown which of them changed, so all of them count as
+                // changed.
                 (_, new) => Self { changed: items.created(new), removed: FieldSet::default() },
             };
             comparison.push(element, below);
@@ -100,7 +101,7 @@ impl Comparison {
     }
 }
 
-/// Whether two values are equal, regardless of how numbers are written.
+/// Returns whether two values are equal, regardless of the notation of numbers.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => a == b || (a.is_f64() != b.is_f64() && a.as_f64() == b.as_f64()),

@@ -1,4 +1,4 @@
-//! Conflicts: an applied configuration that changes what another manager owns.
+//! Conflicts: fields owned by another manager that an applied configuration would change.
 
 use super::{
     fields::FieldSet,
@@ -9,7 +9,7 @@ use crate::status::{Cause, Details, Status};
 /// The fields of one manager that an apply would change.
 #[derive(Debug)]
 pub(crate) struct Conflict {
-    /// The manager as errors name it: `"kubectl" with subresource "scale" using apps/v1`.
+    /// The manager as shown in errors: `"kubectl" with subresource "scale" using apps/v1`.
     manager: String,
     pub(crate) fields: FieldSet,
 }

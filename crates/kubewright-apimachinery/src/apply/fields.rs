@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 
 use serde_json::{Map, Value};
 
-/// One step from a value to a value inside it. It is kept as `fieldsV1` writes it, which makes comparison, sorting and
+/// A step from a value to a value inside it, stored in the `fieldsV1` notation. This makes comparison, sorting and
 /// encoding cheap:
 ///
 /// | format | steps to |
@@ -15,7 +15,8 @@ use serde_json::{Map, Value};
 /// | `f:<name>` | a field of an object |
 /// | `k:<object of the keys>` | an item of a list map, keys sorted by name |
 /// | `v:<scalar>` | an item of a set |
-/// | `i:<index>` | an item by its index; parsed, never written |
+/// | `i:<index>`
+/// an item by its index; accepted when parsing, never written |
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PathElement(Box<str>);
 
@@ -48,7 +49,7 @@ impl PathElement {
         Self(text.into())
     }
 
-    /// Parses the wire format, and normalizes the JSON inside it.
+    /// Parses the wire format, and normalizes the JSON in it.
     pub fn parse(text: &str) -> Result<Self, FieldsError> {
         let json =
             |json: &str| serde_json::from_str::<Value>(json).map_err(|_| FieldsError::NotAnElement(text.to_owned()));
@@ -64,13 +65,13 @@ impl PathElement {
         }
     }
 
-    /// Returns the field's name, if the step is to a field.
+    /// Returns the field's name if the step leads to a field.
     pub fn as_field(&self) -> Option<&str> {
         self.0.strip_prefix("f:")
     }
 }
 
-/// The step as conflicts show it: `.spec`, `[name="web"]`, `[="a"]`, `[0]`.
+/// Formats the step as conflicts show it: `.spec`, `[name="web"]`, `[="a"]`, `[0]`.
 impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.split_once(':') {
@@ -118,8 +119,8 @@ pub enum FieldsError {
     NotAnElement(String),
 }
 
-/// A set of fields. An object or list and the fields in it are owned separately: a set may contain a path and not the
-/// paths below it, and the reverse. No subset is empty, and elements are sorted.
+/// A set of fields. Ownership of an object or list is separate from ownership of the fields in it: a set may contain a
+/// path without the paths below it, and the reverse. No subset is empty, and elements are sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSet {
     owned: bool,
@@ -140,7 +141,7 @@ impl FieldSet {
         all
     }
 
-    /// Creates the set of only the value that it belongs to.
+    /// Creates a set that contains only the value that it describes.
     pub(crate) fn leaf() -> Self {
         Self { owned: true, children: Vec::new() }
     }
@@ -154,7 +155,7 @@ impl FieldSet {
         !self.owned && self.children.is_empty()
     }
 
-    /// Returns whether the set contains the value that it belongs to.
+    /// Returns whether the set contains the value that it describes.
     pub fn is_owned(&self) -> bool {
         self.owned
     }
@@ -163,7 +164,7 @@ impl FieldSet {
         self.owned = owned;
     }
 
-    /// Returns the subsets, by the step that leads to each.
+    /// Returns the subsets, each with the step that leads to it.
     pub fn children(&self) -> &[(PathElement, FieldSet)] {
         &self.children
     }
@@ -177,7 +178,7 @@ impl FieldSet {
         self.children.binary_search_by(|(other, _)| other.cmp(element))
     }
 
-    /// Adds a new subset; [`Self::sorted`] must be called after the last one.
+    /// Adds a new subset. After the last one, the caller must call [`Self::sorted`].
     pub(crate) fn push(&mut self, element: PathElement, child: FieldSet) {
         if !child.is_empty() {
             self.children.push((element, child));
@@ -206,7 +207,7 @@ impl FieldSet {
         }
     }
 
-    /// Removes all paths of `other`, and all below them. Returns whether any was removed.
+    /// Removes all paths of `other` and all paths below them. Returns whether any path was removed.
     pub fn subtract(&mut self, other: &FieldSet) -> bool {
         if other.owned {
             let was = !self.is_empty();
@@ -223,7 +224,7 @@ impl FieldSet {
         any
     }
 
-    /// Keeps only paths of `within` and paths below them.
+    /// Keeps only the paths of `within` and the paths below them.
     pub fn restrict(&mut self, within: &FieldSet) {
         if within.owned {
             return;
@@ -236,8 +237,8 @@ impl FieldSet {
         });
     }
 
-    /// Returns the paths of `changed` that conflict with this set: the set contains the path, or, where `changed` ends (the
-    /// value was replaced as a whole), a path below it.
+    /// Returns the paths of `changed` that conflict with this set. A path conflicts if the set contains it or, where
+    /// `changed` ends because the value was replaced as a whole, if the set contains a path below it.
     pub fn conflicts_with(&self, changed: &FieldSet) -> FieldSet {
         let whole = changed.children.is_empty() && !self.children.is_empty();
         let mut stake = Self { owned: changed.owned && (self.owned || whole), children: Vec::new() };
@@ -281,7 +282,7 @@ impl FieldSet {
             }
         }
         let mut set = set.sorted();
-        // Keys that differ as text may be the same element.
+        // Keys with different text may denote the same element.
         set.children.dedup_by(|(element, child), (kept, into)| {
             let same = element == kept;
             if same {
@@ -383,7 +384,7 @@ mod tests {
         within.restrict(&set(json!({"f:a": {"f:x": {}}, "f:b": {}})));
         check(within, json!({"f:a": {"f:x": {}}, "f:b": {"f:z": {}}}));
 
-        // `b` was replaced as a whole; of `a`, one field.
+        // `b` was replaced as a whole; in `a`, only one field was.
         check(
             a().conflicts_with(&set(json!({"f:a": {"f:x": {}, "f:q": {}}, "f:b": {}}))),
             json!({"f:a": {"f:x": {}}, "f:b": {}}),

@@ -1,22 +1,22 @@
 //! Migration from client-side apply: the annotation in which kubectl stores the last applied configuration.
 //!
-//! kubectl itself moves the ownership of `kubectl-client-side-apply` to its server-side entry. The server makes no conflict
-//! of a field whose value is that of the annotation, and updates the annotation with later applies, so that a return to
-//! client-side apply works.
+//! kubectl itself moves the ownership of `kubectl-client-side-apply` to its server-side entry. A field whose value
+//! equals the one in the annotation causes no conflict. Later applies update the annotation, so that users can return
+//! to client-side apply.
 
 use serde_json::Value;
 
 use super::{compare::Comparison, fields::FieldSet, typed::Cursor};
 
-/// The manager that this applies to.
+/// The manager that this migration applies to.
 pub(crate) const MANAGER: &str = "kubectl";
 
 const ANNOTATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The limit of the size of an object's annotations, in bytes. Beyond it, kubectl also omits the annotation.
+/// The size limit of an object's annotations, in bytes. kubectl, too, omits the annotation beyond this limit.
 const LIMIT: usize = 256 * 1024;
 
-/// The fields that client-side apply set and that have not changed since.
+/// Returns the fields that client-side apply set and that have not changed since.
 pub(crate) fn unchanged(cursor: Cursor<'_>, live: &Value, group_version: &str) -> Option<FieldSet> {
     let applied: Value = serde_json::from_str(annotation(live)?).ok()?;
     if applied.get("apiVersion")?.as_str()? != group_version {
@@ -33,7 +33,7 @@ fn annotation(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("annotations")?.get(ANNOTATION)?.as_str()
 }
 
-/// Updates the annotation of `object`, if it has one, to the configuration that is applied now.
+/// Sets the annotation of `object`, if it has one, to the configuration being applied.
 pub(crate) fn follow(object: &mut Value, config: &Value) {
     if annotation(object).is_none() {
         return;

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: the fields of each manager and the operation by which it acquired them.
+//! `metadata.managedFields`: the fields of each manager, and the operation by which it acquired them.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{FieldSet, FieldsError};
 
-/// The limit of entries of updates. Beyond it, the oldest are merged into one.
+/// The maximum number of update entries. Beyond it, the oldest are merged into one.
 const MAX_UPDATES: usize = 10;
 
 /// The manager of the merged entries.
@@ -112,8 +112,8 @@ impl Entry {
         Value::Object(entry)
     }
 
-    /// Returns whether both entries are of the same manager and operation. An apply in another version of the kind
-    /// replaces the manager's entry, an update in another version adds one.
+    /// Returns whether both entries have the same manager and operation. An apply in another version of the kind
+    /// replaces the manager's entry; an update in another version adds an entry.
     pub(crate) fn is_of(&self, other: &Entry) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -122,7 +122,7 @@ impl Entry {
     }
 }
 
-/// The time in whole seconds, as on the wire.
+/// Truncates a time to whole seconds, as on the wire.
 fn seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
@@ -132,7 +132,7 @@ fn seconds(time: Timestamp) -> Timestamp {
 pub(crate) struct Managers(pub(crate) Vec<Entry>);
 
 impl Managers {
-    /// Parses the list; an absent list has no entries.
+    /// Parses the list. An absent list counts as empty.
     pub(crate) fn decode(managed: Option<&Value>) -> Result<Self, ManagedError> {
         match managed {
             None | Some(Value::Null) => Ok(Self::default()),
@@ -146,7 +146,7 @@ impl Managers {
         }
     }
 
-    /// Returns the list in Kubernetes' order; `None` if it has no entries.
+    /// Returns the list in Kubernetes' order, or `None` if it is empty.
     pub(crate) fn encode(mut self) -> Option<Value> {
         self.0.retain(|entry| !entry.fields.is_empty());
         let second = |entry: &Entry| entry.time.map_or(0, Timestamp::as_second);
@@ -168,7 +168,7 @@ impl Managers {
         Some(self.0.remove(place))
     }
 
-    /// Merges the oldest entries of updates of each version into one, until the limit is met.
+    /// Merges the oldest update entries of each version into one until the limit is met.
     pub(crate) fn cap_updates(&mut self) {
         let mut updates: Vec<usize> =
             (0..self.0.len()).filter(|&place| self.0[place].operation == Operation::Update).collect();

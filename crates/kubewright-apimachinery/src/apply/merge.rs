@@ -1,4 +1,4 @@
-//! Merging of an applied configuration into the live object, and removal of fields that are no longer applied.
+//! Merges an applied configuration into the live object, and removes fields that are no longer applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::{
     typed::{Cursor, Items},
 };
 
-/// Merges `config` into `live`: maps by field, lists by their type; other values are replaced.
+/// Merges `config` into `live`: maps by field, lists by their type. All other values are replaced.
 pub(crate) fn merge(cursor: Cursor<'_>, live: &mut Value, config: &Value) {
     match (live, config) {
         (Value::Object(live), Value::Object(config)) if !cursor.is_atomic_map() => {
@@ -28,12 +28,12 @@ pub(crate) fn merge(cursor: Cursor<'_>, live: &mut Value, config: &Value) {
     }
 }
 
-/// The configuration decides the order of its items. An item that only the live list has stays before the item that it
-/// preceded, as far as that order allows.
+/// Merges the items of a list. The configuration determines the order of its items. An item that only the live list has
+/// keeps its place before the item that it preceded, as far as that order allows.
 fn merge_items(items: Items<'_>, live: Vec<Value>, config: &[Value]) -> Vec<Value> {
     let config: Vec<_> = config.iter().map(|item| (items.element(item), item)).collect();
     let configured: BTreeSet<&PathElement> = config.iter().map(|(element, _)| element).collect();
-    // Items that only the live list has stay in its order; those that both have are set aside.
+    // Items that only the live list has keep their order. Items in both lists are set aside.
     let mut order = Vec::with_capacity(live.len());
     let mut both: BTreeMap<PathElement, Vec<Value>> = BTreeMap::new();
     for item in live {
@@ -62,7 +62,7 @@ fn merge_items(items: Items<'_>, live: Vec<Value>, config: &[Value]) -> Vec<Valu
                 merge(items.item(), one, item);
                 std::mem::take(one)
             }
-            // Items with equal keys can't be distinguished: the configured item replaces all of them.
+            // Items with equal keys can't be distinguished, so the configured item replaces all of them.
             _ => (*item).clone(),
         });
     }
@@ -70,11 +70,11 @@ fn merge_items(items: Items<'_>, live: Vec<Value>, config: &[Value]) -> Vec<Valu
     merged
 }
 
-/// Removes from `value` the fields of `last`, which a manager applied before, that are not in `held`, the fields that any
-/// manager owns now.
+/// Removes the fields of `last`, which a manager applied before, from `value`, unless they are in `held`, the fields
+/// that any manager owns now.
 ///
-/// A field is removed with all that is in it. An object stays while any field in it is owned, an item of a list while the
-/// item itself is owned.
+/// A field is removed together with its content. An object stays while any field in it is owned; a list item stays
+/// while the item itself is owned.
 pub(crate) fn prune(cursor: Cursor<'_>, value: &mut Value, last: &FieldSet, held: &FieldSet) {
     let nothing = FieldSet::default();
     match value {
@@ -106,7 +106,7 @@ pub(crate) fn prune(cursor: Cursor<'_>, value: &mut Value, last: &FieldSet, held
     }
 }
 
-/// Removes the fields of `gone`, which are all named fields, from an object.
+/// Removes the fields of `gone` from an object. All of them are named fields.
 pub(crate) fn without(map: &mut Map<String, Value>, gone: &FieldSet) {
     for (element, below) in gone.children() {
         let Some(name) = element.as_field() else { continue };
@@ -118,7 +118,7 @@ pub(crate) fn without(map: &mut Map<String, Value>, gone: &FieldSet) {
     }
 }
 
-/// Returns the fields of `kept`, which are all named fields, of an object.
+/// Returns only the fields of `kept` from an object. All of them are named fields.
 pub(crate) fn only(map: &Map<String, Value>, kept: &FieldSet) -> Map<String, Value> {
     let mut rest = Map::new();
     for (element, below) in kept.children() {

@@ -1,13 +1,13 @@
-//! Server-side apply and the ownership of fields
+//! Server-side apply and field ownership
 //! (<https://kubernetes.io/docs/reference/using-api/server-side-apply/>).
 //!
-//! Every write to an object calls [`apply`] if it applies a configuration, else [`update`]. Both return the object with
-//! `metadata.managedFields` brought up to date. Neither defaults, prunes nor validates: that follows, since a manager
-//! doesn't own fields that its configuration doesn't have.
+//! Every write to an object calls [`apply`] if it applies a configuration, and [`update`] otherwise. Both return the
+//! object with up-to-date `metadata.managedFields`. Neither defaults, prunes nor validates. The caller does this
+//! afterwards, since a manager doesn't own fields that are absent from its configuration.
 //!
-//! Fields that are owned in another version of the kind are compared in that version ([`Versions`]); without versions,
-//! fields are taken to be the same in all of them. When the schema changes the type of a list or map, its entries keep
-//! their owners until their fields are next written.
+//! Fields that are owned in another version of the kind are compared in that version ([`Versions`]). Without versions,
+//! all versions are assumed to have the same fields. When the schema changes the type of a list or map, its entries
+//! keep their owners until their fields are next written.
 
 mod compare;
 mod conflict;
@@ -36,29 +36,29 @@ use crate::{schema::Node, status::Status};
 /// The manager of fields that were set before ownership was recorded.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
-/// The parameters of a write that decide about ownership.
+/// The parameters of a write that determine ownership.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The schema of the kind.
     pub node: Node<'a>,
     /// The `apiVersion` that is written: `v1`, `apps/v1`.
     pub group_version: &'a str,
-    /// The field manager: the request's `fieldManager`, else the user agent's name.
+    /// The field manager: the request's `fieldManager` or, by default, the user agent's name.
     pub manager: &'a str,
-    /// The subresource written to. Managers of different subresources are different managers.
+    /// The subresource that is written. Different subresources have separate managers.
     pub subresource: Option<&'a str>,
-    /// Whether an apply takes over fields that others own. An update always does.
+    /// Forces an apply: it takes over fields that others own. An update always does.
     pub force: bool,
     /// The time of the request.
     pub now: Timestamp,
-    /// The fields that this write can change at all.
+    /// The fields that this write can change.
     pub writable: Writable<'a>,
     /// The other versions of the kind, if they may have other fields.
     pub versions: Option<&'a dyn Versions>,
 }
 
-/// The fields that a resource or subresource can change. The server resets the others, so a write doesn't acquire them. The
-/// sets are of named fields, as [`FieldSet::of`] creates them.
+/// The fields that a write to a resource or subresource can change. The server resets all other fields, so a write
+/// doesn't acquire them. The sets consist of named fields, as [`FieldSet::of`] creates them.
 #[derive(Clone, Copy, Debug)]
 pub enum Writable<'a> {
     /// All fields.
@@ -78,7 +78,7 @@ impl Writable<'_> {
         }
     }
 
-    /// The part of an applied configuration that can be written, with the fields that identify the object.
+    /// Returns the writable part of an applied configuration, with the fields that identify the object.
     fn part_of(self, config: &Map<String, Value>) -> Map<String, Value> {
         match self {
             Self::All => config.clone(),
@@ -112,16 +112,16 @@ impl Context<'_> {
     }
 }
 
-/// Applies `config` to the live object, or creates an object from it. Returns the object to store; if the apply changes
-/// nothing, it equals `live`, ownership and times included.
+/// Applies `config` to the live object, or creates an object from it. Returns the object to store. If the apply changes
+/// nothing, the result equals `live`, including ownership and times.
 ///
-/// The manager then owns all fields of `config`. Fields that it applied before and does not apply now are removed,
+/// The manager then owns all fields of `config`. Fields that it applied before but no longer applies are removed,
 /// unless another manager owns them.
 ///
 /// # Errors
-/// 409 with a cause for each field that another manager owns and `config` would change, unless forced. 400 if `config` has
-/// another version, managed fields, a field that the schema doesn't declare, or list items without keys or with equal
-/// keys.
+/// Returns 409 with a cause for each field that another manager owns and `config` would change, unless forced. Returns
+/// 400 if `config` has another version, managed fields, a field that the schema doesn't declare, or list items without
+/// keys or with equal keys.
 pub fn apply(live: Option<&Value>, config: &Value, ctx: &Context<'_>) -> Result<Value, Status> {
     let Value::Object(applied) = config else { return Err(Status::bad_request("an apply patch must be an object")) };
     check_config(applied, ctx)?;
@@ -206,7 +206,7 @@ fn apply_to_live(
     Ok(object)
 }
 
-/// Removes the metadata that only the server sets. Clients often send it, mostly as nulls.
+/// Removes metadata that only the server sets. Clients often send it, mostly as null.
 fn keep_servers_metadata(applied: &mut Value) {
     if let Some(metadata) = applied.get_mut("metadata").and_then(Value::as_object_mut) {
         for name in ["creationTimestamp", "generation", "selfLink", "managedFields"] {
@@ -240,11 +240,11 @@ fn refuse_conflicts(
     if conflicts.is_empty() { Ok(()) } else { Err(conflict::status(conflicts)) }
 }
 
-/// Returns `new` with its ownership updated after it was created or replaced `live` in any other way than by apply.
+/// Returns `new` with updated ownership, for a creation or for any write other than an apply.
 ///
 /// The manager then owns the fields that `new` changes, and all other managers lose them. An object without recorded
-/// ownership stays so. The current ownership is that of `managedFields` in `new`; if they are absent or invalid, or a
-/// subresource is written, it is that of the live object. `[]` or `[{}]` resets it.
+/// ownership remains without it. The current ownership is taken from `managedFields` in `new` or, if they are absent or
+/// invalid or the write is to a subresource, from the live object. `[]` or `[{}]` resets it.
 pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value {
     let sent = take_managed(&mut new);
     let managed = current_ownership(sent, live.and_then(managed_fields), ctx.subresource);
@@ -271,7 +271,7 @@ pub fn update(live: Option<&Value>, mut new: Value, ctx: &Context<'_>) -> Value 
     new
 }
 
-/// The ownership before an update, of the object that was sent and the stored one.
+/// Returns the ownership before an update, given that of the sent and of the stored object.
 fn current_ownership(sent: Option<Value>, stored: Option<&Value>, subresource: Option<&str>) -> Option<Value> {
     match sent {
         Some(sent) if Some(&sent) == stored => Some(sent),
@@ -284,8 +284,8 @@ fn current_ownership(sent: Option<Value>, stored: Option<&Value>, subresource: O
     }
 }
 
-/// Returns `new`, with the ownership of `live` if the two differ only in the times of ownership: after defaulting, the
-/// write then changes nothing.
+/// Returns `new`, but with the ownership of `live` if the two differ only in the times of ownership. After defaulting,
+/// the write then changes nothing.
 pub fn ignore_timestamps(live: &Value, mut new: Value) -> Value {
     let timeless = |managed: Option<Value>| {
         let mut managers = Managers::decode(managed.as_ref()).ok()?;

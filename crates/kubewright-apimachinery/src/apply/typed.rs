@@ -1,11 +1,12 @@
-//! The ownership of values by their schema: atomic, by field, or by item.
+//! Ownership of values by schema: as a whole, by field, or by item.
 
 use serde_json::{Map, Value};
 
 use super::fields::{FieldSet, PathElement};
 use crate::schema::{ANYTHING, List, Node};
 
-/// A place in an object: its schema, and whether it is the root or its metadata, where only the server sets some fields.
+/// A position in an object: its schema, and whether it is the root or its metadata, where only the server sets some
+/// fields.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     node: Node<'a>,
@@ -20,7 +21,7 @@ enum Place {
     Inside,
 }
 
-/// The granularity by which a value is owned.
+/// The granularity of a value's ownership.
 pub(crate) enum Shape<'v, 'a> {
     /// As a whole.
     Leaf,
@@ -30,10 +31,10 @@ pub(crate) enum Shape<'v, 'a> {
     Items(&'v [Value], Items<'a>),
 }
 
-/// The keys and the schema of a list's items.
+/// The keys and the schema of list items.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Items<'a> {
-    /// The keys of a list map; empty for a set, whose items identify themselves.
+    /// The keys of a list map. `None` for a set, whose items are their own keys.
     keys: Option<&'a [String]>,
     item: Cursor<'a>,
 }
@@ -64,9 +65,9 @@ impl SchemaError {
 /// The strictness with which a value must match its schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Strictness {
-    /// All fields are declared, all items have their keys, and no two items have equal keys.
+    /// Requires that all fields are declared, all items have their keys, and no two items have equal keys.
     Strict,
-    /// Any stored value is owned in some way.
+    /// Assigns ownership to any stored value.
     Lenient,
 }
 
@@ -80,8 +81,8 @@ impl<'a> Cursor<'a> {
         Self { node, place: Place::Inside }
     }
 
-    /// Returns whether the ownership of this field is tracked. It isn't for fields that identify the object or that only the
-    /// server sets.
+    /// Returns whether the ownership of this field is tracked. It isn't for identifying fields and for fields that only
+    /// the server sets.
     pub(crate) fn tracks(self, name: &str) -> bool {
         match self.place {
             Place::Inside => true,
@@ -100,12 +101,13 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Returns whether this is the `metadata` of the object, which always exists and has no owner.
+    /// Returns whether this is the object's `metadata`, which always exists and has no owner.
     pub(crate) fn is_metadata(self) -> bool {
         self.place == Place::Metadata
     }
 
-    /// The place of a field, and whether the schema declares it by name. `None` if there is no such field.
+    /// Returns the position of a field, and whether the schema declares it by name. `None` if the schema doesn't allow
+    /// the field.
     fn lookup(self, name: &str) -> Option<(Self, bool)> {
         let schema = self.node.schema();
         if self.place == Place::Inside && !schema.embedded_resource {
@@ -117,7 +119,7 @@ impl<'a> Cursor<'a> {
         Some((Self { node, place }, named))
     }
 
-    /// Returns the place of a field; of an unknown field, a place that allows any value.
+    /// Returns the position of a field. For an unknown field, the position allows any value.
     pub(crate) fn field(self, name: &str) -> Self {
         self.field_or_anything(name).0
     }
@@ -126,7 +128,7 @@ impl<'a> Cursor<'a> {
         self.lookup(name).unwrap_or_else(|| (Self::inside(Node::new(&ANYTHING, self.node.definitions())), false))
     }
 
-    /// Returns the keys and schema of the items of the list here; `None` if the list is atomic.
+    /// Returns the keys and schema of the list items at this position. `None` if the list is atomic.
     pub(crate) fn items(self) -> Option<Items<'a>> {
         let keys = match &self.node.schema().list {
             List::Atomic => return None,
@@ -136,13 +138,13 @@ impl<'a> Cursor<'a> {
         Some(Items { keys, item: Self::inside(self.node.items()) })
     }
 
-    /// Returns whether a map here is atomic.
+    /// Returns whether a map at this position is atomic.
     pub(crate) fn is_atomic_map(self) -> bool {
         self.node.schema().atomic_map
     }
 
-    /// Returns the granularity of `value`, which stands here. A value of a type that the schema doesn't allow is owned by its
-    /// actual type; validation reports it.
+    /// Returns the granularity of `value` at this position. A value of a type that the schema doesn't allow is owned
+    /// according to its actual type; validation reports it.
     pub(crate) fn shape<'v>(self, value: &'v Value) -> Shape<'v, 'a> {
         match value {
             Value::Object(map) if !self.is_atomic_map() => Shape::Map(map),
@@ -151,7 +153,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Returns the fields that a configuration applied here owns.
+    /// Returns the fields that a configuration applied at this position owns.
     ///
     /// # Errors
     /// If it has a field that the schema doesn't declare, an item without its keys, or two items with equal keys.
@@ -159,12 +161,12 @@ impl<'a> Cursor<'a> {
         self.owned(config, Strictness::Strict)
     }
 
-    /// Returns the fields that are created with `value`.
+    /// Returns the fields that the creation of `value` creates.
     pub(crate) fn created(self, value: &Value) -> FieldSet {
         self.owned(value, Strictness::Lenient).unwrap_or_default()
     }
 
-    /// Returns the fields that are created with a field of the map here.
+    /// Returns the fields that the creation of a field of this map creates.
     pub(crate) fn created_field(self, name: &str, value: &Value) -> FieldSet {
         let (below, named) = self.field_or_anything(name);
         let mut set = below.created(value);
@@ -184,8 +186,8 @@ impl<'a> Cursor<'a> {
         Ok(set)
     }
 
-    /// The fields of an object. A declared field with fields of its own exists because of them, so it isn't owned itself. An
-    /// entry of a map is owned itself, as an item of a list is.
+    /// Returns the owned fields of an object. A declared field that has owned fields exists because of them, so it
+    /// isn't owned itself. Entries of a map and items of a list are owned themselves.
     fn owned_fields(self, map: &Map<String, Value>, strictness: Strictness) -> Result<FieldSet, SchemaError> {
         let mut set = FieldSet::with_capacity(map.len());
         for (name, value) in map {
@@ -209,12 +211,12 @@ impl<'a> Cursor<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// Returns the place of each item.
+    /// Returns the position of each item.
     pub(crate) fn item(self) -> Cursor<'a> {
         self.item
     }
 
-    /// Returns the step to an item. An absent key has its default, or else is left out.
+    /// Returns the step to an item. An absent key is replaced by its default, or omitted if it has none.
     pub(crate) fn element(self, item: &Value) -> PathElement {
         self.element_or_missing_key(item).0
     }
@@ -233,7 +235,7 @@ impl<'a> Items<'a> {
         (PathElement::key(values), missing)
     }
 
-    /// Returns the fields that are created with an item, or with several items of equal keys.
+    /// Returns the fields that the creation of an item, or of several items with equal keys, creates.
     pub(crate) fn created(self, duplicates: &[&Value]) -> FieldSet {
         let mut set = match (duplicates, self.keys) {
             ([item], Some(_)) => self.item.created(item),
@@ -268,7 +270,7 @@ impl<'a> Items<'a> {
                 if strictness == Strictness::Strict {
                     return Err(SchemaError::new(format!("duplicate entries for key {element}")));
                 }
-                // Items with equal keys are owned as a whole, since no path would distinguish their fields.
+                // Items with equal keys are owned as a whole, since no path distinguishes their fields.
                 child = FieldSet::leaf();
             }
             set.push(element, child);

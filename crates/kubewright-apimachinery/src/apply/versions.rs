@@ -1,4 +1,4 @@
-//! Fields that are owned in other versions of a kind. The object is converted to compare them, as in Kubernetes
+//! Ownership of fields in other versions of a kind. The object is converted to compare them, as in Kubernetes
 //! (`structured-merge-diff/merge/update.go`).
 
 use std::{collections::BTreeMap, fmt, sync::Arc};
@@ -14,27 +14,27 @@ use super::{
 };
 use crate::schema::Node;
 
-/// Conversions of the objects of one kind to its other versions.
+/// Converts objects of one kind to its other versions.
 pub trait Versions: fmt::Debug + Sync {
-    /// Returns an object in another version. It has no `managedFields`.
+    /// Converts an object, without `managedFields`, to another version.
     fn convert(&self, object: &Value, api_version: &str) -> Converted<'_>;
 }
 
 /// The result of a conversion.
 #[derive(Clone, Debug)]
 pub enum Converted<'a> {
-    /// The object in the version, and the version's schema.
+    /// The converted object, and the schema of the version.
     Known(Arc<Value>, Node<'a>),
-    /// The conversion isn't done yet. Decisions made without it have to be repeated when it is.
+    /// The conversion isn't available yet. Decisions made without it must be repeated once it is.
     Unknown,
-    /// The version no longer exists, so fields owned in it have no owner.
+    /// The version no longer exists. Fields owned in it have no owner.
     NoVersion,
 }
 
-/// The difference that a write makes, in each version in which fields are owned.
+/// The difference that a write makes in each version in which fields are owned.
 pub(super) struct Comparisons {
     pub(super) own: Comparison,
-    /// The differences in other versions; `None` for a version that no longer exists.
+    /// The differences in the other versions; `None` for a version that no longer exists.
     others: BTreeMap<String, Option<Comparison>>,
 }
 
@@ -68,7 +68,7 @@ impl Comparisons {
         Self { own, others: BTreeMap::new() }
     }
 
-    /// Removes from all managers the fields that changed or are gone. Returns whether any manager lost a field.
+    /// Removes the changed and removed fields from all managers. Returns whether any manager lost a field.
     pub(super) fn release(&self, managers: &mut Managers) -> bool {
         let mut lost = false;
         for entry in &mut managers.0 {
@@ -84,7 +84,7 @@ impl Comparisons {
         lost
     }
 
-    /// Returns the difference in the version in which an entry owns its fields; `None` if the version no longer exists.
+    /// Returns the difference in the version of an entry, or `None` if the version no longer exists.
     pub(super) fn seen_by(&self, entry: &Entry) -> Option<&Comparison> {
         self.others.get(&entry.api_version).map_or(Some(&self.own), Option::as_ref)
     }
@@ -100,14 +100,14 @@ fn restricted(mut comparison: Comparison, ctx: &Context<'_>) -> Comparison {
     comparison
 }
 
-/// An object without `managedFields`, which are not converted.
+/// Returns an object without `managedFields`, which are not converted.
 fn bare(object: &Value) -> Value {
     let mut object = object.clone();
     take_managed(&mut object);
     object
 }
 
-/// Removes the fields from `object` that `last` applied and `entry`, which replaces it, does not, unless another manager
+/// Removes the fields that `last` applied and that `entry`, which replaces it, does not apply, unless another manager
 /// owns them.
 pub(super) fn prune(object: &mut Value, last: &Entry, entry: &Entry, others: &Managers, ctx: &Context<'_>) {
     let mut owned: BTreeMap<&str, FieldSet> = BTreeMap::new();
@@ -127,8 +127,8 @@ pub(super) fn prune(object: &mut Value, last: &Entry, entry: &Entry, others: &Ma
     set_managed(object, managed);
 }
 
-/// Does the same with several versions: fields that were removed in the version of the last apply are restored if they are
-/// owned in another version. Returns `None` if nothing is removed, or a version doesn't exist.
+/// Prunes across several versions: a field that was removed in the version of the last apply is restored if it is owned
+/// in another version. Returns `None` if nothing is removed, or if a version doesn't exist.
 fn pruned(
     merged: &Value,
     (first, last, owned_first): (&str, &FieldSet, &FieldSet),

@@ -1,24 +1,24 @@
 //! The cost of an evaluation and its limits.
 //!
-//! One unit is about one step. The limits and the prices are kube-apiserver's
+//! One unit corresponds to about one step. Limits and costs are those of kube-apiserver
 //! (`k8s.io/apiserver/pkg/apis/cel`, `cel-go/interpreter/runtimecost.go`, `k8s.io/apiserver/pkg/cel/library/cost.go`).
 
 use kube_cel::cel::{Value, objects::Key};
 
-/// The limit of one evaluation of one expression.
+/// The cost limit of a single evaluation.
 const PER_CALL: u64 = 1_000_000;
 
-/// The limit of all evaluations that validate one object.
+/// The cost limit of all evaluations that validate one object.
 const PER_OBJECT: u64 = 10_000_000;
 
-/// The limit of all match conditions of one webhook for one request.
+/// The cost limit of all match conditions of one webhook for one request.
 const PER_MATCH_CONDITIONS: u64 = 2_500_000;
 
-/// The units after which an evaluation of several expressions lets other tasks run: at most some tens of milliseconds,
-/// together with the one expression that is not interrupted.
+/// The number of units after which an evaluation of several expressions yields to other tasks. It takes at most some
+/// tens of milliseconds, including the expression that is running, which is not interrupted.
 const PER_TURN: u64 = 200_000;
 
-/// The units that several evaluations may still spend together.
+/// The remaining units that several evaluations share.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u64,
@@ -33,7 +33,7 @@ impl Budget {
         Self { left: PER_MATCH_CONDITIONS }
     }
 
-    /// Whether nothing is left, so that no further expression is evaluated.
+    /// Returns whether the budget is used up, so that no further expression is evaluated.
     pub(crate) fn is_spent(&self) -> bool {
         self.left == 0
     }
@@ -50,7 +50,7 @@ impl Budget {
         self.left = self.left.saturating_sub(meter.spent);
     }
 
-    /// Leaves nothing, and returns which limit was exceeded, as kube-apiserver words it.
+    /// Uses up the budget. Returns which limit was exceeded, in kube-apiserver's wording.
     pub(crate) fn exhaust(&mut self, rule: &str) -> String {
         let per_call = self.left >= PER_CALL;
         self.left = 0;
@@ -72,7 +72,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Notes that `units` were spent, and yields once a turn's share is used up.
+    /// Records the units spent, and yields once they reach `PER_TURN`.
     pub(crate) async fn spent(&mut self, units: u64) {
         self.since = self.since.saturating_add(units);
         if self.since >= PER_TURN {
@@ -82,7 +82,7 @@ impl Pace {
     }
 }
 
-/// The limit of an evaluation is exceeded.
+/// The error that the limit of an evaluation is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exceeded;
 
@@ -91,7 +91,7 @@ pub(super) struct Exceeded;
 pub(super) struct Meter {
     spent: u64,
     limit: u64,
-    /// Tenths of a unit that are not charged yet.
+    /// Tenths of a unit that have not been charged yet.
     rest: u64,
 }
 
@@ -106,7 +106,7 @@ impl Meter {
         self.spent
     }
 
-    /// Charges for what is about to be done.
+    /// Charges for the next step, before it is taken.
     pub(super) fn charge(&mut self, units: u64) -> Result<(), Exceeded> {
         self.spent = self.spent.saturating_add(units).min(self.limit.saturating_add(1));
         if self.spent > self.limit { Err(Exceeded) } else { Ok(()) }
@@ -117,7 +117,7 @@ impl Meter {
         self.charge(tenth(bytes))
     }
 
-    /// Charges for every value below `value`, itself included, and for the bytes of texts.
+    /// Charges for `value`, all values below it, and the bytes of strings.
     pub(super) fn charge_traversal(&mut self, value: &Value) -> Result<(), Exceeded> {
         match value {
             Value::String(text) => self.charge(tenth(text.len()).max(1)),
@@ -139,7 +139,7 @@ impl Meter {
         }
     }
 
-    /// Whether two values are equal. Charges a tenth of a unit for each pair of values and of bytes compared.
+    /// Compares two values. Charges a tenth of a unit for each pair of values and of bytes compared.
     pub(super) fn equal(&mut self, left: &Value, right: &Value) -> Result<bool, Exceeded> {
         let equal = self.compare(left, right)?;
         if self.rest > 0 {
@@ -171,7 +171,7 @@ impl Meter {
                 if left.map.len() != right.map.len() {
                     return Ok(false);
                 }
-                // All entries are compared, so that the cost doesn't depend on their order.
+                // Compares all entries, so that the cost doesn't depend on their order.
                 left.map.iter().try_fold(true, |equal, (key, left)| match right.get(key) {
                     Some(right) => Ok(self.compare(left, right)? && equal),
                     None => Ok(false),
@@ -189,12 +189,12 @@ impl Meter {
     }
 }
 
-/// The price of `bytes` bytes of text.
+/// Returns the cost of `bytes` bytes of text.
 pub(super) fn tenth(bytes: usize) -> u64 {
     (bytes as u64).div_ceil(10)
 }
 
-/// The price of matching a text against a regular expression, both given by their length.
+/// Returns the cost of matching a string against a regular expression, given their lengths.
 pub(super) fn of_match(text: usize, pattern: usize) -> u64 {
     tenth(text.saturating_add(1)).saturating_mul((pattern as u64).div_ceil(4))
 }

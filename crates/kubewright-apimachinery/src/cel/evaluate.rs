@@ -1,6 +1,7 @@
-//! Evaluation: a walk over the expression that charges each step before it is taken.
+//! Evaluation: walks the expression tree, and charges each step before taking it.
 //!
-//! Errors of a step can be absorbed by `&&`, `||` and the macros, as the language demands; an exceeded limit can't.
+//! `&&`, `||` and the macros can absorb errors of a step, as the language specifies. An exceeded limit is never
+//! absorbed.
 
 use std::{cmp::Ordering, collections::BTreeMap, fmt, sync::Arc};
 
@@ -15,15 +16,15 @@ use super::{
     expression::{ACCUMULATOR, Element, Expression, Index, Loop, Operator, Select},
 };
 
-/// The price of making a list, beside its elements.
+/// The cost of creating a list, in addition to its elements.
 const LIST: u64 = 10;
-/// The price of making a map, beside its entries.
+/// The cost of creating a map, in addition to its entries.
 const MAP: u64 = 30;
 
-/// Why a step has no value.
+/// The reason why a step has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The error, in Kubernetes' words where it has some.
+    /// An error, in Kubernetes' wording where that exists.
     Error(String),
     /// A cost limit is exceeded.
     Exceeded,
@@ -54,7 +55,7 @@ impl From<ExecutionError> for Failure {
             ExecutionError::RemainderByZero(_) => "modulus by zero".to_owned(),
             ExecutionError::Overflow(..) => "integer overflow".to_owned(),
             ExecutionError::FunctionError { function, message } => format!("{function}: {message}"),
-            // Others print the operands, which may be large.
+            // Other errors print the operands, which may be large.
             _ => "no such overload".to_owned(),
         })
     }
@@ -78,11 +79,11 @@ pub(super) type Evaluated = Result<Value, Failure>;
 /// The evaluation of one expression.
 pub(super) struct Evaluation<'e> {
     variables: &'e [(&'e str, Value)],
-    /// The variables of the loops around the present step, innermost last. The accumulator of a loop may be an error,
-    /// which a later round may absorb.
+    /// The variables of the enclosing loops, innermost last. The accumulator of a loop may be an error, which a later
+    /// iteration may absorb.
     locals: Vec<(&'e str, Result<Value, String>)>,
     pub(super) meter: &'e mut Meter,
-    /// Regular expressions that are not literals, compiled during this evaluation.
+    /// Compiled regular expressions that are not literals, cached for this evaluation.
     pub(super) patterns: BTreeMap<Arc<String>, Result<Arc<Regex>, String>>,
 }
 
@@ -144,7 +145,8 @@ impl<'e> Evaluation<'e> {
         }
     }
 
-    /// `&&` and `||`: an operand that is `decisive` decides, even if the other can't be evaluated.
+    /// Evaluates `&&` or `||`. An operand with the value `decisive` determines the result, even if the other can't be
+    /// evaluated.
     fn logic(&mut self, operands: &'e [Expression; 2], decisive: bool) -> Evaluated {
         let left = match self.boolean(&operands[0]) {
             Ok(value) if value == decisive => return Ok(Value::Bool(decisive)),
@@ -222,7 +224,7 @@ impl<'e> Evaluation<'e> {
         Ok(operation()?)
     }
 
-    /// Adds numbers and times, and joins texts and lists. What is joined is charged by its size.
+    /// Adds numbers and times, and concatenates strings and lists. Concatenation is charged by size.
     fn add(&mut self, left: Value, right: Value) -> Evaluated {
         match (&left, &right) {
             (Value::String(left), Value::String(right)) => {
@@ -300,8 +302,8 @@ impl<'e> Evaluation<'e> {
         Ok(Value::Map(Map { map: Arc::new(map) }))
     }
 
-    /// The accumulator of the innermost loop with one more item. The accumulator itself is left empty, so that the list
-    /// is extended in place; the loop puts the result where it was.
+    /// Returns the accumulator of the innermost loop with one more item. The accumulator itself is left empty, so that
+    /// the list is extended in place; the loop then stores the result in it.
     fn append(&mut self, item: &'e Expression) -> Evaluated {
         let item = self.evaluate(item)?;
         self.meter.charge(LIST + 2)?;
@@ -322,7 +324,7 @@ impl<'e> Evaluation<'e> {
         let items = match range {
             Value::List(items) => items,
             Value::Map(map) => {
-                // In order, so that the same object always has the same result.
+                // Iterates in order, so that the same object always has the same result.
                 self.meter.charge(map.map.len() as u64)?;
                 let mut keys: Vec<&Key> = map.map.keys().collect();
                 keys.sort_unstable();
@@ -359,7 +361,7 @@ impl<'e> Evaluation<'e> {
     }
 }
 
-/// The value inside of an optional; `None` if `value` is not an optional.
+/// Returns the content of an optional. `None` if `value` is not an optional.
 pub(super) fn optional(value: &Value) -> Option<Option<&Value>> {
     <&OptionalValue>::try_from(value).ok().map(OptionalValue::value)
 }
@@ -368,7 +370,7 @@ pub(super) fn optional_of(value: Option<Value>) -> Value {
     Value::Opaque(Arc::new(value.map_or_else(OptionalValue::none, OptionalValue::of)))
 }
 
-/// A map's entry.
+/// Returns an entry of a map.
 fn entry(map: &Value, key: &Key) -> Result<Option<Value>, Failure> {
     match map {
         Value::Map(map) => Ok(map.get(key).cloned()),
@@ -376,7 +378,7 @@ fn entry(map: &Value, key: &Key) -> Result<Option<Value>, Failure> {
     }
 }
 
-/// A list's item or a map's entry, which must be there.
+/// Returns a list's item or a map's entry, which must exist.
 fn element(container: &Value, key: &Value) -> Evaluated {
     match (container, key) {
         (Value::List(items), Value::Int(_) | Value::UInt(_)) => {

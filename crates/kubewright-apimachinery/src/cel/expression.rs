@@ -1,5 +1,4 @@
-//! Expressions in the form in which they are evaluated: the parser's tree with operators, constants and regular
-//! expressions resolved.
+//! Expressions in evaluable form: the parser's tree, with operators, constants and regular expressions resolved.
 
 use std::sync::{Arc, OnceLock};
 
@@ -10,13 +9,13 @@ use kube_cel::cel::{
 };
 use regex::Regex;
 
-/// The first parts of the library's qualified names, such as `math.abs`.
+/// The first segments of the library's qualified names, such as `math` in `math.abs`.
 const NAMESPACES: [&str; 9] = ["base64", "format", "ip", "jsonpatch", "lists", "math", "optional", "sets", "strings"];
 
-/// The names of types. The language compares them, as in `type(self) == string`; here their names stand for them.
+/// The names of types, which evaluate to themselves. The language compares them, as in `type(self) == string`.
 const TYPES: [&str; 9] = ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"];
 
-/// The variable that the parser's macros collect their result in.
+/// The variable in which the parser's macros accumulate their result.
 pub(super) const ACCUMULATOR: &str = "@result";
 
 #[derive(Debug)]
@@ -27,7 +26,7 @@ pub(super) enum Expression {
     Index(Box<Index>),
     Not(Box<Expression>),
     Negate(Box<Expression>),
-    /// Whether a condition is true or can't be evaluated: macros go on in both cases.
+    /// True if a condition is true or can't be evaluated. Macros continue in both cases.
     NotStrictlyFalse(Box<Expression>),
     And(Box<[Expression; 2]>),
     Or(Box<[Expression; 2]>),
@@ -35,7 +34,7 @@ pub(super) enum Expression {
     Binary(Operator, Box<[Expression; 2]>),
     List(Vec<Element>),
     Map(Vec<(Expression, Element)>),
-    /// Appends an item to the accumulator of the enclosing loop: what `map` and `filter` do in each round.
+    /// Appends an item to the accumulator of the enclosing loop. `map` and `filter` do so in each iteration.
     Append(Box<Expression>),
     Loop(Box<Loop>),
     Call(Box<Call>),
@@ -57,14 +56,14 @@ pub(super) struct Index {
     pub(super) optional: bool,
 }
 
-/// An element of a list or map; an optional one is left out when it has no value.
+/// An element of a list or map. An optional element without a value is omitted.
 #[derive(Debug)]
 pub(super) struct Element {
     pub(super) value: Expression,
     pub(super) optional: bool,
 }
 
-/// A comprehension: what `all`, `exists`, `map` and the like expand to.
+/// A comprehension, the expansion of `all`, `exists`, `map` and similar macros.
 #[derive(Debug)]
 pub(super) struct Loop {
     pub(super) range: Expression,
@@ -75,13 +74,13 @@ pub(super) struct Loop {
     pub(super) result: Expression,
 }
 
-/// A function call; the target of a method is the first argument.
+/// A function call. The target of a method is the first argument.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) function: String,
     pub(super) method: bool,
     pub(super) arguments: Vec<Expression>,
-    /// The regular expression, where it is a literal: compiled once.
+    /// The regular expression, compiled once, if it is a literal.
     pub(super) pattern: OnceLock<Result<Arc<Regex>, String>>,
 }
 
@@ -122,7 +121,8 @@ impl Operator {
 }
 
 impl Expression {
-    /// Compiles the parser's tree. Fails for messages (`Type{field: value}`), which Kubernetes' environment has none of.
+    /// Compiles the parser's tree. Fails for messages (`Type{field: value}`), which don't exist in Kubernetes'
+    /// environment.
     pub(super) fn compile(tree: &IdedExpr) -> Result<Self, String> {
         Compiler::default().expression(tree)
     }
@@ -135,7 +135,7 @@ impl Expression {
     }
 }
 
-/// Compiles a tree, and knows the names of the loops around it.
+/// Compiles a tree, and tracks the variable names of the enclosing loops.
 #[derive(Default)]
 struct Compiler<'t> {
     locals: Vec<&'t str>,

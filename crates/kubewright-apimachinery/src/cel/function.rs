@@ -1,5 +1,5 @@
-//! Function calls. Functions on whole values and texts are evaluated here, without copies; the rest of the library is
-//! `kube-cel`'s, which takes copies of its arguments.
+//! Function calls. Functions on whole values and strings are evaluated here, without copies. All other library
+//! functions are those of `kube-cel`, which takes copies of its arguments.
 
 use std::sync::Arc;
 
@@ -20,28 +20,29 @@ use super::{
 };
 use crate::pattern;
 
-/// The price of compiling a regular expression that is not a literal. cel-go doesn't charge it.
+/// The cost of compiling a regular expression that is not a literal. cel-go doesn't charge for it.
 const COMPILATION: u64 = 20_000;
 
-/// The size limit of a compiled regular expression that is not a literal, in bytes: what the price is enough for.
+/// The size limit of a compiled regular expression that is not a literal, in bytes. `COMPILATION` covers the time that
+/// this takes.
 const COMPILED: usize = 256 * 1024;
 
-/// Bytes of text that are counted for one unit, which takes much less time than other work on them.
+/// The number of bytes of text that are counted per unit. Counting takes much less time than other operations on text.
 const COUNTED: usize = 256;
 
 thread_local! {
-    /// The library: a table too large to build for each call, and not to be shared between threads.
+    /// The function library. It is too large to build for each call, and can't be shared between threads.
     static LIBRARY: Context<'static> = Context::default().with_all();
 }
 
-/// The names under which a library's function finds its arguments.
+/// The variables that hold the arguments of a library function.
 const NAMES: [&str; 6] = ["@0", "@1", "@2", "@3", "@4", "@5"];
 
 impl<'e> Evaluation<'e> {
     pub(super) fn call(&mut self, call: &'e Call) -> Evaluated {
         let mut values = Vec::with_capacity(call.arguments.len());
         for (place, argument) in call.arguments.iter().enumerate() {
-            // The alternative of an optional counts only if it is needed.
+            // The alternative of an optional is evaluated only if it is needed.
             if place == 1
                 && let ("or" | "orValue", Some(Some(present))) = (call.function.as_str(), optional(&values[0]))
             {
@@ -91,7 +92,7 @@ impl<'e> Evaluation<'e> {
         }
     }
 
-    /// The compiled form of a pattern.
+    /// Returns the compiled form of a pattern.
     fn pattern(&mut self, call: &'e Call, pattern: &Arc<String>) -> Result<Arc<Regex>, Failure> {
         let compile = |limit| {
             let compiled = pattern::compile(pattern, limit);
@@ -111,7 +112,7 @@ impl<'e> Evaluation<'e> {
     }
 }
 
-/// Charges for a call by the sizes of its arguments and of what it makes of them.
+/// Charges for a call by the sizes of its arguments and of its result.
 fn charge(meter: &mut Meter, function: &str, values: &[Value]) -> Result<(), Exceeded> {
     let traverse = |meter: &mut Meter| values.iter().try_for_each(|value| meter.charge_traversal(value));
     match (function, values) {
@@ -126,7 +127,7 @@ fn charge(meter: &mut Meter, function: &str, values: &[Value]) -> Result<(), Exc
             meter.charge(of_match(text.len(), pattern.len()))
         }
         ("findAll", [Value::String(text), Value::String(pattern), ..]) => {
-            // At worst, each character is found.
+            // In the worst case, each character matches.
             meter.charge(of_match(text.len(), pattern.len()).saturating_add(text.len() as u64))
         }
         ("replace", [Value::String(text), Value::String(part), Value::String(by), ..]) => {
@@ -152,7 +153,7 @@ fn charge(meter: &mut Meter, function: &str, values: &[Value]) -> Result<(), Exc
         ("lists.range", [Value::Int(length)]) => meter.charge(u64::try_from(*length).unwrap_or_default().max(1)),
         ("distinct" | "sort", [Value::List(items)]) => {
             traverse(meter)?;
-            // Each item is compared with, at worst, all before it.
+            // In the worst case, each item is compared with all preceding ones.
             let length = items.len() as u64;
             meter.charge(if function == "sort" { length } else { length.saturating_mul(length) / 2 })
         }
@@ -165,7 +166,7 @@ fn charge(meter: &mut Meter, function: &str, values: &[Value]) -> Result<(), Exc
     }
 }
 
-/// The sum of the precisions in a template, such as 3 in `%.3f`: the digits that they ask for.
+/// Returns the sum of the precisions in a template, such as 3 for `%.3f`: the number of digits that they produce.
 fn precisions(template: &str) -> usize {
     let digits = template.split("%.").skip(1).map(|rest| {
         let end = rest.find(|digit: char| !digit.is_ascii_digit()).unwrap_or(rest.len());
@@ -174,7 +175,7 @@ fn precisions(template: &str) -> usize {
     digits.fold(0, usize::saturating_add)
 }
 
-/// The size as the language counts it: characters, bytes, items or entries.
+/// Returns the size as the language defines it: characters, bytes, items or entries.
 fn size(value: &Value) -> Evaluated {
     let size = match value {
         Value::String(text) => text.chars().count(),
@@ -230,7 +231,7 @@ fn library(name: &str, method: bool, values: Vec<Value>) -> Evaluated {
     })
 }
 
-/// Calls a conversion of a text, such as `timestamp`; `None` if the text is not in its format.
+/// Calls a conversion of a string, such as `timestamp`. Returns `None` if the string is not in its format.
 pub(crate) fn convert(function: &str, text: &str) -> Option<Value> {
     library(function, false, vec![text.into()]).ok()
 }

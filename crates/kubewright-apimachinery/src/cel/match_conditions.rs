@@ -12,30 +12,30 @@ use super::{
     value,
 };
 
-/// The conditions of one webhook, which hold together or not at all.
+/// The conditions of one webhook, which must all hold.
 #[derive(Default)]
 pub struct MatchConditions(Vec<(String, Program)>);
 
 impl MatchConditions {
-    /// Checks that an expression can be parsed; the error says why not.
+    /// Checks that an expression can be parsed. The error is the syntax error.
     pub fn check(expression: &str) -> Result<(), String> {
         Program::parse(expression).map(drop).map_err(|why| format!("compilation failed: {why}"))
     }
 
-    /// Reads conditions, given by name and expression. One that [`MatchConditions::check`] refuses is left out.
+    /// Parses conditions, given by name and expression. Omits those that [`MatchConditions::check`] rejects.
     pub fn new<'t>(conditions: impl IntoIterator<Item = (&'t str, &'t str)>) -> Self {
         let read = |(name, expression): (&str, &str)| Some((name.to_owned(), Program::parse(expression).ok()?));
         Self(conditions.into_iter().filter_map(read).collect())
     }
 
-    /// Returns whether all conditions hold for these values by name.
+    /// Returns whether all conditions hold for the given variables.
     ///
-    /// A condition that doesn't hold decides, even if another can't be evaluated. The evaluations share one budget of
-    /// cost, as in Kubernetes, and let other tasks run in between.
+    /// A condition that doesn't hold determines the result, even if another can't be evaluated. As in Kubernetes, the
+    /// evaluations share one cost budget. They yield to other tasks in between.
     ///
     /// # Errors
-    /// When no condition fails to hold but one can't be evaluated: a field is absent, the result is not a boolean, or
-    /// the budget is spent. The error names the condition.
+    /// If no condition is false but one can't be evaluated: a field is absent, the result is not a boolean, or the
+    /// budget is used up. The error names the condition.
     pub async fn hold(&self, values: &[(&str, &Value)]) -> Result<bool, String> {
         if self.0.is_empty() {
             return Ok(true);

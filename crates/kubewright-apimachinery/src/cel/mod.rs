@@ -1,10 +1,10 @@
 //! The Common Expression Language as Kubernetes uses it: validation rules of custom resources and match conditions of
 //! webhooks (<https://kubernetes.io/docs/reference/using-api/cel/>).
 //!
-//! The parser is the `cel` crate's and the function library `kube-cel`'s. The evaluator is ours, for two reasons: it
-//! charges every step by the sizes of its operands and stops at the limits of kube-apiserver, and it shares values
-//! instead of copying them. The costs are those of cel-go and of Kubernetes' library; a function that would build more
-//! than its cost there admits is charged for what it builds, before it runs.
+//! The parser is that of the `cel` crate, and the function library is `kube-cel`. The evaluator is implemented here for
+//! two reasons: it charges every step by the sizes of its operands and stops at the limits of kube-apiserver, and it
+//! shares values instead of copying them. The costs are those of cel-go and of Kubernetes' library. A function that
+//! would build a result larger than that cost covers is charged for the result before it runs.
 //!
 //! Not supported: type checking before evaluation, `url`, the authorizer, `cel.bind`, `sortBy`, and two-variable
 //! comprehensions.

@@ -1,15 +1,15 @@
-//! A check before the parser runs: how long an expression is, and how deep its tree becomes.
+//! Checks the length and depth of an expression before it is parsed.
 //!
-//! The parser, the evaluator and the destructors recurse. The parser itself bounds parentheses and the like, but not
-//! chains such as `a + a + a`, whose tree is as deep as the chain is long.
+//! The parser, the evaluator and the destructors recurse. The parser limits the nesting of parentheses and similar
+//! constructs, but not chains such as `a + a + a`, whose tree is as deep as the chain is long.
 
-/// The limit of an expression's characters, as in cel-go.
+/// The maximum length of an expression in characters, as in cel-go.
 const LENGTH_LIMIT: usize = 100_000;
 
-/// The limit of an expression's depth, as in cel-go.
+/// The maximum depth of an expression, as in cel-go.
 const DEPTH_LIMIT: usize = 250;
 
-/// Refuses an expression that is too long or too deep. Returns an upper bound of the depth of parentheses in it.
+/// Rejects an expression that is too long or too deep. Returns an upper bound of its depth of parentheses.
 pub(super) fn check(text: &str) -> Result<usize, String> {
     let length = text.chars().count();
     if length > LENGTH_LIMIT {
@@ -29,10 +29,10 @@ struct Depth {
     parentheses: usize,
 }
 
-/// The operators within one pair of parentheses, each of which adds a level to what stands left of it.
+/// The operators within one pair of parentheses. Each adds a level above its left operand.
 #[derive(Default)]
 struct Level {
-    /// Since the last `&&`, `||`, `,`, `?` or `:`, whose operands are beside each other.
+    /// Levels since the last `&&`, `||`, `,`, `?` or `:`, whose operands are at the same level.
     chain: usize,
     longest: usize,
 }
@@ -80,19 +80,19 @@ fn depth(text: &[u8]) -> Depth {
             _ => {}
         }
     }
-    // Parentheses that are not closed, which the parser refuses.
+    // Includes unclosed parentheses, which the parser rejects.
     let tree = outer.iter().map(|level| level.longest).sum::<usize>() + level.longest;
     Depth { tree, parentheses }
 }
 
-/// Whether the operator `in` stands at `at`.
+/// Returns whether the operator `in` is at `at`.
 fn is_word_in(text: &[u8], at: usize) -> bool {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let before = at.checked_sub(1).and_then(|at| text.get(at));
     text.get(at + 1) == Some(&b'n') && !before.is_some_and(is_name) && !text.get(at + 2).is_some_and(is_name)
 }
 
-/// The place behind the string literal that begins at `start`.
+/// Returns the position after the string literal that begins at `start`.
 fn end_of_string(text: &[u8], start: usize, raw: bool) -> usize {
     let quote = text[start];
     let triple = text[start..].starts_with(&[quote; 3]);

@@ -1,4 +1,4 @@
-//! Expressions that are parsed once and evaluated often.
+//! Expressions that are parsed once and evaluated many times.
 
 use std::{
     fmt,
@@ -15,11 +15,11 @@ use super::{
     nesting,
 };
 
-/// The depth of parentheses up to which an expression is parsed on the caller's thread.
+/// The maximum depth of parentheses of an expression that is parsed on the caller's thread.
 const SHALLOW: usize = 12;
 
-/// The stack of the thread that parses deeper expressions, in bytes. A debug build of the parser uses some 100 KB for
-/// each level.
+/// The stack size of the thread that parses deeper expressions, in bytes. A debug build of the parser uses about 100 KB
+/// per level.
 const STACK: usize = 32 * 1024 * 1024;
 
 const UNPARSABLE: &str = "the expression cannot be parsed";
@@ -29,12 +29,12 @@ const UNPARSABLE: &str = "the expression cannot be parsed";
 pub(crate) struct Program {
     expression: Expression,
     text: String,
-    /// Whether it mentions `oldSelf`, and so is about a change.
+    /// True if the expression mentions `oldSelf`, which makes it a transition rule.
     pub(crate) mentions_old: bool,
 }
 
 impl Program {
-    /// Parses an expression; the error says why it can't be parsed.
+    /// Parses an expression. The error is the syntax error.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if nesting::check(text)? <= SHALLOW {
             return Self::parse_here(text);
@@ -47,7 +47,7 @@ impl Program {
     }
 
     fn parse_here(text: &str) -> Result<Self, String> {
-        // The parser is not ours, and the text is anyone's.
+        // The parser is third-party code and the text is untrusted, so a panic is caught.
         let parse = || Parser::new().enable_optional_syntax(true).parse(text);
         let tree = catch_unwind(parse)
             .map_err(|_| UNPARSABLE.to_owned())?
@@ -56,10 +56,10 @@ impl Program {
         Ok(Self { expression: Expression::compile(&tree)?, text: text.trim().to_owned(), mentions_old })
     }
 
-    /// The value for these variables by name. The error is in Kubernetes' words where it has some.
+    /// Evaluates the expression with these variables. The error has Kubernetes' wording where that exists.
     ///
     /// `shown` names the expression in the error about a cost limit. Evaluation stops as soon as a limit is exceeded,
-    /// and the budget is then spent.
+    /// which uses up the budget.
     pub(crate) fn evaluate(
         &self,
         variables: &[(&str, Value)],
@@ -68,7 +68,7 @@ impl Program {
     ) -> Result<Value, Error> {
         let mut meter = budget.meter();
         let run = || Evaluation::new(variables, &mut meter).run(&self.expression);
-        // The functions of the library are not ours.
+        // The library functions are third-party code, so a panic is caught.
         let evaluated = catch_unwind(AssertUnwindSafe(run));
         match evaluated {
             Ok(Err(Failure::Exceeded)) => Err(Error::OutOfBudget(budget.exhaust(shown.unwrap_or(&self.text)))),
@@ -81,7 +81,7 @@ impl Program {
     }
 }
 
-/// Why an expression has no value.
+/// The reason why an expression has no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Error {
     /// A step failed, such as the selection of an absent field.
@@ -97,13 +97,13 @@ impl fmt::Display for Error {
     }
 }
 
-/// The program of a text that stands elsewhere, parsed when it is first evaluated. Clones share it, and it takes no part
-/// in comparisons.
+/// The program of a text that is stored elsewhere, parsed at its first evaluation. Clones share the program, and
+/// comparisons ignore it.
 #[derive(Clone, Default)]
 pub(crate) struct LazyProgram(Arc<OnceLock<Result<Program, String>>>);
 
 impl LazyProgram {
-    /// The program of `text`, which must always be the same.
+    /// Returns the program of `text`, which must be the same in every call.
     pub(crate) fn get(&self, text: &str) -> Result<&Program, &str> {
         self.0.get_or_init(|| Program::parse(text)).as_ref().map_err(String::as_str)
     }

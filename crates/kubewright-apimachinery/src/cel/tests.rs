@@ -33,7 +33,7 @@ fn check_error(text: &str, expect: &str) {
     assert!(error.contains(expect), "{text}: {error}");
 }
 
-/// The units that an evaluation spends.
+/// Returns the units that an evaluation spends.
 #[track_caller]
 fn cost(text: &str) -> u64 {
     let tree = cel_tree(text);
@@ -176,7 +176,7 @@ fn costs_are_those_of_cel_go() {
         ("'0123456789'.contains('01234567890')", 2),
         ("'01234567890123456789'.matches('0123456789')", 9),
         ("1 in [1, 2, 3]", 4),
-        // Each round reads the accumulator twice and tests it; at last it is read once more.
+        // Each iteration reads the accumulator twice and tests it. The result is one more read.
         ("[1, 2].all(x, true)", 2 * 3 + 1),
         ("[1, 2].exists(x, false)", 2 * 4 + 1),
         ("[1, 2].map(x, x)", 2 * 13 + 1),
@@ -214,7 +214,7 @@ fn evaluations_share_a_budget() {
             Err(error) => break error.to_string(),
         }
     };
-    // One unit for each item of the list, five for each round, and one for the result.
+    // One unit for each item of the list, five for each iteration, and one for the result.
     assert_eq!(evaluated, 10_000_000 / (30_000 * 6 + 1));
     assert!(why.contains("running out of cost budget"), "{why}");
 }

@@ -1,4 +1,4 @@
-//! JSON values as values of the language.
+//! Conversion of JSON values to CEL.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use kube_cel::cel::{
 };
 use serde_json::Value;
 
-/// A value without a schema: every type is as JSON shows it, and every field keeps its name.
+/// Converts a value without a schema: types follow JSON, and field names are kept.
 pub(crate) fn from_json(value: &Value) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,
@@ -27,7 +27,7 @@ pub(crate) fn from_json(value: &Value) -> cel::Value {
     }
 }
 
-/// A field's name as the key of a map.
+/// Returns a field's name as a map key.
 pub(crate) fn key(name: &str) -> Key {
     Key::String(Arc::new(name.to_owned()))
 }

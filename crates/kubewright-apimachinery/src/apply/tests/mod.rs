@@ -1,4 +1,4 @@
-//! The examples of the Kubernetes documentation, and cases that it doesn't cover.
+//! Examples of the Kubernetes documentation, and cases that it doesn't cover.
 
 mod property;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::schema::{Definitions, OBJECT_META, parse::from_openapi};
 
-/// A cluster of one object. A second passes with each write.
+/// A cluster with a single object. Each write advances the time by one second.
 struct Object {
     schema: crate::schema::Schema,
     status: FieldSet,
@@ -131,7 +131,7 @@ impl Object {
         .unwrap();
     }
 
-    /// The object without what identifies it, and without its ownership.
+    /// Checks the object without its identifying fields and its ownership.
     #[track_caller]
     fn check(&self, expect: Value) {
         let mut live = self.live.clone().unwrap();
@@ -139,7 +139,8 @@ impl Object {
         assert_eq!(live, named(expect));
     }
 
-    /// `manager/operation`, with `/subresource` where there is one, and what it owns, in the order of the entries.
+    /// Checks the owned fields of each `manager/operation`, or `manager/operation/subresource`, in the order of the
+    /// entries.
     #[track_caller]
     fn check_owners(&self, expect: &[(&str, &[&str])]) {
         let managers = Managers::decode(managed_fields(self.live.as_ref().unwrap())).unwrap();
@@ -464,7 +465,8 @@ fn managed_fields_can_be_sent_reset_and_left_out() {
         let mut object = Object { live: object.live.clone(), ..Object::new() };
         object.update("c", |live| live["metadata"]["managedFields"] = reset);
         object.check_owners(&[]);
-        // Without recorded ownership, updates record none; the first apply shares the fields with `before-first-apply`.
+        // Updates don't record ownership on an object without any. The first apply shares the fields with
+        // `before-first-apply`.
         object.update("c", |live| live["data"]["z"] = "3".into());
         object.check_owners(&[]);
         object.apply("a", json!({"data": {"x": "1"}}));
@@ -585,7 +587,7 @@ fn status_is_applied_by_its_own_managers() {
         .unwrap();
     object.check(json!({"spec": {"replicas": 1}, "status": {"ready": 1}}));
     object.check_owners(&[("a/Apply", &[".spec.replicas"]), ("a/Apply/status", &[".status.ready"])]);
-    // The entry of the main resource is another one: applying there removes nothing from the status.
+    // The main resource has a separate entry, so applying to it removes nothing from the status.
     object.apply("a", json!({}));
     object.check(json!({"status": {"ready": 1}}));
 }

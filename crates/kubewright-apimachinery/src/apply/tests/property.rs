@@ -1,6 +1,7 @@
-//! Properties of apply for arbitrary schemas, writers and orders of writes: no field is lost, misplaced or taken over.
+//! Properties of apply for arbitrary schemas, managers and sequences of writes: no field is lost, misplaced or taken
+//! over.
 //!
-//! The expected results are computed from flat maps of paths to leaves, independently of the code under test.
+//! The expected results are computed from flat maps of paths to leaves, independently of the tested code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,14 +20,14 @@ enum Type {
     Text,
     /// Named fields `a`, `b`, …
     Struct(Vec<Type>),
-    /// Any names.
+    /// Allows any names.
     Map(Box<Type>),
-    /// No schema.
+    /// Has no schema.
     Free,
     AtomicMap,
     AtomicList,
     Set,
-    /// Items of a `name` and these fields.
+    /// Items with a `name` and these fields.
     Items(Vec<Type>),
 }
 
@@ -82,7 +83,7 @@ fn text() -> impl Strategy<Value = Value> {
     prop_oneof!["x", "y"].prop_map(Value::from)
 }
 
-/// Some of the names, in some order.
+/// Generates a subset of the names, in any order.
 fn some_names() -> impl Strategy<Value = Vec<&'static str>> {
     Just(NAMES.to_vec()).prop_shuffle().prop_flat_map(|names| (0..=names.len()).prop_map(move |n| names[..n].to_vec()))
 }
@@ -143,12 +144,12 @@ enum Write {
         config: Value,
         force: bool,
     },
-    /// The whole object is replaced.
+    /// Replaces the whole object.
     Replace {
         manager: &'static str,
         spec: Value,
     },
-    /// A few of its fields are replaced.
+    /// Replaces a few of its fields.
     Change {
         manager: &'static str,
         fields: Value,
@@ -171,7 +172,8 @@ fn object(spec: Value) -> Value {
 
 type Leaves = BTreeMap<String, Value>;
 
-/// The leaves of a value by path; an empty map or list is a leaf. Also the order of items in each list that has keys.
+/// Collects the leaves of a value by path, where an empty map or list is a leaf, and the order of items in each keyed
+/// list.
 fn flatten(kind: &Type, value: &Value, path: &str, leaves: &mut Leaves, order: &mut BTreeMap<String, Vec<String>>) {
     match (kind, value) {
         (Type::Struct(_) | Type::Map(_) | Type::Free, Value::Object(map)) if !map.is_empty() => {
@@ -208,7 +210,7 @@ fn flatten(kind: &Type, value: &Value, path: &str, leaves: &mut Leaves, order: &
     }
 }
 
-/// The state of the object after a write, flat.
+/// The flattened state of the object after a write.
 #[derive(Clone, Debug, Default)]
 struct State {
     leaves: Leaves,
@@ -263,7 +265,7 @@ fn is_empty(value: &Value) -> bool {
     value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// Whether `path` is in a list item that only `who` owned, and that the configuration no longer has.
+/// Returns whether `path` is in a list item that only `who` owned and that is no longer in the configuration.
 fn in_abandoned_item(before: &State, config: &State, who: &str, path: &str) -> bool {
     let items = path.match_indices("/k:").map(|(start, _)| {
         let end = path[start + 1..].find('/').map_or(path.len(), |length| start + 1 + length);
@@ -274,7 +276,7 @@ fn in_abandoned_item(before: &State, config: &State, who: &str, path: &str) -> b
     })
 }
 
-/// Whether applying the configuration changes fields that others own.
+/// Returns whether applying the configuration changes fields that others own.
 fn clashes(before: &State, config: &State, who: &str) -> bool {
     config.leaves.iter().any(|(path, wanted)| {
         let there = before.leaves.get(path);
@@ -282,7 +284,7 @@ fn clashes(before: &State, config: &State, who: &str) -> bool {
             return false;
         }
         let contents_only = is_empty(wanted) && there.is_none() && below(before.leaves.keys(), path) && {
-            // An empty map leaves a map with content unchanged; it replaces any other value.
+            // An empty map leaves a non-empty map unchanged, and replaces any other value.
             let content = before.leaves.keys().find(|other| other.starts_with(&format!("{path}/"))).unwrap();
             content[path.len()..].starts_with("/f:") == wanted.is_object()
         };
@@ -312,7 +314,7 @@ fn check_apply(before: &State, config: &State, after: &State, who: &str, force: 
     for path in after.owned(who) {
         prop_assert!(config.has(&path), "{path} should not be owned");
     }
-    // (b) Fields that others own are unchanged.
+    // (b) Fields owned by others are unchanged.
     for path in before.others(who).filter(|_| !force) {
         let Some(was) = before.leaves.get(path) else { continue };
         let is = after.leaves.get(path);
@@ -326,7 +328,7 @@ fn check_apply(before: &State, config: &State, after: &State, who: &str, force: 
             prop_assert!(!after.has(&path), "{path} should be gone");
         }
     }
-    // (e) Lists are in the configuration's order, and items that only the live list has in that list's order.
+    // (e) Lists have the order of the configuration; items only in the live list have the order of that list.
     for (path, items) in &after.order {
         let none = Vec::new();
         let (wanted, was) = (config.order.get(path).unwrap_or(&none), before.order.get(path).unwrap_or(&none));
