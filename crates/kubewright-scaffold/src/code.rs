@@ -1,4 +1,4 @@
-//! Code whose line breaks depend on the length of names, formatted like rustfmt with default settings.
+//! Generation of code whose line breaks depend on the length of names, in the style of rustfmt with default settings.
 
 /// The maximum line width.
 const WIDTH: usize = 100;
@@ -39,12 +39,12 @@ pub(crate) fn chain(indent: usize, of: &str, call: &str) -> String {
     if line.len() <= WIDTH { line } else { format!("{space}{of}\n{space}    {call}") }
 }
 
-/// Formats a builder call on the manager in `register`; the marker indents it by four.
+/// Formats a builder call on the manager in `register`. The marker adds an indentation of four.
 pub(crate) fn wiring(method: &str, argument: &str) -> String {
     given("manager", method, argument)
 }
 
-/// Formats a builder call on the variable `name`; the marker indents it by four.
+/// Formats a builder call on the variable `name`. The marker adds an indentation of four.
 pub(crate) fn given(name: &str, method: &str, argument: &str) -> String {
     let call = format!(".{method}({argument});");
     if "    let  = ".len() + 2 * name.len() + call.len() <= WIDTH {
@@ -58,7 +58,7 @@ pub(crate) fn given(name: &str, method: &str, argument: &str) -> String {
     }
 }
 
-/// Indents lines by four.
+/// Indents lines by four spaces.
 pub(crate) fn indented(lines: &str) -> String {
     lines.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
 }

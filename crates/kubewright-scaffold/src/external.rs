@@ -1,8 +1,9 @@
 //! Requests to external plugins and their responses: phase 2 of kubebuilder's plugin protocol.
 //!
-//! A plugin is a program that reads one [`Request`] as JSON and prints one [`Response`]. It receives all files of the project, and
-//! returns those that it creates or changes. Its response becomes part of a [plan](crate::plan). The rules are those of kubebuilder's
-//! `pkg/plugin/external` and `pkg/plugins/external` and of Go's JSON decoder: keys of any case, and `null` for empty values.
+//! A plugin is a program that reads one [`Request`] as JSON and prints one [`Response`]. It receives all files of the
+//! project, and returns the files that it creates or changes. Its response becomes part of a [plan](crate::plan). The
+//! rules are those of kubebuilder's `pkg/plugin/external` and `pkg/plugins/external`, and of Go's JSON decoder: keys
+//! are case-insensitive, and `null` stands for an empty value.
 //!
 //! ```
 //! use kubewright_scaffold::external::{PluginKey, Response};
@@ -33,17 +34,18 @@ pub struct PluginKey {
 }
 
 impl PluginKey {
-    /// The name.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The version.
+    /// Returns the version.
     pub fn version(&self) -> &str {
         &self.version
     }
 
-    /// Returns whether this is the layout of kubewright itself, which may be abbreviated to the first part of its name, as in kubebuilder.
+    /// Returns whether this is the layout of kubewright itself. As in kubebuilder, it may be abbreviated to the first
+    /// part of its name.
     pub fn is_ours(&self) -> bool {
         LAYOUT.split_once('/').is_some_and(|(name, version)| {
             let short = name.split('.').next();
@@ -75,7 +77,7 @@ impl FromStr for PluginKey {
     }
 }
 
-/// Returns whether a name is an RFC 1123 subdomain, which never leads out of a directory.
+/// Returns whether a name is an RFC 1123 subdomain. Such a name never leads out of a directory.
 fn is_dns_name(text: &str) -> bool {
     let is_part = |part: &str| {
         let is_edge = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
@@ -99,18 +101,17 @@ fn is_version(text: &str) -> bool {
 pub struct Request<'a> {
     /// The version of the protocol.
     pub api_version: &'static str,
-    /// The flags of the command line and their values. For `flags` and `metadata`, the command in question: `--init`, `--api`, `--webhook`
-    /// or
-    /// `--edit`.
+    /// The flags of the command line and their values. For `flags` and `metadata`, the command that the request is
+    /// about: `--init`, `--api`, `--webhook` or `--edit`.
     pub args: &'a [String],
-    /// `init`, `create api`, `create webhook` or `edit`; or `flags` or `metadata`, which change nothing.
+    /// The command: `init`, `create api`, `create webhook` or `edit`; or `flags` or `metadata`, which change nothing.
     pub command: &'a str,
-    /// The files of the project by path, with the changes of the plugins before.
+    /// The files of the project by path, with the changes of the preceding plugins.
     pub universe: &'a BTreeMap<String, String>,
     /// All plugins of this command, in order.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub plugin_chain: &'a [String],
-    /// The content of `PROJECT`; none for `init`.
+    /// The content of `PROJECT`; `None` for `init`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
 }
@@ -127,10 +128,10 @@ impl<'a> Request<'a> {
 #[serde(default, rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct Response {
-    /// New and changed files by path; unchanged ones may be included. No file is deleted.
+    /// New and changed files by path. Unchanged files may be included. No files are deleted.
     #[serde(alias = "Universe", deserialize_with = "or_nothing")]
     pub universe: BTreeMap<String, String>,
-    /// Whether it failed.
+    /// Whether the plugin failed.
     #[serde(alias = "Error", deserialize_with = "or_nothing")]
     pub error: bool,
     /// The reasons of the failure.
@@ -152,7 +153,7 @@ pub struct Flag {
     /// The name, without `--`.
     #[serde(alias = "Name", deserialize_with = "or_nothing")]
     pub name: String,
-    /// `bool`, `int` or `float`; anything else is a string.
+    /// The type: `bool`, `int` or `float`. Any other value means a string.
     #[serde(alias = "Type", deserialize_with = "or_nothing")]
     pub r#type: String,
     /// The default value.
@@ -180,7 +181,7 @@ fn or_nothing<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserial
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// An invalid response, or one that reports a failure.
+/// An invalid response, or a response that reports a failure.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ResponseError {

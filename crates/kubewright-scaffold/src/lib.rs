@@ -1,4 +1,4 @@
-//! The scaffold of the command line: new projects, their files, and later changes to them.
+//! The scaffolding of the command line: new projects, their files, and later changes.
 //!
 //! * [`name`] checks domains, groups, versions, kinds and project names, and converts them to Rust names;
 //! * [`project`] reads and writes the `PROJECT` file, in kubebuilder's layout version 3;
@@ -6,11 +6,12 @@
 //! * [`marker`] inserts code into existing files, above marker comments;
 //! * [`plan`] collects the changes of a command, and reports all obstacles together;
 //! * [`command`] plans the changes of each command;
-//! * [`external`] has the requests and responses of external plugins;
+//! * [`external`] defines the requests and responses of external plugins;
 //! * [`record`] keeps what was scaffolded, and [`update`](mod@update) merges a newer scaffold;
 //! * [`write`](mod@write) writes all planned changes or none.
 //!
-//! Except for the last, these modules have values in and values out. Nothing here prints, prompts, or starts a program.
+//! All modules except [`write`](mod@write) are free of I/O: values in, values out. Nothing here prints, prompts, or
+//! starts a program.
 
 mod code;
 pub mod command;

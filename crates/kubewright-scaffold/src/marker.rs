@@ -1,8 +1,8 @@
-//! Inserting code into existing files.
+//! Insertion of code into existing files.
 //!
-//! A marker is a comment on a line of its own above which code is inserted: `// +kubebuilder:scaffold:modules`. The prefix is
-//! kubebuilder's, and so are the names where kubebuilder has them, so that its users and tools recognize them. Unlike in kubebuilder, a
-//! missing marker is an error that says what to insert by hand, and nothing is written.
+//! A marker is a comment on a line of its own, above which code is inserted: `// +kubebuilder:scaffold:modules`. The
+//! prefix is kubebuilder's, and so are the names where kubebuilder has them, so that its users and tools recognize
+//! them. Unlike in kubebuilder, a missing marker is an error that says what to insert by hand, and nothing is written.
 
 use std::{cmp::Ordering, iter::Peekable, str::Chars};
 
@@ -17,7 +17,7 @@ pub enum Place {
     Last,
     /// Directly above the marker, after an empty line.
     Apart,
-    /// Sorted into the similar lines directly above the marker, in the order of rustfmt for `mod`. For single lines.
+    /// Sorted among the similar lines directly above the marker, in rustfmt's order for `mod`. For single lines only.
     Sorted,
 }
 
@@ -35,7 +35,7 @@ pub enum MarkerError {
         /// The code to insert.
         fragment: String,
     },
-    /// The marker is there more than once.
+    /// The file contains the marker more than once.
     #[error(
         "{file} has the line `{marker}` {times} times: keep one of them, above which this is inserted, and run the command again:\n{fragment}"
     )]
@@ -44,7 +44,7 @@ pub enum MarkerError {
         file: String,
         /// The line of the marker.
         marker: String,
-        /// The number of times.
+        /// The number of occurrences.
         times: usize,
         /// The code to insert.
         fragment: String,
@@ -60,8 +60,8 @@ fn comment(file: &str) -> &'static str {
     if file.ends_with(".rs") { "//" } else { "#" }
 }
 
-/// The text of a file with a fragment put in above a marker, indented as that is. None if the fragment is there already, whatever
-/// its indent and wherever it is.
+/// Returns the text of a file with a fragment inserted above a marker, at the marker's indentation. Returns `None` if
+/// the file already contains the fragment, at any indentation and position.
 ///
 /// # Errors
 /// Returns an error if the marker is missing or ambiguous.
@@ -133,7 +133,7 @@ fn key(line: &str) -> &str {
     line.split_once("mod ").map_or(line, |(_, name)| name).trim_end_matches(';')
 }
 
-/// Compares texts so that `v2` is before `v10`.
+/// Compares texts in natural order: `v2` comes before `v10`.
 pub(crate) fn natural(one: &str, other: &str) -> Ordering {
     let (mut one, mut other) = (one.chars().peekable(), other.chars().peekable());
     loop {
@@ -148,7 +148,8 @@ pub(crate) fn natural(one: &str, other: &str) -> Ordering {
     }
 }
 
-/// Splits off a number, compared by its length without leading zeros and then by its digits, so that none is too large.
+/// Splits off a number. It is compared by its length without leading zeros and then by its digits, so that there is no
+/// overflow.
 fn number(text: &mut Peekable<Chars<'_>>) -> (usize, String) {
     let mut digits = String::new();
     while let Some(digit) = text.next_if(char::is_ascii_digit) {

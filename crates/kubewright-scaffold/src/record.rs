@@ -1,8 +1,8 @@
-//! The record of the scaffold: the file `.kubewright/scaffold.yaml`, which [`update`](crate::update) needs.
+//! The record of the scaffold in the file `.kubewright/scaffold.yaml`, which [`update`](crate::update) needs.
 //!
-//! It has each command with its arguments, and each file as the commands wrote it, before any edits. A newer version repeats the
-//! commands, and compares the result with the files. Both are kept by running each command a second time on the files of the record,
-//! whatever happened to them in the project.
+//! It contains each command with its arguments, and each file as the commands wrote it, before any edits. A newer
+//! version of kubewright repeats the commands, and compares the results with these files. To maintain the record, each
+//! command runs a second time on the files in the record, independently of edits in the project.
 
 use std::{collections::BTreeMap, io};
 
@@ -36,11 +36,11 @@ pub struct Record {
     /// The files that existed before `init`, and are not part of the scaffold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub foreign: Vec<String>,
-    /// The files as the commands wrote them, without `PROJECT`, which has the current state.
+    /// The files as the commands wrote them. `PROJECT` is not included, since it contains the current state.
     pub files: BTreeMap<String, String>,
 }
 
-/// A failure to use a record.
+/// An error in a record.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RecordError {
@@ -65,7 +65,7 @@ pub enum RecordError {
         /// The reason.
         why: Box<StepError>,
     },
-    /// The files of a command conflict with those before.
+    /// The files of a command conflict with those of earlier commands.
     #[error("cannot repeat `kubewright {step}`, step {number} of {FILE}: {why}")]
     Plan {
         /// The position of the command, counted from 1.
@@ -98,16 +98,16 @@ impl Record {
         Ok(format!("{HEADER}{content}"))
     }
 
-    /// Adds a command and its files. If the files of the record lack what the command changes, the rest is added: the user made that
-    /// change in the project by hand.
+    /// Adds a command and its files. Changes that are impossible in the files of the record are skipped: the user has
+    /// made the corresponding change in the project by hand.
     fn follow(&mut self, step: &Step, project: &Project) {
         let mut plan = Plan::new(&self.files);
-        // Obstacles in the project were reported before.
+        // Obstacles in the project were already reported.
         let _ = step.plan(project, &mut plan);
         let changes = plan.possible();
         self.files.extend(changes.into_iter().map(|change| (change.path, change.after)));
         self.files.remove(project::FILE);
-        // A command that was killed before it wrote PROJECT is run again.
+        // A command that was interrupted before it wrote `PROJECT` is run again.
         let same = |last: &Step| serde_json::to_value(last).ok() == serde_json::to_value(step).ok();
         if !self.steps.last().is_some_and(same) {
             self.steps.push(step.clone());
@@ -115,14 +115,14 @@ impl Record {
         self.cli_version = env!("CARGO_PKG_VERSION").into();
     }
 
-    /// Replaces the files by those of the new scaffold.
+    /// Replaces the files with those of the new scaffold.
     pub fn renew(&mut self, mut files: BTreeMap<String, String>) {
         files.remove(project::FILE);
         self.files = files;
         self.cli_version = env!("CARGO_PKG_VERSION").into();
     }
 
-    /// Returns the files of the new scaffold, by repeating all commands from nothing. `PROJECT` is among them.
+    /// Returns the files of the new scaffold, including `PROJECT`, by repeating all commands from the start.
     ///
     /// # Errors
     /// Returns an error if a command cannot be repeated.
@@ -142,7 +142,7 @@ impl Record {
     }
 }
 
-/// Adds a command to the record of the project that a plan is for. A project without a record gets none.
+/// Adds a command to the record of the project that a plan is for. A project without a record does not get one.
 pub(crate) fn note(step: &Step, project: &Project, plan: &mut Plan<'_>) -> Result<(), RecordError> {
     let source = plan.source();
     let mut record = match step {
@@ -162,7 +162,8 @@ pub(crate) fn note(step: &Step, project: &Project, plan: &mut Plan<'_>) -> Resul
     Ok(())
 }
 
-/// Returns the files that exist with other content. Files that must be new are checked by the plan, so these are not from the scaffold.
+/// Returns the files that already exist with other content. The plan checks files that must be new, so the returned
+/// files are not part of the scaffold.
 fn foreign(files: &BTreeMap<String, String>, source: &dyn Source) -> Vec<String> {
     let is_foreign = |(path, text): &(&String, &String)| match source.read(path) {
         Ok(there) => there.is_some_and(|there| there != **text),
@@ -227,7 +228,7 @@ mod tests {
         let kept = &record(&files).files["src/lib.rs"];
         assert!(files["src/lib.rs"].contains("mod mine;") && !kept.contains("mod mine;"));
         assert!(kept.contains("pub mod api;"), "{kept}");
-        // Repeating the command, as after it was killed, gives the same record.
+        // Repeating the command, as after an interruption, results in the same record.
         let before = files[FILE].clone();
         files.insert(project::FILE.into(), record(&files).repeat().unwrap()[project::FILE].clone());
         let mut project = Project::read(&files[project::FILE]).unwrap();
@@ -264,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// Any text survives being written as YAML.
+        /// Any text survives a round trip through YAML.
         #[test]
         fn texts_survive(text in "( |\t|\n|#|:|-|'|\"|[a-z{}<>|@%]|ü|\\\\|\r\n){0,40}") {
             let mut record = Record { cli_version: "1".into(), ..Record::default() };

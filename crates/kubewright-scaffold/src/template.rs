@@ -1,16 +1,16 @@
-//! Filling in templates.
+//! Rendering of templates.
 //!
-//! A template is a file with `@name@` for values, and has neither conditions nor loops. Optional code is inserted later, at a
-//! [marker](crate::marker).
+//! A template is a file with placeholders of the form `@name@`, and has neither conditions nor loops. Optional code is
+//! inserted later, at a [marker](crate::marker).
 
 use thiserror::Error;
 
-/// A template with a name that has no value.
+/// The error for a placeholder that has no value.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the template uses @{0}@, which has no value")]
 pub struct TemplateError(pub String);
 
-/// Replaces each `@name@` in `text` by its value. Other uses of `@`, as in `actions/checkout@v4`, stay.
+/// Replaces each `@name@` in `text` with its value. Other uses of `@`, as in `actions/checkout@v4`, are left unchanged.
 ///
 /// ```
 /// use kubewright_scaffold::template::render;
@@ -45,7 +45,7 @@ pub fn render(text: &str, values: &[(&str, &str)]) -> Result<String, TemplateErr
     Ok(rendered)
 }
 
-/// Returns the name at the start of `text`, if an `@` ends it.
+/// Returns the name at the start of `text`, if it ends with an `@`.
 fn placeholder(text: &str) -> Option<&str> {
     let (name, _) = text.split_once('@')?;
     let is_name = name.starts_with(|first: char| first.is_ascii_lowercase())

@@ -1,7 +1,8 @@
-//! Merging a newer scaffold into an edited project: a three-way merge of each file, as in git.
+//! Merging of a newer scaffold into an edited project: a three-way merge of each file, as in git.
 //!
-//! The base is the old scaffold from the [record](crate::record), one side the file in the project, the other the new scaffold. Where
-//! both changed the same lines, both versions and the base stay in the file, between git's conflict markers.
+//! The base is the old scaffold from the [record](crate::record). One side is the file in the project, the other is the
+//! new scaffold. Where both sides changed the same lines, the file gets both versions and the base between git's
+//! conflict markers.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,20 +26,20 @@ const GENERATED: [&str; 4] =
 pub enum Outcome {
     /// The file is new.
     Created,
-    /// The file was not edited, and has the new scaffold.
+    /// The file was not edited, and now has the content of the new scaffold.
     Replaced,
-    /// The file has its edits and the changes of the scaffold, in different places.
+    /// The file contains both the edits and the changes of the scaffold, in different places.
     Merged,
-    /// The same lines changed on both sides; the file has conflict markers.
+    /// The same lines changed on both sides. The file contains conflict markers.
     Conflict,
-    /// The file changed in the scaffold, but was deleted in the project and stays deleted.
+    /// The file changed in the scaffold, but was deleted in the project. It stays deleted.
     Deleted,
-    /// The file is no longer in the scaffold. It stays, for its owner to delete.
+    /// The file is no longer part of the scaffold. It is left for the user to delete.
     Obsolete,
 }
 
-/// Plans the update of all files except `PROJECT`, and returns the outcomes, without files that stay the same. `base` is the old
-/// scaffold, `new` the new one.
+/// Plans the update of all files except `PROJECT`, and returns the outcomes, omitting unchanged files. `base` is the
+/// old scaffold, and `new` the new one.
 ///
 /// # Errors
 /// Returns an error if a file cannot be read.
@@ -63,7 +64,7 @@ pub fn update(
     Ok(outcomes)
 }
 
-/// Returns the outcome for one file, and its new content if it changes; nothing if there is nothing to do.
+/// Returns the outcome for a file, with its new content if that changes; `None` if the file stays unchanged.
 fn merge(
     path: &str,
     base: Option<&String>,
@@ -133,7 +134,7 @@ mod tests {
         assert_eq!(outcome, Outcome::Conflict);
         let marked = "1\n<<<<<<< ours\nmine\n||||||| original\nold\n=======\nnew\n>>>>>>> theirs\n2\n";
         assert_eq!(text.unwrap(), marked);
-        // An existing file that is not from the scaffold.
+        // An existing file that is not part of the scaffold.
         let (outcome, text) = one(None, Some("mine"), Some("new")).unwrap();
         assert_eq!((outcome, text.unwrap().contains("mine\n|||||||")), (Outcome::Conflict, true));
     }

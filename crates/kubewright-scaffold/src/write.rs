@@ -1,8 +1,8 @@
-//! Writing all planned changes, or none.
+//! Writing of all planned changes, or none.
 //!
-//! All files are written to a temporary directory in the project first, since a rename is atomic only within a file system. Then each
-//! file is renamed to its place, in the order of the [plan](crate::plan): a reader sees the old or the new content of a file, never part
-//! of it. If a rename fails, the earlier ones are undone.
+//! All files are first written to a temporary directory in the project, since a rename is atomic only within a file
+//! system. Each file is then renamed to its final path, in the order of the [plan](crate::plan): a reader sees the old
+//! or the new content of a file, never a part of it. If a rename fails, the earlier ones are undone.
 
 use std::{
     fs, io,
@@ -21,10 +21,10 @@ const STAGE: &str = ".kubewright-";
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// A file was changed by another program meanwhile.
+    /// Another program has changed a file meanwhile.
     #[error("{0} was changed by another program meanwhile: run the command again; nothing was written")]
     Changed(PathBuf),
-    /// A path leads out of the project, by a symbolic link.
+    /// A path leads out of the project through a symbolic link.
     #[error("{0} leads out of the project by a symbolic link; nothing was written")]
     Outside(PathBuf),
     /// The file system reported an error; nothing was changed.
@@ -35,7 +35,7 @@ pub enum WriteError {
         /// The reason.
         why: io::Error,
     },
-    /// The file system reported an error, and another when the changes were undone.
+    /// The file system reported an error, and another one when the changes were undone.
     #[error("cannot write {path}: {why}; restoring {undone} failed too ({undo}): its old content is in {stage}")]
     Half {
         /// The file.
@@ -46,7 +46,7 @@ pub enum WriteError {
         undone: PathBuf,
         /// The reason.
         undo: io::Error,
-        /// The directory with the old files.
+        /// The directory that contains the old files.
         stage: PathBuf,
     },
 }
@@ -66,10 +66,10 @@ impl Folder {
         &self.0
     }
 
-    /// Writes all changes, or none. Directories are created as needed, and overwritten files keep their permissions.
+    /// Writes all changes, or none. Missing directories are created, and overwritten files keep their permissions.
     ///
     /// # Errors
-    /// Returns an error if a file changed since it was planned, or if the file system reports one.
+    /// Returns an error if a file has changed since it was planned, or if the file system reports one.
     pub fn write(&self, changes: &[Change]) -> Result<(), WriteError> {
         if changes.is_empty() {
             return Ok(());
@@ -93,7 +93,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Checks that a file is unchanged since it was planned, and in the project.
+    /// Checks that a file is within the project, and unchanged since it was planned.
     fn check(&self, change: &Change) -> Result<(), WriteError> {
         let path = self.0.join(&change.path);
         let failed = |why| WriteError::Failed { path: path.clone(), why };
@@ -141,7 +141,7 @@ fn old_in(stage: &Path, index: usize) -> PathBuf {
 /// The renames so far.
 struct Moves {
     stage: TempDir,
-    /// The renamed files, with the path of the old copy, if there was a file.
+    /// The renamed files, each with the path of its old copy if the file existed.
     done: Vec<(PathBuf, Option<PathBuf>)>,
     /// The created directories, outermost first.
     folders: Vec<PathBuf>,
@@ -154,14 +154,14 @@ impl Moves {
             fs::create_dir(folder)?;
             self.folders.push(folder.to_owned());
         }
-        // A rename does not follow a symbolic link: the file that it points to was read, so that one is replaced.
+        // A rename does not follow a symbolic link. The content of its target was read, so the target is replaced.
         let target = if is_there { path.canonicalize()? } else { path.to_owned() };
         fs::rename(new_in(self.stage.path(), index), &target)?;
         self.done.push((target, is_there.then(|| old_in(self.stage.path(), index))));
         Ok(())
     }
 
-    /// Undoes the renames, the last first.
+    /// Undoes the renames in reverse order.
     fn undo(self, path: PathBuf, why: io::Error) -> WriteError {
         for (undone, old) in self.done.into_iter().rev() {
             let back = match old {
@@ -173,7 +173,7 @@ impl Moves {
             }
         }
         for folder in self.folders.iter().rev() {
-            // A directory that is no longer empty has files of another program.
+            // A directory that is no longer empty contains files of another program.
             let _ = fs::remove_dir(folder);
         }
         WriteError::Failed { path, why }
@@ -239,7 +239,8 @@ mod tests {
         let (root, folder) = scene();
         fs::write(root.path().join("z"), "z").unwrap();
         let planned = changes(&folder, &[("a/b", "text"), ("a/c/d", "text"), ("z", "Z"), ("PROJECT", "new")]);
-        // A directory in place of a file, which no rename replaces. The check would find it, so it is skipped here.
+        // A directory in place of a file, which a rename cannot replace. The check would detect it, so it is skipped
+        // here.
         let before = all(root.path());
         let mut moves =
             Moves { stage: tempfile::tempdir_in(root.path()).unwrap(), done: Vec::new(), folders: Vec::new() };
@@ -285,7 +286,7 @@ mod tests {
         let error = folder.write(&changes(&folder, &[("out/a/b", "text")])).unwrap_err();
         assert!(matches!(error, WriteError::Outside(_)), "{error}");
         assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
-        // A link within the project is followed, and stays a link.
+        // A link within the project is followed, and remains a link.
         std::os::unix::fs::symlink("PROJECT", root.path().join("same")).unwrap();
         folder.write(&changes(&folder, &[("same", "new")])).unwrap();
         assert_eq!(fs::read_to_string(root.path().join("PROJECT")).unwrap(), "new");

@@ -15,7 +15,7 @@ use crate::{
 const MANAGER: &str = "config/manager/manager.yaml";
 const WATCH_NAMESPACE: &str = include_str!("../../templates/edit/watch_namespace.yaml.in");
 
-/// The lines of a role and its binding for all namespaces and for one, by file.
+/// By file, the lines of a role and its binding: for all namespaces, and for one namespace.
 const RIGHTS: [(&str, &str, &str); 2] = [
     (
         "config/rbac/role.yaml",
@@ -44,7 +44,7 @@ pub enum EditError {
     Project(#[from] ProjectError),
 }
 
-/// The settings to change; the others stay.
+/// The settings to change. Settings that are `None` stay unchanged.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -52,7 +52,7 @@ pub struct Edit {
     /// Whether sources of new kinds are in directories by group. Existing sources stay where they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub multigroup: Option<bool>,
-    /// Whether the operator watches chosen namespaces only.
+    /// Whether the operator watches only chosen namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaced: Option<bool>,
     /// The licence in the header of new files.

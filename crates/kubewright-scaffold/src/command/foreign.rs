@@ -7,7 +7,8 @@ use crate::{
     project::{Project, Resource},
 };
 
-/// The built-in groups, as in `--group`, and their domains. The modules of k8s-openapi have the first part of the name.
+/// The built-in groups, as given to `--group`, and their domains. The modules of k8s-openapi are named after the first
+/// part of the group.
 const CORE: &[(&str, &str)] = &[
     ("admissionregistration", "k8s.io"),
     ("apiextensions", "k8s.io"),
@@ -56,8 +57,8 @@ pub(super) struct Foreign {
 }
 
 impl Foreign {
-    /// Returns the given external type, or the built-in type of the group, unless the project defines the kind in a group of the same
-    /// short name.
+    /// Returns the given external type, or else the built-in type of the group, unless the project defines the kind in
+    /// a group of the same short name.
     pub(super) fn find(
         project: &Project,
         group: &str,

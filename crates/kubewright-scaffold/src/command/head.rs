@@ -19,7 +19,7 @@ impl License {
         &self.0
     }
 
-    /// Returns the SPDX expression, such as `Apache-2.0`; none for `none` and `copyright`.
+    /// Returns the SPDX expression, such as `Apache-2.0`; `None` for `none` and `copyright`.
     pub fn spdx(&self) -> Option<&str> {
         match self.0.as_str() {
             "apache2" => Some("Apache-2.0"),

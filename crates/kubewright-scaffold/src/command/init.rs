@@ -22,7 +22,8 @@ macro_rules! templates {
     };
 }
 
-/// The files of a new project, by path. Templates end in `.in`, since cargo takes a directory with a `Cargo.toml` for another package.
+/// The files of a new project, by path. Templates end in `.in`, since cargo would treat a directory with a `Cargo.toml`
+/// as a separate package.
 const FILES: &[(&str, &str)] = &templates![
     ".devcontainer/devcontainer.json" from "devcontainer/devcontainer.json",
     ".dockerignore" from "dockerignore",
@@ -60,7 +61,7 @@ const FILES: &[(&str, &str)] = &templates![
     "src/main.rs" from "src/main.rs",
 ];
 
-/// Files that often exist already, and are then left as they are.
+/// Files that often exist already. Existing ones are left unchanged.
 const OPTIONAL_FILES: &[(&str, &str)] = &templates![
     ".gitattributes" from "gitattributes",
     ".gitignore" from "gitignore",
@@ -84,7 +85,7 @@ const SDK: [&str; 8] = [
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum InitError {
-    /// A template has a name without a value.
+    /// A placeholder in a template has no value.
     #[error(transparent)]
     Template(#[from] TemplateError),
     /// `PROJECT` cannot be written.
@@ -120,7 +121,8 @@ pub struct Init {
     /// The copyright holder in the header of new files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// The plugins of the project. Without [`LAYOUT`](project::LAYOUT), only `PROJECT` is planned, and the rest is left to other plugins.
+    /// The plugins of the project. Without [`LAYOUT`](project::LAYOUT), only `PROJECT` is planned, and the rest is left
+    /// to other plugins.
     pub layout: Vec<String>,
     /// A checkout of Kubewright to use instead of the published crates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -186,7 +188,7 @@ impl Init {
             lines.push_str(&format!("\nlicense = \"{spdx}\""));
         }
         if !self.repo.is_empty() {
-            // For Go, this is the path of a module, which has no scheme.
+            // For Go projects this is a module path, which has no scheme.
             let scheme = if self.repo.contains("://") { "" } else { "https://" };
             lines.push_str(&format!("\nrepository = \"{scheme}{}\"", self.repo));
         }
@@ -194,9 +196,9 @@ impl Init {
     }
 }
 
-/// Returns the first entry of a directory that must not be there when a project is created. As in kubebuilder, hidden files, Markdown
-/// files and names in capitals such as `LICENSE` are fine. So are files of the scaffold, which a killed command may have left and which
-/// the plan compares.
+/// Returns the first entry of a directory that must not exist when a project is created. As in kubebuilder, hidden
+/// files, Markdown files and names in capitals such as `LICENSE` are accepted. So are files of the scaffold, which an
+/// interrupted command may have left behind, and which the plan compares.
 pub fn unexpected<'a>(entries: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let is_ours = |name: &str| {
         let of = |path: &str| path.split('/').next() == Some(name);

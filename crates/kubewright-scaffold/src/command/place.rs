@@ -50,7 +50,8 @@ impl Place {
         format!("src/{}/{}.rs", self.api().join("/"), self.kind.module())
     }
 
-    /// Returns the name of the controller in logs, metrics and events, which is also the prefix of its roles: unique in a project.
+    /// Returns the name of the controller in logs, metrics and events, which is also the prefix of its roles. It is
+    /// unique in a project.
     pub(super) fn name(&self) -> String {
         match &self.group {
             Some(_) => format!("{}-{}", self.short_group, self.kind.lower()),
@@ -81,7 +82,7 @@ impl Place {
     }
 }
 
-/// Returns the path of the module of the types within the crate; `PROJECT` has the path for other crates.
+/// Returns the path of the module of the types within the crate. `PROJECT` contains the path for other crates.
 pub(super) fn types_path(project: &Project, resource: &Resource) -> String {
     let library = format!("{}::", project.library());
     match resource.path.strip_prefix(&library) {

@@ -1,4 +1,4 @@
-//! A command as a value, which can be recorded and repeated.
+//! Commands as values, which can be recorded and repeated.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -47,10 +47,10 @@ pub enum StepError {
 }
 
 impl Step {
-    /// Plans the changes of files, including `PROJECT`, and of the [record].
+    /// Plans the changes of files, including `PROJECT` and the [record].
     ///
     /// # Errors
-    /// Returns an error if the command is not possible.
+    /// Returns an error if the command is invalid for the project.
     pub fn carry_out(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), StepError> {
         self.plan(project, plan)?;
         record::note(self, project, plan)?;
@@ -60,7 +60,7 @@ impl Step {
     /// Plans the changes of files, including `PROJECT`.
     ///
     /// # Errors
-    /// Returns an error if the command is not possible.
+    /// Returns an error if the command is invalid for the project.
     pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), StepError> {
         match self {
             Self::Init(init) => init.plan(plan)?,
@@ -71,7 +71,7 @@ impl Step {
         Ok(())
     }
 
-    /// Returns whether it creates a project for other plugins only.
+    /// Returns whether this creates a project for other plugins only.
     pub(crate) fn is_for_others(&self) -> bool {
         matches!(self, Self::Init(init) if !init.layout.iter().any(|layout| layout == LAYOUT))
     }

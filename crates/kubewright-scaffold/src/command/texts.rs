@@ -1,4 +1,4 @@
-//! Adding filled-in templates to a plan.
+//! Adds rendered templates to a plan.
 
 use crate::{
     marker::Place,
@@ -23,7 +23,7 @@ impl<'p, 's> Texts<'p, 's> {
         Self { plan, head, values }
     }
 
-    /// Fills in a template.
+    /// Renders a template.
     pub(super) fn fill(&self, template: &str) -> Result<String, TemplateError> {
         let values: Vec<_> = self.values.iter().map(|(name, value)| (*name, value.as_str())).collect();
         render(template, &values)
@@ -73,19 +73,19 @@ impl<'p, 's> Texts<'p, 's> {
         Ok(self)
     }
 
-    /// Returns whether a file contains a template.
+    /// Returns whether a file contains a rendered template.
     pub(super) fn has(&mut self, path: &str, text: &str) -> Result<bool, TemplateError> {
         let text = self.fill(text)?;
         Ok(self.plan.has(path, &text))
     }
 
-    /// Inserts a line above a marker, sorted into similar lines.
+    /// Inserts a line above a marker, sorted among similar lines.
     pub(super) fn insert_sorted(&mut self, path: &str, marker: &str, line: &str) -> &mut Self {
         self.plan.insert(path, marker, line, Place::Sorted);
         self
     }
 
-    /// Adds a module to a file of modules, which is created from `template`.
+    /// Adds a module declaration to a file, which is created from `template` if it is missing.
     pub(super) fn module(&mut self, path: &str, template: &str, line: &str) -> Result<&mut Self, TemplateError> {
         self.create_if_missing(path, template)?;
         Ok(self.insert_sorted(path, "modules", line))

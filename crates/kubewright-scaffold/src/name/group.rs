@@ -1,4 +1,4 @@
-//! Domains and groups, which together are an API group.
+//! Domains and groups, which together form an API group.
 
 use std::str::FromStr;
 

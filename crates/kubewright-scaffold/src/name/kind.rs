@@ -6,25 +6,25 @@ use kubewright_apimachinery::name;
 
 use super::{NameError, rust, text};
 
-/// A kind, such as `CronJob`: a Rust type, and in lower case a module and a file.
+/// A kind, such as `CronJob`. It is the name of a Rust type, and in lower case that of a module and a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind(String);
 
 text!(Kind);
 
 impl Kind {
-    /// Returns the kind in lower case, for file names: `cronjob`. Kinds that differ only in case share it.
+    /// Returns the kind in lower case, for file names: `cronjob`. Kinds that differ only in case have the same one.
     pub fn lower(&self) -> String {
         self.0.to_ascii_lowercase()
     }
 
-    /// Returns the module, and the file name without `.rs`: `cronjob`, or `type_` for a Rust keyword.
+    /// Returns the module name, which is also the file name without `.rs`: `cronjob`, or `type_` for a Rust keyword.
     pub fn module(&self) -> String {
         rust::module(&self.lower())
     }
 
-    /// Returns the default plural, by the rule of kube's derive: `policies`, `foxes`, `cronjobs`.
-    /// Irregular plurals need `--plural`.
+    /// Returns the default plural, by the rule of kube's derive macro: `policies`, `foxes`, `cronjobs`. Irregular
+    /// plurals need `--plural`.
     pub fn plural(&self) -> Plural {
         let word = self.lower();
         let hisses = ["s", "x", "z", "ch", "sh"].into_iter().any(|end| word.ends_with(end));
@@ -63,7 +63,7 @@ impl FromStr for Kind {
     }
 }
 
-/// Converts `cron-job` and `cron job` to `CronJob`. Returns nothing for other scripts.
+/// Converts `cron-job` and `cron job` to `CronJob`. Returns an empty string for other scripts.
 fn camel(text: &str) -> String {
     if !text.is_ascii() {
         return String::new();
@@ -72,7 +72,7 @@ fn camel(text: &str) -> String {
     words.map(|word| word[..1].to_ascii_uppercase() + &word[1..]).collect()
 }
 
-/// The plural resource name, in paths and rules: `cronjobs`.
+/// The plural resource name, as in paths and rules: `cronjobs`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Plural(String);
 

@@ -1,7 +1,7 @@
 //! The names in a project: their validation, and their Rust forms.
 //!
-//! The rules are those of Kubernetes for CustomResourceDefinitions, of kubebuilder for versions, and of Rust for modules, types and
-//! crates. Each error says what is wrong, and suggests a valid name if there is a similar one.
+//! The rules are those of Kubernetes for CustomResourceDefinitions, of kubebuilder for versions, and of Rust for
+//! modules, types and crates. Each error explains the problem, and suggests a similar valid name if there is one.
 
 mod group;
 mod kind;
@@ -24,7 +24,7 @@ pub use self::{
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the {what} {value:?} {why}{}", Remedy(.instead.as_deref()))]
 pub struct NameError {
-    /// The kind of name: `kind`, `group`.
+    /// The kind of name, such as `kind` or `group`.
     pub what: &'static str,
     /// The invalid name.
     pub value: String,
@@ -60,7 +60,7 @@ impl fmt::Display for Remedy<'_> {
     }
 }
 
-/// Implements serialization as a string, and validation when deserialized.
+/// Implements serialization as a string, with validation on deserialization.
 macro_rules! as_text {
     ($name:ident) => {
         impl serde::Serialize for $name {
@@ -105,8 +105,8 @@ pub(crate) fn group_module(group: &str) -> String {
     rust::module(group)
 }
 
-/// Converts a text to lower case, and replaces characters that are invalid in DNS names by hyphens, none at the ends. Returns nothing for
-/// texts in other scripts, of which too little would be left.
+/// Converts a text to lower case, replaces characters that are invalid in DNS names with hyphens, and trims hyphens at
+/// the ends. Returns an empty string for texts in other scripts, of which too little would be left.
 fn dns_like(text: &str) -> String {
     if !text.is_ascii() {
         return String::new();

@@ -6,7 +6,7 @@ use kubewright_apimachinery::name;
 
 use super::{NameError, dns_like, rust, text};
 
-/// The suffix of the longest name that is derived from a project name: that of a Service, limited to 63 characters.
+/// The suffix of the longest name derived from a project name: that of a Service, which is limited to 63 characters.
 const LONGEST: &str = "-controller-manager-metrics-service";
 const LIMIT: usize = 63 - LONGEST.len();
 
@@ -20,7 +20,7 @@ impl ProjectName {
     /// Derives the name of a project from the name of its directory.
     ///
     /// # Errors
-    /// Returns an error if there is no valid name; `--project-name` is then required.
+    /// Returns an error if no valid name can be derived; `--project-name` is then required.
     pub fn of_folder(folder: &str) -> Result<Self, NameError> {
         let name = dns_like(folder).replace('.', "-");
         let name: Result<Self, _> = name.parse();
@@ -41,7 +41,7 @@ impl FromStr for ProjectName {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let refuse = |why: &str| NameError::new("project name", text, why);
-        // RFC 1035 and not RFC 1123, since the names of Services start with it.
+        // RFC 1035 instead of RFC 1123, since the names of Services start with it.
         if !name::dns1035_label(text).is_empty() && text.len() <= 63 {
             let why =
                 "must consist of lower-case letters, digits and hyphens, start with a letter and not end with a hyphen";

@@ -8,7 +8,7 @@ const KEYWORDS: &[&str] = &[
     "try", "type", "typeof", "unsafe", "unsized", "use", "virtual", "where", "while", "yield", "Self",
 ];
 
-/// Types and traits that generated code uses without a path, which a kind of the same name would shadow.
+/// The types and traits that generated code uses without a path. A kind of the same name would shadow them.
 const TYPES: &[&str] = &[
     // Standard library.
     "Box",
@@ -69,7 +69,7 @@ const TYPES: &[&str] = &[
     "Webhook",
 ];
 
-/// Crates that a project depends on, or that conflict with it.
+/// The crates that a project depends on, or whose names conflict with it.
 const CRATES: &[&str] = &[
     "alloc",
     "anyhow",
@@ -99,14 +99,14 @@ pub(super) fn module(text: &str) -> String {
     if name.starts_with(|first: char| first.is_ascii_digit()) {
         name.insert(0, '_');
     }
-    // The tests of kinds are beside a `main.rs`.
+    // The tests of kinds are in the same directory as a `main.rs`.
     if KEYWORDS.contains(&name.as_str()) || name == "main" {
         name.push('_');
     }
     name
 }
 
-/// Returns whether generated code uses a name otherwise.
+/// Returns whether generated code uses a name for something else.
 pub(super) fn is_type(name: &str) -> bool {
     TYPES.contains(&name)
 }

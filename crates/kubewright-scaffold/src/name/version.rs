@@ -20,7 +20,7 @@ impl FromStr for Version {
         let why = "must be v1, v2, …, or such with alpha or beta and a number behind it, as v1beta1";
         let digits = |text: &str| text.starts_with(|first: char| first.is_ascii_digit());
         let instead = if digits(text) { format!("v{text}") } else { text.to_lowercase() };
-        // `1.0` is the form of release versions.
+        // `1.0` looks like a release version.
         let instead = instead.split('.').next().unwrap_or_default().to_owned();
         Err(NameError::new("version", text, why).or::<Self>(instead))
     }

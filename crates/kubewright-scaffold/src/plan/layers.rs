@@ -1,10 +1,10 @@
-//! Planned changes of several plans on top of each other.
+//! Several plans whose changes build on each other.
 
 use std::{collections::BTreeMap, io};
 
 use super::{Change, Source, in_order};
 
-/// A source with planned changes on top, so that each plan reads the result of those before.
+/// A source with the changes of earlier plans, so that each plan reads the results of the preceding ones.
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Layers<'_> {
 }
 
 impl<'a> Layers<'a> {
-    /// Creates layers without changes over `below`.
+    /// Creates layers over `below`, without changes.
     pub fn new(below: &'a dyn Source) -> Self {
         Self { below, changes: BTreeMap::new() }
     }

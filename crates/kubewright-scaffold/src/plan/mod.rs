@@ -1,8 +1,8 @@
-//! The changes of a command, before anything is written.
+//! The planned changes of a command, before anything is written.
 //!
-//! A plan reads existing files and collects changes. It goes on after an obstacle, so that [`finish`](Plan::finish) reports all of them
-//! together. A file that already has the planned content is neither a change nor an obstacle, so a command that was killed can be run
-//! again.
+//! A plan reads existing files and collects changes. It continues after an obstacle, so that [`finish`](Plan::finish)
+//! reports all obstacles together. A file that already has the planned content is neither a change nor an obstacle, so
+//! that an interrupted command can be run again.
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -35,7 +35,8 @@ pub use self::layers::Layers;
 
 /// The files that a plan reads.
 pub trait Source {
-    /// Returns the content of a file by its path in the project, with `/` as separator; none if it does not exist.
+    /// Returns the content of a file by its path in the project, with `/` as the separator; `None` if it does not
+    /// exist.
     ///
     /// # Errors
     /// Returns an error if the file exists and cannot be read, or is not UTF-8.
@@ -53,9 +54,9 @@ impl Source for BTreeMap<String, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
-    /// The path in the project, with `/` as separator.
+    /// The path in the project, with `/` as the separator.
     pub path: String,
-    /// The current content; none for a new file.
+    /// The current content; `None` for a new file.
     pub before: Option<String>,
     /// The new content.
     pub after: String,
@@ -83,7 +84,7 @@ pub enum Refusal {
         /// The code to insert.
         fragment: String,
     },
-    /// A file does not have the lines to replace.
+    /// A file does not contain the lines to replace.
     #[error("{path} was edited where this command changes it: add this by hand:\n{wanted}")]
     Changed {
         /// The file.
@@ -130,7 +131,7 @@ pub struct Plan<'a> {
     refusals: Vec<Refusal>,
     /// The files that must be new.
     created: BTreeSet<String>,
-    /// The files with an obstacle: one per file is reported.
+    /// The files with an obstacle. One obstacle per file is reported.
     refused: BTreeSet<String>,
 }
 
@@ -147,7 +148,7 @@ impl<'a> Plan<'a> {
         Self { source, force: None, files, refusals, created, refused }
     }
 
-    /// Sets whether existing files are overwritten. Once this was called, errors suggest `--force`.
+    /// Sets whether existing files are overwritten. After this call, errors suggest `--force`.
     pub fn force(&mut self, is_forced: bool) -> &mut Self {
         self.force = Some(is_forced);
         self
@@ -162,7 +163,7 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// Creates a file, unless one of that name exists, which is left as it is.
+    /// Creates a file, unless one with that name exists, which is left unchanged.
     pub fn create_if_missing(&mut self, path: &str, text: impl Into<String>) -> &mut Self {
         if let Some(None) = self.read(path) {
             self.put(path, None, text.into());
@@ -178,7 +179,7 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// Inserts code above a [marker] of a file, which may be a file of this plan.
+    /// Inserts code above a [marker] in a file, which may be created by this plan.
     pub fn insert(&mut self, path: &str, marker: &str, fragment: &str, place: Place) -> &mut Self {
         let Some(there) = self.read(path) else { return self };
         let Some(text) = there else {
@@ -203,7 +204,7 @@ impl<'a> Plan<'a> {
     pub fn swap(&mut self, path: &str, from: &str, to: &str) -> &mut Self {
         let Some(there) = self.read(path) else { return self };
         let text = there.clone().unwrap_or_default();
-        // One may contain the other.
+        // One text may contain the other.
         let is_done = text.contains(to) && (to.contains(from) || !text.contains(from));
         if text.matches(from).count() == 1 && !is_done {
             self.put(path, there, text.replacen(from, to, 1));
@@ -213,8 +214,8 @@ impl<'a> Plan<'a> {
         self
     }
 
-    /// Returns the changes in the order in which to write them: new files, then changed ones, then `PROJECT`, which records that they
-    /// exist.
+    /// Returns the changes in the order in which they must be written: new files, then changed ones, then `PROJECT`,
+    /// which records the others.
     ///
     /// # Errors
     /// Returns all obstacles.
@@ -238,13 +239,13 @@ impl<'a> Plan<'a> {
         in_order(self.files.into_values())
     }
 
-    /// Reads an existing file.
+    /// Returns the source of the existing files.
     pub(crate) fn source(&self) -> &'a dyn Source {
         self.source
     }
 
-    /// Returns the content of a file after the planned changes, or none if it does not exist. Returns nothing if it cannot be read, which
-    /// is reported as an obstacle.
+    /// Returns the content of a file after the planned changes, or `Some(None)` if it does not exist. Returns `None` if
+    /// it cannot be read, which is recorded as an obstacle.
     fn read(&mut self, path: &str) -> Option<Option<String>> {
         if let Some(change) = self.files.get(path) {
             return Some(Some(change.after.clone()));
@@ -268,7 +269,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// `before` is used only for a path that is new to the plan.
+    /// Plans the content of a file. `before` is only used for a path that is new to the plan.
     fn put(&mut self, path: &str, before: Option<String>, after: String) {
         match self.files.get_mut(path) {
             Some(change) => change.after = after,
@@ -284,7 +285,7 @@ fn in_order(changes: impl Iterator<Item = Change>) -> Vec<Change> {
     changes
 }
 
-/// Returns whether a path stays in the directory. Symbolic links are checked by the writer.
+/// Returns whether a path stays within the directory. Symbolic links are checked when the files are written.
 pub(crate) fn is_inside(path: &str) -> bool {
     let is_name = |part: &str| !part.is_empty() && part != "." && part != "..";
     !path.contains(['\\', '\0']) && path.split('/').all(is_name)

@@ -16,7 +16,7 @@ const HEADER: &str = "\
 # Its layout is kubebuilder's: https://book.kubebuilder.io/reference/project-config.html
 ";
 
-/// A failure to use a `PROJECT` file.
+/// An error in a `PROJECT` file.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ProjectError {
@@ -98,7 +98,7 @@ impl Project {
     }
 }
 
-/// A value whose maps are written with sorted keys.
+/// A wrapper that serializes maps with sorted keys.
 struct Sorted<'a>(&'a Value);
 
 impl serde::Serialize for Sorted<'_> {
@@ -115,7 +115,7 @@ impl serde::Serialize for Sorted<'_> {
     }
 }
 
-/// Deserializes a string or a list of strings: `layout` was a string in old versions.
+/// Deserializes a string or a list of strings, since `layout` was a string in old versions.
 pub(super) fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]

@@ -1,7 +1,8 @@
 //! The `PROJECT` file: the settings of a project and its scaffolded resources.
 //!
-//! It has kubebuilder's layout version 3 (<https://book.kubebuilder.io/reference/project-config.html>), so that kubebuilder's tools read
-//! it. They reject unknown keys, so settings that only kubewright has are below `plugins`. Keys that only they have are kept.
+//! It has kubebuilder's layout version 3 (<https://book.kubebuilder.io/reference/project-config.html>), so that
+//! kubebuilder's tools can read it. They reject unknown keys, so kubewright's own settings are below `plugins`. Keys
+//! that only those tools know are preserved.
 //!
 //! ```
 //! use kubewright_scaffold::project::Project;
@@ -35,7 +36,7 @@ pub const FILE: &str = "PROJECT";
 /// The plugin key of kubewright, in `layout` and above its own settings.
 pub const LAYOUT: &str = "rust.kubewright.dev/v1";
 
-/// The content of a `PROJECT` file. Names in it are not validated: commands parse them with [`crate::name`].
+/// The content of a `PROJECT` file. Names in it are not validated; commands parse them with [`crate::name`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
@@ -46,13 +47,13 @@ pub struct Project {
     /// The domain of the API groups.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub domain: String,
-    /// The plugins of the project: kubewright is [`LAYOUT`].
+    /// The plugins of the project. [`LAYOUT`] stands for kubewright.
     #[serde(deserialize_with = "file::one_or_many", skip_serializing_if = "Vec::is_empty")]
     pub layout: Vec<String>,
     /// Whether the sources of each API group are in a directory of their own.
     #[serde(skip_serializing_if = "is_false")]
     pub multigroup: bool,
-    /// Whether the operator watches chosen namespaces only, with roles in them.
+    /// Whether the operator watches only chosen namespaces, with roles in them.
     #[serde(skip_serializing_if = "is_false")]
     pub namespaced: bool,
     /// The settings of plugins, by plugin key.
@@ -67,7 +68,7 @@ pub struct Project {
     /// The scaffolded resources, in their order of creation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
-    /// Unknown keys, which are kept.
+    /// Unknown keys, which are preserved.
     #[serde(flatten)]
     other: Map<String, Value>,
 }
@@ -104,12 +105,12 @@ impl Project {
         }
     }
 
-    /// Returns the resource of a key.
+    /// Returns the resource with a key.
     pub fn resource(&self, key: &Key<'_>) -> Option<&Resource> {
         self.resources.iter().find(|resource| resource.key() == *key)
     }
 
-    /// Returns the resource of a key for changes, and adds it if it does not exist.
+    /// Returns the resource with a key for changes, and adds it if it does not exist.
     pub fn resource_mut(&mut self, key: &Key<'_>) -> &mut Resource {
         let place = self.resources.iter().position(|resource| resource.key() == *key).unwrap_or_else(|| {
             self.resources.push(Resource::new(key));
@@ -123,7 +124,7 @@ impl Project {
         self.project_name.replace('-', "_")
     }
 
-    /// Returns whether a resource is the first version of its kind, which is the storage version unless a hub is chosen.
+    /// Returns whether a resource is the first version of its kind. That is the storage version unless a hub is chosen.
     pub fn is_first_version(&self, resource: &Resource) -> bool {
         let same = |other: &Key<'_>| Key { version: &resource.version, ..*other } == resource.key();
         let first = self.resources.iter().find(|other| other.api.is_some() && same(&other.key()));
@@ -148,8 +149,8 @@ impl Project {
         self.resources.iter().filter(own).any(|resource| !resource.group.eq_ignore_ascii_case(group))
     }
 
-    /// Returns a kind of the same version whose types or files conflict with those of `key`: `Foobar` with `FooBar`, and `Foo` with
-    /// `FooSpec`, since each kind `Foo` has the types `FooSpec`, `FooStatus` and `FooList`.
+    /// Returns a kind of the same version whose types or files conflict with those of `key`, such as `Foobar` with
+    /// `FooBar`, or `Foo` with `FooSpec`, since a kind `Foo` has the types `FooSpec`, `FooStatus` and `FooList`.
     pub fn clash(&self, key: &Key<'_>) -> Option<&Resource> {
         let beside = |resource: &&Resource| {
             resource.api.is_some()

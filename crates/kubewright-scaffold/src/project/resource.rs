@@ -49,7 +49,8 @@ pub struct Resource {
     /// The Rust path of the module with the types.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub path: String,
-    /// The plural resource name. kubebuilder omits regular plurals, but tools differ on the rules, so kubewright always writes it.
+    /// The plural resource name. kubebuilder omits regular plurals, but tools disagree on the rules, so kubewright
+    /// always writes it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub plural: String,
     /// The version.
@@ -57,7 +58,7 @@ pub struct Resource {
     /// The webhooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub webhooks: Option<Webhooks>,
-    /// Unknown keys, which are kept.
+    /// Unknown keys, which are preserved.
     #[serde(flatten)]
     pub(super) other: Map<String, Value>,
 }
@@ -89,13 +90,13 @@ impl Resource {
 #[serde(rename_all = "camelCase", default)]
 #[non_exhaustive]
 pub struct Api {
-    /// The API version of CustomResourceDefinition: `v1`.
+    /// The API version of the CustomResourceDefinition: `v1`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub crd_version: String,
     /// Whether the kind is namespaced.
     #[serde(skip_serializing_if = "is_false")]
     pub namespaced: bool,
-    /// Unknown keys, which are kept.
+    /// Unknown keys, which are preserved.
     #[serde(flatten)]
     pub(super) other: Map<String, Value>,
 }
@@ -115,25 +116,25 @@ pub struct Webhooks {
     /// Whether this version is the hub of a conversion.
     #[serde(skip_serializing_if = "is_false")]
     pub conversion: bool,
-    /// Whether there is a defaulting webhook.
+    /// Whether the kind has a defaulting webhook.
     #[serde(skip_serializing_if = "is_false")]
     pub defaulting: bool,
     /// The versions that are converted to and from this one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub spoke: Vec<String>,
-    /// Whether there is a validating webhook.
+    /// Whether the kind has a validating webhook.
     #[serde(skip_serializing_if = "is_false")]
     pub validation: bool,
     /// The API version of the webhook configurations: `v1`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub webhook_version: String,
-    /// Unknown keys, which are kept.
+    /// Unknown keys, which are preserved.
     #[serde(flatten)]
     pub(super) other: Map<String, Value>,
 }
 
 impl Webhooks {
-    /// Combines two values; each spoke occurs once.
+    /// Combines two values. Duplicate spokes are removed.
     pub fn join(&mut self, more: Self) {
         self.conversion |= more.conversion;
         self.defaulting |= more.defaulting;

@@ -19,7 +19,7 @@ macro_rules! template {
     };
 }
 
-/// The roles on a kind for users, by name.
+/// The user-facing roles for a kind, by name.
 const ROLES: [(&str, &str); 3] = [
     ("admin", template!("admin_role.yaml")),
     ("editor", template!("editor_role.yaml")),
@@ -108,7 +108,7 @@ fn types(
     Ok(())
 }
 
-/// Plans the manifests: the entry of the definition, a sample, and roles for users.
+/// Plans the manifests: the CRD's entry in the kustomization, a sample, and user-facing roles.
 fn manifests(texts: &mut Texts<'_, '_>, resource: &Resource, place: &Place) -> Result<(), TemplateError> {
     let definitions = "config/crd/kustomization.yaml";
     texts.create_if_missing(definitions, template!("crd_kustomization.yaml"))?;
@@ -120,7 +120,7 @@ fn manifests(texts: &mut Texts<'_, '_>, resource: &Resource, place: &Place) -> R
     texts.insert(samples, "manifestskustomizesamples", &format!("- {}.yaml", place.sample()));
     texts.create(&format!("config/samples/{}.yaml", place.sample()), template!("sample.yaml"))?;
     for (name, template) in ROLES {
-        // The roles are for all versions of a kind, so existing ones are kept.
+        // The roles apply to all versions of a kind, so existing ones are kept.
         let file = format!("{}_{name}_role.yaml", place.file_name());
         texts.create_if_missing(&format!("config/rbac/{file}"), template)?;
         texts.insert("config/rbac/kustomization.yaml", "rbacresources", &format!("- {file}"));
@@ -149,7 +149,7 @@ fn controller(texts: &mut Texts<'_, '_>, resource: &Resource, place: &Place) -> 
     Ok(())
 }
 
-/// Returns the crate of an external type and its version; the default is the first part of the path.
+/// Returns the crate and version of an external type. The default is the first part of the path.
 fn dependency(resource: &Resource) -> Option<(String, String)> {
     if !resource.external {
         return None;

@@ -1,4 +1,4 @@
-//! Generated code is formatted like rustfmt, for all lengths of names.
+//! Tests that generated code is formatted like rustfmt's output, for names of all lengths.
 
 use std::{collections::BTreeMap, fs, process::Command};
 
@@ -27,7 +27,7 @@ fn generated_code_is_formatted() {
         let mut init = Init::new(name.parse().unwrap());
         (init.multigroup, init.owner) = (is_multigroup, Some("Jane".into()));
         change(&mut files, |plan| init.plan(plan).unwrap());
-        // The lengths around each line break. With longer names, some lines exceed the width in rustfmt too.
+        // The lengths around each line break. With longer names, some lines exceed the width in rustfmt as well.
         let lengths = [1, 2, 4, 5, 12, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 40, 41, 44, 45, 46];
         for length in lengths.into_iter().filter(|length| !is_multigroup || *length < 44) {
             let kind: Kind = format!("K{}", "o".repeat(length - 1)).parse().unwrap();
@@ -41,7 +41,7 @@ fn generated_code_is_formatted() {
             (api.version, api.controller) = ("v2".parse().unwrap(), false);
             let project = Project::read(&files["PROJECT"]).unwrap();
             change(&mut files, |plan| api.plan(&project, plan).unwrap());
-            // Each version is the hub once.
+            // Each version is the hub in one of the cases.
             let (hub, spoke) = if length % 2 == 0 { ("v1", "v2") } else { ("v2", "v1") };
             let mut conversion = CreateWebhook::new(group, hub.parse().unwrap(), api.kind.clone());
             (conversion.conversion, conversion.spokes) = (true, vec![spoke.parse().unwrap()]);

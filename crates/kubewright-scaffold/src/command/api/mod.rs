@@ -90,7 +90,7 @@ pub enum ApiError {
          use --resource to create its types, or --external-api-path for a type of another crate"
     )]
     Unknown(String),
-    /// Another version already has the controller.
+    /// Another version already has a controller.
     #[error(
         "{kind} already has a controller, for version {version}, which handles all versions: use --controller=false"
     )]
@@ -100,7 +100,7 @@ pub enum ApiError {
         /// The version with the controller.
         version: String,
     },
-    /// A template has a name without a value.
+    /// A placeholder in a template has no value.
     #[error(transparent)]
     Template(#[from] TemplateError),
     /// `PROJECT` cannot be written.
@@ -113,14 +113,14 @@ pub enum ApiError {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct CreateApi {
-    /// The group, without the domain; none for the domain alone.
+    /// The group, without the domain; `None` for the domain alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Group>,
     /// The version.
     pub version: Version,
     /// The kind.
     pub kind: Kind,
-    /// The plural, if it is not the default.
+    /// The plural, if it differs from the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plural: Option<Plural>,
     /// Whether to create the types.
@@ -160,7 +160,7 @@ impl CreateApi {
     /// Checks the options, and plans the changes of files, including `PROJECT`.
     ///
     /// # Errors
-    /// Returns an error if the options are not possible.
+    /// Returns an error if the options are invalid.
     pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), ApiError> {
         let mut project = project.clone();
         let resource = self.note(&mut project)?.clone();
@@ -173,7 +173,7 @@ impl CreateApi {
     /// Checks the options, and adds the resource to the project.
     ///
     /// # Errors
-    /// Returns an error if the options are not possible; the project is unchanged.
+    /// Returns an error if the options are invalid; the project is unchanged.
     pub fn note<'a>(&self, project: &'a mut Project) -> Result<&'a Resource, ApiError> {
         if !self.resource && !self.controller {
             return Err(ApiError::Nothing);
@@ -241,7 +241,8 @@ impl CreateApi {
         Ok(())
     }
 
-    /// Returns the plural: the given one, that of the other versions, or the default. It is the same in all versions, and unique.
+    /// Returns the plural: the given one, that of the other versions, or the default. It is the same in all versions,
+    /// and unique within the group.
     fn plural(&self, project: &Project, key: &Key<'_>) -> Result<String, ApiError> {
         let said = self.plural.as_ref().map(ToString::to_string);
         let own = project.resource(key).map(|resource| resource.plural.clone());

@@ -1,4 +1,4 @@
-//! Options of `create api`, and their results.
+//! Tests of the options of `create api`, and their results.
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn a_controller_for_a_built_in_kind() {
     api.kind = "Thing".parse().unwrap();
     api.group = Some("mine".parse().unwrap());
     assert!(refused(&api, &mut project).contains("--external-api-path"));
-    // The types first, then a controller for them.
+    // First the types, then a controller for them.
     (api.resource, api.controller, project.multigroup) = (true, false, true);
     api.note(&mut project).unwrap();
     (api.resource, api.controller) = (false, true);
@@ -118,7 +118,7 @@ fn two_kinds_cannot_have_the_same_plural() {
     );
     other.plural = Some("policie".parse().unwrap());
     other.note(&mut project).unwrap();
-    // The same holds for another version, which has the same definition.
+    // The same applies to another version, since it is part of the same CRD.
     let mut cook = api("crew", "Cook");
     (cook.version, cook.plural) = ("v2".parse().unwrap(), Some("policies".parse().unwrap()));
     assert!(refused(&cook, &mut project).contains("as that of Policy"));

@@ -38,7 +38,7 @@ pub(super) fn plan(
     texts.insert_sorted(&format!("src/{version}/mod.rs"), "modules", &format!("pub(crate) mod {module};"));
     texts.insert("src/lib.rs", "builder", &code::wiring("conversion", &format!("{}::conversion()", parts.join("::"))));
     declared(&mut texts, &place, &hub.kind, "kind")?;
-    // A file that is overwritten has all spokes.
+    // An overwritten file contains all spokes.
     let all = hub.webhooks.iter().flat_map(|webhooks| &webhooks.spoke);
     for version in all.filter(|version| webhook.force || webhook.spokes.iter().any(|spoke| spoke.as_str() == *version))
     {
@@ -79,7 +79,7 @@ fn add(
     Ok(())
 }
 
-/// Inserts derives above a struct, unless it has them in some form.
+/// Inserts derives above a struct, unless it already has them in some form.
 fn derived(
     texts: &mut Texts<'_, '_>,
     file: &str,
@@ -93,7 +93,7 @@ fn derived(
     Ok(())
 }
 
-/// Declares a version in `register` as the storage version (`kind`) or as another (`version`).
+/// Declares a version in `register` as the storage version (`kind`) or as an additional version (`version`).
 fn declared(texts: &mut Texts<'_, '_>, place: &Place, kind: &str, method: &str) -> Result<(), TemplateError> {
     const FILE: &str = "src/lib.rs";
     let call = |method| format!("{method}::<{}::{kind}>", place.api().join("::"));

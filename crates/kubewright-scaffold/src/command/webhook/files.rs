@@ -20,7 +20,7 @@ macro_rules! template {
 }
 pub(super) use template;
 
-/// The kustomization of the webhook configurations, which `kubewright manifests` writes only for admission webhooks.
+/// The kustomization of the webhook configurations, which `kubewright manifests` generates only for admission webhooks.
 const KUSTOMIZATION: (&str, &str) =
     ("config/webhook/kustomization.yaml", template!("config/webhook_kustomization.yaml"));
 
@@ -41,7 +41,7 @@ const CONFIG: [(&str, &str); 9] = [
 struct Role {
     /// The name in file names.
     name: &'static str,
-    /// The name of the type without the kind, which is that of the trait.
+    /// The name of the type without the kind, which is the name of the trait.
     type_: &'static str,
     code: &'static str,
     test: &'static str,
@@ -65,7 +65,7 @@ const VALIDATION: Role = Role {
 };
 
 impl Role {
-    /// Returns the method of `Webhook` that adds it.
+    /// Returns the method of `Webhook` that adds this webhook.
     fn method(&self) -> &'static str {
         if self.name == DEFAULTING.name { "defaulting" } else { "validating" }
     }
@@ -116,7 +116,7 @@ fn admission(
         texts.create_if_missing(&file, template!("webhook.rs"))?;
     }
     texts.insert("src/lib.rs", "builder", &code::wiring("webhook", &format!("{}::webhook()", parts.join("::"))));
-    // A file that is overwritten has all webhooks.
+    // An overwritten file contains all webhooks.
     let there = resource.webhooks.as_ref().filter(|_| webhook.force);
     let is_there = (there.is_some_and(|it| it.defaulting), there.is_some_and(|it| it.validation));
     for (is_wanted, role) in
@@ -189,7 +189,7 @@ fn certificates(webhook: &CreateWebhook, texts: &mut Texts<'_, '_>) -> Result<()
     const DEFAULT: &str = "config/default/kustomization.yaml";
     const REPLACEMENTS: &str = "config/default/certmanager_replacements.yaml";
     texts.insert("config/certmanager/kustomization.yaml", "certmanagerresources", "- certificate-webhook.yaml");
-    // The lines are comments until the user enables them.
+    // The lines are commented out until the user enables them.
     if !texts.has(DEFAULT, "cert_webhook_manager_patch.yaml")? {
         let patch = template!("config/cert_webhook_patch.yaml");
         let is_on = texts.has(DEFAULT, "\n- ../certmanager\n")?;

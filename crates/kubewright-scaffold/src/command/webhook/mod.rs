@@ -64,7 +64,7 @@ pub enum WebhookError {
     /// The hub was given as a spoke.
     #[error("{0} is the hub: use --spoke for the other versions")]
     Itself(String),
-    /// A template has a name without a value.
+    /// A placeholder in a template has no value.
     #[error(transparent)]
     Template(#[from] TemplateError),
     /// `PROJECT` cannot be written.
@@ -115,7 +115,7 @@ impl CreateWebhook {
     /// Checks the options, and plans the changes of files, including `PROJECT`.
     ///
     /// # Errors
-    /// Returns an error if the options are not possible.
+    /// Returns an error if the options are invalid.
     pub fn plan(&self, project: &Project, plan: &mut Plan<'_>) -> Result<(), WebhookError> {
         let mut project = project.clone();
         let resource = self.note(&mut project)?.clone();
@@ -128,7 +128,7 @@ impl CreateWebhook {
     /// Checks the options, and adds the webhooks to the project.
     ///
     /// # Errors
-    /// Returns an error if the options are not possible; the project is unchanged.
+    /// Returns an error if the options are invalid; the project is unchanged.
     pub fn note<'a>(&self, project: &'a mut Project) -> Result<&'a Resource, WebhookError> {
         if !self.defaulting && !self.validation && !self.conversion {
             return Err(WebhookError::Nothing);
@@ -166,7 +166,7 @@ impl CreateWebhook {
         Ok(resource)
     }
 
-    /// Returns another version of the kind that is a hub.
+    /// Returns another version of the kind that is already a hub.
     fn other_hub(&self, project: &Project) -> Option<String> {
         let is_it = |resource: &&Resource| {
             let Key { group, version, kind, .. } = resource.key();
@@ -176,7 +176,7 @@ impl CreateWebhook {
         self.conversion.then(|| project.resources.iter().find(is_it)).flatten().map(|hub| hub.version.clone())
     }
 
-    /// Returns the index of the resource of the kind in a version. The domain may be that of another project.
+    /// Returns the index of the resource of the kind in a version. Its domain may differ from that of the project.
     fn place(&self, project: &Project, version: &Version) -> Result<usize, WebhookError> {
         let is_it = |resource: &Resource| {
             let Key { group, version: of, kind, .. } = resource.key();
@@ -186,7 +186,7 @@ impl CreateWebhook {
         project.resources.iter().position(is_it).ok_or_else(missing)
     }
 
-    /// Adds a kind that the project does not define. Later checks reject only conversion for it.
+    /// Adds a kind that the project does not define. For such a kind, later checks reject only conversion.
     fn add(&self, project: &mut Project) -> Option<usize> {
         if self.conversion {
             return None;
@@ -199,7 +199,7 @@ impl CreateWebhook {
         self.place(project, &self.version).ok()
     }
 
-    /// Returns which of the requested webhooks exist. A further spoke is not a second conversion.
+    /// Returns the requested webhooks that already exist. Adding another spoke is not a duplicate conversion.
     fn twice(&self, there: &Webhooks) -> Vec<&'static str> {
         let is_known = |spoke: &Version| there.spoke.iter().any(|known| known == spoke.as_str());
         let wanted = [
