@@ -166,7 +166,7 @@ async fn objects_are_pruned_and_defaulted_between_webhooks() {
     let requests = hook.requests();
     assert_eq!(requests[1]["object"]["spec"], json!({"on": true, "size": 3}));
     assert_eq!(requests[1].get("name"), None, "the name is not there yet");
-    // Objects changed by webhooks are validated as those of clients, including their metadata.
+    // Objects changed by webhooks are validated like those of clients, including their metadata.
     refused(&create(&api, path, thing(json!({"size": 1}))).await, 422, "should be less than or equal to 5");
 }
 

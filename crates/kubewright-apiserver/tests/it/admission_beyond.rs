@@ -1,4 +1,4 @@
-//! Admission of scales, bindings, evictions and connections, and webhooks of services.
+//! Admission of scales, bindings, evictions and connections, and webhooks behind services.
 
 use std::sync::Arc;
 

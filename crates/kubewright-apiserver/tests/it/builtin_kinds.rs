@@ -39,7 +39,7 @@ fn condition<'a>(definition: &'a Value, kind: &str) -> &'a Value {
     conditions.iter().find(|condition| condition["type"] == kind).unwrap()
 }
 
-/// Binds a role that may read pods to jane.
+/// Binds a role with permission to read pods to jane.
 async fn bind(api: &ApiServer) {
     let role = json!({
         "metadata": {"name": "reader"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}],

@@ -1,4 +1,4 @@
-//! Conversion webhooks that fail or return invalid objects, and those of services.
+//! Conversion webhooks that fail, return invalid objects, or are behind services.
 
 use http::StatusCode;
 use serde_json::{Value, json};

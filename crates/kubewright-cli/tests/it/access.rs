@@ -33,7 +33,7 @@ fn roles_grant_and_deny_with_a_message() {
     assert!(list.contains("selfsubjectaccessreviews.authorization.k8s.io"), "{list}");
     cluster.kubectl(&["get", "pods", ROBOT]);
 
-    // Aggregated rules reach subjects of the aggregating role.
+    // Aggregated rules apply to the subjects of the aggregating role.
     cluster.kubectl(&["create", "rolebinding", "views", "--clusterrole=view", "--serviceaccount=default:robot"]);
     assert_eq!(cluster.try_kubectl(&["auth", "can-i", "list", "leases", ROBOT]).stdout, b"no\n");
     let part = r#"{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",

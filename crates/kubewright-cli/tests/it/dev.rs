@@ -72,7 +72,7 @@ impl Project {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// Replaces a text, as an editor does that writes a new file and renames it.
+    /// Replaces a text by writing a new file and renaming it, as some editors do.
     fn edit(&self, file: &str, old: &str, new: &str) {
         let text = fs::read_to_string(self.path(file)).unwrap();
         assert!(text.contains(old), "{old}\nin\n{text}");
@@ -93,7 +93,7 @@ impl Dev {
     fn start(project: &Project, arguments: &[&str]) -> Self {
         let mut command = project.kubewright();
         command.arg("dev").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Neither the command nor the operator asks loopback through a proxy.
+        // Neither the command nor the operator uses a proxy for loopback addresses.
         command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("ALL_PROXY", "http://127.0.0.1:9");
         let mut child = command.spawn().unwrap();
         let (said, mut stderr) = (Arc::<Mutex<String>>::default(), child.stderr.take().unwrap());

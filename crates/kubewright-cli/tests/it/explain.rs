@@ -28,7 +28,7 @@ impl Asker {
     async fn explain(&self, arguments: &[&str]) -> (bool, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubewright"));
         command.arg("explain").args(arguments).env("KUBECONFIG", self.folder.path().join("kubeconfig"));
-        // Loopback is never asked through a proxy.
+        // Requests to loopback addresses never use a proxy.
         for variable in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"] {
             command.env(variable, "http://127.0.0.1:9");
         }

@@ -131,7 +131,7 @@ fn stale_manifests_are_reported_and_kept() {
     project.writes(&[]);
     let pigs = "config/crd/bases/my.domain_pigs.yaml";
     fs::write(project.path(pigs), project.read(COWS).replace("cow", "pig").replace("Cow", "Pig")).unwrap();
-    // Files of other origin are left alone.
+    // Files that weren't generated are left unchanged.
     fs::write(project.path("config/crd/bases/others.yaml"), project.read(COWS)).unwrap();
     let refused = project.refuses(&["--check"]);
     let told = format!("\n  {pigs}: the operator no longer has this kind");

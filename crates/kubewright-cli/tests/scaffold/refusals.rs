@@ -218,7 +218,7 @@ fn existing_apis_are_not_overwritten() {
     );
     folder.run(&format!("{cook} --force"));
     assert!(folder.read("src/controller/cook.rs").contains("CookReconciler"));
-    // Forced again, nothing is inserted twice.
+    // With --force again, nothing is inserted twice.
     let before = folder.all();
     folder.run(&format!("{cook} --force"));
     assert!(folder.all() == before);

@@ -461,7 +461,7 @@ impl Reconciler<Fleet> for Greedy {
     }
 }
 
-/// Includes the preconditions of deletions.
+/// Deletions with preconditions are included.
 #[tokio::test(start_paused = true)]
 async fn writes_refuse_objects_of_other_owners() {
     let world = World::new().await;

@@ -52,7 +52,7 @@ async fn a_late_cache_never_leads_to_too_many_children() {
     }
 }
 
-/// A cache that stands still isn't waited for: after five seconds, each reconcile reads live.
+/// A stalled cache isn't waited for: after five seconds, each reconcile reads live.
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_stands_still_is_read_past() {
     let world = World::new().await;
@@ -141,7 +141,7 @@ async fn keys_with_lost_answers_share_a_list() {
     manager.stop().await;
 }
 
-/// A cache that stands still has to list again, once for all keys that wait for it.
+/// A stalled cache has to list again, once for all keys that wait for it.
 #[tokio::test(start_paused = true)]
 async fn a_cache_that_stands_still_lists_anew_once() {
     const FLEETS: usize = 16;

@@ -292,7 +292,7 @@ async fn a_replica_that_may_not_list_the_leases_is_not_ready() {
     until("it is ready", || async { readiness(&probes).await == "ok" }).await;
     until("it works", || async { replicas.signed(1).await.get("a") == Some(&4) }).await;
 
-    // The permission is revoked: the replica keeps its keys, but can't continue like this indefinitely.
+    // The permission is revoked: the replica stays ready for a while, and then reports why it is not.
     network.on(&[Verb::List], "leases").always().refuse(403, "Forbidden");
     pass(5).await;
     assert_eq!(readiness(&probes).await, "ok");

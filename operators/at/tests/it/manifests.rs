@@ -16,7 +16,7 @@ fn the_sample_is_that_of_the_source() {
 #[tokio::test(start_paused = true)]
 async fn the_role_allows_what_is_used_and_no_more() {
     let (env, faults) = (env().await, Faults::new());
-    // After a lost answer it reads live what it otherwise reads from its cache.
+    // After a lost answer it reads live instead of from its cache.
     faults.on(&[Verb::Create], "pods").lose_answer();
     let operator = env.start(&faults);
     env.create(at(SOON, "echo YAY")).await;

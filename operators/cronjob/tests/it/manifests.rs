@@ -43,7 +43,7 @@ fn the_sample_is_that_of_the_source() {
 #[tokio::test(start_paused = true)]
 async fn the_role_allows_what_is_used_and_no_more() {
     let (env, faults) = (env().await, Faults::new());
-    // With a taken name the operator reads the Job by name.
+    // If the name is taken, the operator reads the Job by name.
     let mut others = Job { spec: cronjob("").spec.job_template.read().unwrap().spec, ..Job::default() };
     others.metadata.name = Some("taken-1580378460".into());
     env.create(others).await;

@@ -117,7 +117,7 @@ async fn a_resumed_cronjob_catches_up_once() {
     reaches(&env, "Missed", "Started").await;
     assert_eq!(history.names().len(), 1);
 
-    // Suspended again, with a deadline, there is nothing to catch up with.
+    // After another suspension, with a deadline, there is nothing to catch up on.
     let deadline = json!({"spec": {"suspend": true, "startingDeadlineSeconds": 60}});
     env.edit::<CronJob>("lunch", deadline).await;
     sleep(minutes(15)).await;
@@ -197,7 +197,7 @@ async fn with_a_history_limit_of_0_no_time_runs_twice() {
     job(&env, FIRST).await;
     end_job(&env, FIRST, true).await;
     eventually("it is trimmed", async || jobs(&env).await.is_empty()).await;
-    // Not even when the status is gone and the operator restarts.
+    // This also holds when the status is wiped and the operator restarts.
     operator.stop().await;
     env.edit_status::<CronJob>("lunch", json!(null)).await;
     let operator = env.start(&faults);

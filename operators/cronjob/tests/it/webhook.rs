@@ -155,7 +155,7 @@ async fn kubectl_apply_prints_both_causes_and_the_warnings() {
         fs::write(&file, serde_saphyr::to_string(&manifest).unwrap()).unwrap();
         let mut kubectl = Command::new("kubectl");
         kubectl.args(["apply", "-f"]).arg(file).env("KUBECONFIG", folder.path().join("kubeconfig"));
-        // A HOME of its own keeps the discovery caches of tests apart.
+        // A separate HOME keeps the discovery caches of tests apart.
         let output = kubectl.env("HOME", folder.path()).stdin(Stdio::null()).kill_on_drop(true).output();
         let output = output.await.expect("kubectl runs (cargo xtask test installs it)");
         (output.status.success(), String::from_utf8(output.stderr).unwrap())

@@ -95,7 +95,7 @@ async fn signs(browser: &mut Browser, url: &str) -> Result<(), BrowserError> {
     sign(browser, "221B Baker Street, London", 1).await?;
     sign(browser, "Platz der Republik 1, 11011 Berlin", 2).await?;
     assert_eq!(browser.inspect("guestbook").await?, NOTHING);
-    // As the next guest sees it.
+    // The page as the next guest sees it.
     browser.open(url).await?;
     browser.shows("2 entries").await?;
     save(Folder::Documentation, "guestbook", &browser.screenshot().await?)?;

@@ -45,7 +45,7 @@ async fn fields_of_other_managers_are_not_overwritten() {
     env.api::<Service>().patch("book", &PatchParams::apply("web-team").force(), &Patch::Apply(theirs)).await.unwrap();
     env.edit::<Pod>(&names[0], json!({"metadata": {"labels": {"team": "web"}}})).await;
     assert_quiet(&faults).await;
-    // Nor by a takeover.
+    // A takeover keeps their fields, too.
     let active = serves(&env, &names).await;
     env.delete::<Pod>(&active).await;
     serves(&env, &without(&names, &active)).await;
@@ -93,7 +93,7 @@ async fn an_edited_or_deleted_service_is_restored() {
         (spec.selector, spec.ports, service.metadata.labels)
     };
     for edit in edits {
-        // Without the name of a pod, the oldest one is chosen: names give the order here.
+        // Without the name of a pod, the oldest one is chosen, which is the first by name here.
         env.edit::<Service>("book", edit.clone()).await;
         let is_whole = async || {
             let (selector, ports, labels) = essence(env.get("book").await);

@@ -114,7 +114,7 @@ async fn an_immutable_field_is_reported_until_the_object_is_deleted() {
     sleep(minutes(5)).await;
     faults.forget();
     sleep(minutes(60)).await;
-    // Once in half a minute: without force, and with it.
+    // Two attempts every half minute: one without force, and one with it.
     assert!(faults.writes() <= 250, "{} writes in an hour", faults.writes());
     let events = env.events(NAME).await;
     assert_eq!(events.iter().filter(|it| it.starts_with("Warning DeploymentRefused")).count(), 1, "{events:?}");
@@ -350,7 +350,7 @@ impl io::Write for Lines {
 }
 
 impl Lines {
-    /// Takes the lines about a field so far, as `message value was`.
+    /// Returns the lines about a field so far, as `message: value was`.
     fn about(&self, field: &str) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

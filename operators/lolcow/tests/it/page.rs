@@ -11,7 +11,7 @@ use tokio::{
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A page on a port of its own.
+/// A running page with its own port.
 struct Page {
     child: Child,
     address: String,

@@ -20,7 +20,7 @@ async fn acts_on_what_is<K: Flavour>() {
     let gate = faults.on(&[Verb::Watch], "pods").always().hold();
     let operator = env.start(&faults);
     sleep(minutes(1)).await;
-    // Two disappear, and only the other three are wanted. From five it would delete the first two.
+    // Two pods disappear, and only the other three are wanted. Based on five, it would delete the first two.
     env.delete::<Pod>(&names[3]).await;
     env.delete::<Pod>(&names[4]).await;
     scale::<K>(&env, 3).await;

@@ -107,7 +107,7 @@ async fn replicas_divide_the_podsets_with_the_rights_of_its_overlay() {
     };
     deployed.eventually("each has its part", is_divided).await;
 
-    // One is replaced, and its lease is deleted once it is of no use.
+    // One replica is replaced, and its lease is deleted once it is no longer needed.
     let first = deployed.replicas().await[0].name_any();
     deployed.kubectl(&["delete", "pod", &first, "-n", &deployed.namespace(), "--wait=false"]).await;
     deployed

@@ -279,7 +279,7 @@ async fn ended_and_stuck_pods_are_replaced_once_and_their_number_is_bounded() {
     assert_eq!(history.created(), 6);
     assert_eq!(env.pods().await.len(), 6);
 
-    // However many end, three are kept beside the stuck one.
+    // However many pods end, three are kept in addition to the stuck one.
     for _ in 0..4 {
         for pod in active::<First>(&env).await {
             env.end_pod(&pod.name_any(), 0).await;

@@ -20,7 +20,7 @@ fn a_port_in_use_is_one_line_even_with_backtraces() {
     let address = taken.local_addr().unwrap();
     let mut program = Command::new(env!("CARGO_BIN_EXE_podset-operator"));
     program.arg("--kubeconfig").arg(&kubeconfig).arg(format!("--health-probe-bind-address={address}"));
-    // A proxy that isn't there: loopback is asked directly.
+    // The proxy doesn't exist, since requests to loopback addresses must not use it.
     for variable in ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"] {
         program.env(variable, "http://127.0.0.1:9");
     }

@@ -117,7 +117,7 @@ async fn live<K: Flavour>(seed: u64) -> Vec<String> {
     env.create(K::web(3)).await;
     let (mut operator, mut faults) = start(&env, &random);
     sleep(LATE).await;
-    // It may have to work with the state that it has seen until then.
+    // The standby may have to work with the state that it has seen until then.
     let mut standby = start(&env, &random);
     for _ in 0..STEPS {
         sleep(Duration::from_millis(below(&random, 12_000))).await;
@@ -140,7 +140,7 @@ async fn live<K: Flavour>(seed: u64) -> Vec<String> {
                         1 => env.end_pod_if_there(&name, 1).await,
                         _ => env.api::<Pod>().delete(&name, &DeleteParams::default()).await.is_ok(),
                     };
-                    // As many as exist: from the state in the cache, one would be deleted.
+                    // The number of pods that still exist: based on the state in the cache, one would be deleted.
                     scale::<K>(&env, (pods.len() as i32 - 1).max(1)).await;
                 }
             }

@@ -180,7 +180,7 @@ impl Scene {
         Manager::new(client).clock(self.clock.clone()).webhook(webhook).webhook_server(server)
     }
 
-    /// Runs a manager whose server listens on an address of its own.
+    /// Runs a manager whose server listens on a separate address.
     pub(super) fn start(&self, change: impl FnOnce(WebhookServer) -> WebhookServer) -> Replica {
         let address = own_address();
         let server = WebhookServer::new(BindAddress::Host(address.ip().to_string(), address.port()));
