@@ -28,8 +28,8 @@ use crate::world::{FleetReconciler, World, controller, own_address, run};
 
 /// Name, type and labels. Metrics that would have nothing to count are not served:
 /// `rest_client_rate_limiter_duration_seconds` and `rest_client_request_retries_total`, since requests are neither
-/// throttled nor repeated, and `controller_runtime_conversion_webhook_panics_total`, since panics of conversions count as
-/// panics of webhooks.
+/// throttled nor repeated, and `controller_runtime_conversion_webhook_panics_total`, since panics of conversions count
+/// as panics of webhooks.
 const FAMILIES: [(&str, &str, &[&str]); 34] = [
     ("controller_runtime_reconcile_total", "counter", &["controller", "result"]),
     ("controller_runtime_reconcile_errors_total", "counter", &["controller"]),

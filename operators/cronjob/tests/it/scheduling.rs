@@ -56,7 +56,7 @@ async fn a_change_that_a_silent_watch_does_not_show_delays_a_job_by_seconds() {
     env.create(cronjob("1 11 * * *")).await;
     reaches(&env, "Ready", "Scheduled").await;
     let _silent = faults.on(&[Verb::Watch], "cronjobs").always().hold();
-    // The watch that has begun before ends after its time.
+    // The current watch ends after its timeout.
     sleep(minutes(6)).await;
     env.edit::<CronJob>("lunch", json!({"spec": {"startingDeadlineSeconds": 600}})).await;
     job_at(&env, "2020-01-30T11:01:00Z").await;

@@ -73,9 +73,9 @@ async fn what_was_left_out_is_stored_with_its_defaults() {
     let spec = scene.create("c", DAILY).await.unwrap().spec;
     assert_eq!((spec.concurrency_policy, spec.suspend), (Some(ConcurrencyPolicy::Allow), Some(false)));
     assert_eq!((spec.successful_jobs_history_limit, spec.failed_jobs_history_limit), (Some(3), Some(1)));
-    // The type doesn't know the template's fields, and they are as sent.
+    // The type has no fields for the content of the template, which is stored as sent.
     assert_eq!(spec.job_template, cronjob(DAILY).spec.job_template);
-    // A value that is taken away comes back as its default.
+    // A removed value is replaced by its default.
     let spec = scene.edit("c", json!({"spec": {"failedJobsHistoryLimit": null, "suspend": true}})).await.unwrap().spec;
     assert_eq!((spec.failed_jobs_history_limit, spec.suspend), (Some(1), Some(true)));
     scene.end().await;
