@@ -1,4 +1,5 @@
-//! `kubewright install`, `uninstall`, `deploy` and `undeploy`, with the project of the At operator on an embedded cluster.
+//! `kubewright install`, `uninstall`, `deploy` and `undeploy`, with the project of the At operator on an embedded
+//! cluster.
 
 use std::{
     fs,

@@ -1,5 +1,5 @@
-//! The steps of the workflow `test-e2e.yml` of a scaffolded project. The cluster is embedded, with an image table, so neither the command
-//! line nor kind is installed.
+//! The steps of the workflow `test-e2e.yml` of a scaffolded project. The cluster is embedded, with an image table, so
+//! neither kind nor the command line is installed.
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! The golden projects in `testdata` are the output of the commands. They are members of the workspace, so they are compiled, linted and
-//! tested like all other packages.
+//! The golden projects in `testdata` are the output of the commands. They are members of the workspace, so they are
+//! compiled, linted and tested like all other packages.
 //!
 //! `cargo xtask generate` regenerates them.
 

@@ -1,5 +1,5 @@
-//! The operators in `operators` have the layout of scaffolded projects: files that their authors had no reason to change are the output
-//! of the commands, and later commands work in them.
+//! The operators in `operators` have the layout of scaffolded projects: files that their authors had no reason to
+//! change are the output of the commands, and later commands work in them.
 //!
 //! `cargo xtask generate` regenerates these files.
 
